@@ -20,7 +20,7 @@ from typing import IO, BinaryIO
 from assay.judge import tree
 from assay.judge.sandbox.box import Trouble
 
-__all__ = ["Incoming", "clear_folder", "pack", "pack_entries", "plain_file", "unpack"]
+__all__ = ["Incoming", "clear_folder", "finish", "pack", "pack_entries", "plain_file", "unpack"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -41,6 +41,15 @@ def clear_folder(archive: tarfile.TarFile, name: str, mode: int = 0o755, time: f
     member = tarfile.TarInfo(name)
     member.type, member.mode, member.mtime = tarfile.DIRTYPE, mode, time
     archive.addfile(member)
+
+
+def finish(archive: tarfile.TarFile, file: IO[bytes]) -> None:
+    """Ends an archive right after the two blocks that say so, without what Python fills it up with.
+
+    Podman's process that unpacks may leave at those two, and then whoever writes the rest to it meets a broken pipe.
+    """
+    archive.close()
+    file.truncate(archive.offset)
 
 
 def pack(archive: tarfile.TarFile, source: Path, name: str, mode: int | None = None) -> None:

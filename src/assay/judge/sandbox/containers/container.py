@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ USER = "0:0"
 _ACKED = 120.0
 """Seconds for what takes milliseconds unless the machine is overloaded: the death of everything in a box."""
 _AGAIN, _LOOK = 5.0, 0.01
+_SENT = 3
+"""How often files are sent to an engine that fails to take them."""
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Links of every system's own to folders of /usr; any other link on the way to a path was put there."""
 _READ = {"etc/passwd": b"root:x:0:0:root:/root:/bin/sh\n", "etc/group": b"root:x:0:\n"}
@@ -237,8 +240,20 @@ class ContainerBox:
             self._send(tar, file)
 
     def _send(self, tar: tarfile.TarFile, file: IO[bytes]) -> None:
-        tar.close()
-        file.seek(0)
+        """Has the engine unpack an archive, which replaces all that it names, so that it can be sent again if that failed."""
+        archive.finish(tar, file)
+        for attempt in range(1, _SENT + 1):
+            file.seek(0)
+            try:
+                return self._put(file)
+            except engine.Unmet:
+                raise
+            except Trouble:
+                if attempt == _SENT:
+                    raise
+                time.sleep(attempt)
+
+    def _put(self, file: IO[bytes]) -> None:
         with talking("files could not be put into the container"):
             # Without copyUIDGID=false Podman looks into the box's /etc/passwd, of which see `_mend`.
             where = {"path": "/", "copyUIDGID": "false"}
@@ -247,7 +262,8 @@ class ContainerBox:
             said = answer.text[:500]
             answer.close()
             if not answer.ok:
-                raise Trouble(f"files could not be put into the container: {said}")
+                kind = engine.Unmet if answer.status_code == HTTPStatus.NOT_FOUND else Trouble
+                raise kind(f"files could not be put into the container: {said}")
 
     def _mend(self) -> None:
         """Replaces what engines read in a box before they do something there, if an agent made it so that they would never end.
