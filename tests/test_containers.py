@@ -7,13 +7,17 @@ import uuid
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from assay.cli import app
 from assay.errors import BadInput
 from assay.judge.sandbox.box import Ran, Trouble
 from assay.judge.sandbox.check import check
 from assay.judge.sandbox.containers import Containers
+from assay.judge.tests import agent as agents
 from assay.judge.tree import TooMuch
 from container_kit import LIMITS, LONG, Bench, plain, sh, wait_for
+from judge_kit import make_competition, make_task
 from podman import podman, sandbox, serving
 
 containers = pytest.fixture(scope="module")(sandbox)
@@ -227,8 +231,25 @@ def test_an_engine_that_is_gone_is_trouble(tmp_path: Path) -> None:
 def test_a_runtime_that_would_not_be_used_is_refused() -> None:
     with serving() as url:
         assert "runtime runc" in Containers(url, runtime="runc").describe()
-        with pytest.raises(Trouble, match="not runsc"):
+        with pytest.raises(BadInput, match="not runsc"):
             Containers(url, runtime="runsc")
+        with pytest.raises(BadInput, match="does not know the runtime 'run'"):
+            Containers(url, runtime="run")
+
+
+def test_the_engine_and_its_runtime_are_chosen_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/socket")
+    make_task(tmp_path / "tasks" / "t", dockerfile="FROM localhost/assay-base:12\nWORKDIR /app\n")
+    folder = make_competition(tmp_path, {"ann": agents.BUILT_IN["oracle"].digest})
+    runner, judge = CliRunner(), ["--sandbox", "containers", "--engine"]
+    with serving() as url:
+        refused = runner.invoke(app, ["run", str(folder), "--validator", "val-1", *judge, url, "--runtime", "nosuch"])
+        assert refused.exit_code == 2, refused.output
+        assert "--runtime: Podman" in refused.stderr
+        assert not (folder / "trials").exists()
+        said = runner.invoke(app, ["run", str(folder), "--validator", "val-1", *judge, url, "--runtime", "runc"])
+    assert said.exit_code == 0, said.output
+    assert "1 trials judged (1 pass)." in said.stdout
 
 
 def test_only_a_local_socket_is_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:

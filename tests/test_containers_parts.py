@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.sandbox.box import Limits, Trouble
+from assay.judge.sandbox.choose import choose
 from assay.judge.sandbox.containers import images, init, meter, whose
 from assay.judge.sandbox.containers.disk import Disk
-from assay.judge.sandbox.containers.engine import connect, default_url
+from assay.judge.sandbox.containers.engine import Engine, connect, default_url
 from assay.judge.sandbox.containers.output import Output
 from assay.judge.sandbox.containers.stream import STDERR, STDOUT, Frames
 
@@ -117,7 +119,11 @@ def test_whose_it_is() -> None:
 def test_the_engine_that_is_meant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///named")
     assert default_url() == "unix:///named"
+    monkeypatch.setenv("CONTAINER_HOST", "unix:///podmans")
+    assert default_url() == "unix:///named"
     monkeypatch.delenv("DOCKER_HOST")
+    assert default_url() == "unix:///podmans"
+    monkeypatch.delenv("CONTAINER_HOST")
     monkeypatch.setattr("assay.judge.sandbox.containers.engine._SOCKETS", (str(tmp_path / "none"),))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     with pytest.raises(Trouble, match="no container engine"):
@@ -131,6 +137,25 @@ def test_the_engine_that_is_meant(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_what_is_no_socket_is_trouble(tmp_path: Path) -> None:
     with pytest.raises(Trouble, match="cannot be reached"):
         connect(f"unix://{tmp_path}")
+
+
+_DOCKER = Engine("unix:///x", "Docker 28.0", "1.50", "x86_64", "2", "runc", ("io.containerd.runc.v2", "runc", "runsc"))
+
+
+def test_a_runtime_is_one_that_the_engine_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assay.judge.sandbox.containers.connect", lambda _url: _DOCKER)
+    assert "runtime runsc at unix:///x" in choose("containers", runtime="runsc").describe()
+    with pytest.raises(BadInput, match=r"Docker 28.0 does not know the runtime 'runcs'; it has .*runc, runsc"):
+        choose("containers", runtime="runcs")
+    monkeypatch.setattr("assay.judge.sandbox.containers.connect", lambda _url: replace(_DOCKER, title="Podman 5.0"))
+    with pytest.raises(BadInput, match=r"Podman would run containers by runc, not runsc; set runtime"):
+        choose("containers", runtime="runsc")
+
+
+@pytest.mark.parametrize("option", ["engine", "runtime"])
+def test_bubblewrap_has_no_engine(option: str) -> None:
+    with pytest.raises(BadInput, match=f"--{option}: bubblewrap has none; say --sandbox containers"):
+        choose("bubblewrap", **{option: "unix:///x"})  # type: ignore[arg-type]
 
 
 class _Files:

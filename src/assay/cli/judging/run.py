@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.judging.words import EnvOption, SandboxName, SandboxOption
+from assay.cli.judging.words import EngineOption, EnvOption, RuntimeOption, SandboxName, SandboxOption
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,6 +25,8 @@ def run(
     validator: Annotated[str, typer.Option(metavar="NAME", help="Whose evidence it is: a key of validators.csv.")],
     jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Trials at one time; one a core is right.", min=1)] = 1,
     sandbox: SandboxOption = SandboxName.bubblewrap,
+    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
     participant: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Only this participant; can be said several times.")
     ] = None,
@@ -62,6 +64,8 @@ def run(
     options = Options(
         jobs=jobs,
         sandbox=sandbox.value,
+        engine=engine,
+        runtime=runtime,
         epoch=epoch,
         attempts=attempts,
         model=environment_of(os.environ),

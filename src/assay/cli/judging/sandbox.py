@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from assay.cli.judging.words import SandboxName, SandboxOption
+from assay.cli.judging.words import EngineOption, RuntimeOption, SandboxName, SandboxOption
 
 __all__ = ["app"]
 
@@ -17,7 +17,7 @@ def _group() -> None:
 
 
 @app.command()
-def check(sandbox: SandboxOption = SandboxName.bubblewrap) -> None:
+def check(sandbox: SandboxOption = SandboxName.bubblewrap, engine: EngineOption = None, runtime: RuntimeOption = None) -> None:
     """Try out what any sandbox must hold: no network, no host files, no privilege, bounds, everything dead afterwards.
 
     Ends with 1 if something does not hold. Then do not run strangers' agents here.
@@ -25,13 +25,13 @@ def check(sandbox: SandboxOption = SandboxName.bubblewrap) -> None:
     \b
     Examples:
       assay sandbox check
-      assay sandbox check --sandbox containers
+      assay sandbox check --sandbox containers --runtime runsc
     """
     from assay.cli.errors import printable
     from assay.judge.sandbox.check import check as checks
     from assay.judge.sandbox.choose import choose
 
-    chosen = choose(sandbox.value)
+    chosen = choose(sandbox.value, engine=engine, runtime=runtime)
     chosen.sweep()
     typer.echo(printable(chosen.describe()))
     failed = total = 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.judging.words import EnvOption, SandboxName, SandboxOption
+from assay.cli.judging.words import EngineOption, EnvOption, RuntimeOption, SandboxName, SandboxOption
 
 if TYPE_CHECKING:
     from assay.judge.tests.trial import Tried
@@ -23,6 +23,8 @@ def trial(
         str, typer.Argument(metavar="AGENT", help="A folder with agent.toml, a command line, oracle or noop.", show_default=False)
     ],
     sandbox: SandboxOption = SandboxName.bubblewrap,
+    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
     env: EnvOption = None,
     verify: Annotated[bool, typer.Option("--verify", help="Run the tests even if the agent runs out of time.")] = False,
     output: Annotated[
@@ -52,7 +54,8 @@ def trial(
     from assay.judge.tests.trial import Judge, image_of, run_trial
 
     loaded, who = read_task(task.resolve()), agents.find(agent)
-    judge = Judge(choose(sandbox.value), "verify" if verify else "fail", environment_of(os.environ), env=given(env))
+    chosen = choose(sandbox.value, engine=engine, runtime=runtime)
+    judge = Judge(chosen, "verify" if verify else "fail", environment_of(os.environ), env=given(env))
     agents.environment(who, judge.env)
     judge.sandbox.sweep()
     with TemporaryDirectory(prefix="assay-trial-") as made:

@@ -11,7 +11,17 @@ import typer
 
 from assay.errors import BadInput
 
-__all__ = ["EnvOption", "SandboxName", "SandboxOption", "duration", "given", "memory", "text_lines"]
+__all__ = [
+    "EngineOption",
+    "EnvOption",
+    "RuntimeOption",
+    "SandboxName",
+    "SandboxOption",
+    "duration",
+    "given",
+    "memory",
+    "text_lines",
+]
 
 
 class SandboxName(StrEnum):
@@ -22,6 +32,13 @@ class SandboxName(StrEnum):
 
 
 SandboxOption = Annotated[SandboxName, typer.Option("--sandbox", help="Where agents run.")]
+EngineOption = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="URL", help="The containers' engine, as unix:///…; else DOCKER_HOST or the usual place."),
+]
+RuntimeOption = Annotated[
+    str | None, typer.Option("--runtime", metavar="NAME", help="The containers' runtime, such as runsc; else the engine's own.")
+]
 EnvOption = Annotated[
     list[str] | None,
     typer.Option("--env", metavar="NAME", help="A variable of yours that agents may be given; can be said several times."),

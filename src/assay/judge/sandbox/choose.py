@@ -12,14 +12,22 @@ __all__ = ["NAMES", "choose"]
 NAMES = ("bubblewrap", "containers")
 
 
-def choose(name: str = "bubblewrap", *, folder: Path | None = None) -> Sandbox:
-    """The sandbox called so; folder: where bubblewrap keeps its boxes. Raises BadInput for another name, and Trouble."""
+def choose(
+    name: str = "bubblewrap", *, folder: Path | None = None, engine: str | None = None, runtime: str | None = None
+) -> Sandbox:
+    """The sandbox called so. Raises BadInput for another name and for what it has not got, and Trouble.
+
+    folder: where bubblewrap keeps its boxes. engine, runtime: the containers' socket, as unix:///…, and their runtime.
+    """
     if name == "bubblewrap":
+        for option, value in (("engine", engine), ("runtime", runtime)):
+            if value:
+                raise BadInput("bubblewrap has none", field=f"--{option}", hint="say --sandbox containers with it")
         from assay.judge.sandbox.bubblewrap import Bubblewrap
 
         return Bubblewrap(folder=folder)
     if name == "containers":
         from assay.judge.sandbox.containers import Containers
 
-        return Containers()
+        return Containers(engine, runtime=runtime)
     raise BadInput(f"there is no sandbox {name!r}", hint=f"choose one of {', '.join(NAMES)}")

@@ -74,6 +74,9 @@ class Options:
 
     jobs: int = 1
     sandbox: str = "bubblewrap"
+    engine: str | None = None
+    runtime: str | None = None
+    """Of the containers: the engine's socket and the runtime, if not what is usual."""
     epoch: int | None = None
     """Of the evidence; None: the highest that there is evidence of, or 1."""
     attempts: int = ATTEMPTS
@@ -117,7 +120,7 @@ def run(
     """
     options = options or Options()
     _check(options)
-    sandbox = choose(options.sandbox)
+    sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime)
     contest = open_contest(competition, validator, tasks=options.tasks, participants=options.participants, only=options.only)
     _check_agents(contest, options)
     store = Store(competition, validator)
@@ -236,6 +239,8 @@ class _Run:
             self.options.model,
             dict(self.options.env),
             self.options.keeping,
+            self.options.engine,
+            self.options.runtime,
         )
         crew = Crew(settings, min(self.options.jobs, len(cells)), self.store.partial(), lock)
         try:

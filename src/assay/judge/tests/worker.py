@@ -40,6 +40,8 @@ class Settings:
     model: Model | None = None
     env: dict[str, str] = field(default_factory=dict)
     keeping: Keeping = KEEPING
+    engine: str | None = None
+    runtime: str | None = None
 
     def to_json(self) -> bytes:
         """One line."""
@@ -91,7 +93,7 @@ class Stopped(BaseException):
 class _Worker:
     def __init__(self, settings: Settings, out: BinaryIO) -> None:
         self.out = out
-        self.sandbox: Sandbox = choose(settings.sandbox)
+        self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime)
         self.judge = Judge(self.sandbox, settings.agent_timeout, settings.model, env=settings.env, keeping=settings.keeping)
         self.images: dict[str, Image] = {}
 

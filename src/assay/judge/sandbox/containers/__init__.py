@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from assay.errors import BadInput
 from assay.judge.sandbox.box import Box, Image, Limits, Trouble
 from assay.judge.sandbox.containers import images, whose
 from assay.judge.sandbox.containers.container import ContainerBox, remove
@@ -34,18 +35,14 @@ class Containers:
     def __init__(
         self, url: str | None = None, *, runtime: str | None = None, plain: str = PLAIN, build_network: str | None = None
     ) -> None:
-        """Raises BadInput without the docker package, and Trouble if nobody answers.
+        """Raises BadInput without the docker package and for a runtime that the engine does not know, Trouble if nobody answers.
 
-        url: of the engine's socket, instead of $DOCKER_HOST or the usual places. runtime: by the engine's name, such as runsc.
-        plain: the image for tasks that name none. build_network: of builds, by the engine's names.
+        url: of the engine's socket, instead of $DOCKER_HOST, $CONTAINER_HOST or the usual places. runtime: by the engine's
+        name, such as runsc. plain: the image for tasks that name none. build_network: of builds, by the engine's names.
         """
         self._engine: Engine = connect(url)
-        if runtime and runtime != self._engine.runtime and self._engine.title.startswith("Podman"):
-            # Podman's socket takes no notice of the wish, and would run everything without what was asked for.
-            raise Trouble(
-                f"Podman would run containers by {self._engine.runtime}, not {runtime}",
-                hint=f'set runtime = "{runtime}" under [engine] in its containers.conf and start it again',
-            )
+        if runtime:
+            _check_runtime(self._engine, runtime)
         self._runtime, self._plain, self._build_network = runtime, plain, build_network
 
     def describe(self) -> str:
@@ -102,6 +99,24 @@ class Containers:
                         client.remove_image(one["Id"], force=True)
                     count += 1
         return count
+
+
+def _check_runtime(engine: Engine, runtime: str) -> None:
+    """Refuses a runtime that boxes would not run by. Raises BadInput."""
+    known = {*engine.runtimes, engine.runtime}
+    if runtime not in known:
+        raise BadInput(
+            f"{engine.title} does not know the runtime {runtime[:80]!r}",
+            field="--runtime",
+            hint=f"it has {', '.join(sorted(known - {''}))}; others are named in its own settings",
+        )
+    if runtime != engine.runtime and engine.title.startswith("Podman"):
+        # Podman's socket takes no notice of the wish, and would run everything without what was asked for.
+        raise BadInput(
+            f"Podman would run containers by {engine.runtime}, not {runtime}",
+            field="--runtime",
+            hint=f'set runtime = "{runtime}" under [engine] in its containers.conf and start it again',
+        )
 
 
 @contextmanager

@@ -61,6 +61,8 @@ class Engine:
     """Of control groups: "1" or "2"."""
     runtime: str
     """The one that it takes if nobody says."""
+    runtimes: tuple[str, ...] = ()
+    """Those that it knows."""
 
     def client(self, timeout: int = PATIENCE) -> APIClient:
         """A connection of its own, for one thread; to be closed."""
@@ -70,14 +72,14 @@ class Engine:
 
 
 def default_url() -> str:
-    """The socket that a user means who says nothing: $DOCKER_HOST, else Docker's, else Podman's. Raises Trouble."""
-    if named := os.environ.get("DOCKER_HOST"):
+    """The socket that a user means who says nothing: $DOCKER_HOST, $CONTAINER_HOST, Docker's, Podman's. Raises Trouble."""
+    if named := os.environ.get("DOCKER_HOST") or os.environ.get("CONTAINER_HOST"):
         return named
     own = os.environ.get("XDG_RUNTIME_DIR", "")
     for place in (*_SOCKETS, *([f"{own}/podman/podman.sock"] if own else [])):
         if os.path.exists(place):
             return f"unix://{place}"
-    raise Trouble("no container engine was found", hint="start Docker or `podman system service`, or set DOCKER_HOST")
+    raise Trouble("no container engine was found", hint="start Docker or `podman system service`, or say --engine unix:///…")
 
 
 def connect(url: str | None = None) -> Engine:
@@ -90,7 +92,7 @@ def connect(url: str | None = None) -> Engine:
         ) from error
     url = url or default_url()
     if not url.startswith("unix://"):
-        raise BadInput(f"{url} is no local socket", field="DOCKER_HOST", hint="give it as unix:///path/of/the/socket")
+        raise BadInput(f"{url} is no local socket", field="the engine", hint="give it as unix:///path/of/the/socket")
     with (
         talking("the container engine cannot be reached", hint=f"is it running, and may you use {url}?"),
         closing(transport.client(url, _OLDEST, PATIENCE)) as client,
@@ -107,6 +109,7 @@ def connect(url: str | None = None) -> Engine:
         str(info.get("Architecture", "")),
         str(info.get("CgroupVersion", "1")),
         str(info.get("DefaultRuntime", "")),
+        tuple(sorted(info.get("Runtimes") or ())),
     )
 
 
