@@ -241,6 +241,7 @@ def test_what_is_wrong_with_the_files(
         ("[agent]\ntimeout_sec = 1", ("small", "agent.timeout_sec", 2)),
         ("[environment]\ncolour = 1", ("unknown-key", "environment.colour", 2)),
         ('[environment]\nnetwork_mode = "public"', ("no-effect", "environment.network_mode", 2)),
+        ("[[artifacts]]\nsource = '/data'\ndestination = 'd'", ("no-effect", "artifacts.0.destination", 1)),
         ('[environment.env]\nHOME = "/app"', ("steered", "", None)),
     ],
 )

@@ -22,6 +22,7 @@ from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.tests import agent as agents
 from assay.judge.tests.outcome import Reason
 from assay.judge.tests.proxy import Model
+from assay.judge.tests.tasks import read_task
 from assay.judge.tests.trial import Judge, Keeping, Tried, image_of, run_trial
 from judge_kit import bubblewrap, make_agent, make_task, sh, try_
 from test_proxy import KEY, say, service
@@ -98,8 +99,6 @@ test "$WHO" = tests; test "$(pwd)" = /app; echo fine\n""",
     )
     toml = task.folder / "task.toml"
     toml.write_text('artifacts = ["/data"]\n' + toml.read_text())
-    from assay.judge.tests.tasks import read_task
-
     task = read_task(task.folder)
     agent = sh(
         "rm .hidden-by-image; mkdir keep /data; echo x | tee keep/a > /data/b; ln -s keep/a link; touch /tmp/left /root/left"
@@ -107,6 +106,22 @@ test "$WHO" = tests; test "$(pwd)" = /app; echo fine\n""",
     tried = try_(tmp_path, task, agent)
     said = (tmp_path / "trial" / "tests" / "stderr.txt").read_text()
     assert outcome(tried) == ("pass", "passed"), said
+
+
+def test_what_an_artifact_excludes_is_not_given_to_the_tests(tmp_path: Path) -> None:
+    make_task(tmp_path / "t", tests="find /app /data | sort; exit 0\n")
+    toml = tmp_path / "t" / "task.toml"
+    toml.write_text(
+        "artifacts = [{source = '/app', exclude = ['*.tmp', 'cache/']}, {source = '/app/in', exclude = ['b']},"
+        " {source = '/data', exclude = ['./x', 'd/e']}, {source = '/none', exclude = ['*']}]\n" + toml.read_text()
+    )
+    agent = sh(
+        "mkdir -p in/cache /data/d/e /data/y; touch in/{a,b,c.tmp,cache/d} b z.tmp /data/{x,y/x,d/e/f,d/g}"
+        "; ln -s /data/d cache; chmod 0 /data/d/e"
+    )
+    assert outcome(try_(tmp_path, read_task(tmp_path / "t"), agent)) == ("pass", "passed")
+    said = (tmp_path / "trial" / "tests" / "stdout.txt").read_text().split()
+    assert said == ["/app", "/app/b", "/app/in", "/app/in/a", "/data", "/data/d", "/data/d/g", "/data/y", "/data/y/x"]
 
 
 @pytest.mark.parametrize("mode", MODES)

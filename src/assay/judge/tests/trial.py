@@ -30,6 +30,7 @@ from assay.judge.tests.agent import Agent
 from assay.judge.tests.outcome import REWARD_BYTES, AgentTimeout, Reason, Verdict, after_agent, after_tests, after_troubles
 from assay.judge.tests.proxy import LIMITS, Model, ProxyLimits, Seen, open_proxy
 from assay.judge.tests.tasks import Task
+from assay.judge.tests.tasks.task import within
 
 __all__ = ["KEEPING", "Judge", "Keeping", "Phase", "Tried", "image_of", "run_trial"]
 
@@ -291,12 +292,20 @@ class _Trial:
                 return Verdict("fail", Reason.WORK_TOO_LARGE)
             except tree.TreeError as error:
                 self.tried.notes.append(f"{path}: {error.what}")
+            self.leave_out(path, target)
             if path == self.workdir:
                 if target.is_symlink() or not target.is_dir():
                     return Verdict("fail", Reason.WORK_GONE)
                 target.chmod(stat.S_IMODE(target.stat().st_mode) | stat.S_IRWXU)  # or the tests could not begin there
         self.tried.work = self.digest_of_work()
         return None
+
+    def leave_out(self, path: str, target: Path) -> None:
+        """Removes what the task excludes, of a path of the box that was copied to `target`."""
+        for one in self.task.settings.artifacts:
+            if one.exclude and within(one.source, path):
+                with suppress(tree.Missing):
+                    tree.prune(target, one.exclude, one.source[len(path) :])
 
     def digest_of_work(self) -> str:
         """One digest of everything that the tests are given of the agent's."""

@@ -12,7 +12,7 @@ from assay.judge.tree.copying import Copied, copy, stays_inside
 from assay.judge.tree.digests import digest
 from assay.judge.tree.looking import Room, Usage, measure, peek, room, walk
 from assay.judge.tree.model import DEPTH, OURS, Bounds, Entry, Kind, Missing, NotPlain, TooMuch, TreeError
-from assay.judge.tree.removal import remove
+from assay.judge.tree.removal import prune, remove
 
 __all__ = [
     "DEPTH",
@@ -31,6 +31,7 @@ __all__ = [
     "digest",
     "measure",
     "peek",
+    "prune",
     "remove",
     "room",
     "stays_inside",

@@ -1,20 +1,41 @@
-"""Removing a tree, whatever its permissions and depth."""
+"""Removing a tree, or what matches patterns in one, whatever its permissions and depth."""
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import os
+import re
 import secrets
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from assay.judge.tree.held import FOLDER, holding, mended
+from assay.judge.tree.looking import walk
 from assay.judge.tree.model import Missing, TreeError
 
-__all__ = ["remove"]
+__all__ = ["prune", "remove"]
 
 _SHALLOW = 64
 _BATCH = 10_000
+
+
+def prune(root: Path, patterns: Iterable[str], beneath: str = "") -> None:
+    """Removes what matches one of the patterns, as `tar --exclude` reads them; raises as `walk` and `remove`.
+
+    A pattern is held against a path and against what is left of it after each slash; `*` goes over slashes; `./` is the top.
+    """
+    wanted = [re.compile(fnmatch.translate(one.rstrip("/"))) for one in patterns]
+    found: list[str] = []
+    for entry in walk(root, beneath):
+        parts = (".", *entry.path.split("/")) if entry.path != "." else ()
+        if found and entry.path.startswith(f"{found[-1]}/"):
+            continue
+        if any(one.match("/".join(parts[start:])) for start in range(len(parts)) for one in wanted):
+            found.append(entry.path)
+    for path in found:
+        remove(root, f"{beneath}/{path}")
 
 
 def remove(root: Path, beneath: str = "") -> None:

@@ -229,11 +229,20 @@ def _unknown(content: dict[str, Any], model: type[BaseModel], table: str, source
 
 def _idle(settings: Settings) -> Sequence[tuple[str, object, str, str]]:
     environment = settings.environment
+    seen = settings.verifier.environment_mode != "separate"
     user = "everything in a box runs as one unprivileged user"
     remove = "remove it, and see that the task can be solved and verified without"
     return (
         ("agent.user", settings.agent.user, user, remove),
         ("verifier.user", settings.verifier.user, user, remove),
+        *(
+            (f"artifacts.{number}.{name}", value or None, why, remove)
+            for number, one in enumerate(settings.artifacts)
+            for name, value, why in (
+                ("destination", one.destination, "what is at source goes to the same place for the tests"),
+                ("exclude", seen and one.exclude, "the tests see all that the agent left"),
+            )
+        ),
         ("environment.skills_dir", environment.skills_dir, "agents are given no skills", remove),
         *(
             (

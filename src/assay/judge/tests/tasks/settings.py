@@ -132,7 +132,8 @@ class Artifact(Table):
 
     source: Inside
     destination: str | None = None
-    exclude: list[str] = []
+    exclude: list[Annotated[str, Field(min_length=1)]] = []
+    """Patterns of what the tests are not given of it, as tar's --exclude reads them."""
     service: str | None = None
 
 
