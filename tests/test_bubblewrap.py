@@ -559,20 +559,40 @@ def test_groups_of_the_dead_are_cleared_and_those_of_the_living_not(sandbox: Bub
     top = next(iter(groups.places.values()))
     ours = top / f"assay-{namespace}-{os.getpid()}-{_born(os.getpid())}-999999"
     theirs, elsewhere = top / f"assay-{namespace}-{os.getpid()}-1-999999", top / f"assay-1-{os.getpid()}-1-999999"
-    for folder in (ours, theirs, elsewhere):
+    sleeper, unreaped = subprocess.Popen(["sleep", "290"]), subprocess.Popen(["true"])
+    os.waitid(os.P_PID, unreaped.pid, os.WEXITED | os.WNOWAIT)
+    killed = top / f"assay-{namespace}-{unreaped.pid}-{_born(unreaped.pid)}-999999"
+    for folder in (ours, theirs, elsewhere, killed):
         folder.mkdir()
-    sleeper = subprocess.Popen(["sleep", "290"])
     try:
         (theirs / "cgroup.procs").write_text(str(sleeper.pid))
         cgroups.sweep()
         assert sleeper.wait() == -signal.SIGKILL
-        assert (ours.exists(), theirs.exists(), elsewhere.exists()) == (True, False, True)
+        assert [folder.exists() for folder in (ours, theirs, elsewhere, killed)] == [True, False, True, False]
     finally:
         sleeper.kill()
         sleeper.wait()
-        for folder in (ours, theirs, elsewhere):
+        unreaped.wait()
+        for folder in (ours, theirs, elsewhere, killed):
             with suppress(FileNotFoundError):
                 folder.rmdir()
+
+
+def test_groups_that_an_interruption_left_are_removed_with_the_sandbox(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox, before = Bubblewrap(folder=scratch), _groups()
+
+    def interrupted(folder: Path) -> bool:
+        raise KeyboardInterrupt
+
+    with sandbox.open(sandbox.image(), LIMITS) as box, monkeypatch.context() as patch:
+        patch.setattr(cgroups, "_remove", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            box.run(["true"], limits=LIMITS, stdout=scratch / "out", stderr=scratch / "err")
+    left = {group for group in _groups() - before if f"-{os.getpid()}-" in group}
+    if not left:
+        pytest.skip("this machine has no control groups for us")
+    sandbox.close()
+    assert not left & _groups()
 
 
 def test_a_closed_box_leaves_nothing(scratch: Path, sh: Shell) -> None:
@@ -898,7 +918,7 @@ def test_groups_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (groups.kind, dict(groups.places)) == ("v2", {"all": own})
     assert written == {"cgroup.subtree_control": "+cpu"}
     group = groups.make(replace(LIMITS, cpus=1.5))
-    assert written | {"memory.max": str(256 * MIB), "pids.max": "65"} == written
+    assert written | {"memory.max": str(256 * MIB), "pids.max": "66"} == written
     (place,) = own.glob("assay-*")
     assert group.look(None) is None
     (place / "memory.events").write_text("low 0\noom 1\noom_kill 0\n")

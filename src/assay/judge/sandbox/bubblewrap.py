@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ class Bubblewrap:
         self.scratch = Scratch(folder)
         self.bases = dict(bases or {})
         self._tools = _Tools(program, cgroups.find(counted=counted), seccomp.program(), spare)
+        weakref.finalize(self, self._tools.groups.close)
 
     def describe(self) -> str:
         """See `Sandbox.describe`."""
@@ -98,8 +100,9 @@ class Bubblewrap:
             yield box.copy(folder / "tree")
 
     def close(self) -> None:
-        """Removes this process's folder; what was not closed is removed when the process ends. Raises Trouble."""
+        """Removes this process's folder and groups; what was not closed is removed when the process ends. Raises Trouble."""
         self.scratch.close()
+        self._tools.groups.close()
 
     def sweep(self) -> int:
         """See `Sandbox.sweep`."""

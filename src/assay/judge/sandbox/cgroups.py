@@ -33,6 +33,8 @@ _PERIOD = 100_000
 _NAME = re.compile(r"assay-(\d+)-(\d+)-(\d+)-\d+")
 SLACK = 16
 """Processes over a bound before the kernel itself refuses, so that a look can see that it was passed."""
+_OURS = 2
+"""Processes of bubblewrap's own in a group: the one that was started, and the box's first."""
 _PATIENCE = 10.0
 """Seconds until a group must be empty."""
 _numbers = itertools.count()
@@ -40,6 +42,9 @@ _numbers = itertools.count()
 
 class Group(Protocol):
     """The bounds of one command."""
+
+    def early(self, pid: int) -> None:
+        """Puts bubblewrap in while it makes the box: the first to come waits milliseconds for the kernel. Raises Trouble."""
 
     def add(self, pid: int) -> None:
         """Puts the box's first process in, before it starts the command. Raises Trouble."""
@@ -64,6 +69,8 @@ class Groups:
     kind: Kind
     places: Mapping[str, Path] = field(default_factory=dict)
     """Version 1: the folder by controller; version 2: the one folder, as `all`."""
+    left: set[Path] = field(default_factory=set)
+    """What was made and is not removed yet."""
 
     def describe(self) -> str:
         """In a few words, for people."""
@@ -76,84 +83,101 @@ class Groups:
         if self.kind == "counted":
             return Counted(limits)
         name = f"assay-{_namespace()}-{os.getpid()}-{_born(os.getpid())}-{next(_numbers)}"
+        folders = {key: place / name for key, place in self.places.items()}
         try:
             if self.kind == "v1":
-                return _V1Group({key: place / name for key, place in self.places.items()}, limits)
-            return _V2Group(self.places["all"] / name, limits)
+                return _V1Group(folders, limits, self.left)
+            return _V2Group(folders, limits, self.left)
         except OSError as error:
             raise Trouble(f"no control group could be made: {error.strerror}", file=error.filename) from error
 
+    def close(self) -> None:
+        """Removes what an interruption left of groups of this process, and not of one that it was forked from."""
+        for folder in list(self.left):
+            if f"-{os.getpid()}-" not in folder.name:
+                continue
+            with suppress(OSError):
+                _kill(folder)
+            if _remove(folder):
+                self.left.discard(folder)
 
-class _V1Group:
-    def __init__(self, folders: Mapping[str, Path], limits: Limits) -> None:
-        self._folders = dict(folders)
+
+class _Made:
+    """A group of the kernel's, as one folder or as one for each controller."""
+
+    def __init__(self, folders: Mapping[str, Path], limits: Limits, left: set[Path]) -> None:
+        """left: where its folders are remembered until they are gone, so that an interruption at any point loses none."""
+        self._of = folders
+        self._folders = tuple(dict.fromkeys(folders.values()))
+        self._left = left
         try:
-            for folder in set(self._folders.values()):
+            for folder in self._folders:
+                left.add(folder)
                 folder.mkdir()
-            memory = self._folders["memory"]
-            _write(memory / "memory.limit_in_bytes", limits.memory)
-            if (swap := memory / "memory.memsw.limit_in_bytes").exists():
-                _write(swap, limits.memory)
-            _write(self._folders["pids"] / "pids.max", limits.processes + 1)
-            if limits.cpus is not None and (cpu := self._folders.get("cpu")) and (cpu / "cpu.cfs_quota_us").exists():
-                _write(cpu / "cpu.cfs_period_us", _PERIOD)
-                _write(cpu / "cpu.cfs_quota_us", max(1000, int(limits.cpus * _PERIOD)))
+            self._bound(limits)
         except BaseException:
             self.close()
             raise
 
+    def _bound(self, limits: Limits) -> None:
+        raise NotImplementedError
+
     def add(self, pid: int) -> None:
-        for folder in set(self._folders.values()):
+        for folder in self._folders:
             _add(folder, pid)
 
-    def look(self, view: View | None) -> Bound | None:
-        if _counter(self._folders["memory"] / "memory.oom_control", "oom_kill"):
-            return "memory"
-        return "processes" if _counter(self._folders["pids"] / "pids.events", "max") else None
-
-    def cpu_seconds(self) -> float:
-        return _number(self._folders["cpuacct"] / "cpuacct.usage") / 1e9
-
-    def peak(self) -> int:
-        return _number(self._folders["memory"] / "memory.max_usage_in_bytes")
+    early = add
 
     def close(self) -> None:
-        for folder in set(self._folders.values()):
-            _remove(folder)
+        for folder in self._folders:
+            if _remove(folder):
+                self._left.discard(folder)
 
 
-class _V2Group:
-    def __init__(self, folder: Path, limits: Limits) -> None:
-        self._folder = folder
-        try:
-            folder.mkdir()
-            _write(folder / "memory.max", limits.memory)
-            _write(folder / "pids.max", limits.processes + 1)
-            for name, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
-                if (folder / name).exists():
-                    _write(folder / name, value)
-            if limits.cpus is not None and (folder / "cpu.max").exists():
-                _write(folder / "cpu.max", f"{max(1000, int(limits.cpus * _PERIOD))} {_PERIOD}")
-        except BaseException:
-            self.close()
-            raise
-
-    def add(self, pid: int) -> None:
-        _add(self._folder, pid)
+class _V1Group(_Made):
+    def _bound(self, limits: Limits) -> None:
+        memory = self._of["memory"]
+        _write(memory / "memory.limit_in_bytes", limits.memory)
+        if (swap := memory / "memory.memsw.limit_in_bytes").exists():
+            _write(swap, limits.memory)
+        _write(self._of["pids"] / "pids.max", limits.processes + _OURS)
+        if limits.cpus is not None and (cpu := self._of.get("cpu")) and (cpu / "cpu.cfs_quota_us").exists():
+            _write(cpu / "cpu.cfs_period_us", _PERIOD)
+            _write(cpu / "cpu.cfs_quota_us", max(1000, int(limits.cpus * _PERIOD)))
 
     def look(self, view: View | None) -> Bound | None:
-        if _counter(self._folder / "memory.events", "oom_kill"):
+        if _counter(self._of["memory"] / "memory.oom_control", "oom_kill"):
             return "memory"
-        return "processes" if _counter(self._folder / "pids.events", "max") else None
+        return "processes" if _counter(self._of["pids"] / "pids.events", "max") else None
 
     def cpu_seconds(self) -> float:
-        return _counter(self._folder / "cpu.stat", "usage_usec") / 1e6
+        return _number(self._of["cpuacct"] / "cpuacct.usage") / 1e9
 
     def peak(self) -> int:
-        return _number(self._folder / "memory.peak")
+        return _number(self._of["memory"] / "memory.max_usage_in_bytes")
 
-    def close(self) -> None:
-        _remove(self._folder)
+
+class _V2Group(_Made):
+    def _bound(self, limits: Limits) -> None:
+        folder = self._of["all"]
+        _write(folder / "memory.max", limits.memory)
+        _write(folder / "pids.max", limits.processes + _OURS)
+        for name, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
+            if (folder / name).exists():
+                _write(folder / name, value)
+        if limits.cpus is not None and (folder / "cpu.max").exists():
+            _write(folder / "cpu.max", f"{max(1000, int(limits.cpus * _PERIOD))} {_PERIOD}")
+
+    def look(self, view: View | None) -> Bound | None:
+        if _counter(self._of["all"] / "memory.events", "oom_kill"):
+            return "memory"
+        return "processes" if _counter(self._of["all"] / "pids.events", "max") else None
+
+    def cpu_seconds(self) -> float:
+        return _counter(self._of["all"] / "cpu.stat", "usage_usec") / 1e6
+
+    def peak(self) -> int:
+        return _number(self._of["all"] / "memory.peak")
 
 
 class Counted:
@@ -163,6 +187,9 @@ class Counted:
         self._limits = limits
         self._cpu = 0.0
         self._peak = 0
+
+    def early(self, pid: int) -> None:
+        """Nothing: it is not the box's user yet."""
 
     def add(self, pid: int) -> None:
         """Stops what grows faster than we look. The number is that of our user in the box; for another, see `launch`."""
@@ -222,8 +249,8 @@ def sweep() -> int:
                     continue
                 with suppress(OSError):
                     _kill(Path(folder, name))
-                    _remove(Path(folder, name))
-                    removed.add(name)
+                    if _remove(Path(folder, name)):
+                        removed.add(name)
     return len(removed)
 
 
@@ -285,9 +312,10 @@ def _namespace() -> int:
 
 
 def _born(pid: int) -> int:
-    """When a process started, in ticks since boot; -1 if there is none with this number."""
+    """When a process started, in ticks since boot; -1 if none with this number lives. What only waits to be reaped is dead."""
     with suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return -1 if fields[0] in (b"Z", b"X") else int(fields[19])
     return -1
 
 
@@ -313,18 +341,18 @@ def _kill(folder: Path) -> None:
         time.sleep(0.005)
 
 
-def _remove(folder: Path) -> None:
-    """A group that cannot be removed yet, because the kernel is still clearing up in it, is left to a later sweep."""
+def _remove(folder: Path) -> bool:
+    """Whether it is gone: one that the kernel is still clearing up in after so long is left to a later sweep."""
     until, pause = time.monotonic() + _PATIENCE, 0.0005
     while True:
         try:
             folder.rmdir()
-            return
+            return True
         except FileNotFoundError:
-            return
+            return True
         except OSError:
             if time.monotonic() > until:
-                return
+                return False
         time.sleep(pause)
         pause = min(0.05, pause * 2)
 

@@ -188,6 +188,7 @@ class _Run:
 
     def _meet(self) -> bool:
         """Waits for the box's first process and puts it under its bounds; False if bubblewrap ended before there was one."""
+        self._task.group.early(self._process.pid)
         until = time.monotonic() + _PATIENCE
         while not self._know():
             said = ready([self._status, self._outer], until - time.monotonic())
