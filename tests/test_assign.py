@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BadInput
-from assay.settle.assign import assigned
+from assay.records import Participant
+from assay.scheme.model import Consensus
+from assay.settle.assign import assigned, drawn, may_count
 
 RANDOMNESS = bytes(range(32))
 KEYS = st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=4), unique=True, max_size=8)
@@ -47,3 +49,18 @@ def test_the_draw_depends_on_randomness_and_submission() -> None:
 def test_randomness_of_another_length_is_refused() -> None:
     with pytest.raises(BadInput, match="31 bytes"):
         assigned(["v"], [True], "s", RANDOMNESS[:-1], 1)
+
+
+def test_who_may_count() -> None:
+    assert may_count([0, 1, 5], Consensus()) == (False, True, True)
+    assert may_count([0, 1, 5], Consensus.model_validate({"min_validator_stake": "2"})) == (False, False, True)
+
+
+def test_who_is_drawn_for_a_participant() -> None:
+    keys, may = ("v1", "v2", "v3", "v4", "v5"), [True] * 5
+    rules, one = Consensus(assign=3), Participant("ann", submission="sha256:ab")
+    assert drawn(one, 7, keys, may, rules, {7: RANDOMNESS}) == [0, 2, 3]
+    assert drawn(Participant("sha256:ab"), 7, keys, may, rules, {7: RANDOMNESS}) == [0, 2, 3]
+    assert drawn(one, 7, keys, may, Consensus(), {}) == [0, 1, 2, 3, 4]
+    with pytest.raises(BadInput, match=r"no randomness of epoch 6, in which the submission of 'ann' was accepted"):
+        drawn(one, 6, keys, may, rules, {7: RANDOMNESS})

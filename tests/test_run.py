@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +179,42 @@ def test_what_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="needs a model"):
         run(folder, "val-1", QUICK)
     assert not (folder / "evidence").exists()
+
+
+def test_only_those_are_judged_for_whom_the_validator_is_drawn(tmp_path: Path) -> None:
+    folder = competition(tmp_path)
+    scheme = folder / "scheme.toml"
+    scheme.write_text(scheme.read_text() + "assign = 1\n")
+    table = folder / "participants.csv"
+    rows = [line.split(",") for line in table.read_text().split()]
+    table.write_text(
+        "".join(",".join([*row, more]) + "\n" for row, more in zip(rows, ["accepted_epoch", "3", "", ""], strict=True))
+    )
+    (folder / "randomness.csv").write_text(f"epoch,hex\n3,{'00' * 32}\n")
+    with pytest.raises(BadInput, match=r"randomness.csv: there is no randomness of epoch 4, in which .* 'bob' was accepted"):
+        run(folder, "val-1", replace(QUICK, epoch=4))
+    assert lines(folder) == []
+    # SHA-256(randomness, submission, key) is lower for the one of each pair that `wanted` names.
+    (folder / "randomness.csv").write_text(f"epoch,hex\n3,{'00' * 32}\n4,{'01' * 32}\n")
+    wanted = {"ann": (bytes(32), ORACLE), "bob": (bytes([1]) * 32, NOOP)}
+    keys = ("val-1", "val 2/é")
+    others = {key: run(folder, key, replace(QUICK, epoch=4)).others for key in keys}
+    for who, (random, submission) in wanted.items():
+        drawn = min(keys, key=lambda key: sha256(random + b"\0" + submission.encode() + b"\0" + key.encode()).digest())
+        assert [key for key in keys if who in others[key]] == [key for key in keys if key != drawn]
+        assert [key for key in keys if who in {one for one, _, _ in outcomes(folder, key)}] == [drawn]
+    assert {**outcomes(folder), **outcomes(folder, "val 2/é")} == everything()
+    assert len(lines(folder)) + len(lines(folder, "val 2/é")) == len(everything())
+    assert run(folder, "val-1", replace(QUICK, everybody=True)).others == ()
+    assert outcomes(folder) == everything()
+
+
+def test_a_new_submission_is_accepted_anew(tmp_path: Path) -> None:
+    (tmp_path / "participants.csv").write_text(f"key,submission,accepted_epoch\nann,{NOOP},3\n")
+    submit(tmp_path, "ann", "noop")
+    assert ",3" in (tmp_path / "participants.csv").read_text()
+    submit(tmp_path, "ann", "oracle")
+    assert ",3" not in (tmp_path / "participants.csv").read_text()
 
 
 def test_a_task_set_that_changed_is_refused(tmp_path: Path) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from assay.errors import BadInput
 from assay.exact import BPS, NANO
 from assay.records import Participant
 from assay.scheme import Scheme
 from assay.scheme.model import Decay
 from assay.settle import clock as clocks
 from assay.settle import decay, payout, reward
-from assay.settle.assign import assigned
+from assay.settle.assign import drawn, may_count
 from assay.settle.consensus import Agreement, Status, Votes, agree
 from assay.settle.inputs import Bools, Clock, Frame, Inputs, Ints, Scored, arrived, frame
 from assay.settle.score import score
@@ -55,34 +54,26 @@ def _seats(inputs: Inputs, axes: Frame, scored: Scored) -> Seats:
     rules = inputs.scheme.consensus
     stake = {validator.key: validator.stake for validator in inputs.validators}
     stakes = tuple(stake[key] for key in axes.validators)
-    may = tuple(s > 0 and s >= rules.min_validator_stake for s in stakes)
+    may = may_count(stakes, rules)
     total = sum(stakes)
     if rules.assign is None:
         return Seats(stakes=stakes, may_count=may, total_stake=total, drawn=None, totals=(total,) * len(axes.participants))
-    drawn = np.zeros(axes.shape, dtype=np.bool_)
+    chosen = np.zeros(axes.shape, dtype=np.bool_)
     totals = []
     for column, participant in enumerate(inputs.participants):
         rows = _drawn(inputs, axes, scored, participant, may)
-        drawn[rows, column] = True
+        chosen[rows, column] = True
         totals.append(total if participant.key in axes.duplicate_of else sum(stakes[row] for row in rows))
-    return Seats(stakes=stakes, may_count=may, total_stake=total, drawn=drawn, totals=tuple(totals))
+    return Seats(stakes=stakes, may_count=may, total_stake=total, drawn=chosen, totals=tuple(totals))
 
 
 def _drawn(inputs: Inputs, axes: Frame, scored: Scored, participant: Participant, may: tuple[bool, ...]) -> list[int]:
     """The rows of the validators drawn for a submission when it was accepted; none if nobody knows when that was. SPEC 3.0."""
     epoch = participant.accepted_epoch
     epoch = scored.first.get(participant.key) if epoch is None else epoch
-    count = inputs.scheme.consensus.assign
-    if epoch is None or count is None:
+    if epoch is None:
         return []
-    randomness = inputs.randomness.get(epoch)
-    if randomness is None:
-        raise BadInput(
-            f"there is no randomness of epoch {epoch}, in which the submission of {participant.key!r} was accepted",
-            hint="add the row to randomness.csv; `assign` draws the validators from it",
-        )
-    material = participant.submission or participant.key
-    return assigned(axes.validators, may, material, randomness, count)
+    return drawn(participant, epoch, axes.validators, may, inputs.scheme.consensus, inputs.randomness)
 
 
 def _alive(axes: Frame) -> Bools:

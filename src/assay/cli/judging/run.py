@@ -31,6 +31,9 @@ def run(
         list[str] | None, typer.Option(metavar="KEY", help="Only this participant; can be said several times.")
     ] = None,
     task: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this task; can be said several times.")] = None,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Also submissions for which `assign` drew other validators; it counts for nothing.")
+    ] = False,
     epoch: Annotated[
         int | None, typer.Option(metavar="N", help="Of the evidence; otherwise the highest there is, or 1.", min=0)
     ] = None,
@@ -73,6 +76,7 @@ def run(
         tasks=tasks,
         participants=participant or (),
         only=task or (),
+        everybody=everybody,
     )
     with Live(jobs, quiet=quiet) as live:
         summary = judge(folder, validator, options, live.event)
@@ -102,6 +106,8 @@ def _told(summary: Summary) -> Iterator[RenderableType]:
         yield sentence("Stopped; the same command goes on from here.")
     if summary.absent:
         yield sentence(f"No agent is here for {', '.join(summary.absent)}: assay submit puts one in its place.")
+    if summary.others:
+        yield sentence(f"Other validators were drawn for {', '.join(summary.others)}.")
     if summary.errors:
         yield ""
         yield heading("Errors, which are nobody's fails")

@@ -23,12 +23,13 @@ from assay.judge.tests.agent import Agent
 from assay.judge.tests.plan import Done, counting
 from assay.judge.tests.store import short
 from assay.judge.tests.tasks import Task, manifest, read
-from assay.records import Participant, Tests
+from assay.records import Participant, Tests, Validator
 from assay.scheme import Scheme
 from assay.scheme import read as read_scheme
 from assay.scheme.model import TestsScore
+from assay.settle import assign
 
-__all__ = ["Contest", "agent_of", "check_same_tasks", "open_contest", "written"]
+__all__ = ["Contest", "agent_of", "check_same_tasks", "drawn", "open_contest", "written"]
 
 AGENTS = "agents"
 TASKS = "tasks"
@@ -46,7 +47,7 @@ class Contest:
     validator: str
     participants: tuple[Participant, ...]
     """Of everybody, in the order given."""
-    validators: frozenset[str]
+    validators: tuple[Validator, ...]
     tasks: Mapping[str, Task]
     """By id, in the order of tasks.txt."""
     agents: Mapping[str, Agent]
@@ -62,6 +63,8 @@ class Written:
     done: frozenset[Done]
     epoch: int | None
     """The highest epoch of anybody's evidence."""
+    first: Mapping[str, int]
+    """Submission → the lowest epoch of anybody's evidence about it."""
 
 
 def open_contest(
@@ -80,7 +83,7 @@ def open_contest(
     file = folder / "participants.csv"
     everybody = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme)
     judges = _validators(folder, len(everybody))
-    _known(validator, judges, folder / "validators.csv", "validator")
+    _known(validator, [one.key for one in judges], folder / "validators.csv", "validator")
     for key in participants:
         _known(key, [one.key for one in everybody], file, "participant")
     found: dict[str, Agent] = {}
@@ -99,9 +102,7 @@ def open_contest(
             file=file,
             hint="assay submit DIR PARTICIPANT AGENT puts one in its place",
         )
-    return Contest(
-        folder, scheme, scheme.score, validator, everybody, frozenset(judges), _tasks(folder, tasks, only), found, tuple(absent)
-    )
+    return Contest(folder, scheme, scheme.score, validator, everybody, judges, _tasks(folder, tasks, only), found, tuple(absent))
 
 
 def agent_of(folder: Path, participant: Participant) -> Agent | None:
@@ -130,9 +131,11 @@ def _others(folder: Path) -> tuple[Agent, ...]:
 
 def written(contest: Contest) -> Written:
     """Reads all evidence once; raises BadInput for what is wrong with it."""
-    known = evidence.Registry("tests", contest.validators, frozenset(one.key for one in contest.participants))
+    judges = frozenset(one.key for one in contest.validators)
+    known = evidence.Registry("tests", judges, frozenset(one.key for one in contest.participants))
     done: set[Done] = set()
     epoch: int | None = None
+    first: dict[str, int] = {}
     folder = contest.folder / "evidence"
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     for path in paths:
@@ -142,9 +145,35 @@ def written(contest: Contest) -> Written:
             continue
         for found in evidence.read([path], known).records:  # file by file, so that no more than one is in memory
             epoch = found.epoch if epoch is None else max(epoch, found.epoch)
+            first[found.submission] = min(found.epoch, first.get(found.submission, found.epoch))
             if isinstance(found, Tests) and found.validator == contest.validator:
                 done.add((found.submission, found.task, found.trial))
-    return Written(frozenset(done), epoch)
+    return Written(frozenset(done), epoch, first)
+
+
+def drawn(contest: Contest, found: Written, epoch: int) -> list[Participant]:
+    """The participants whose submissions count, are here, and are this validator's to judge. SPEC 2, 3.0.
+
+    epoch: of the evidence that is to come; a submission that has none yet, and no accepted_epoch, is accepted in it.
+    Raises BadInput where the randomness of an epoch is missing.
+    """
+    file = contest.folder / csvs.RANDOMNESS.name
+    rules = contest.scheme.consensus
+    asked = rules.assign is not None and file.exists()
+    randomness = registry.randomness(csvs.read(file, csvs.RANDOMNESS), Place(file)) if asked else {}
+    keys = [one.key for one in contest.validators]
+    may = assign.may_count([one.stake for one in contest.validators], rules)
+    mine = []
+    for one in counting(contest.participants):
+        if one.submission in contest.agents:
+            at = found.first.get(one.submission, epoch) if one.accepted_epoch is None else one.accepted_epoch
+            try:
+                rows = assign.drawn(one, at, keys, may, rules, randomness)
+            except BadInput as error:
+                raise error.at(file=file) from None
+            if contest.validator in (keys[row] for row in rows):
+                mine.append(one)
+    return mine
 
 
 def check_same_tasks(contest: Contest, root: Path, done: frozenset[Done]) -> None:
@@ -173,9 +202,9 @@ def check_same_tasks(contest: Contest, root: Path, done: frozenset[Done]) -> Non
     write_bytes(file, canonical(kept | now) + b"\n")
 
 
-def _validators(folder: Path, participants: int) -> list[str]:
+def _validators(folder: Path, participants: int) -> tuple[Validator, ...]:
     file = folder / "validators.csv"
-    return [one.key for one in registry.validators(csvs.read(file, csvs.VALIDATORS), Place(file), participants)]
+    return registry.validators(csvs.read(file, csvs.VALIDATORS), Place(file), participants)
 
 
 def _tasks(folder: Path, place: Path | None, only: Sequence[str]) -> dict[str, Task]:

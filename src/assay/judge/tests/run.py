@@ -26,7 +26,7 @@ from assay.judge.sandbox.box import Sandbox, Trouble
 from assay.judge.sandbox.choose import choose
 from assay.judge.tests import agent as agents
 from assay.judge.tests import plan
-from assay.judge.tests.contest import Contest, check_same_tasks, open_contest, written
+from assay.judge.tests.contest import Contest, check_same_tasks, drawn, open_contest, written
 from assay.judge.tests.crew import Crew, Said
 from assay.judge.tests.plan import Cell, Done
 from assay.judge.tests.proxy import Model
@@ -34,6 +34,7 @@ from assay.judge.tests.record import TrialRecord
 from assay.judge.tests.store import Store
 from assay.judge.tests.trial import KEEPING, Keeping, Tried
 from assay.judge.tests.worker import Job, Settings, record_of
+from assay.records import Participant
 from assay.scheme.load import validate
 
 __all__ = ["ATTEMPTS", "Event", "Options", "Summary", "run"]
@@ -89,6 +90,8 @@ class Options:
     participants: Sequence[str] = ()
     only: Sequence[str] = ()
     """Task ids; none: all."""
+    everybody: bool = False
+    """Judge also those for whom `assign` drew other validators."""
     keeping: Keeping = KEEPING
 
 
@@ -102,6 +105,8 @@ class Summary:
     """Trials that are still missing after all attempts, and why."""
     absent: tuple[str, ...] = ()
     """Participants whose agent is not here."""
+    others: tuple[str, ...] = ()
+    """Participants for whom `assign` drew other validators, who were not judged."""
     stopped: bool = False
     epoch: int = 1
 
@@ -122,7 +127,6 @@ def run(
     _check(options)
     sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime)
     contest = open_contest(competition, validator, tasks=options.tasks, participants=options.participants, only=options.only)
-    _check_agents(contest, options)
     store = Store(competition, validator)
     with store.lock() as lock, _signals() as stop:
         try:
@@ -133,15 +137,17 @@ def run(
         sandbox.sweep()
         found = written(contest)
         epoch = options.epoch if options.epoch is not None else max(1, found.epoch or 1)
+        here = [one for one in plan.counting(contest.participants) if one.submission in contest.agents]
+        wanted = here if options.everybody else drawn(contest, found, epoch)
+        _check_agents(contest, wanted, options)
         check_same_tasks(contest, store.root, found.done)
-        done = found.done | _recovered(contest, store, found.done, on_event)
-        wanted = [one for one in contest.participants if one.submission in contest.agents]
+        done = found.done | _recovered(contest, wanted, store, found.done, on_event)
         cells = plan.missing(wanted, list(contest.tasks), contest.rules.trials, done)
         whole = sum(1 for _ in plan.cells(wanted, list(contest.tasks), contest.rules.trials))
         on_event(Event("planned", count=len(cells), done=whole - len(cells)))
-        going = _Run(
-            contest, store, options, sandbox, epoch, on_event, stop, Summary(len(cells), absent=contest.absent, epoch=epoch)
-        )
+        others = tuple(one.key for one in here if one not in wanted)
+        summary = Summary(len(cells), absent=contest.absent, others=others, epoch=epoch)
+        going = _Run(contest, store, options, sandbox, epoch, on_event, stop, summary)
         if cells:
             going.judge(cells, lock)
         return going.summary
@@ -154,9 +160,9 @@ def _check(options: Options) -> None:
         raise BadInput(f"{options.attempts} is not a number of attempts", field="attempts", hint="from 1 to 100")
 
 
-def _check_agents(contest: Contest, options: Options) -> None:
+def _check_agents(contest: Contest, wanted: Sequence[Participant], options: Options) -> None:
     """What would make every trial of an agent an error is refused before the first. Raises BadInput."""
-    for one in contest.agents.values():
+    for one in (contest.agents[participant.submission] for participant in wanted):
         agents.environment(one, options.env)
         if one.model and options.model is None:
             raise BadInput(
@@ -169,10 +175,11 @@ def _check_agents(contest: Contest, options: Options) -> None:
             raise BadInput(f"the task {without[0]!r} has no solution for the oracle", hint="write solution/solve.sh")
 
 
-def _recovered(contest: Contest, store: Store, done: frozenset[Done], on_event: Callable[[Event], None]) -> set[Done]:
+def _recovered(
+    contest: Contest, wanted: Sequence[Participant], store: Store, done: frozenset[Done], on_event: Callable[[Event], None]
+) -> set[Done]:
     """Writes the evidence of trials that were kept just before an earlier run ended."""
     found: set[Done] = set()
-    wanted = [one for one in contest.participants if one.submission in contest.agents]
     for cell in plan.missing(wanted, list(contest.tasks), contest.rules.trials, done):
         kept = store.result(cell.participant, cell.submission, cell.task, cell.trial)
         same = (

@@ -69,6 +69,8 @@ def submit(competition: Path, participant: str, said: str, *, at: datetime | Non
         for name in ("submission", "submitted_at"):
             if name not in header:
                 header.append(name)
+        if "accepted_epoch" in header:
+            row["accepted_epoch"] = ""  # that was the earlier one's
         row["submission"], row["submitted_at"] = agent.digest, instant_text((at or datetime.now(UTC)).replace(microsecond=0))
         text = io.StringIO()
         writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
