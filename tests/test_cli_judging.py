@@ -65,7 +65,7 @@ def test_what_is_missing_shows_in_the_exit_code(folder: Path) -> None:
     run("tasks", "pin", folder)
     run("submit", folder, "ann", "oracle")
     said = run("run", folder, "--validator", "val-1", "--attempts", "1", code=1)
-    assert "1 trials judged (1 pass), 1 left." in said.stdout
+    assert "1 trial judged (1 pass), 1 left." in said.stdout
     assert "Errors, which are nobody's fails" in said.stdout
     assert "exit code 3" in " ".join(said.stdout.split())  # a long path wraps
 

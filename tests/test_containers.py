@@ -249,7 +249,7 @@ def test_the_engine_and_its_runtime_are_chosen_on_the_command_line(tmp_path: Pat
         assert not (folder / "trials").exists()
         said = runner.invoke(app, ["run", str(folder), "--validator", "val-1", *judge, url, "--runtime", "runc"])
     assert said.exit_code == 0, said.output
-    assert "1 trials judged (1 pass)." in said.stdout
+    assert "1 trial judged (1 pass)." in said.stdout
 
 
 def test_only_a_local_socket_is_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,9 +34,10 @@ def harbor(
     """
     from assay.cli.show import Column, grid, sentence, show
     from assay.judge.tests.export import harbor as do
+    from assay.settle.story.telling import plural
 
     done = do(folder, out, validators=validator or ())
     rows = list(done.jobs.items())
     show(grid([Column("validator", [name for name, _ in rows]), Column("job", [str(job) for _, job in rows])]))
     bare = f", {done.bare} of them from their record alone" if done.bare else ""
-    show("", sentence(f"{done.trials} trials{bare}."))
+    show("", sentence(f"{plural(done.trials, 'trial')}{bare}."))

@@ -60,10 +60,13 @@ def run(
 
     from assay.cli.judging.live import Live
     from assay.cli.judging.words import given
+    from assay.judge import judges
     from assay.judge.tests.proxy import environment_of
     from assay.judge.tests.run import Options
-    from assay.judge.tests.run import run as judge
+    from assay.scheme import read
 
+    scheme = folder / "scheme.toml"
+    judge = judges.find(read(scheme).score.kind, file=scheme)
     options = Options(
         jobs=jobs,
         sandbox=sandbox.value,
@@ -93,6 +96,7 @@ def run(
 
 def _told(summary: Summary) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, heading, sentence
+    from assay.settle.story.telling import plural
 
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
     if not summary.planned:
@@ -100,7 +104,9 @@ def _told(summary: Summary) -> Iterator[RenderableType]:
     else:
         left = summary.planned - summary.judged
         yield sentence(
-            f"{summary.judged} trials judged" + (f" ({counts})" if counts else "") + (f", {left} left." if left else ".")
+            f"{plural(summary.judged, 'trial')} judged"
+            + (f" ({counts})" if counts else "")
+            + (f", {left} left." if left else ".")
         )
     if summary.stopped:
         yield sentence("Stopped; the same command goes on from here.")

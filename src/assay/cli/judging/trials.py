@@ -68,6 +68,7 @@ def _show(found: list[tuple[Path, TrialRecord]]) -> None:
 
     from assay.cli.judging.words import duration, memory
     from assay.cli.show import Column, grid, sentence, show
+    from assay.settle.story.telling import plural
 
     if not found:
         show(sentence("There are no such trials."))
@@ -96,5 +97,7 @@ def _show(found: list[tuple[Path, TrialRecord]]) -> None:
     show(
         table,
         "",
-        sentence(f"{len(rows)} trials: {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}."),
+        sentence(
+            f"{plural(len(rows), 'trial')}: {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}."
+        ),
     )
