@@ -14,7 +14,7 @@ from assay.judge import tree
 from assay.judge.sandbox import build, cgroups, launch, root, seccomp
 from assay.judge.sandbox.box import Box, Image, Limits, Ran, Trouble
 from assay.judge.sandbox.disk import SPARE, Watch
-from assay.judge.sandbox.owner import Owner, first_number, owner
+from assay.judge.sandbox.owner import Owner, first_number, locks, owner
 from assay.judge.sandbox.root import Root, Rooted
 from assay.judge.sandbox.scratch import Scratch, kill_named
 from assay.judge.sandbox.supervise import NOT_STARTED, Task, supervise
@@ -80,7 +80,7 @@ class Bubblewrap:
     @contextmanager
     def open(self, image: Image, limits: Limits) -> Iterator[BubbleBox]:
         """See `Sandbox.open`."""
-        with owner(self.scratch.folder / "users") as mine, self.scratch.box() as folder:
+        with owner(locks(self.scratch.folder / "users")) as mine, self.scratch.box() as folder:
             try:
                 made = Root(folder / "root", image, mine)
             except (OSError, tree.TreeError) as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from assay.judge.sandbox.box import Trouble
 
-__all__ = ["BOXES", "INSIDE", "Owner", "first_number", "owner"]
+__all__ = ["BOXES", "INSIDE", "Owner", "first_number", "locks", "owner"]
 
 INSIDE = 1000
 """The user and group that a box's processes see themselves as."""
@@ -26,6 +26,9 @@ BOXES = 1024
 """Boxes at one time on one machine."""
 _FIRST = (2_000_000_000, 60_200)
 """Where the range may begin; the second is for hosts that have only 65,536 users, as containers do."""
+
+_LOCKS = Path("/run/assay/users")
+"""Only root may write there, and only root takes numbers."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,18 @@ def first_number() -> int:
         if mapped.holds(first, BOXES) and not _known(first):
             return first
     raise Trouble("no user numbers are free for boxes on this machine", hint="run Assay as a user that is not root")
+
+
+def locks(otherwise: Path) -> Path:
+    """Where user numbers are locked: one place for all of this machine, wherever boxes are kept; if that cannot be had, there.
+
+    With a place for each folder, boxes of two folders would be one user's, who has one bound on processes for both.
+    """
+    try:
+        _LOCKS.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return otherwise
+    return _LOCKS if os.access(_LOCKS, os.W_OK) else otherwise
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
     /var/tmp/assay-UID/            or $ASSAY_SCRATCH
         lock                       held while a run's folder is made or cleared
-        users/N                    locks on user numbers, see `owner`
         images/…                   built images, kept
         run-XXXXXXXX/              one per run
             alive                  locked for as long as the run lives, however it ends
