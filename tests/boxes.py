@@ -1,15 +1,18 @@
 """Boxes for tests: shell scripts run in them, and what came of it."""
 
 import os
+import secrets
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from assay.judge import tree
 from assay.judge.sandbox.box import Box, Limits, Ran
+from assay.judge.sandbox.bubblewrap import Bubblewrap
 
 LIMITS = Limits(seconds=300, memory=256 << 20, processes=64, disk=64 << 20, output=1 << 20, files=20_000)
 """Time is far away: on a busy machine another bound is still met first."""
@@ -65,3 +68,28 @@ def alive(mark: str) -> list[int]:
 def python_path() -> str:
     """What a Python started elsewhere needs to find all that this one finds."""
     return os.pathsep.join(part for part in sys.path if part)
+
+
+# To be made fixtures, each by the file that wants it.
+
+
+def scratch() -> Iterator[Path]:
+    """Where boxes are: pytest's own folders are closed to the users that boxes run as."""
+    folder = Path(f"/var/tmp/assay-test-{secrets.token_hex(8)}")
+    yield folder
+    tree.remove(folder)
+
+
+def either(request: pytest.FixtureRequest, scratch: Path) -> Iterator[Bubblewrap]:
+    """The sandbox as this machine has it, and as it is on a machine without control groups."""
+    with closing(Bubblewrap(folder=scratch, counted=request.param == "counted")) as made:
+        yield made
+
+
+def sandbox(scratch: Path) -> Iterator[Bubblewrap]:
+    with closing(Bubblewrap(folder=scratch)) as made:
+        yield made
+
+
+def sh(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)

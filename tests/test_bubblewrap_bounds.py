@@ -1,0 +1,97 @@
+"""Bounds on what runs in bubblewrap's boxes: what counts, what stops, what is told."""
+
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import boxes
+from assay.judge.sandbox import cgroups
+from assay.judge.sandbox.box import Ran
+from assay.judge.sandbox.bubblewrap import Bubblewrap
+from boxes import LIMITS, Shell
+
+MIB = 1 << 20
+
+scratch = pytest.fixture(scope="module")(boxes.scratch)
+sandbox = pytest.fixture(scope="module")(boxes.sandbox)
+either = pytest.fixture(scope="module", params=["groups", "counted"])(boxes.either)
+sh = pytest.fixture(boxes.sh)
+
+
+def _stopped(ran: Ran, bound: str) -> bool:
+    return ran.stopped == bound or ran.exit_code not in (None, 0)
+
+
+def test_files_without_a_name_are_written_too(either: Bubblewrap, sh: Shell) -> None:
+    script = "set -e; for i in 1 2 3 4 5 6 7 8; do exec {fd}>f; rm f; head -c 8000000 /dev/zero >&$fd; done; sleep 290"
+    with either.open(either.image(), LIMITS) as box:
+        assert sh(box, script, limits=replace(LIMITS, disk=24 * MIB)).ran.stopped == "disk"
+
+
+def test_only_what_a_command_writes_itself_is_counted(sandbox: Bubblewrap, sh: Shell, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(secrets.token_bytes(20 * MIB))
+    limits = replace(LIMITS, disk=10 * MIB, files=10)
+    with sandbox.open(sandbox.image(), LIMITS) as box:
+        box.put(tmp_path / "large", "/app/large")
+        assert (
+            sh(
+                box, "ln large same; ln large again; truncate -s 5M holes; head -c 1000000 /dev/zero > f", limits=limits
+            ).ran.exit_code
+            == 0
+        )
+        assert sh(box, "cat large > other; sync", limits=limits).ran.stopped == "disk"
+        assert sh(box, "rm other large same again; head -c 12000000 /dev/zero > f", limits=limits).ran.exit_code == 0
+
+
+def test_one_file_that_passes_the_bound(either: Bubblewrap, sh: Shell) -> None:
+    with either.open(either.image(), LIMITS) as box:
+        assert _stopped(sh(box, "head -c 90000000 /dev/zero > f", limits=replace(LIMITS, disk=8 * MIB)).ran, "disk")
+
+
+def test_folders_too_deep_to_be_measured(sandbox: Bubblewrap, sh: Shell) -> None:
+    script = "for i in {1..400}; do mkdir d && cd -P d; done; sleep 290"
+    with sandbox.open(sandbox.image(), LIMITS) as box:
+        assert sh(box, script).ran.stopped == "disk"
+        assert sh(box, "sleep 290").ran.stopped == "disk"  # and no trouble of ours
+
+
+def test_a_folder_that_is_closed_hides_nothing(either: Bubblewrap, sh: Shell) -> None:
+    script = "mkdir d; cd d; chmod 300 .; for i in 1 2 3 4 5 6; do head -c 8000000 /dev/zero > $i; done; sleep 290"
+    with either.open(either.image(), LIMITS) as box:
+        assert sh(box, script, limits=replace(LIMITS, disk=24 * MIB)).ran.stopped == "disk"
+
+
+def test_a_process_tree_out_of_memory_is_stopped_as_a_whole(sandbox: Bubblewrap, sh: Shell) -> None:
+    """With control groups the kernel kills one process; the others must not go on as if nothing had been."""
+    script = "(head -c 1500000000 /dev/zero | tail >/dev/null) & wait; sleep 290"
+    with sandbox.open(sandbox.image(), LIMITS) as box:
+        ran = sh(box, script, limits=replace(LIMITS, memory=64 * MIB)).ran
+        if _kind(sandbox) != "counted":
+            assert ran.stopped == "memory"
+            assert 32 * MIB < ran.peak_memory <= 65 * MIB
+
+
+def test_what_was_used_is_told(either: Bubblewrap, sh: Shell) -> None:
+    with either.open(either.image(), LIMITS) as box:
+        ran = sh(box, "end=$((SECONDS+2)); while [ $SECONDS -lt $end ]; do :; done").ran
+    assert ran.exit_code == 0
+    assert ran.cpu_seconds > 0
+    assert ran.wall_seconds > 0
+    assert ran.peak_memory > 0
+
+
+def test_a_group_that_cannot_be_had_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "_mounts", lambda: iter(()))
+    assert cgroups.find().kind == "counted"
+    assert "counted" in cgroups.find().describe()
+
+
+def test_cores(sandbox: Bubblewrap, sh: Shell) -> None:
+    with sandbox.open(sandbox.image(), LIMITS) as box:
+        assert sh(box, "exit 0", limits=replace(LIMITS, cpus=0.5)).ran.exit_code == 0
+
+
+def _kind(sandbox: Bubblewrap) -> str:
+    return next(kind for kind in ("v1", "v2", "counted") if kind in sandbox.describe())

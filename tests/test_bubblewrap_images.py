@@ -1,0 +1,139 @@
+"""What bubblewrap's boxes start from: Dockerfiles that are built, root file systems, the host."""
+
+import os
+import re
+import shutil
+import subprocess
+import textwrap
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import boxes
+from assay.errors import BadInput
+from assay.judge import tree
+from assay.judge.sandbox import root
+from assay.judge.sandbox.box import Trouble
+from assay.judge.sandbox.bubblewrap import Bubblewrap
+from assay.judge.sandbox.choose import choose
+from boxes import LIMITS, Shell
+
+scratch = pytest.fixture(scope="module")(boxes.scratch)
+sandbox = pytest.fixture(scope="module")(boxes.sandbox)
+sh = pytest.fixture(boxes.sh)
+
+
+def _context(folder: Path, text: str) -> Path:
+    environment = folder / "environment"
+    environment.mkdir(exist_ok=True)
+    (environment / "Dockerfile").write_text(textwrap.dedent(text))
+    return environment
+
+
+def test_a_dockerfile_is_built_and_kept(sandbox: Bubblewrap, sh: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = _context(
+        tmp_path,
+        """
+        FROM debian:12
+        ARG WHO=world
+        ENV GREETING="hello ${WHO}"
+        WORKDIR /work/here
+        COPY data/ ./data/
+        COPY one.sh /bin-of-ours/
+        RUN echo "$GREETING" > greeting && chmod 700 data && id -u > who
+        RUN mkdir -p /srv/x && ln -s /work/here/greeting /srv/x/link
+        """,
+    )
+    (environment / "data" / "deep").mkdir(parents=True)
+    (environment / "data" / "deep" / "file").write_text("one\n")
+    (environment / "data" / "link").symlink_to("deep/file")
+    (environment / "one.sh").write_text("#!/bin/sh\necho ran\n")
+    (environment / "one.sh").chmod(0o755)
+    image = sandbox.image(environment)
+    assert (image.workdir, image.env) == ("/work/here", {"GREETING": "hello world"})
+    with sandbox.open(image, LIMITS) as box:
+        said = sh(box, "pwd; cat greeting who data/link /srv/x/link; /bin-of-ours/one.sh; echo $GREETING; stat -c %a data")
+        assert said.out == "/work/here\nhello world\n1000\none\nhello world\nran\nhello world\n700\n", said.err
+        sh(box, "echo changed > greeting")
+    with sandbox.open(image, LIMITS) as box:
+        assert sh(box, "cat greeting").out == "hello world\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(Bubblewrap, "open", lambda *args: pytest.fail("it was built again"))
+        assert sandbox.image(environment) == image
+    (environment / "data" / "deep" / "file").write_text("two\n")
+    other = sandbox.image(environment)
+    assert other.digest != image.digest
+    (environment / "data" / "deep" / "file").write_text("one\n")
+    assert sandbox.image(environment) == image
+
+
+def test_a_dockerfile_that_fails_is_trouble_with_its_line(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    environment = _context(tmp_path, "FROM x\n\nRUN echo before; echo broken >&2; exit 3\n")
+    for _twice in range(2):
+        with pytest.raises(Trouble, match=r"Dockerfile:3: RUN ended with exit code 3: before / broken;"):
+            sandbox.image(environment)
+    _context(tmp_path, "FROM x\nCOPY Dockerfile /usr/local/bin/\n")
+    with pytest.raises(Trouble, match=r"Dockerfile:2: .*not a place in a box"):
+        sandbox.image(environment)
+    _context(tmp_path, "FROM x\nADD https://example.org/x /x\n")
+    with pytest.raises(BadInput, match="Dockerfile:2: ADD"):
+        sandbox.image(environment)
+    assert not [
+        path for path in (sandbox.scratch.folder / "images").iterdir() if path.is_dir() and not (path / "image.json").exists()
+    ]
+
+
+def test_an_image_that_is_not_there_is_trouble(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    with pytest.raises(Trouble, match="debian:12 cannot be had"):
+        sandbox.image(tmp_path, name="debian:12")
+
+
+def test_a_root_file_system_of_ones_own(scratch: Path, sh: Shell, tmp_path: Path) -> None:
+    top = scratch / "root-file-system"
+    _small_root(top)
+    with closing(Bubblewrap(folder=scratch, bases={"mine": top})) as made:
+        image = made.image(name="mine")
+        assert image.digest == tree.digest(top)
+        with made.open(image, LIMITS) as box:
+            said = sh(
+                box,
+                "while read x; do echo $x; done < /etc/mine; echo x > /etc/mine; echo x > /usr/x; echo /usr/*; pwd",
+                shell="sh",
+            )
+            assert said.out == "mine\n/usr/bin /usr/lib /usr/lib64\n/app\n" or said.out.startswith("mine\n/usr/bin"), said.err
+            assert "x" not in said.out.split("\n")[1].split("/")
+        assert (top / "etc" / "mine").read_text() == "mine\n"
+        environment = _context(tmp_path, "FROM mine\nRUN echo built > /built; read x < /etc/mine; echo $x >> /built\n")
+        with made.open(made.image(environment), LIMITS) as box:
+            assert sh(box, "while read x; do echo $x; done < /built", shell="sh").out == "built\nmine\n"
+    with pytest.raises(Trouble, match="not a root file system"):
+        root.of_folder(tmp_path)
+
+
+def _small_root(top: Path) -> None:
+    """A shell and the libraries that it needs."""
+    shell = os.path.realpath("/bin/sh")
+    said = subprocess.run(["ldd", shell], capture_output=True, text=True, check=True).stdout
+    (top / "usr/bin").mkdir(parents=True)
+    (top / "etc").mkdir()
+    (top / "etc/mine").write_text("mine\n")
+    (top / "etc/up").symlink_to("../usr/bin/sh")
+    shutil.copy(shell, top / "usr/bin/sh")
+    for library in re.findall(r"(/\S+)", said):
+        place = top / "usr" / os.path.relpath(os.path.realpath(library), "/").removeprefix("usr/")
+        named = top / "usr" / library.lstrip("/").removeprefix("usr/")
+        for target in {place, named}:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, target)
+    for name in ("bin", "lib", "lib64"):
+        (top / name).symlink_to(f"usr/{name}")
+
+
+@pytest.mark.parametrize("name", ["bubblewrap", "none"])
+def test_choose(name: str, scratch: Path) -> None:
+    if name == "none":
+        with pytest.raises(BadInput, match="choose one of bubblewrap, containers"):
+            choose(name)
+    else:
+        assert choose(name, folder=scratch).name == name
