@@ -109,7 +109,7 @@ def test_a_folder_that_stays_is_caught(bench: Bench, monkeypatch: pytest.MonkeyP
 
 def test_processes_that_outlive_their_command_are_caught(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "files stay between commands, processes do not"
-    monkeypatch.setattr("assay.judge.sandbox.check._commands", lambda token: True)
+    monkeypatch.setattr("assay.judge.sandbox.check.closed._commands", lambda token: True)
     assert "alive" in CHECKS[name](bench)
 
 
