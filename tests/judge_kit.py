@@ -99,6 +99,12 @@ def try_(
     return run_trial(judge, task, agent, image_of(judge.sandbox, task), place)
 
 
+def outcome(tried: Tried) -> tuple[str, str]:
+    """How a trial ended that was no error, and why."""
+    assert tried.verdict.outcome != "error", tried.message
+    return tried.verdict.outcome, tried.verdict.reason
+
+
 def make_competition(
     folder: Path,
     participants: Mapping[str, str],

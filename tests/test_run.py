@@ -1,18 +1,11 @@
-"""Runs: what is judged, what is kept, what happens when something breaks, is stopped, or is killed. SPEC 2.1, 3.0."""
+"""Runs: what is judged, what is kept, what is refused. SPEC 2.1, 3.0."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,47 +14,15 @@ from hypothesis import strategies as st
 from assay.competition import open_competition
 from assay.errors import BadInput
 from assay.folder import read
-from assay.judge.sandbox.box import Trouble
 from assay.judge.tests import agent as agents
-from assay.judge.tests.plan import Cell, cells, counting, missing
-from assay.judge.tests.record import TrialRecord
-from assay.judge.tests.run import Event, Options, Summary, run
+from assay.judge.tests.plan import cells, counting, missing
+from assay.judge.tests.run import Event, Options, run
 from assay.judge.tests.store import Busy, Store, segment, short
 from assay.judge.tests.submit import submit
 from assay.records import Participant
 from assay.scheme.times import instant
-from judge_kit import bubblewrap, make_agent, make_competition, make_task
-
-ORACLE, NOOP = agents.BUILT_IN["oracle"].digest, agents.BUILT_IN["noop"].digest
-QUICK = Options(delay=0.01)
-
-
-def competition(folder: Path, *, tasks: int = 2, trials: int = 1) -> Path:
-    bubblewrap()
-    for number in range(tasks):
-        make_task(folder / "tasks" / f"t{number}")
-    return make_competition(folder, {"ann": ORACLE, "bob": NOOP, "none": ""}, validators=("val-1", "val 2/é"), trials=trials)
-
-
-def lines(folder: Path, validator: str = "val-1") -> list[dict[str, Any]]:
-    file = Store(folder, validator).evidence
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
-
-
-def outcomes(folder: Path, validator: str = "val-1") -> dict[tuple[str, str, int], str]:
-    found = {(line["participant"], line["task"], line["trial"]): line["outcome"] for line in lines(folder, validator)}
-    assert len(found) == len(lines(folder, validator))  # nothing twice
-    return found
-
-
-def everything(tasks: int = 2, trials: int = 1) -> dict[tuple[str, str, int], str]:
-    return {
-        (who, f"t{task}", trial): what
-        for who, what in (("ann", "pass"), ("bob", "fail"))
-        for task in range(tasks)
-        for trial in range(1, trials + 1)
-    }
-
+from judge_kit import make_agent
+from run_kit import NOOP, ORACLE, QUICK, competition, everything, lines, outcomes
 
 # What there is to judge
 
@@ -240,222 +201,3 @@ def test_two_runs_of_one_validator_refuse_each_other(tmp_path: Path) -> None:
             run(folder, "val-1", QUICK)
         assert run(folder, "val 2/é", QUICK).judged == 2
     assert run(folder, "val-1", QUICK).judged == 2
-
-
-# Errors
-
-
-def test_errors_are_tried_again_and_leave_no_evidence(tmp_path: Path) -> None:
-    folder = competition(tmp_path / "c", tasks=1)
-    task = folder / "tasks" / "t0"
-    (task / "environment" / "Dockerfile").write_text("FROM debian:12\nWORKDIR /app\nRUN exit 3\n")
-    from assay.judge.tests.tasks import manifest
-    from assay.judge.tests.tasks import read as read_tasks
-
-    manifest.write(manifest.pin(read_tasks(folder / "tasks")), folder / "tasks.txt")
-    events: list[Event] = []
-    summary = run(folder, "val-1", Options(attempts=3, delay=0.01, participants=["ann"]), events.append)
-    assert [event.kind for event in events if event.kind != "phase"] == ["planned", *["began", "again"] * 2, "began", "ended"]
-    assert [event.seconds for event in events if event.kind == "again"] == [0.01, 0.04]
-    assert (summary.judged, [cell.task for cell, _ in summary.errors]) == (0, ["t0"])
-    assert "exit code 3" in summary.errors[0][1]
-    assert lines(folder) == []
-    kept = Store(folder, "val-1").result("ann", ORACLE, "t0", 1)
-    assert kept is not None
-    assert (kept.outcome, kept.attempt, len(kept.earlier)) == ("error", 3, 2)
-    assert kept.evidence() is None
-
-
-def test_an_error_gives_way_to_what_comes_after(tmp_path: Path) -> None:
-    """A judge's process that is killed in the middle of a trial: an error, tried again, and nothing else is touched."""
-    folder = competition(tmp_path / "c", tasks=1)
-    make_agent(tmp_path / "slow", "echo begun; sleep 2; echo hello > out.txt\n")
-    submit(folder, "bob", str(tmp_path / "slow"))
-    killed: list[int] = []
-    events: list[Event] = []
-
-    def kill(event: Event) -> None:
-        events.append(event)
-        if event.phase == "agent" and event.cell is not None and event.cell.participant == "bob" and not killed:
-            for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
-                if b"assay.judge.tests.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    killed.append(int(pid))
-                    os.kill(int(pid), signal.SIGKILL)
-
-    summary = run(folder, "val-1", QUICK, kill)
-    assert len(killed) == 1
-    again = [event for event in events if event.kind == "again"]
-    assert len(again) == 1
-    assert again[0].record is not None
-    assert "ended by signal 9" in again[0].record.message
-    assert (summary.errors, summary.outcomes) == ([], Counter({"pass": 2}))
-    kept = Store(folder, "val-1").result("bob", agents.load(tmp_path / "slow").digest, "t0", 1)
-    assert kept is not None
-    assert (kept.outcome, kept.attempt, len(kept.earlier)) == ("pass", 2, 1)
-
-
-def test_judges_that_do_nothing_but_die_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = competition(tmp_path / "c", tasks=1)
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(Trouble, match="the judge's process ended with 1"):
-        run(folder, "val-1", QUICK)
-    monkeypatch.undo()
-    assert run(folder, "val-1", QUICK).judged == 2
-
-
-# Crashes
-
-
-def test_a_torn_line_is_taken_away_and_a_whole_one_is_ended(tmp_path: Path) -> None:
-    folder = competition(tmp_path / "c")
-    run(folder, "val-1", QUICK)
-    file = Store(folder, "val-1").evidence
-    whole = file.read_bytes()
-    last = whole.splitlines(keepends=True)[-1]
-    expected = sorted(line for line in whole.splitlines())
-    for cut in (1, 20, len(last) - 1):
-        file.write_bytes(whole[:-cut])
-        events: list[Event] = []
-        summary = run(folder, "val-1", QUICK, events.append)
-        assert summary.planned == 0  # the trial's own folder says how it ended
-        assert [event.count for event in events if event.kind == "kept"] == ([] if cut == 1 else [1])
-        assert sorted(file.read_bytes().splitlines()) == expected
-        assert file.read_bytes().endswith(b"\n")
-
-
-def test_evidence_that_was_not_written_yet_is_taken_from_the_trials(tmp_path: Path) -> None:
-    folder = competition(tmp_path / "c")
-    run(folder, "val-1", QUICK)
-    file = Store(folder, "val-1").evidence
-    expected = sorted(file.read_bytes().splitlines())
-    file.unlink()
-    assert run(folder, "val-1", QUICK).planned == 0
-    assert sorted(file.read_bytes().splitlines()) == expected
-    file.unlink()
-    results = sorted((folder / "trials").rglob("result.json"))
-    results[0].write_text("{")
-    results[1].write_text(results[1].read_text().replace('"trial": 1', '"trial": 2'))
-    assert run(folder, "val-1", QUICK).planned == 2  # what cannot be read, or is of something else, is judged again
-    assert outcomes(folder) == everything()
-
-
-def test_what_is_recovered_is_only_of_the_same_task(tmp_path: Path) -> None:
-    folder = competition(tmp_path / "c", tasks=1)
-    run(folder, "val-1", QUICK)
-    Store(folder, "val-1").evidence.unlink()
-    make_task(folder / "tasks" / "t0", tests="exit 0\n")
-    make_competition(folder, {"ann": ORACLE, "bob": NOOP})
-    assert run(folder, "val-1", QUICK).outcomes == Counter({"pass": 2})
-
-
-def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = competition(tmp_path / "c", tasks=1)
-    calls: list[int] = []
-    real = Store.append
-
-    def full(self: Store, found: TrialRecord) -> bool:
-        calls.append(1)
-        if len(calls) == 1:
-            raise OSError(28, "No space left on device")
-        return real(self, found)
-
-    monkeypatch.setattr(Store, "append", full)
-    events: list[Event] = []
-    summary = run(folder, "val-1", QUICK, events.append)
-    assert summary.errors == []
-    assert outcomes(folder) == everything(tasks=1)
-    (again,) = [event for event in events if event.kind == "again"]
-    assert again.record is not None
-    assert "No space left" in again.record.message
-
-
-CHILD = """
-import sys
-from pathlib import Path
-from assay.judge.tests.run import Options, run
-def tell(event):
-    print(event.kind, event.phase, flush=True)
-summary = run(Path(sys.argv[1]), "val-1", Options(jobs=2, delay=0.01), tell)
-print("stopped" if summary.stopped else "whole", flush=True)
-"""
-
-
-def child(folder: Path) -> subprocess.Popen[str]:
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "src")}
-    return subprocess.Popen([sys.executable, "-c", CHILD, str(folder)], stdout=subprocess.PIPE, text=True, env=env)
-
-
-def ours(folder: Path) -> list[int]:
-    """Processes that judge for a child of this test: they name the competition's folder, or are what a box of it runs."""
-    found = []
-    for one in Path("/proc").iterdir():
-        if one.name.isdigit():
-            try:
-                line = (one / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if str(folder).encode() in line or MARK.encode() in line:
-                found.append(int(one.name))
-    return found
-
-
-MARK = f"30{os.getpid()}"
-"""Seconds that the slow agent sleeps: how it is known among all processes."""
-
-
-def slow(tmp_path: Path) -> Path:
-    folder = competition(tmp_path / "c", tasks=2)
-    make_agent(tmp_path / "slow", f"echo begun; sleep {MARK}\n")
-    submit(folder, "bob", str(tmp_path / "slow"))
-    return folder
-
-
-def wait_until_nothing_is_left(folder: Path) -> None:
-    for _ in range(600):
-        if not ours(folder):
-            return
-        time.sleep(0.1)
-    pytest.fail(f"still there: {ours(folder)}")
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    folder = slow(tmp_path)
-    with child(folder) as process:
-        assert process.stdout is not None
-        phases = 0
-        for line in process.stdout:
-            phases += line == "phase agent\n"
-            if phases == 4:  # both of ann's are through, both of bob's sleep
-                process.send_signal(number)
-                break
-        rest = process.stdout.read()
-        assert process.wait() == 0
-    assert rest.split() == [*rest.split()[:-2], "stopping", "stopped"]
-    wait_until_nothing_is_left(folder)
-    assert outcomes(folder) == {("ann", "t0", 1): "pass", ("ann", "t1", 1): "pass"}
-    assert not list((folder / "trials").rglob(".partial/*"))
-
-
-def test_killed_and_gone_on_with(tmp_path: Path) -> None:
-    folder = slow(tmp_path)
-    with child(folder) as process:
-        assert process.stdout is not None
-        phases = 0
-        for line in process.stdout:
-            phases += line == "phase agent\n"
-            if phases == 4:
-                process.kill()
-                break
-        process.stdout.read()
-        process.wait()
-    wait_until_nothing_is_left(folder)  # the judges see that nobody listens any more
-    submit(folder, "bob", "noop")
-    summary: Summary = run(folder, "val-1", QUICK)
-    assert summary.judged >= 2
-    assert outcomes(folder) == everything()
-    assert not list((folder / "trials").rglob(".partial/*"))
-
-
-def test_cells_are_about_submissions() -> None:
-    assert Cell("ann", "s", "t", 2).key == ("s", "t", 2)
