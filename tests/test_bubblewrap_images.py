@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import textwrap
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -17,9 +18,12 @@ from assay.judge.sandbox import root
 from assay.judge.sandbox.box import Trouble
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.sandbox.choose import choose
+from assay.judge.sandbox.images import KEPT
+from assay.judge.sandbox.root import Rooted
 from boxes import LIMITS, Shell
 
 scratch = pytest.fixture(scope="module")(boxes.scratch)
+own = pytest.fixture(boxes.scratch)
 sandbox = pytest.fixture(scope="module")(boxes.sandbox)
 sh = pytest.fixture(boxes.sh)
 
@@ -66,6 +70,29 @@ def test_a_dockerfile_is_built_and_kept(sandbox: Bubblewrap, sh: Shell, tmp_path
     assert other.digest != image.digest
     (environment / "data" / "deep" / "file").write_text("one\n")
     assert sandbox.image(environment) == image
+
+
+def test_an_image_that_nobody_asks_for_is_cleared(own: Path, tmp_path: Path) -> None:
+    environment = _context(tmp_path, "FROM debian:12\nWORKDIR /app\nRUN echo old > old\n")
+    with closing(Bubblewrap(folder=own)) as user, closing(Bubblewrap(folder=own)) as other:
+        made = user.image(environment)
+        assert isinstance(made, Rooted)
+        assert made.tree is not None
+        place = made.tree.parent
+        long_ago = time.time() - KEPT - 60
+        os.utime(place, (long_ago, long_ago))
+        other.images.sweep()
+        assert place.is_dir(), "somebody may be using it"
+        assert user.image(environment) == made
+        user.images.close()
+        other.images.sweep()
+        assert place.is_dir(), "it was asked for just now"
+        os.utime(place, (long_ago, long_ago))
+        assert other.images.sweep() >= 1
+        assert not place.exists()
+        assert not place.with_name(f"{place.name}.lock").exists()
+        assert other.images.sweep() == 0
+        assert other.image(environment).digest == made.digest
 
 
 def test_a_dockerfile_that_fails_is_trouble_with_its_line(sandbox: Bubblewrap, tmp_path: Path) -> None:

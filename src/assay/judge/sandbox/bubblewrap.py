@@ -14,6 +14,7 @@ from assay.judge import tree
 from assay.judge.sandbox import build, cgroups, launch, root, seccomp
 from assay.judge.sandbox.box import Box, Image, Limits, Ran, Trouble
 from assay.judge.sandbox.disk import SPARE, Watch
+from assay.judge.sandbox.images import Images
 from assay.judge.sandbox.owner import Owner, first_number, locks, owner
 from assay.judge.sandbox.root import Root, Rooted
 from assay.judge.sandbox.scratch import Scratch, kill_named
@@ -54,6 +55,7 @@ class Bubblewrap:
         """
         program = launch.find(bwrap)
         self.scratch = Scratch(folder)
+        self.images = Images(self.scratch)
         self.bases = dict(bases or {})
         self._tools = _Tools(program, cgroups.find(counted=counted), seccomp.program(), spare)
         weakref.finalize(self, self._tools.groups.close)
@@ -101,12 +103,13 @@ class Bubblewrap:
 
     def close(self) -> None:
         """Removes this process's folder and groups; what was not closed is removed when the process ends. Raises Trouble."""
+        self.images.close()
         self.scratch.close()
         self._tools.groups.close()
 
     def sweep(self) -> int:
         """See `Sandbox.sweep`."""
-        return self.scratch.sweep() + cgroups.sweep()
+        return self.scratch.sweep() + self.images.sweep() + cgroups.sweep()
 
 
 class BubbleBox:

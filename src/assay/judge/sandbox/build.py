@@ -49,11 +49,11 @@ def image(sandbox: Bubblewrap, environment: Path, limits: Limits | None = None) 
         context = Context.open(environment)
         copies = {step.line: context.placed(step, file) for step in plan.steps if isinstance(step, Copy)}
         key = _key(base, plan, text, context, copies)
-        folder = sandbox.scratch.folder / "images"
-        folder.mkdir(mode=0o711, exist_ok=True)
+        folder = sandbox.images.use()
         with _locked(folder / f"{key}.lock"):
             if not (folder / key).is_dir():
                 _make(_Job(sandbox, plan, context, copies, limits or LIMITS, file), base, folder, key)
+            os.utime(folder / key)  # it was asked for
             said = json.loads((folder / key / "image.json").read_bytes())
     except UnicodeDecodeError as error:
         raise BadInput("is not UTF-8", file=file, hint="save it as UTF-8") from error

@@ -2,7 +2,7 @@
 
     /var/tmp/assay-UID/            or $ASSAY_SCRATCH
         lock                       held while a run's folder is made or cleared
-        images/…                   built images, kept
+        images/…                   built images, see `images`
         run-XXXXXXXX/              one per run
             alive                  locked for as long as the run lives, however it ends
             box-N/root/            one per box
