@@ -1,7 +1,25 @@
-"""Reading a competition's folder and writing files: everything between the disk and the pure part. SPEC 7."""
+"""Reading a competition's folder and writing files: everything between the disk and the pure part. SPEC 7.
 
-from assay.folder.previous import previous_of
-from assay.folder.reader import parse_case, read
+What computes is imported when it is first used: a judge, of which there are many, reads and writes, and never settles.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from assay.folder.write import write_bytes, write_text
 
+if TYPE_CHECKING:
+    from assay.folder.previous import previous_of
+    from assay.folder.reader import parse_case, read
+
 __all__ = ["parse_case", "previous_of", "read", "write_bytes", "write_text"]
+
+_HOMES = {"parse_case": "assay.folder.reader", "previous_of": "assay.folder.previous", "read": "assay.folder.reader"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
