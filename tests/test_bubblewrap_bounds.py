@@ -1,5 +1,6 @@
 """Bounds on what runs in bubblewrap's boxes: what counts, what stops, what is told."""
 
+import os
 import secrets
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import boxes
 from assay.judge.sandbox import cgroups
 from assay.judge.sandbox.box import Ran
 from assay.judge.sandbox.bubblewrap import Bubblewrap
-from boxes import LIMITS, Shell
+from boxes import LIMITS, Shell, needs_root
 
 MIB = 1 << 20
 
@@ -28,6 +29,30 @@ def test_files_without_a_name_are_written_too(either: Bubblewrap, sh: Shell) -> 
     script = "set -e; for i in 1 2 3 4 5 6 7 8; do exec {fd}>f; rm f; head -c 8000000 /dev/zero >&$fd; done; sleep 290"
     with either.open(either.image(), LIMITS) as box:
         assert sh(box, script, limits=replace(LIMITS, disk=24 * MIB)).ran.stopped == "disk"
+
+
+@needs_root
+def test_files_that_only_a_mapping_holds_are_written_too(either: Bubblewrap, sh: Shell) -> None:
+    script = """import mmap, os, time
+kept = []
+for _ in range(8):
+    number = os.open("f", os.O_RDWR | os.O_CREAT)
+    os.write(number, os.urandom(1000))
+    kept.append(mmap.mmap(number, 1000))
+    os.unlink("f")
+    for name in os.listdir("/proc/self/fd"):  # mmap keeps a descriptor of its own
+        if name != str(number) and os.path.exists(link := f"/proc/self/fd/{name}") and os.readlink(link).endswith("(deleted)"):
+            os.close(int(name))
+    os.write(number, os.urandom(8_000_000))
+    os.close(number)
+time.sleep(290)"""
+    mapped = Path("/proc/self/map_files")
+    try:
+        os.stat(mapped / os.listdir(mapped)[0])
+    except PermissionError:
+        pytest.skip("only root of the whole machine can look at mappings")
+    with either.open(either.image(), LIMITS) as box:
+        assert sh(box, script, shell="python3", limits=replace(LIMITS, disk=24 * MIB)).ran.stopped == "disk"
 
 
 def test_only_what_a_command_writes_itself_is_counted(sandbox: Bubblewrap, sh: Shell, tmp_path: Path) -> None:

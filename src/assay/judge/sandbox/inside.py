@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,16 +69,18 @@ class View:
         return 0
 
     def unnamed(self, device: int, *, seconds: float = 0.02) -> int:
-        """Bytes on a disk that only open descriptors hold, in files without a name; as many as are seen in that time."""
+        """Bytes on a disk in files without a name, that only descriptors or mappings hold; as many as are seen in that time.
+
+        What only a mapping holds can be looked at by root alone.
+        """
         until = time.monotonic() + seconds
         seen: dict[int, int] = {}
         for place in self._processes():
-            with suppress(OSError), os.scandir(f"{place}/fd") as entries:
-                for entry in entries:
-                    with suppress(OSError):
-                        info = os.stat(entry.path)
-                        if stat.S_ISREG(info.st_mode) and info.st_nlink == 0 and info.st_dev == device:
-                            seen[info.st_ino] = info.st_blocks * 512
+            for held in _held(place):
+                with suppress(OSError):
+                    info = os.stat(held)
+                    if stat.S_ISREG(info.st_mode) and info.st_nlink == 0 and info.st_dev == device:
+                        seen[info.st_ino] = info.st_blocks * 512
             if time.monotonic() > until:
                 break
         return sum(seen.values())
@@ -107,3 +110,14 @@ class View:
                 else:
                     os.close(root)
         return self._root is not None
+
+
+def _held(place: str) -> Iterator[str]:
+    """Links to what a process holds open, or has mapped and nobody can open by a name any more."""
+    with suppress(OSError), os.scandir(f"{place}/fd") as entries:
+        yield from (entry.path for entry in entries)
+    with suppress(OSError):
+        for line in Path(f"{place}/maps").read_bytes().splitlines():
+            if line.endswith(b" (deleted)"):
+                begin, end = (int(part, 16) for part in line.partition(b" ")[0].split(b"-"))
+                yield f"{place}/map_files/{begin:x}-{end:x}"
