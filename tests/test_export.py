@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +24,20 @@ ORACLE, NOOP = agents.BUILT_IN["oracle"].digest, agents.BUILT_IN["noop"].digest
 Cell = tuple[str, str, str, int]
 
 
-def records(folder: Path) -> dict[Cell, str]:
-    found: dict[Cell, str] = {}
-    for file in sorted((folder / "evidence").glob("*.jsonl")):
+def records(folder: Path) -> list[dict[str, Any]]:
+    found = []
+    for file in (folder / "evidence").glob("*.jsonl"):
         for line in file.read_text(encoding="utf-8").splitlines():
             one = record(json.loads(line))
             assert isinstance(one, Tests)
-            found[one.validator, one.participant, one.task, one.trial] = one.outcome
-    return found
+            found.append(one.model_dump())
+    return sorted(found, key=str)
 
 
-def back(folder: Path, jobs: Path, target: Path) -> dict[Cell, str]:
-    """What an import of the jobs makes of them, with the runs called by the names of the validators."""
-    trials = imports.harbor.read(jobs, ImportOptions(attempts="trials"))
-    imports.competition(trials, target, scheme=(folder / "scheme.toml").read_text(), options=ImportOptions(attempts="trials"))
-    validators = sorted({one[0] for one in records(folder)}, key=str.encode)
-    inner = target if (target / "evidence").is_dir() else next(target.rglob("evidence")).parent
-    names = {f"run-{number}": name for number, name in enumerate(validators, start=1)}
-    return {(names[run], who, task, trial): outcome for (run, who, task, trial), outcome in records(inner).items()}
+def back(folder: Path, jobs: Path, target: Path) -> list[dict[str, Any]]:
+    """What an import of the jobs makes of them."""
+    imports.competition(imports.harbor.read(jobs), target, scheme=(folder / "scheme.toml").read_text(), options=ImportOptions())
+    return records(target if (target / "evidence").is_dir() else next(target.rglob("evidence")).parent)
 
 
 @pytest.fixture
@@ -59,6 +56,10 @@ def test_there_and_back(judged: Path, tmp_path: Path) -> None:
     done = harbor(judged, tmp_path / "jobs")
     assert (done.trials, done.bare, list(done.jobs)) == (16, 0, ["B", "a"])
     assert back(judged, tmp_path / "jobs", tmp_path / "again") == records(judged)
+    home = tmp_path / "home"
+    shutil.copytree(judged, home, ignore=shutil.ignore_patterns("evidence", "trials"))
+    imports.competition(imports.harbor.read(tmp_path / "jobs"), home, options=ImportOptions(into="add"))
+    assert records(home) == records(judged)
     (trial,) = [one for one in done.jobs["a"].glob("t2__*") if _result(one)["agent_info"]["name"] == "ann"][:1]
     result = _result(trial)
     assert result["verifier_result"] == {"rewards": {"reward": 1.0}}
@@ -105,7 +106,7 @@ def test_time_outs(tmp_path: Path, rule: str) -> None:
     else:
         assert rewards["agent"] is rewards["work"] is None
     expected = {"fail": ("timeout", "timeout", "timeout"), "verify": ("pass", "timeout", "fail")}[rule]
-    assert tuple(records(folder)["val-1", "ann", task, 1] for task in ("agent", "tests", "work")) == expected
+    assert tuple(one["outcome"] for one in sorted(records(folder), key=lambda one: one["task"])) == expected
     assert back(folder, tmp_path / "jobs", tmp_path / "again") == records(folder)
 
 

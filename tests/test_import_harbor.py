@@ -170,6 +170,11 @@ def without(name: str) -> dict[str, Any]:
         (result("t", verifier_result={"rewards": [1]}), r"result\.json: verifier_result\.rewards: is a list, not an object"),
         (result("t", verifier_result=1), r"result\.json: verifier_result: is a number, not an object"),
         (result("t", exception_info={"x": 1}), r"result\.json: exception_info\.exception_type: is missing"),
+        (result("t", config={"agent": {"kwargs": {"assay": 1}}}), r"result\.json: config\.agent\.kwargs\.assay: "),
+        (
+            result("t", config={"agent": {"kwargs": {"assay": {"kind": "given", "validator": "v"}}}}),
+            r"result\.json: config\.agent\.kwargs\.assay",
+        ),
         (result("t", started_at=17), r"result\.json: started_at: is a number, not text"),
         (result("t", started_at="noon"), r"result\.json: started_at: 'noon' is not a time"),
     ],

@@ -14,7 +14,7 @@ from typing import Literal
 from assay.errors import BadInput
 from assay.exact import canonical, digest, whole
 from assay.imports.trials import UNKNOWN_TIME, Cells, Options, Trial, cells, decide
-from assay.records import Evidence, record
+from assay.records import Evidence, Tests, record
 from assay.scheme import Scheme, parse
 from assay.scheme.model import TestsScore
 from assay.scheme.times import instant_text
@@ -126,17 +126,32 @@ def submission_of(agent: str, versions: Sequence[str]) -> str:
     return digest({"agent": agent, "schema": "assay.imported-agent/1", "versions": sorted(set(versions) - {""})})
 
 
+def _submission(agent: str, said: set[str], versions: set[str]) -> str:
+    """The one that all of an agent's trials name; else one that stands for it."""
+    return next(iter(said)) if len(said) == 1 and said != {""} else submission_of(agent, sorted(versions))
+
+
 def _agents(trials: Iterable[Trial]) -> tuple[Agent, ...]:
     starts: dict[str, datetime | None] = {}
     versions: dict[str, set[str]] = defaultdict(set)
+    said: dict[str, set[str]] = defaultdict(set)
     for trial in trials:
         before = starts.get(trial.agent)
         starts[trial.agent] = min(filter(None, (before, trial.started_at)), default=None)
         versions[trial.agent].add(trial.version)
+        said[trial.agent].add("" if trial.origin is None else trial.origin.submission)
     return tuple(
-        Agent(key, submission_of(key, sorted(versions[key])), starts[key], tuple(sorted(versions[key] - {""})))
+        Agent(key, _submission(key, said[key], versions[key]), starts[key], tuple(sorted(versions[key] - {""})))
         for key in sorted(starts, key=str.encode)
     )
+
+
+def _carried(origin: Tests | None) -> dict[str, object]:
+    """What only the record says that a trial was exported from."""
+    if origin is None:
+        return {}
+    said = {"epoch": origin.epoch, "observed_at": origin.observed_at, "image": origin.image}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _record(
@@ -163,6 +178,7 @@ def _record(
                 "outcome": outcome,
                 "trial": number,
             }
+            | _carried(trial.origin)
         )
     except BadInput as error:
         raise error.at(file=trial.file, line=trial.line) from None

@@ -1,7 +1,7 @@
 """Harbor (Terminal-Bench 2): the trials of a job, `<job>/<trial>/result.json`; the source is a job or a folder of jobs.
 
 A job is a run. Its several trials of one task are numbered by their start; where an agent has one job only, they stand for
-runs, as they do on the Terminal-Bench 2 leaderboard.
+runs, as they do on the Terminal-Bench 2 leaderboard. What `assay export harbor` wrote says itself which record it was.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from assay.errors import BadInput
 from assay.imports.files import find, json_object, kind_of, optional_text, text_of
 from assay.imports.trials import MAX_TRIALS, Options, Trial, Trials, Trouble, moment, numbered, validator_of
+from assay.records import Tests, record
 
 __all__ = ["EXCEPTIONS", "read"]
 
@@ -89,6 +90,7 @@ def _trial(path: Path, content: dict[str, Any], options: Options) -> tuple[_Raw,
         mode=mode,
         started_at=started,
         version=version,
+        origin=_origin(path, content),
         file=str(path),
     )
     return _Raw(trial, path.parent.parent, name), assumed
@@ -100,6 +102,22 @@ def _inside(path: Path, content: dict[str, Any], name: str, prefix: str = "") ->
         hint = "correct it or leave the trial out"
         raise BadInput(f"is {kind_of(value)}, not an object", file=path, field=prefix + name, hint=hint)
     return value
+
+
+def _origin(path: Path, content: dict[str, Any]) -> Tests | None:
+    """The record that `assay export harbor` wrote beside, as the agent's argument `assay`."""
+    said: Any = content
+    for name in ("config", "agent", "kwargs", "assay"):
+        said = said.get(name) if isinstance(said, dict) else None
+    if said is None:
+        return None
+    try:
+        one = record(said)
+    except BadInput as error:
+        raise error.at(file=path, field="config.agent.kwargs.assay") from None
+    if not isinstance(one, Tests):
+        raise BadInput("is no record of tests", file=path, field="config.agent.kwargs.assay", hint="export it again")
+    return one
 
 
 def _agent(path: Path, content: dict[str, Any]) -> tuple[str, str]:
@@ -138,7 +156,8 @@ def _named(raws: list[_Raw], src: Path, options: Options) -> tuple[Trial, ...]:
     """The trials with attempts numbered, and jobs or attempts as validators."""
     jobs: dict[str, set[str]] = defaultdict(set)
     attempts: dict[tuple[str, Path, str], list[_Raw]] = defaultdict(list)
-    for raw in raws:
+    known = [raw.trial for raw in raws if raw.trial.origin is not None]
+    for raw in (raw for raw in raws if raw.trial.origin is None):
         jobs[raw.trial.agent].add(str(raw.job))
         attempts[raw.trial.agent, raw.job, raw.trial.task].append(raw)
     most: dict[str, int] = defaultdict(int)
@@ -153,7 +172,7 @@ def _named(raws: list[_Raw], src: Path, options: Options) -> tuple[Trial, ...]:
             hint = "attempts can stand for runs only where there is one job"
             raise BadInput(f"agent {agent!r} has {len(jobs[agent])} jobs", file=src, hint=hint)
     numbers = {agent: numbered(sorted(of)) for agent, of in jobs.items()}
-    trials: list[Trial] = []
+    trials = [replace(one, validator=one.origin.validator, trial=one.origin.trial) for one in known if one.origin is not None]
     for (agent, job, _), several in attempts.items():
         for attempt, raw in enumerate(sorted(several, key=_order), start=1):
             run, number = (attempt, 1) if as_runs[agent] else (numbers[agent][str(job)], attempt)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Literal
 
 from assay.errors import BadInput
+from assay.records import Tests
 from assay.scheme.times import instant
 
 __all__ = [
@@ -99,6 +100,8 @@ class Trial:
     version: str = ""
     stated: Outcome | None = None
     """The outcome, where the source says it in so many words."""
+    origin: Tests | None = None
+    """The record of evidence that it was exported from."""
     file: str = ""
     line: int | None = None
 

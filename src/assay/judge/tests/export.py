@@ -119,7 +119,7 @@ def _job(competition: Path, job: Path, records: Sequence[Tests]) -> int:
         if kept is not None:
             _files(store.place(one.participant, one.submission, one.task, one.trial), folder)
         _put(folder / "result.json", result)
-        _put(folder / "config.json", {"task": {"path": one.task}, "trial_name": name, "agent": {"name": one.participant}})
+        _put(folder / "config.json", _config(one, name))
         (folder / "trial.log").write_text(_log(one, kept), encoding="utf-8")
         if result["exception_info"] is not None:
             (folder / "exception.txt").write_text(result["exception_info"]["exception_message"] + "\n", encoding="utf-8")
@@ -151,7 +151,7 @@ def _result(one: Tests, kept: TrialRecord | None, name: str, folder: Path, start
         "task_id": {"path": one.task},
         "source": None,
         "task_checksum": kept.digests.task.removeprefix("sha256:") if kept is not None else None,
-        "config": {"trial_name": name},
+        "config": _config(one, name),
         "agent_info": {"name": one.participant, "version": _version(one, kept), "model_info": None},
         "agent_result": None,
         "verifier_result": None if rewards is None else {"rewards": rewards},
@@ -164,6 +164,12 @@ def _result(one: Tests, kept: TrialRecord | None, name: str, folder: Path, start
         "verifier": None,
         "step_results": None,
     }
+
+
+def _config(one: Tests, name: str) -> dict[str, Any]:
+    """How Harbor would have been asked for it, and which record it is."""
+    agent = {"name": one.participant, "kwargs": {"assay": one.document()}}
+    return {"task": {"path": one.task}, "trial_name": name, "agent": agent}
 
 
 def _version(one: Tests, kept: TrialRecord | None) -> str:
