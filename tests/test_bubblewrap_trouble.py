@@ -229,10 +229,11 @@ def test_groups_that_an_interruption_left_are_removed_with_the_sandbox(scratch: 
 def test_a_closed_box_leaves_nothing(scratch: Path, sh: Shell) -> None:
     made = Bubblewrap(folder=scratch)
     with made.open(made.image(), LIMITS) as box:
-        sh(box, "mkdir -p a/b; chmod 0 a; echo x > /var/x; (setsid sleep 290 &)")
+        sh(box, "mkdir -p a/b; chmod 0 a; echo x > /var/x; truncate -s 1G /var/y; (setsid sleep 290 &)")
         (run,) = {path for path in scratch.glob("run-*") if (path / "box-0").exists() and _ours(path)}
         (folder,) = run.glob("box-*")
-    assert not folder.exists()
+    assert not (folder / "root/app/a").exists()
+    assert not list((folder / "root/var").glob("[xy]"))
     made.close()
     assert not run.exists()
     assert not [group for group in _groups() if f"-{os.getpid()}-" in group and not group.endswith("-999999")]

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from assay.judge import tree
 from assay.judge.sandbox import build, cgroups, launch, root, seccomp
+from assay.judge.sandbox.again import Place, Spares
 from assay.judge.sandbox.box import Box, Image, Limits, Ran, Trouble
 from assay.judge.sandbox.disk import SPARE, Watch
 from assay.judge.sandbox.images import Images
-from assay.judge.sandbox.owner import Owner, first_number, locks, owner
-from assay.judge.sandbox.root import Root, Rooted
+from assay.judge.sandbox.owner import first_number
+from assay.judge.sandbox.root import Rooted
 from assay.judge.sandbox.scratch import Scratch, kill_named
 from assay.judge.sandbox.supervise import NOT_STARTED, Task, supervise
 
@@ -58,6 +59,8 @@ class Bubblewrap:
         self.images = Images(self.scratch)
         self.bases = dict(bases or {})
         self._tools = _Tools(program, cgroups.find(counted=counted), seccomp.program(), spare)
+        self._spares = Spares(self.scratch)
+        weakref.finalize(self, self._spares.close)
         weakref.finalize(self, self._tools.groups.close)
 
     def describe(self) -> str:
@@ -82,16 +85,20 @@ class Bubblewrap:
     @contextmanager
     def open(self, image: Image, limits: Limits) -> Iterator[BubbleBox]:
         """See `Sandbox.open`."""
-        with owner(locks(self.scratch.folder / "users")) as mine, self.scratch.box() as folder:
+        place = self._spares.take(image)
+        box = BubbleBox(place, limits, self._tools)
+        sound = False
+        try:
+            yield box
+            sound = not box.running
+        finally:
             try:
-                made = Root(folder / "root", image, mine)
-            except (OSError, tree.TreeError) as error:
-                raise Trouble(f"the box's files could not be made: {error}") from error
-            box = BubbleBox(folder, made, mine, limits, self._tools)
-            try:
-                yield box
-            finally:
                 box.close()
+            finally:
+                if sound:
+                    self._spares.give(place)
+                else:
+                    place.close()
 
     @contextmanager
     def freeze(self, box: Box) -> Iterator[Image]:
@@ -104,6 +111,7 @@ class Bubblewrap:
     def close(self) -> None:
         """Removes this process's folder and groups; what was not closed is removed when the process ends. Raises Trouble."""
         self.images.close()
+        self._spares.close()
         self.scratch.close()
         self._tools.groups.close()
 
@@ -115,10 +123,12 @@ class Bubblewrap:
 class BubbleBox:
     """A `Box`: a folder of the host, and a bubblewrap for every command."""
 
-    def __init__(self, folder: Path, made: Root, mine: Owner, limits: Limits, tools: _Tools) -> None:
-        self.root = made
-        self._folder, self._owner, self._limits, self._tools = folder, mine, limits, tools
-        self._running = False
+    def __init__(self, place: Place, limits: Limits, tools: _Tools) -> None:
+        self.root = place.root
+        self._place, self._folder, self._owner = place, place.folder, place.owner
+        self._limits, self._tools = limits, tools
+        self.running = False
+        """Whether a command is, or was interrupted so that something of it may be left."""
 
     def run(
         self,
@@ -138,10 +148,11 @@ class BubbleBox:
             self.root.prepare()
             if not self.root.is_folder(where):
                 return _nowhere(where, limits, stdout, stderr)
+            self._place.begin()
             watch = Watch(self.root.path, limits, mend=not self._owner.switched, spare=self._tools.spare)
         tools, counted = self._tools, self._tools.groups.kind == "counted"
         group = tools.groups.make(limits)
-        self._running = True
+        self.running = True
         try:
             with _filter(tools.filter) as calls:
 
@@ -161,7 +172,7 @@ class BubbleBox:
                 )  # fmt: skip
         finally:
             group.close()
-        self._running = False
+        self.running = False
         return ran
 
     def put(self, source: Path, inside: str, *, mode: int | None = None) -> None:
@@ -205,7 +216,7 @@ class BubbleBox:
 
     def close(self) -> None:
         """Kills what an interrupted command may have left."""
-        if self._running:
+        if self.running:
             kill_named(self._folder)
 
 

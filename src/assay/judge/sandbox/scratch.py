@@ -5,7 +5,7 @@
         images/…                   built images, see `images`
         run-XXXXXXXX/              one per run
             alive                  locked for as long as the run lives, however it ends
-            box-N/root/            one per box
+            box-N/root/            one per box, see `again`
 
 A process of a dead run is known by its command line, which names the run's folder.
 """
