@@ -15,9 +15,11 @@ from assay.judge.sandbox.box import Ran, Trouble
 from assay.judge.sandbox.check import check
 from assay.judge.sandbox.containers import Containers
 from assay.judge.tests import agent as agents
+from assay.judge.tests.tasks import read_task
+from assay.judge.tests.trial import Judge, image_of
 from assay.judge.tree import TooMuch
 from container_kit import LIMITS, LONG, Bench, plain, sh, wait_for
-from judge_kit import make_competition, make_task
+from judge_kit import make_competition, make_task, try_
 from podman import podman, sandbox, serving
 
 containers = pytest.fixture(scope="module")(sandbox)
@@ -118,6 +120,66 @@ def test_a_context_that_is_too_large_is_refused(containers: Containers, tmp_path
     folder = context(tmp_path / "environment", "FROM localhost/assay-base:12\n", a="x" * 2000)
     with pytest.raises(BadInput, match="more than 1000 bytes"):
         containers.image(folder, limits=LIMITS.__class__(60, 1 << 30, 10, 1000, 1000))
+
+
+TB2 = """version = "1.0"
+
+[metadata]
+author_name = "Someone"
+difficulty = "easy"
+category = "file-operations"
+tags = ["file-operations"]
+
+[verifier]
+timeout_sec = 900.0
+
+[agent]
+timeout_sec = 900.0
+
+[environment]
+build_timeout_sec = 600.0
+docker_image = "@IMAGE@"
+cpus = 1
+memory = "2G"
+storage = "10G"
+"""
+TB2_TESTS = """#!/bin/bash
+if [ "$PWD" = "/" ]; then
+    echo "Error: No working directory set."
+    exit 1
+fi
+python3 /tests/test_outputs.py
+
+if [ $? -eq 0 ]; then
+  echo 1 > /logs/verifier/reward.txt
+else
+  echo 0 > /logs/verifier/reward.txt
+fi
+"""
+
+
+def test_a_task_of_terminal_bench_2_runs_as_it_is(containers: Containers, tmp_path: Path) -> None:
+    image = f"registry.example/assay-test/{uuid.uuid4().hex}:20251031"
+    make_task(
+        tmp_path / "hello",
+        tests=TB2_TESTS,
+        dockerfile=f"FROM localhost/none-{uuid.uuid4().hex}:24.04\n\nWORKDIR /app\n",
+        files={
+            "task.toml": TB2.replace("@IMAGE@", image),
+            "tests/test_outputs.py": 'from pathlib import Path\nassert Path("/app/out.txt").read_text().strip() == "hello"\n',
+        },
+    )
+    task = read_task(tmp_path / "hello")
+    with pytest.raises(Trouble, match=f"could not be built: .*the engine has no image {image} either"):
+        image_of(containers, task)
+    podman("tag", "localhost/assay-base:12", image)
+    try:
+        for agent, wanted in (("oracle", "pass"), ("noop", "fail")):
+            tried = try_(tmp_path, task, agents.BUILT_IN[agent], Judge(containers), name=agent)
+            assert tried.verdict.outcome == wanted, tried
+            assert tried.image == containers.image().digest
+    finally:
+        podman("untag", "localhost/assay-base:12", image)
 
 
 def test_an_image_that_is_not_there_is_trouble(containers: Containers) -> None:

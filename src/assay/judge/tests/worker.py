@@ -123,6 +123,8 @@ class _Worker:
         tried = run_trial(
             self.judge, task, agent, image, Path(job.folder), say=lambda phase: self.say(job=job.number, phase=phase)
         )
+        if tried.verdict.outcome == "error":  # its image may be gone, and is asked for anew when the trial is tried again
+            self.images.pop(task.digest, None)
         return tried, (agent.name, agent.version, task.mode)
 
     def image(self, task: Task) -> Image:

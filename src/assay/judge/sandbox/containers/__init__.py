@@ -53,15 +53,17 @@ class Containers:
 
     def image(self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None) -> Image:
         """See `Sandbox.image`. An image that the engine has goes before a Dockerfile."""
-        dockerfile = environment is not None and (environment / "Dockerfile").is_file()
+        if environment is None or not (environment / "Dockerfile").is_file():
+            return images.named(self._engine, name or self._plain)
+        with suppress(Unmet):
+            if name:
+                return images.named(self._engine, name)
         try:
-            if name or not dockerfile:
-                return images.named(self._engine, name or self._plain)
-        except Unmet:
-            if not dockerfile:
-                raise
-        assert environment is not None
-        return images.build(self._engine, environment, limits, network=self._build_network)
+            return images.build(self._engine, environment, limits, network=self._build_network)
+        except Trouble as error:
+            if name:
+                error.hint = f"the engine has no image {name} either; pull it, or build it elsewhere and load it"
+            raise
 
     @contextmanager
     def open(self, image: Image, limits: Limits) -> Iterator[ContainerBox]:

@@ -1,0 +1,165 @@
+"""Faults in the middle of whole runs: the trial is an error, is tried again a bounded number of times, and is never a fail."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.judge import tree
+from assay.judge.sandbox.disk import SPARE
+from assay.judge.tests.proxy import Model
+from assay.judge.tests.record import TrialRecord
+from assay.judge.tests.run import Event, Options, run
+from assay.judge.tests.store import Store
+from assay.judge.tests.submit import submit
+from assay.judge.tests.tasks import read_task
+from assay.judge.tests.trial import image_of
+from boxes import needs_root
+from judge_kit import bubblewrap, make_agent, make_competition, make_task
+from run_kit import NOOP, ORACLE, QUICK, lines
+from test_proxy import KEY, say, service
+
+MIB = 1 << 20
+
+
+def with_agent(folder: Path, script: str, *, more: str = "") -> Path:
+    """A competition of one task and one participant."""
+    bubblewrap()
+    make_task(folder / "c" / "tasks" / "t0")
+    make_competition(folder / "c", {"ann": ""})
+    make_agent(folder / "agent", script, more=more)
+    submit(folder / "c", "ann", str(folder / "agent"))
+    return folder / "c"
+
+
+def result(folder: Path) -> TrialRecord:
+    (place,) = (folder / "trials").rglob("result.json")
+    return TrialRecord.model_validate_json(place.read_bytes())
+
+
+def descendants() -> set[int]:
+    """The processes that this one started, and those that they did."""
+    above: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        with suppress(OSError):
+            if name.isdigit():
+                above[int(name)] = int(Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1])
+    found = {os.getpid()}
+    while more := {pid for pid, parent in above.items() if parent in found} - found:
+        found |= more
+    return found - {os.getpid()}
+
+
+@contextmanager
+def killing(mark: bytes) -> Iterator[None]:
+    """Kills every bubblewrap of ours whose command line has this in it."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            for pid in descendants():
+                with suppress(OSError):
+                    line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                    if line.split(b"\0")[0].endswith(b"bwrap") and mark in line:
+                        os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_sandbox_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    folder, events = with_agent(tmp_path, "sleep 3000\n"), list[Event]()
+    with killing(b"/agent/run.sh"):
+        summary = run(folder, "val-1", Options(attempts=2, delay=0.01), events.append)
+    assert [event.kind for event in events if event.kind in ("again", "ended")] == ["again", "ended"]
+    assert (summary.outcomes, len(summary.errors), lines(folder)) == (Counter(), 1, [])
+    assert (result(folder).outcome, result(folder).attempt) == ("error", 2)
+    assert "killed from outside" in result(folder).message
+
+
+@needs_root
+def test_a_disk_that_is_full_until_somebody_clears_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = with_agent(tmp_path, "echo hello > out.txt\n")
+    disk = Path(f"/var/tmp/assay-test-{secrets.token_hex(8)}")
+    disk.mkdir(mode=0o711)
+    size = SPARE + 64 * MIB
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "none", disk], check=False, capture_output=True)
+    if made.returncode:
+        disk.rmdir()
+        pytest.skip("nothing can be mounted here")
+    try:
+        monkeypatch.setenv("ASSAY_SCRATCH", str(disk))
+        with (disk / "full").open("wb") as full:
+            os.posix_fallocate(full.fileno(), 0, 60 * MIB + SPARE // 2)
+
+        def clear(event: Event) -> None:
+            if event.kind == "again":
+                (disk / "full").unlink(missing_ok=True)
+
+        summary = run(folder, "val-1", QUICK, clear)
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+        disk.rmdir()
+    assert (summary.outcomes, summary.errors) == (Counter({"pass": 1}), [])
+    assert (result(folder).attempt, len(result(folder).earlier)) == (2, 1)
+    assert "full" in result(folder).earlier[0]
+
+
+def test_an_image_that_is_removed_between_two_trials(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    make_task(folder / "tasks" / "t0", dockerfile=f"FROM debian:12\nWORKDIR /app\n# {secrets.token_hex(16)}\n")
+    make_competition(folder, {"ann": ORACLE, "bob": NOOP})
+    removed: list[Path] = []
+
+    def remove(event: Event) -> None:
+        if event.kind == "ended" and not removed:
+            image: Any = image_of(bubblewrap(), read_task(folder / "tasks" / "t0"))
+            removed.append(image.tree.parent)
+            tree.remove(removed[0])
+
+    summary = run(folder, "val-1", QUICK, remove)
+    assert (summary.outcomes, summary.errors, len(removed)) == (Counter({"pass": 1, "fail": 1}), [], 1)
+    kept = Store(folder, "val-1").result("bob", NOOP, "t0", 1)
+    assert kept is not None
+    assert kept.reason == "tests-failed"
+    tree.remove(removed[0])
+
+
+def test_a_model_that_fails_once(tmp_path: Path) -> None:
+    script = r"""exec 3<>/dev/tcp/127.0.0.1/8080 || exit 1
+printf 'POST /chat HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; grep -q ' 200 ' <&3 && echo hello > out.txt; exit 0"""
+    folder = with_agent(tmp_path, script, more='network = "model"\n')
+    with service(say(500)) as behind:
+
+        def mend(event: Event) -> None:
+            if event.kind == "again":
+                behind.answer = say(200)
+
+        summary = run(folder, "val-1", replace(QUICK, model=Model(behind.url, KEY)), mend)
+    assert (summary.outcomes, summary.errors) == (Counter({"pass": 1}), [])
+    assert (result(folder).attempt, len(result(folder).earlier)) == (2, 1)
+    assert "500" in result(folder).earlier[0]
+
+
+def test_a_model_that_always_fails(tmp_path: Path) -> None:
+    folder = with_agent(tmp_path, "exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET /x HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3\n",
+                        more='network = "model"\n')  # fmt: skip
+    with service(say(500)) as behind:
+        summary = run(folder, "val-1", replace(QUICK, model=Model(behind.url, KEY), attempts=2))
+    assert (summary.outcomes, len(summary.errors), len(behind.asked), lines(folder)) == (Counter(), 1, 2, [])
