@@ -80,6 +80,15 @@ def test_one_trial(folder: Path, tmp_path: Path) -> None:
     assert "cannot be made (File exists)" in refused.stderr
 
 
+def test_a_trial_that_cannot_be_is_refused_before_it_begins(folder: Path, tmp_path: Path) -> None:
+    make_agent(tmp_path / "asker", "true\n", more='network = "model"\n')
+    refused = run("trial", folder / "tasks" / "t0", tmp_path / "asker", code=2)
+    assert "the agent 'asker' needs a model; set ASSAY_MODEL_URL" in refused.stderr
+    (folder / "tasks" / "t0" / "solution" / "solve.sh").unlink()
+    assert "has no solution for the oracle" in (also := run("trial", folder / "tasks" / "t0", "oracle", code=2)).stderr
+    assert "set-up" not in refused.stderr + also.stderr
+
+
 def test_task_sets(folder: Path) -> None:
     assert " warning\n" in run("tasks", "check", folder / "tasks").stdout
     (folder / "tasks" / "t1" / "tests" / "test.sh").unlink()

@@ -56,7 +56,7 @@ def trial(
     loaded, who = read_task(task.resolve()), agents.find(agent)
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
     judge = Judge(chosen, "verify" if verify else "fail", environment_of(os.environ), env=given(env))
-    agents.environment(who, judge.env)
+    agents.check(who, [loaded], judge.env, model=judge.model is not None)
     judge.sandbox.sweep()
     with TemporaryDirectory(prefix="assay-trial-") as made:
         folder = output or Path(made) / "trial"

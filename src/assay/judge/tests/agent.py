@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -28,7 +28,10 @@ from assay.judge.tests.entry import AGENT, INSTRUCTION, MODEL_URL, SOLVE
 from assay.scheme.fields import Key, Section, Text
 from assay.scheme.load import read_toml, validate
 
-__all__ = ["BOUNDS", "BUILT_IN", "FILE", "Agent", "Manifest", "built_in", "command_line", "environment", "find", "load"]
+if TYPE_CHECKING:
+    from assay.judge.tests.tasks import Task
+
+__all__ = ["BOUNDS", "BUILT_IN", "FILE", "Agent", "Manifest", "built_in", "check", "command_line", "environment", "find", "load"]
 
 FILE = "agent.toml"
 BOUNDS = tree.Bounds(bytes=256_000_000, files=20_000)
@@ -136,6 +139,25 @@ def find(said: str) -> Agent:
     if len(words) == 1 and said.endswith("/"):
         raise BadInput("no such folder", file=said, hint=f"an agent is a folder with {FILE} in it")
     return command_line(words)
+
+
+def check(agent: Agent, tasks: Iterable[Task], given: Mapping[str, str], *, model: bool) -> None:
+    """Refuses what would make every trial of an agent an error, before the first; raises BadInput.
+
+    given: variables that the validator gives. model: whether he has one to give.
+    """
+    environment(agent, given)
+    if agent.model and not model:
+        raise BadInput(
+            f"the agent {agent.name!r} needs a model",
+            field="model",
+            hint="set ASSAY_MODEL_URL (and ASSAY_MODEL_KEY), or leave this agent out",
+        )
+    without = next((task for task in tasks if task.solution is None), None) if agent.solution else None
+    if without is not None:
+        raise BadInput(
+            f"the task {without.id!r} has no solution for the oracle", file=without.folder, hint="write solution/solve.sh"
+        )
 
 
 def environment(agent: Agent, given: Mapping[str, str]) -> dict[str, str]:

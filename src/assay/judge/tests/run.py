@@ -139,7 +139,8 @@ def run(
         epoch = options.epoch if options.epoch is not None else max(1, found.epoch or 1)
         here = [one for one in plan.counting(contest.participants) if one.submission in contest.agents]
         wanted = here if options.everybody else drawn(contest, found, epoch)
-        _check_agents(contest, wanted, options)
+        for one in wanted:
+            agents.check(contest.agents[one.submission], contest.tasks.values(), options.env, model=options.model is not None)
         check_same_tasks(contest, store.root, found.done)
         done = found.done | _recovered(contest, wanted, store, found.done, on_event)
         cells = plan.missing(wanted, list(contest.tasks), contest.rules.trials, done)
@@ -158,21 +159,6 @@ def _check(options: Options) -> None:
         raise BadInput(f"{options.jobs} is not a number of jobs", field="jobs", hint="from 1 to 1024; one for each core is right")
     if options.attempts < 1 or options.attempts > 100:
         raise BadInput(f"{options.attempts} is not a number of attempts", field="attempts", hint="from 1 to 100")
-
-
-def _check_agents(contest: Contest, wanted: Sequence[Participant], options: Options) -> None:
-    """What would make every trial of an agent an error is refused before the first. Raises BadInput."""
-    for one in (contest.agents[participant.submission] for participant in wanted):
-        agents.environment(one, options.env)
-        if one.model and options.model is None:
-            raise BadInput(
-                f"the agent {one.name!r} needs a model",
-                field="model",
-                hint="set ASSAY_MODEL_URL (and ASSAY_MODEL_KEY), or judge the others with --participant",
-            )
-        without = [task.id for task in contest.tasks.values() if task.solution is None] if one.solution else []
-        if without:
-            raise BadInput(f"the task {without[0]!r} has no solution for the oracle", hint="write solution/solve.sh")
 
 
 def _recovered(
