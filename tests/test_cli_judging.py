@@ -90,7 +90,7 @@ def test_a_trial_that_cannot_be_is_refused_before_it_begins(folder: Path, tmp_pa
 
 
 def test_task_sets(folder: Path) -> None:
-    assert " warning\n" in run("tasks", "check", folder / "tasks").stdout
+    assert run("tasks", "check", folder / "tasks").stdout.endswith("6 warnings\n")
     (folder / "tasks" / "t1" / "tests" / "test.sh").unlink()
     assert "1 refused" in run("tasks", "check", folder / "tasks", code=1).stdout
     found = [json.loads(line) for line in run("tasks", "check", folder / "tasks", "--json", code=1).stdout.splitlines()]

@@ -43,8 +43,11 @@ def check(places: Places, as_json: AsJson = False) -> None:
     else:
         for one in found:
             typer.echo(printable(str(one)))
+        from assay.settle.story.telling import plural
+
         counts = {level: sum(one.level == level for one in found) for level in ("refused", "error", "warning")}
-        typer.echo(", ".join(f"{count} {level}" for level, count in counts.items() if count) or "nothing to say")
+        said = (f"{count} refused" if level == "refused" else plural(count, level) for level, count in counts.items() if count)
+        typer.echo(", ".join(said) or "nothing to say")
     if any(one.level != "warning" for one in found):
         raise typer.Exit(1)
 
