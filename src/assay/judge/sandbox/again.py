@@ -29,12 +29,12 @@ _SPARE = 4
 """Folders that are kept."""
 _FILES, _BYTES = 500, 1 << 20
 """The most that a box may start with, for its folder to be used again."""
-_EXTRA = tree.Bounds(bytes=1 << 26, files=_FILES + 300)
-"""The most that may be in it in the end, likewise."""
+_MOST_FILES, _MOST_BYTES = _FILES + 300, 1 << 26
+"""The most that a command may leave in it, likewise."""
 _FLAGS = 0x801C581F
 """FS_IOC_FSGETXATTR: what an owner can set of an inode besides permissions, times and extended attributes."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NOATIME | os.O_CLOEXEC
 _COARSE = 5
 """CLOCK_REALTIME_COARSE, which times of change are never behind."""
 _STEP = 0.001
@@ -54,7 +54,7 @@ class _Start:
 
     def __init__(self, top: Path) -> None:
         """Raises `tree.TooMuch` for what is too large to be remembered, and OSError."""
-        self._top = top
+        self._top, self._place = top, str(top)
         self._seen: dict[str, _Seen] = {}
         for entry in tree.walk(top, bounds=tree.Bounds(_BYTES, _FILES)):
             name = "" if entry.path == "." else entry.path
@@ -77,15 +77,15 @@ class _Start:
             if not self._same(name, seen):
                 self._remake(name, seen)
         for name, seen in self._seen.items():
-            info = os.lstat(self._at(name))
-            if (info.st_atime_ns, info.st_mtime_ns) != (seen.info.st_atime_ns, seen.info.st_mtime_ns):
-                times = seen.info.st_atime_ns, seen.info.st_mtime_ns
-                os.utime(self._at(name), ns=times, follow_symlinks=False)
-                info = os.lstat(self._at(name))
+            place, times = self._at(name), (seen.info.st_atime_ns, seen.info.st_mtime_ns)
+            info = os.lstat(place)
+            if (info.st_atime_ns, info.st_mtime_ns) != times:
+                os.utime(place, ns=times, follow_symlinks=False)
+                info = os.lstat(place)
             seen.info = info
 
     def _at(self, name: str) -> str:
-        return f"{self._top}/{name}" if name else str(self._top)
+        return f"{self._place}/{name}" if name else self._place
 
     def _now(self, name: str) -> tuple[os.stat_result, object, bytes]:
         place = self._at(name)
@@ -196,13 +196,16 @@ class Place:
         if self._start is not None and not self._start.passed():
             self._start = None
 
+    def ended(self, held: tuple[int, int] | None) -> None:
+        """Tells the bytes and entries that are in it when all that ran is dead; None: more than could be counted."""
+        if held is None or held[0] > _MOST_BYTES or held[1] > _MOST_FILES:
+            self._start = None
+
     def renew(self) -> bool:
         """Makes it as it was, when nothing runs in it any more; False if it cannot be used again."""
         if self._start is None:
             return False
         try:
-            if tree.measure(self.root.path, bounds=_EXTRA).bytes > _EXTRA.bytes:
-                return False
             self._start.restore()
         except (OSError, tree.TreeError):
             return False

@@ -124,7 +124,7 @@ class Sandbox(Protocol):
     def open(self, image: Image, limits: Limits) -> AbstractContextManager[Box]:
         """A new box that starts from an image. Raises Trouble.
 
-        Closed, nothing of it is left: process, mount, control group, file; those in a folder put aside may still be being removed.
+        Closed, nothing of it is left: process, mount, control group, file; those put aside may still be being removed.
         """
 
     def freeze(self, box: Box) -> AbstractContextManager[Image]:

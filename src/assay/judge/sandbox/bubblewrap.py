@@ -173,6 +173,7 @@ class BubbleBox:
         finally:
             group.close()
         self.running = False
+        self._place.ended(watch.held)
         return ran
 
     def put(self, source: Path, inside: str, *, mode: int | None = None) -> None:

@@ -40,6 +40,8 @@ class Watch:
         self._took = 0.0
         self._next = 0.0
         self._left = 1 << 62
+        self.held: tuple[int, int] | None = None
+        """Bytes and entries in the box when it was last measured; None if that could not be brought to its end."""
         before = self._measure(1 << 62, 1 << 62)
         # Folders so deep that they cannot be measured were made by an earlier command: no more may be written then.
         self._most = (0, 0) if before is None else (before[0] + limits.disk, before[1] + limits.files)
@@ -63,7 +65,7 @@ class Watch:
         """Whether the command has written too much, now; without a view all of the box's processes are dead. Raises Trouble."""
         began = time.monotonic()
         self._free = self._room()
-        found = self._measure(*self._most)
+        found = self.held = self._measure(*self._most)
         if found is None:
             return True
         unnamed = 0 if view is None else view.unnamed(self._device)
