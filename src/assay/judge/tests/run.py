@@ -240,6 +240,8 @@ class _Run:
             while (self.ready or self.later or self.going) and not self.stop.asked:
                 self.give_out(crew)
                 for said in crew.listen(_TICK):
+                    if not self.stop.asked:
+                        self.give_out(crew)  # a judge goes on while what it found is flushed to the disk
                     self.heard(said)
         finally:
             if self.stop.asked:
