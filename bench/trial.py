@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.judge import tree
-from assay.judge.sandbox import bubblewrap, cgroups, disk, root, scratch
+from assay.judge.sandbox import again, bubblewrap, cgroups, disk, root, scratch
 from assay.judge.sandbox.box import Image
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.tests import agent as agents
@@ -135,11 +135,11 @@ def measure(folder: Path, rounds: int) -> tuple[Costs, str]:
 
 
 PLACES: tuple[tuple[str, tuple[tuple[Any, tuple[str, ...]], ...]], ...] = (
-    ("boxes' folders made and made ready", ((root.Root, ("__init__", "prepare", "fresh")),)),
-    ("boxes' folders put aside to be removed", ((scratch._Run, ("remove",)),)),
+    ("boxes' folders made ready", ((root.Root, ("__init__", "prepare", "fresh")), (again._Start, ("passed",)))),
+    ("boxes' folders made as they were", ((again._Start, ("restore",)), (scratch._Run, ("remove",)))),
     ("control groups made, looked at, removed",
-     ((cgroups.Groups, ("make",)), (cgroups._V1Group, ("add", "look", "cpu_seconds", "peak", "close")),
-      (cgroups._V2Group, ("add", "look", "cpu_seconds", "peak", "close")))),
+     ((cgroups.Groups, ("make",)), (cgroups._V1Group, ("early", "add", "look", "cpu_seconds", "peak", "close")),
+      (cgroups._V2Group, ("early", "add", "look", "cpu_seconds", "peak", "close")))),
     ("what the boxes hold on disk, measured", ((disk.Watch, ("__init__", "look", "over")),)),
     ("bubblewrap started, the commands, the end of both", ((bubblewrap, ("supervise",)),)),
     ("files copied in and out", ((tree, ("copy", "peek")),)),
