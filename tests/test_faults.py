@@ -48,27 +48,23 @@ def result(folder: Path) -> TrialRecord:
     return TrialRecord.model_validate_json(place.read_bytes())
 
 
-def descendants() -> set[int]:
-    """The processes that this one started, and those that they did."""
-    above: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        with suppress(OSError):
-            if name.isdigit():
-                above[int(name)] = int(Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1])
-    found = {os.getpid()}
-    while more := {pid for pid, parent in above.items() if parent in found} - found:
-        found |= more
-    return found - {os.getpid()}
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return found
 
 
 @contextmanager
 def killing(mark: bytes) -> Iterator[None]:
-    """Kills every bubblewrap of ours whose command line has this in it."""
+    """Kills every bubblewrap of our workers whose command line has this in it; not those that they started themselves."""
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.05):
-            for pid in descendants():
+            for pid in (one for worker in children(os.getpid()) for one in children(worker)):
                 with suppress(OSError):
                     line = Path(f"/proc/{pid}/cmdline").read_bytes()
                     if line.split(b"\0")[0].endswith(b"bwrap") and mark in line:
