@@ -176,7 +176,9 @@ def _dead_groups() -> set[str]:
 
 
 def _born(pid: str) -> str:
+    """When a process started; "" if none with this number lives. What only waits to be reaped is dead."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
+    return "" if fields[0] in "ZX" else fields[19]
