@@ -187,7 +187,7 @@ class _Run:
         )
 
     def _meet(self) -> bool:
-        """Waits for the box's first process and puts it under its bounds; False if bubblewrap ended before there was one."""
+        """Waits for the box's first process and puts it under its bounds; False if bubblewrap ended before the gate opened."""
         self._task.group.early(self._process.pid)
         until = time.monotonic() + _PATIENCE
         while not self._know():
@@ -195,7 +195,7 @@ class _Run:
             if not said:
                 raise Trouble("bubblewrap does not start", hint="the machine may be overloaded: use fewer jobs")
             if not self._hear() and self._outer in said:
-                return self._know()
+                return False
         assert self._first is not None
         pid = self._pid
         self._task.group.add(pid)

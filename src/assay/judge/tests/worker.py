@@ -195,7 +195,9 @@ def _work() -> int:
         signal.signal(signal.SIGTERM, _stop)
         jobs: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         busy = threading.Event()
-        threading.Thread(target=_lines, args=(sys.stdin.buffer, jobs, busy), daemon=True).start()
+        # A file of its own: Python ends with an abort where a thread is still reading sys.stdin, and nobody hears why it ended.
+        source = os.fdopen(os.dup(0), "rb")
+        threading.Thread(target=_lines, args=(source, jobs, busy), daemon=True).start()
         first = jobs.get()
         if first is None:
             return 0
