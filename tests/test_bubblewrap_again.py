@@ -1,7 +1,9 @@
 """A folder that a box was in is used for the next, and nothing of the box before can be seen there."""
 
 import os
+import secrets
 import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -10,9 +12,10 @@ import pytest
 
 import boxes
 from assay.judge import tree
+from assay.judge.sandbox import again
 from assay.judge.sandbox.box import Trouble
 from assay.judge.sandbox.bubblewrap import BubbleBox, Bubblewrap
-from boxes import LIMITS, Shell
+from boxes import LIMITS, Shell, needs_root
 
 scratch = pytest.fixture(scope="module")(boxes.scratch)
 sh = pytest.fixture(boxes.sh)
@@ -25,48 +28,151 @@ def own(scratch: Path) -> Iterator[Bubblewrap]:
         yield made
 
 
-def _whole(box: BubbleBox) -> dict[str, object]:
-    """All that can be seen of a box's files, but inode numbers and times of change."""
-    found: dict[str, object] = {}
+def _whole(box: BubbleBox) -> dict[str, tuple[object, ...]]:
+    """All that can be seen of a box's files, but inode numbers and times of change; times and owner last."""
+    found: dict[str, tuple[object, ...]] = {}
     for entry in tree.walk(box.root.path):
         place = box.root.path / entry.path
         info = os.lstat(place)
         held = place.read_bytes() if stat.S_ISREG(info.st_mode) else entry.target
         more = [(name, os.getxattr(place, name, follow_symlinks=False)) for name in os.listxattr(place, follow_symlinks=False)]
-        found[entry.path] = (info.st_mode, info.st_uid, info.st_gid, info.st_size, info.st_mtime_ns, info.st_nlink, held, more)
+        seen = info.st_mode, info.st_size, info.st_nlink, held, more
+        found[entry.path] = (*seen, info.st_mtime_ns, info.st_uid, info.st_gid)
     return found
 
 
-CHANGES = {
+def _anew(whole: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+    """What is the same in a folder that was made anew."""
+    return {name: seen[:-3] for name, seen in whole.items()}
+
+
+ADDED = {
     "nothing": ":",
-    "added": "mkdir -p a/b /var/x/y; echo x > a/b/c; ln -s / /opt/link; mkfifo /run/f; echo x > /x; chmod 0 a /var/x",
+    "files": "mkdir -p a/b /var/x/y; echo x > a/b/c; ln -s / /opt/link; mkfifo /run/f; echo x > /x; chmod 0 a /var/x",
+    "names": r"cd /opt; touch $'\n' $'a\nb' $'\xff\xfe' ' ' -rf '*' $(printf x%.0s {1..255}); mkdir $'/tmp/\n..'",
+    "links between what was added": "echo x > /a; for d in /var /tmp /opt/; do ln /a $d/b; done; chmod 6777 /a",
+    "a socket": "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/run/s\")'",
+    "flags of what was added": "mkdir /x; chattr +d /x || :",
+    "depth": "cd /var; for i in {1..100}; do mkdir d; cd d; done",
+    "the folder's time": "touch -d @1000000000 /home /var/log; touch -d @4000000000 /srv",
+    "a folder that was away": "mv /srv /away; mkdir /srv; rmdir /srv; mv /away /srv",
+    "read": "cat /etc/* >/dev/null 2>&1; ls -R /etc /var >/dev/null; :",
+    "work": "cd /; rm -rf /app; ln -s /etc /app",
+    "work replaced": "cd /; mv /app /old; cp -r /etc /app; chmod 0 /app",
+}
+"""After these the folder is the same, and is used again."""
+CHANGED = {
     "rewritten": "echo x >> /etc/passwd; echo y > /etc/hosts",
     "rewritten to the same": "cp -p /etc/passwd /tmp/p; cat /tmp/p > /etc/passwd; touch -r /tmp/p /etc/passwd; rm /tmp/p",
     "removed": "rm -rf /etc/passwd /home /app /tmp /var /bin",
     "replaced": "rm -rf /etc/passwd /bin /opt; mkdir /etc/passwd /bin; ln -s /app /opt; mv /srv /srv2; mkdir /srv",
+    "replaced by itself": "mv /etc/hosts /h; cp -p /h /etc/hosts; rm /h",
+    "swapped": "mv /srv /x; mv /opt /srv; mv /x /opt",
+    "a FIFO": "rm /etc/hosts; mkfifo /etc/hosts",
     "a folder of links": "rm -rf /var; mkdir /app/away; cp -r /etc/ssl /app/away/cache; ln -s /app/away /var",
     "permissions": "chmod 0 /etc/passwd /app; chmod 777 /home /etc/hosts; chmod 700 /tmp; chmod 0 /etc",
-    "times": "touch -d @1000000000 /app /etc/passwd /home /var/log; touch -a -d @1000000000 /etc/hosts",
+    "permissions of one folder": "chmod 2755 /srv",
+    "set-user bits": "chmod 6755 /etc/hosts",
+    "the time of a file": "touch -r /etc/hosts /x; touch -d @1000000000 /etc/hosts; touch -r /x /etc/hosts; rm /x",
     "hard links": "ln /etc/passwd /app/p; ln /etc/hosts /tmp/h; rm /etc/hosts",
-    "attributes": 'python3 -c \'import os; [os.setxattr(p, "user.x", b"1") for p in ("/app", "/home", "/etc/passwd")]\' || true',
-    "flags": "chattr +d /app /home /etc/hosts || true",
-    "memory": 'python3 -c \'import mmap; f = open("/etc/passwd", "r+b"); m = mmap.mmap(f.fileno(), 0); m[:4] = b"evil"\'',
+    "a hard link": "ln /etc/passwd /a",
+    "memory": 'python3 -c \'import mmap; f = open("/etc/passwd", "r+b"); m = mmap.mmap(f.fileno(), 0); m[:4]; m[:4] = b"evil"\'',
 }
+"""After these it is not."""
+EITHER = {
+    "a grown folder": "cd /tmp; for i in {1..300}; do : > $(printf %0200d $i); done",
+    "room behind the end": "fallocate -n -l 1M /etc/passwd || :",
+}
+"""After these it depends on the file system."""
+ALL = ADDED | CHANGED | EITHER
+ACL = f"02000000 01000700{'f' * 8} 02000700e8030000 04000700{'f' * 8} 10000700{'f' * 8} 20000000{'f' * 8}"
+ATTRIBUTES = {
+    "an attribute of a folder": 'os.setxattr("/srv", "user.x", b"1")',
+    "an attribute of a file": 'os.setxattr("/etc/hosts", "user.x", b"1")',
+    "access by a list": f'os.setxattr("/srv", "system.posix_acl_default", bytes.fromhex("{ACL}"))',
+    "a flag of a folder": 'fcntl.ioctl(os.open("/srv", 0), 0x40086602, struct.pack("l", 0x40))',
+    "a flag of a file": 'fcntl.ioctl(os.open("/etc/hosts", 0), 0x40086602, struct.pack("l", 0x40))',
+}
+"""What not every file system has; the flag is that of files that are not to be dumped."""
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize("change", ALL.values(), ids=ALL.keys())
 def test_everything_is_as_it_was(own: Bubblewrap, sh: Shell, change: str) -> None:
     with own.open(own.image(), LIMITS) as first:
         before, folder = _whole(first), first.root.path
         said = sh(first, change, shell="/usr/bin/bash")
         assert said.ran.exit_code == 0, said
     with own.open(own.image(), LIMITS) as second:
-        assert second.root.path == folder
-        assert _whole(second) == before
+        if change not in EITHER.values():
+            assert (second.root.path == folder) is (change in ADDED.values())
+        assert _anew(_whole(second)) == _anew(before)
+        if second.root.path == folder:
+            assert _whole(second) == before
+        before, folder = _whole(second), second.root.path
         assert sh(second, "test -w /app && echo x > /tmp/x && id -un && pwd").out == "user\n/app\n"
     with own.open(own.image(), LIMITS) as third:
         assert third.root.path == folder
         assert _whole(third) == before
+
+
+@pytest.mark.parametrize("change", ATTRIBUTES.values(), ids=ATTRIBUTES.keys())
+def test_what_is_set_of_an_entry_does_not_stay(own: Bubblewrap, sh: Shell, change: str) -> None:
+    with own.open(own.image(), LIMITS) as first:
+        before, folder = _whole(first), first.root.path
+        said = sh(first, f"import fcntl, os, struct\n{change}", shell="/usr/bin/python3")
+    if "Operation not supported" in said.err or "Inappropriate ioctl" in said.err:
+        pytest.skip("the file system that boxes are on has no such thing")
+    assert said.ran.exit_code == 0, said
+    with own.open(own.image(), LIMITS) as second:
+        assert second.root.path != folder
+        assert _anew(_whole(second)) == _anew(before)
+
+
+def test_times_of_change_do_not_tell_what_the_box_before_did(own: Bubblewrap, sh: Shell) -> None:
+    for script in (
+        ":",
+        "touch /etc/x /srv/x; rm -rf /app",
+        "touch -d @1000000000 /home; ls -R / >/dev/null 2>&1; cat /etc/hosts",
+    ):
+        with own.open(own.image(), LIMITS) as box:
+            sh(box, script, shell="/usr/bin/bash")
+    with own.open(own.image(), LIMITS) as box:
+        changed = [os.lstat(box.root.path / entry.path).st_ctime_ns for entry in tree.walk(box.root.path)]
+    assert changed[1:] == sorted(changed[1:])  # all were set in this order; the top is set again when a box is given out
+
+
+@needs_root
+def test_nothing_stays_where_times_of_change_move_in_steps(sh: Shell) -> None:
+    folder = Path(f"/var/tmp/assay-test-{secrets.token_hex(8)}")
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "ramfs", "-o", "mode=711", "none", folder], check=False, capture_output=True).returncode:
+        folder.rmdir()
+        pytest.skip("nothing can be mounted here")
+    try:
+        with closing(Bubblewrap(folder=folder / "boxes", spare=0)) as stepping:
+            for number in range(30):
+                with stepping.open(stepping.image(), LIMITS) as box:
+                    (box.root.path / f"put-{number}").mkdir()
+                    assert [name for name in os.listdir(box.root.path) if name.startswith("put")] == [f"put-{number}"]
+            with stepping.open(stepping.image(), LIMITS) as box:
+                before = _whole(box)
+                assert sh(box, CHANGED["memory"]).ran.exit_code == 0
+            with stepping.open(stepping.image(), LIMITS) as box:
+                assert _anew(_whole(box)) == _anew(before)
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+        folder.rmdir()
+
+
+def test_where_times_do_not_move_no_folder_is_used_again(own: Bubblewrap, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(again._Start, "_set_back", lambda self, name: self._seen[name].info)
+    for second, steps in ((1, 1 << 62), (1 << 62, 3)):  # as if they were whole seconds; and as if the clock stood still
+        monkeypatch.setattr(again, "_SECOND", second)
+        monkeypatch.setattr(again, "_STEPS", steps)
+        with own.open(own.image(), LIMITS) as box:
+            folder = box.root.path
+            sh(box, "echo x > /x")
+        assert not folder.exists()
 
 
 @pytest.mark.parametrize(

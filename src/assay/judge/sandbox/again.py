@@ -1,8 +1,10 @@
 """A box's folder used again: making some forty files for every box, and removing them, costs more than all else that a box is.
 
-- Nothing of the box before may be seen in the next. Whatever was changed in any way is removed and made anew, what was added is
-  removed, and times are set back. What is kept has the same inode and the same time of change, which nobody can set.
-- That time moves in steps, so nothing runs in a box before the step in which its files were looked at is over.
+- Nothing of the box before may be seen in the next. What was added is removed, then every entry is held against what it was. A
+  folder in which any of them was changed is not used again; only the work directory is then made anew, because tests are given
+  the agent's in its place.
+- Times are set back for all entries, in one order, so that times of change, which nobody can set, tell nothing.
+- What cannot be read of a file shows in its time of change. That moves in steps, so a box is given out only when a step is over.
 - A folder keeps its user number for as long as it is kept. Folders that hold much are not used again, but removed.
 """
 
@@ -31,13 +33,13 @@ _FILES, _BYTES = 500, 1 << 20
 """The most that a box may start with, for its folder to be used again."""
 _MOST_FILES, _MOST_BYTES = _FILES + 300, 1 << 26
 """The most that a command may leave in it, likewise."""
-_FLAGS = 0x801C581F
-"""FS_IOC_FSGETXATTR: what an owner can set of an inode besides permissions, times and extended attributes."""
+_FLAGS = ((0x801C581F, 28), (0x80086601, 8))
+"""FS_IOC_FSGETXATTR and FS_IOC_GETFLAGS: what an owner can set besides permissions, times and extended attributes."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NOATIME | os.O_CLOEXEC
-_COARSE = 5
-"""CLOCK_REALTIME_COARSE, which times of change are never behind."""
-_STEP = 0.001
+_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NOATIME | os.O_NONBLOCK | os.O_CLOEXEC
+_STEP, _STEPS = 0.001, 50
+"""Seconds, and how often, until times of change have moved on: on most machines they do every 1 to 10 ms."""
+_SECOND = 1_000_000_000
 
 
 @dataclass
@@ -48,89 +50,101 @@ class _Seen:
     more: object
     held: bytes
 
+    @property
+    def state(self) -> tuple[object, ...]:
+        """All that has to be the same. Folders are changed by what is added to them, and then hold what they held."""
+        info, folder = self.info, stat.S_ISDIR(self.info.st_mode)
+        links = (0, 0) if folder else (info.st_nlink, info.st_ctime_ns)
+        identity = info.st_dev, info.st_ino, info.st_mode, info.st_uid, info.st_gid, info.st_size
+        # Bytes too: files in memory can be written without a change of their times.
+        return *identity, *links, self.more, self.held
+
+
+class _Changed(tree.TreeError):
+    """A box's folder is not what it was."""
+
 
 class _Start:
     """What a box's files are before anything runs in it."""
 
-    def __init__(self, top: Path) -> None:
-        """Raises `tree.TooMuch` for what is too large to be remembered, and OSError."""
+    def __init__(self, top: Path, work: str) -> None:
+        """work: the work directory in the box. Raises `tree.TooMuch` for what is too large to be remembered, and OSError."""
         self._top, self._place = top, str(top)
+        self._work = work.strip("/")
         self._seen: dict[str, _Seen] = {}
+        held = 0
         for entry in tree.walk(top, bounds=tree.Bounds(_BYTES, _FILES)):
             name = "" if entry.path == "." else entry.path
-            self._seen[name] = _Seen(*self._now(name))
-            if sum(len(seen.held) for seen in self._seen.values()) > _BYTES:
+            self._seen[name] = self._now(name)
+            held += len(self._seen[name].held)
+            if held > _BYTES:
                 raise tree.TooMuch("is too large to be remembered", file=top)
 
     def passed(self) -> bool:
-        """Whether any change from now on shows; waits for that, but not if the clock was set back."""
+        """Whether any change from now on shows in times of change; waits for that, but not for whole seconds. Raises OSError."""
         newest = max(seen.info.st_ctime_ns for seen in self._seen.values())
-        for _ in range(100):
-            if time.clock_gettime_ns(_COARSE) > newest:
+        for _ in range(_STEPS):
+            if self._set_back("").st_ctime_ns > newest:
                 return True
+            if newest % _SECOND == 0:
+                return False
             time.sleep(_STEP)
         return False
 
     def restore(self) -> None:
         """Makes everything as it was. Nothing runs in the box. Raises OSError and `tree.TreeError`; then it is as it may be."""
+        remake = False
         for name, seen in self._seen.items():  # folders come before what is in them
-            if not self._same(name, seen):
-                self._remake(name, seen)
+            if not (remake and self._at_work(name)) and not self._same(name, seen):
+                if not self._at_work(name):
+                    raise _Changed("was changed", file=self._at(name))
+                remake = True
+        if remake:
+            tree.remove(self._top, self._work)
+            for name in filter(self._at_work, self._seen):
+                self._remake(name, self._seen[name])
         for name, seen in self._seen.items():
-            place, times = self._at(name), (seen.info.st_atime_ns, seen.info.st_mtime_ns)
-            info = os.lstat(place)
-            if (info.st_atime_ns, info.st_mtime_ns) != times:
-                os.utime(place, ns=times, follow_symlinks=False)
-                info = os.lstat(place)
-            seen.info = info
+            seen.info = self._set_back(name)
+
+    def _at_work(self, name: str) -> bool:
+        return bool(self._work) and f"{name}/".startswith(f"{self._work}/")
+
+    def _set_back(self, name: str) -> os.stat_result:
+        place, info = self._at(name), self._seen[name].info
+        os.utime(place, ns=(info.st_atime_ns, info.st_mtime_ns), follow_symlinks=False)
+        return os.lstat(place)
 
     def _at(self, name: str) -> str:
         return f"{self._place}/{name}" if name else self._place
 
-    def _now(self, name: str) -> tuple[os.stat_result, object, bytes]:
+    def _now(self, name: str) -> _Seen:
         place = self._at(name)
         info = os.lstat(place)
         if stat.S_ISLNK(info.st_mode):
-            return info, None, os.fsencode(os.readlink(place))
-        if stat.S_ISDIR(info.st_mode):
-            number = os.open(place, _FOLDER)
-            try:
-                return info, _more(number), b""
-            finally:
-                os.close(number)
-        return info, None, _bytes(place)
-
-    def _same(self, name: str, seen: _Seen) -> bool:
-        """Whether an entry is as it was; a folder is if only what was added has to go."""
-        place, before = self._at(name), seen.info
+            return _Seen(info, None, os.fsencode(os.readlink(place)))
+        folder = stat.S_ISDIR(info.st_mode)
+        number = os.open(place, _FOLDER if folder else _PLAIN)
         try:
-            info = os.lstat(place)
-        except FileNotFoundError:
-            return False
-        unchanged = _identity(info) == _identity(before) and info.st_ctime_ns == before.st_ctime_ns
-        if not stat.S_ISDIR(before.st_mode):
-            # Files in memory can be written without a change of their times.
-            return unchanged and (stat.S_ISLNK(before.st_mode) or _bytes(place) == seen.held)
-        if unchanged:
-            return True
-        if _identity(info) != _identity(before):
-            return False
-        number = os.open(place, _FOLDER)
-        try:
-            if _more(number) != seen.more:
-                return False
-            below = f"{name}/" if name else ""
-            for last in os.listdir(number):
-                if below + last not in self._seen:
-                    tree.remove(self._top, below + last)
-            return True
+            return _Seen(os.fstat(number), _more(number), b"" if folder else _bytes(number))
         finally:
             os.close(number)
 
+    def _same(self, name: str, seen: _Seen) -> bool:
+        """Whether an entry is as it was, once what was added to it is removed."""
+        try:
+            info = os.lstat(self._at(name))
+        except FileNotFoundError:
+            return False
+        if (info.st_ino, info.st_mode) != (seen.info.st_ino, seen.info.st_mode):
+            return False
+        if stat.S_ISDIR(info.st_mode):
+            below = f"{name}/" if name else ""
+            for last in os.listdir(self._at(name)):
+                if below + last not in self._seen:
+                    tree.remove(self._top, below + last)
+        return self._now(name).state == seen.state
+
     def _remake(self, name: str, seen: _Seen) -> None:
-        if not name:
-            raise tree.TreeError("is not the folder that it was", file=self._top)
-        tree.remove(self._top, name)
         place, mode = self._at(name), seen.info.st_mode
         if stat.S_ISLNK(mode):
             os.symlink(seen.held, os.fsencode(place))
@@ -143,32 +157,28 @@ class _Start:
         os.chown(place, seen.info.st_uid, seen.info.st_gid, follow_symlinks=False)
         if not stat.S_ISLNK(mode):
             os.chmod(place, stat.S_IMODE(mode))
-        _info, more, _held = self._now(name)
-        if more != seen.more:
-            raise tree.TreeError("cannot be made as it was", file=place)
-        times = seen.info.st_atime_ns, seen.info.st_mtime_ns
-        os.utime(place, ns=times, follow_symlinks=False)
-        seen.info = os.lstat(place)
-
-
-def _identity(info: os.stat_result) -> tuple[int, ...]:
-    links = 0 if stat.S_ISDIR(info.st_mode) else info.st_nlink
-    return info.st_dev, info.st_ino, info.st_mode, info.st_uid, info.st_gid, info.st_size, links
+        made = self._now(name)
+        if (made.more, made.held, made.info.st_mode) != (seen.more, seen.held, mode):
+            raise _Changed("cannot be made as it was", file=place)
 
 
 def _more(number: int) -> object:
-    """Extended attributes and flags of an open folder."""
-    flags = bytearray(28)
+    """Extended attributes and flags of an open file or folder."""
+    found: list[object] = []
+    for call, size in _FLAGS:
+        flags = bytearray(size)
+        with suppress(OSError):
+            fcntl.ioctl(number, call, flags)
+        if size == 28:
+            flags[8:12] = bytes(4)  # how many pieces it is in on the disk
+        found.append(bytes(flags))
     with suppress(OSError):
-        fcntl.ioctl(number, _FLAGS, flags)
-    flags[8:12] = bytes(4)  # how many pieces it is in on the disk
-    with suppress(OSError):
-        return bytes(flags), [(name, os.getxattr(number, name)) for name in os.listxattr(number)]
-    return bytes(flags), None
+        found.append([(name, os.getxattr(number, name)) for name in os.listxattr(number)])
+    return found
 
 
-def _bytes(place: str) -> bytes:
-    with open(place, "rb", opener=lambda path, _flags: os.open(path, _PLAIN)) as file:
+def _bytes(number: int) -> bytes:
+    with open(number, "rb", closefd=False) as file:
         return file.read(_BYTES + 1)
 
 
@@ -188,13 +198,15 @@ class Place:
                 raise Trouble(f"the box's files could not be made: {error}") from error
             self._start: _Start | None = None
             with suppress(OSError, tree.TreeError):
-                self._start = _Start(self.root.path)
+                self._start = _Start(self.root.path, image.workdir)
             self._stack = stack.pop_all()
 
     def begin(self) -> None:
-        """To be called before anything runs in it."""
-        if self._start is not None and not self._start.passed():
-            self._start = None
+        """To be called before anything is put into it or runs in it."""
+        with suppress(OSError):
+            if self._start is not None and self._start.passed():
+                return
+        self._start = None
 
     def ended(self, held: tuple[int, int] | None) -> None:
         """Tells the bytes and entries that are in it when all that ran is dead; None: more than could be counted."""

@@ -89,6 +89,7 @@ class Bubblewrap:
         box = BubbleBox(place, limits, self._tools)
         sound = False
         try:
+            place.begin()
             yield box
             sound = not box.running
         finally:
@@ -148,7 +149,6 @@ class BubbleBox:
             self.root.prepare()
             if not self.root.is_folder(where):
                 return _nowhere(where, limits, stdout, stderr)
-            self._place.begin()
             watch = Watch(self.root.path, limits, mend=not self._owner.switched, spare=self._tools.spare)
         tools, counted = self._tools, self._tools.groups.kind == "counted"
         group = tools.groups.make(limits)
