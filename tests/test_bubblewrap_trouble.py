@@ -20,6 +20,7 @@ from assay.judge import tree
 from assay.judge.sandbox import cgroups
 from assay.judge.sandbox.box import Trouble
 from assay.judge.sandbox.bubblewrap import Bubblewrap
+from assay.judge.sandbox.cgroups import Counted
 from assay.judge.sandbox.disk import Watch
 from assay.judge.sandbox.scratch import Scratch
 from boxes import LIMITS, Shell, alive, needs_root, python_path
@@ -64,7 +65,7 @@ def _trouble(sandbox: Bubblewrap, sh: Shell, expected: str, script: str = "true"
 
 def _program(folder: Path, body: str) -> str:
     program = folder / "bwrap"
-    program.write_text(f"#!/bin/sh\n{body}\n")
+    program.write_text(f"#!/bin/bash\n{body}\n")
     program.chmod(0o755)
     return str(program)
 
@@ -80,6 +81,47 @@ def test_a_box_killed_from_outside_is_trouble(sandbox: Bubblewrap, tmp_path: Pat
         with pytest.raises(Trouble, match="killed from outside"):
             ran.result()
     assert alive(token) == []
+
+
+@pytest.mark.parametrize("told", [1, 5, 1000, 1 << 31, (1 << 32) - 5, 1 << 32, (1 << 33) + 1, (1 << 64) - 2])
+def test_no_command_can_make_trouble_of_its_end(sandbox: Bubblewrap, sh: Shell, told: int) -> None:
+    """Where the kernel lets it, it writes what bubblewrap is to report into the pipe between bubblewrap's two processes."""
+    script = textwrap.dedent(f"""
+        import ctypes, os, sys
+        call = ctypes.CDLL(None, use_errno=True).syscall
+        first = os.pidfd_open(1)
+        for name in os.listdir("/proc/1/fd"):
+            if "eventfd" in os.readlink("/proc/1/fd/" + name):
+                os.write(call(438, first, int(name), 0), ({told}).to_bytes(8, sys.byteorder))
+                while True: os.sched_yield()
+    """)
+    with sandbox.open(sandbox.image(), LIMITS) as box:
+        ran = sh(box, script, shell="/usr/bin/python3").ran
+    assert ran.stopped is None
+    assert ran.exit_code in range(256)
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_bubblewrap_that_is_killed_before_its_gate_opens_is_trouble(
+    scratch: Path, sh: Shell, monkeypatch: pytest.MonkeyPatch, alive: bool
+) -> None:
+    """It says the number of the box's first process, which may be dead by then, and is dead before we listen."""
+    monkeypatch.setattr(Counted, "early", lambda _group, pid: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT))
+    folder = Path(f"/var/tmp/assay-test-{secrets.token_hex(8)}")
+    folder.mkdir(mode=0o755)
+    first = subprocess.Popen(["sleep", "3000"])
+    number = first.pid if alive else 1 << 22  # which is more than any process can have
+    say = f"""while [ "$1" != --json-status-fd ]; do shift; done; echo '{{ "child-pid": {number} }}' >&"$2"; kill -9 $$"""
+    try:
+        program = _program(folder, f'[ "$1" != --version ] || {{ echo bubblewrap 0.8.0; exit; }}; {say}')
+        with closing(Bubblewrap(folder=scratch, bwrap=program, counted=True)) as broken:
+            _trouble(broken, sh, "killed from outside, by signal 9")
+        if alive:
+            assert first.wait() == -signal.SIGKILL
+    finally:
+        first.kill()
+        first.wait()
+        shutil.rmtree(folder)
 
 
 def test_an_interrupt_leaves_nothing_alive(sandbox: Bubblewrap, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

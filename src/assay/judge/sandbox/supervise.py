@@ -257,8 +257,9 @@ class _Run:
     def _code(self) -> int:
         """The command's exit code. Raises Trouble if there is none, because bubblewrap failed or was killed."""
         self._hear()
-        if said := re.search(rb'"exit-code": (\d+)', self._said):
-            return int(said[1])
+        # A command may tell bubblewrap's first process what to report, and no number is trouble.
+        if said := re.search(rb'"exit-code": (-?\d+)', self._said):
+            return int(said[1]) & 0xFF
         code = self._process.returncode
         if code < 0:
             raise Trouble(f"bubblewrap was killed from outside, by signal {-code}")
