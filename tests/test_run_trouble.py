@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,15 @@ import pytest
 from assay.judge.sandbox.box import Trouble
 from assay.judge.tests import agent as agents
 from assay.judge.tests.plan import Cell
+from assay.judge.tests.proxy import Model
 from assay.judge.tests.record import TrialRecord
 from assay.judge.tests.run import Event, Options, Summary, run
 from assay.judge.tests.store import Store
 from assay.judge.tests.submit import submit
+from assay.judge.tests.worker import Settings
 from judge_kit import make_agent, make_competition, make_task
 from run_kit import NOOP, ORACLE, QUICK, competition, everything, lines, outcomes
+from test_proxy import KEY, say, service
 
 # Errors
 
@@ -46,30 +51,37 @@ def test_errors_are_tried_again_and_leave_no_evidence(tmp_path: Path) -> None:
     assert kept.evidence() is None
 
 
+ASKS = r"""exec 3<>/dev/tcp/127.0.0.1/8080 || exit 1
+printf 'POST /x HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; grep -q ' 200 ' <&3 && echo hello > out.txt; exit 0
+"""
+
+
 def test_an_error_gives_way_to_what_comes_after(tmp_path: Path) -> None:
     """A judge's process that is killed in the middle of a trial: an error, tried again, and nothing else is touched."""
     folder = competition(tmp_path / "c", tasks=1)
-    make_agent(tmp_path / "slow", "echo begun; sleep 2; echo hello > out.txt\n")
-    submit(folder, "bob", str(tmp_path / "slow"))
+    make_agent(tmp_path / "asks", ASKS, more='network = "model"\n')
+    submit(folder, "bob", str(tmp_path / "asks"))
     killed: list[int] = []
     events: list[Event] = []
 
-    def kill(event: Event) -> None:
-        events.append(event)
-        if event.phase == "agent" and event.cell is not None and event.cell.participant == "bob" and not killed:
-            for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
-                if b"assay.judge.tests.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    killed.append(int(pid))
-                    os.kill(int(pid), signal.SIGKILL)
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        """What the agent waits for: so its trial is in the middle when it asks for the first time."""
+        if killed:
+            say(200)(handler)
+        for pid in [] if killed else Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
+            if b"assay.judge.tests.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                killed.append(int(pid))
+                os.kill(int(pid), signal.SIGKILL)
 
-    summary = run(folder, "val-1", QUICK, kill)
+    with service(answer) as behind:
+        summary = run(folder, "val-1", replace(QUICK, model=Model(behind.url, KEY)), events.append)
     assert len(killed) == 1
     again = [event for event in events if event.kind == "again"]
     assert len(again) == 1
     assert again[0].record is not None
     assert "ended by signal 9" in again[0].record.message
     assert (summary.errors, summary.outcomes) == ([], Counter({"pass": 2}))
-    kept = Store(folder, "val-1").result("bob", agents.load(tmp_path / "slow").digest, "t0", 1)
+    kept = Store(folder, "val-1").result("bob", agents.load(tmp_path / "asks").digest, "t0", 1)
     assert kept is not None
     assert (kept.outcome, kept.attempt, len(kept.earlier)) == ("pass", 2, 1)
 
@@ -81,6 +93,23 @@ def test_judges_that_do_nothing_but_die_end_the_run(tmp_path: Path, monkeypatch:
         run(folder, "val-1", QUICK)
     monkeypatch.undo()
     assert run(folder, "val-1", QUICK).judged == 2
+
+
+def test_a_judge_that_cannot_begin_says_why() -> None:
+    """While it is still listened for more: its input is open, and is being read."""
+    lock = os.open(os.devnull, os.O_RDONLY)
+    command = [sys.executable, "-m", "assay.judge.tests.worker", str(lock)]
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "src")}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, pass_fds=[lock], env=env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        os.close(lock)
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(Settings("none", "fail").to_json())
+        process.stdin.flush()
+        said = process.stderr.read().decode()
+        assert (process.wait(), said.count("\n")) == (2, 1), said
+    assert "there is no sandbox 'none'" in said
 
 
 # Crashes
