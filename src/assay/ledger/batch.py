@@ -26,7 +26,7 @@ from assay.ledger.merkle import Proof, Tree, root
 from assay.ledger.refusal import as_bad_input
 from assay.records import KINDS, Evidence
 
-__all__ = ["BATCH_BYTES", "PREDICATE", "RECORDS", "Batch", "BatchStatement", "check_signature", "make", "read", "record_proof"]
+__all__ = ["BATCH_BYTES", "PREDICATE", "RECORDS", "Batch", "BatchStatement", "check_signature", "make", "read", "record_proof", "root_of", "stated"]
 
 RECORDS = 100_000
 """Records of one batch."""
@@ -124,7 +124,7 @@ def make(records: Iterable[Evidence], *, competition: str, task_set: str | None,
     rows = sorted({sha256(body).digest(): (body, one) for body, one in zip(bodies, given, strict=True)}.items())
     digests = tuple(digest for digest, _ in rows)
     found = tuple(one for _, (_, one) in rows)
-    statement = BatchStatement(competition, epoch, kind, validator, task_set, len(rows), _root(digests), _submissions(found))
+    statement = BatchStatement(competition, epoch, kind, validator, task_set, len(rows), root_of(digests), _submissions(found))
     payload = canonical(statement.document())
     envelope = canonical(sign(payload, signer))
     batch = Batch(envelope, payload, statement, found, tuple(body for _, (body, _) in rows), digests)
@@ -143,7 +143,7 @@ def read(source: bytes | Path) -> Batch:
     if len(data) > BATCH_BYTES or end or not bodies:
         raise BadInput("is not a batch: an envelope and records, each on a line", file=file, hint=_AGAIN)
     with as_bad_input(_AGAIN, file=file, line=1):
-        payload, statement = _stated(envelope)
+        payload, statement = stated(envelope)
     if len(bodies) != statement.count or len(bodies) > RECORDS:
         what = f"has {len(bodies)} records, its statement counts {statement.count}, and the most is {RECORDS}"
         raise BadInput(what, file=file, hint=_AGAIN)
@@ -167,7 +167,8 @@ def record_proof(batch: Batch, digest: bytes) -> Proof:
     return Tree([check.leaf_hash(one) for one in batch.digests]).inclusion(batch.digests.index(digest))
 
 
-def _root(digests: Sequence[bytes]) -> str:
+def root_of(digests: Sequence[bytes]) -> str:
+    """The root that a batch states of its records: RFC 6962 over their distinct digests, ascending."""
     return f"sha256:{root([check.leaf_hash(one) for one in digests]).hex()}"
 
 
@@ -180,8 +181,8 @@ def _submission_digest(name: str) -> str:
     return name.removeprefix("sha256:") if re.fullmatch(check.DIGEST, name) else sha256(name.encode()).hexdigest()
 
 
-def _stated(envelope: bytes) -> tuple[bytes, BatchStatement]:
-    """The payload of an envelope, and the statement in it, which has one spelling; raises Refused."""
+def stated(envelope: bytes) -> tuple[bytes, BatchStatement]:
+    """The payload of a batch's envelope, and the statement in it, which has one spelling; raises `check.Refused`."""
     payload = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch").payload
     document = check.parse_json(payload, "batch")
     if bad := check.misfit(document, _SHAPE):
@@ -211,7 +212,7 @@ def _check(batch: Batch, file: Path | None) -> None:
         earlier = slots.setdefault(one.slot, one)
         if earlier is not one and earlier.content != one.content:
             raise refuse("contradicts another record of the batch", number + 2, "keep the one that is meant")
-    if _root(batch.digests) != said.root:
+    if root_of(batch.digests) != said.root:
         raise refuse("the records are not those that were signed: another root")
     if _submissions(batch.records) != said.submissions:
         raise refuse("the records are not of the submissions that are its subjects")
