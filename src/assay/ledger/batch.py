@@ -26,7 +26,19 @@ from assay.ledger.merkle import Proof, Tree, root
 from assay.ledger.refusal import as_bad_input
 from assay.records import KINDS, Evidence
 
-__all__ = ["BATCH_BYTES", "PREDICATE", "RECORDS", "Batch", "BatchStatement", "check_signature", "make", "read", "record_proof", "root_of", "stated"]
+__all__ = [
+    "BATCH_BYTES",
+    "PREDICATE",
+    "RECORDS",
+    "Batch",
+    "BatchStatement",
+    "check_signature",
+    "make",
+    "read",
+    "record_proof",
+    "root_of",
+    "stated",
+]
 
 RECORDS = 100_000
 """Records of one batch."""
