@@ -1,0 +1,196 @@
+"""Settling an epoch from the ledger: evidence and history are what it keeps; settlement and receipt are one transaction. SPEC 6.
+
+- The registry is the folder's; evidence, earlier settlements and, where participants.csv leaves them empty, submissions are the
+  ledger's.
+- It is computed outside the lock. If evidence, submissions or receipts have changed when the lock is held, it is computed again.
+- An epoch is settled once. Asked again, it is computed again from what was kept, which must give the same digest.
+- The log is written after the transaction: tiles, then checkpoint. What a crash leaves out there is made up for at the next time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from assay import folder
+from assay.errors import BadInput, CannotSettle
+from assay.exact import canonical, digest
+from assay.folder.evidence import Gathered
+from assay.folder.previous import previous_of
+from assay.ledger import batch, evidence, inputs, receipt, standing
+from assay.ledger.keys import PrivateKey
+from assay.ledger.opened import Ledger, predicate
+from assay.ledger.store import Receipt, Settled, View
+from assay.settle import Settlement, pipeline
+
+__all__ = ["Outcome", "again", "compute", "draft", "replay", "settle"]
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A settlement, and its receipt; None where it was only computed. `new`: it was not settled before."""
+
+    settlement: Settlement
+    receipt: Receipt | None
+    new: bool
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A settlement that is not kept yet, what its receipt says, and what must not have changed until it is."""
+
+    settlement: Settlement
+    inputs: Json
+    evidence: tuple[str, int]
+    before: Receipt | None
+    seen: tuple[object, ...]
+
+
+def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outcome:
+    """Settle an epoch (None: the highest that has evidence), or report what it was settled as.
+
+    Raises BadInput for what SPEC refuses, for a signer that is not the log's, and for an epoch before the last one that was
+    settled; CannotSettle if there is no evidence; StoreError.
+    """
+    ledger.check_signer(signer)
+    while True:
+        found = draft(ledger, epoch)
+        if isinstance(found, Outcome):
+            ledger.bring_up()
+            return found
+        with ledger.store.writing() as tx:
+            if _seen(tx, found.settlement.epoch) != found.seen:
+                continue
+            made = _receipt(ledger, tx, signer, found)
+            document = canonical(found.settlement.document)
+            inputs_document = canonical(found.inputs)
+            settled = Settled(made.epoch, found.settlement.digest, inputs.digest_of(found.inputs), document)
+            tx.add_settled(settled, inputs_document, made)
+        ledger.bring_up()
+        return Outcome(found.settlement, made, new=True)
+
+
+def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | _Draft:
+    """What `settle` would keep, nothing written; or the outcome, if the epoch was settled before. Raises as `settle` does."""
+    with ledger.store.reading() as view:
+        last = view.last_receipt()
+        epoch = view.highest_epoch() if epoch is None else epoch
+        if epoch is None:
+            raise CannotSettle("there is no evidence in the ledger", file=ledger.store.name, hint="add some: assay evidence add")
+        there = view.receipt(epoch)
+        if there is not None:
+            return Outcome(again(view, there), there, new=False)
+        if last is not None and epoch < last.epoch:
+            raise BadInput(
+                f"epoch {epoch} was passed: the last one settled is {last.epoch}",
+                hint="what was settled stays; settle a later epoch",
+            )
+        document = _inputs(ledger.folder, view, epoch)
+        settlement = compute(view, document, epoch, last)
+        rows = view.records(0 if last is None else last.epoch + 1, epoch)
+        pairs = [(seq, digest) for seq, digest, _ in rows]
+        bound = evidence.root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
+        return _Draft(settlement, inputs.document(settlement.inputs), bound, last, _seen(view, epoch))
+
+
+def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> Settlement:
+    """The settlement of an epoch by the ledger's evidence, after the settlement that `before` is the receipt of."""
+    earlier = None if before is None else previous_of(_document(view, before.epoch))
+    records = ((seq, body) for seq, _, body in view.records(0, epoch))
+    tests = document["scheme"].get("score", {}).get("kind") == "tests"
+    task_set = digest(document["tasks"]) if tests else None
+    judged = (_judged(one.envelope, one.members) for one in view.batches(0, epoch))
+    without = standing.left_out(judged, task_set)
+    many = tests and view.count(0, epoch) > standing.MANY and find_spec("duckdb") is not None and find_spec("pyarrow") is not None
+    with standing.from_records(records, without, many=many) as found:
+        return pipeline.settle(inputs.settled_from(document, epoch=epoch, evidence=found, previous=earlier))
+
+
+def again(view: View, there: Receipt) -> Settlement:
+    """An epoch that was settled, computed again from what was kept; raises CannotSettle if that does not give the same digest."""
+    kept = view.settlement(there.epoch)
+    document = None if kept is None else view.inputs(kept.inputs)
+    if kept is None or document is None:
+        raise CannotSettle(
+            f"the settlement of epoch {there.epoch} or its inputs are not in the ledger", hint="restore a copy of it"
+        )
+    before = next(view.receipts(there.position - 1), None) if there.position else None
+    found = compute(view, json.loads(document), there.epoch, before)
+    if found.digest != kept.digest:
+        raise CannotSettle(
+            f"epoch {there.epoch} was settled as {kept.digest}, and what the ledger keeps gives {found.digest}",
+            hint="the ledger was changed, or the program that settled was another; compare with a copy of it",
+        )
+    return found
+
+
+def replay(ledger: Ledger) -> Iterator[Outcome]:
+    """Every epoch from the first, computed again; raises CannotSettle at the first that gives another digest. SPEC 6."""
+    with ledger.store.reading() as view:
+        last = -1
+        for there in list(view.receipts()):
+            settlement = again(view, there)
+            pairs = [(seq, digest) for seq, digest, _ in view.records(last + 1, there.epoch)]
+            stated = predicate(there)
+            bound = {"root": evidence.root([seq for seq, _ in pairs], [digest for _, digest in pairs]), "count": len(pairs)}
+            results = f"sha256:{receipt.results_tree(receipt.results(settlement.document)).root().hex()}"
+            for name, said, found in (
+                ("evidence", stated["evidence"], bound),
+                ("results", stated["results"]["root"], results),
+                ("settlement", stated["settlement"], settlement.digest),
+            ):
+                if said != found:
+                    raise CannotSettle(
+                        f"the receipt of epoch {there.epoch} says of its {name} {said}, the ledger gives {found}",
+                        hint="the ledger was changed; compare with a copy of it",
+                    )
+            last = there.epoch
+            yield Outcome(settlement, there, new=False)
+
+
+def _inputs(place: Path, view: View, epoch: int) -> Json:
+    """The document of the folder's registry, with the ledger's submissions where participants.csv has none. SPEC 2."""
+    document = inputs.document(folder.read(place, epoch=epoch, evidence=lambda _: Gathered()))
+    latest = view.submissions(epoch)
+    for row in document["participants"]:
+        handed_in = latest.get(row["key"])
+        if "submission" not in row and handed_in is not None:
+            row |= {"submission": handed_in.submission, "accepted_epoch": handed_in.epoch}
+            if handed_in.submitted_at:
+                row["submitted_at"] = handed_in.submitted_at
+    return document
+
+
+def _seen(view: View, epoch: int) -> tuple[object, ...]:
+    """What a settlement of this epoch depends on: it must be the same when it is kept as when it was computed."""
+    last = view.last_receipt()
+    return (None if last is None else last.digest, view.last_batch(epoch), view.submissions(epoch))
+
+
+def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: _Draft) -> Receipt:
+    before = found.before
+    payload = receipt.statement(
+        found.settlement.document,
+        inputs=inputs.digest_of(found.inputs),
+        evidence=found.evidence,
+        previous=None if before is None else (before.epoch, before.digest),
+        version=version("assay"),
+    )
+    return ledger.signed(view, payload, found.settlement.epoch, signer)
+
+
+def _document(view: View, epoch: int) -> Json:
+    kept = view.settlement(epoch)
+    document: Json = {} if kept is None else json.loads(kept.document)
+    return document
+
+
+def _judged(envelope: bytes, members: Any) -> standing.Judged:
+    return standing.Judged(batch.stated(envelope)[1].task_set, members)
