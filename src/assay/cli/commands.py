@@ -26,6 +26,8 @@ COMMANDS = {
     "import": ("imports:app", "Results of other harnesses as a competition."),
     "export": ("judging.export:app", "Trials in the shape of other harnesses."),
     "scheme": ("schemes:app", "Presets, and the rules of a competition."),
+    "keys": ("ledger.keys:app", "Keys that sign evidence and logs."),
+    "evidence": ("ledger.evidence:app", "Signed evidence."),
     "conformance": ("conformance:app", "Cases that any implementation can run."),
 }
 """Name → where it is, and the line that the list of commands shows."""

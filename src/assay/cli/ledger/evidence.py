@@ -1,0 +1,72 @@
+"""`assay evidence`: signed evidence."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(name="evidence", help="Signed evidence.", no_args_is_help=True, rich_markup_mode=None)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
+
+
+class Parts(StrEnum):
+    """What one batch holds."""
+
+    submission = "submission"
+    epoch = "epoch"
+
+
+@app.callback()
+def _group() -> None:
+    """Signed evidence."""
+
+
+@app.command()
+def sign(
+    folder: Folder,
+    key: Annotated[str, typer.Option(metavar="NAME", help="The validator's key: `assay keys list`.", show_default=False)],
+    epoch: Annotated[int | None, typer.Option(metavar="N", help="Only of this epoch.", min=0)] = None,
+    by: Annotated[Parts, typer.Option(help="A batch for each epoch and submission, or for each epoch.")] = Parts.submission,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="PATH", help="A folder, or a file *.batch where it is one batch [DIR/batches]."),
+    ] = None,
+) -> None:
+    """Sign the evidence of one validator: what DIR/evidence/*.jsonl has by the key of that name.
+
+    A batch is one run of one submission, under one signature. Signing the same evidence again gives files of the same names.
+
+    \b
+    Examples:
+      assay evidence sign my-competition --key val-1
+      assay evidence sign my-competition --key val-1 --epoch 12 -o batches
+    """
+    from assay.cli.ledger.keys import asking
+    from assay.cli.show import sentence, show
+    from assay.errors import BadInput
+    from assay.folder import write_bytes
+    from assay.ledger import keys, signing
+
+    found = signing.sign_folder(folder, keys.load(key, asking()), epoch=epoch, by=by.value)
+    place = folder / "batches" if out is None else out
+    if place.suffix != ".batch":
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"cannot be made ({error.strerror})", file=place, hint="choose another folder with -o") from None
+    elif len(found) > 1:
+        raise BadInput(
+            f"there are {len(found)} batches for one file", file=place, hint="give a folder, or say --by epoch --epoch N"
+        )
+    for one in found:
+        path = place if place.suffix == ".batch" else place / signing.file_name(one)
+        write_bytes(path, one.data)
+        typer.echo(str(path))
+    records = sum(one.statement.count for one in found)
+    show(sentence(f"{records} records in {len(found)} {'batch' if len(found) == 1 else 'batches'}, signed."))
