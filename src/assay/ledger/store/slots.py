@@ -1,34 +1,27 @@
 """The slot of a record as 16 bytes, and which record of a slot was accepted first. SPEC 3.0.
 
-8 bytes of SHA-256 of the run (kind, validator, submission or participant), then 8 of the whole slot: so a run's records stand
-together in the index. Different slots may share these bytes, if somebody takes pains; so what has the same is always compared.
+8 bytes of SHA-256 of the run (kind, validator, submission or participant), then 8 of the whole: so a run's records stand together
+in the index. Different slots may share these bytes, if somebody takes pains; so what has the same is always compared.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from itertools import islice
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection
 
 from assay.ledger.store.rows import Kept
-from assay.ledger.store.tables import records
+from assay.ledger.store.tables import MARK
 from assay.records import Evidence, record
 
 __all__ = ["Candidate", "candidates", "first_of", "same", "slot_of"]
 
 AT_ONCE = 500
 """Slots that are looked up in one query."""
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_LOOK_UP = (
-    select(records.c.slot, records.c.seq, records.c.digest, records.c.body)
-    .where(records.c.slot.in_(bindparam("slots", expanding=True)))
-    .order_by(records.c.seq)
-)
 
 
 class Candidate(NamedTuple):
@@ -40,22 +33,25 @@ class Candidate(NamedTuple):
 
 
 def slot_of(one: Evidence) -> bytes:
-    """The 16 bytes."""
+    """The 16 bytes. No part of a slot has a zero byte in it."""
     slot = one.slot
-    return _run(*slot[:3]) + sha256(_encode(slot).encode()).digest()[:8]
+    run = _run(*slot[:3])
+    return run + sha256(run + "\0".join(map(str, slot[3:])).encode()).digest()[:8]
 
 
 @lru_cache(maxsize=4096)
 def _run(*parts: object) -> bytes:
-    return sha256(_encode(parts).encode()).digest()[:8]
+    return sha256("\0".join(map(str, parts)).encode()).digest()[:8]
 
 
-def candidates(connection: Connection, slots: Iterable[bytes]) -> dict[bytes, list[Candidate]]:
+def candidates(connection: Connection, slots: Sequence[bytes]) -> dict[bytes, list[Candidate]]:
     """Slot → what is there under its 16 bytes, in order of acceptance; slots with nothing are left out."""
     found: dict[bytes, list[Candidate]] = {}
-    remaining = iter(slots)
-    while some := list(islice(remaining, AT_ONCE)):
-        for slot, *rest in connection.execute(_LOOK_UP, {"slots": some}):
+    mark = MARK[connection.dialect.name]
+    for at in range(0, len(slots), AT_ONCE):
+        some = tuple(slots[at : at + AT_ONCE])
+        query = f"SELECT slot, seq, digest, body FROM records WHERE slot IN ({', '.join([mark] * len(some))}) ORDER BY seq"
+        for slot, *rest in connection.exec_driver_sql(query, some):
             found.setdefault(slot, []).append(Candidate(*rest))
     return found
 

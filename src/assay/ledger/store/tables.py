@@ -25,8 +25,10 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-__all__ = ["SCHEMA", "batches", "inputs", "meta", "receipts", "records", "settlements", "submissions", "triggers"]
+__all__ = ["MARK", "SCHEMA", "batches", "inputs", "meta", "receipts", "records", "settlements", "submissions", "triggers"]
 
+MARK = {"sqlite": "?", "postgresql": "%s"}
+"""What stands for a value in a statement that goes past SQLAlchemy, whose own layer costs more than the database."""
 SCHEMA = MetaData()
 _Number = BigInteger().with_variant(Integer, "sqlite")
 

@@ -59,6 +59,10 @@ class View:
         query = select(batches).where(_between(batches, first_epoch, last_epoch)).order_by(batches.c.id)
         return map(_batch, self._rows(query))
 
+    def last_batch(self, last_epoch: int = LATEST) -> int:
+        """The number of the last batch of the epochs up to this one; 0 if none. While it stays, so does their evidence."""
+        return int(self._connection.scalar(select(func.max(batches.c.id)).where(_between(batches, 0, last_epoch))) or 0)
+
     def batch(self, digest: str) -> KeptBatch | None:
         """The batch with this digest."""
         row = self._connection.execute(select(batches).where(batches.c.digest == digest)).first()
@@ -88,6 +92,11 @@ class View:
     def last_receipt(self) -> Receipt | None:
         """The receipt that was added last."""
         return _receipt(self._connection.execute(select(receipts).order_by(receipts.c.position.desc()).limit(1)).first())
+
+    def settled_epoch(self) -> int | None:
+        """The last epoch that is settled; evidence is taken of later ones only."""
+        found: int | None = self._connection.exec_driver_sql("SELECT max(epoch) FROM receipts").scalar()
+        return found
 
     def receipts(self, first: int = 0) -> Iterator[Receipt]:
         """The receipts from this position of the log on, in its order."""

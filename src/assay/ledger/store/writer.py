@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import Table, func, select
 
 from assay.ledger.store.rows import Accepted, Receipt, Settled, Submission
 from assay.ledger.store.slots import Candidate, candidates, same, slot_of
-from assay.ledger.store.tables import batches, inputs, receipts, records, settlements, submissions
+from assay.ledger.store.tables import MARK, batches, inputs, receipts, records, settlements, submissions
 from assay.ledger.store.view import View
 from assay.records import Evidence
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from assay.ledger.batch import Batch
 
 __all__ = ["Writer"]
-
-_Row = tuple[int, bytes, int, int, bytes, bool, bytes]
-"""A row of `records`."""
 
 
 class Writer(View):
@@ -31,74 +29,65 @@ class Writer(View):
 
         Checks nothing of what it says: that is for `intake.accept`.
         """
-        if self.batch(batch.digest) is not None:
+        known, last_batch, before = self._state(batch.digest)
+        if known:
             return Accepted(new=0, known=len(batch.digests))
         slots = list(map(slot_of, batch.records))
-        there = candidates(self._connection, dict.fromkeys(slots))
-        before = self.last_seq()
-        number = (self._connection.scalar(select(func.max(batches.c.id))) or 0) + 1
-        epoch = batch.statement.epoch
+        there = candidates(self._connection, slots)
+        said = batch.statement
         seqs: list[int] = []
-        new: list[_Row] = []
+        new: list[tuple[object, ...]] = []
         conflicting = 0
         for one, slot, digest, body in zip(batch.records, slots, batch.digests, batch.bodies, strict=True):
-            earlier = there.get(slot, ())
-            seq = next((old.seq for old in earlier if old.digest == digest), None)
+            earlier = there.get(slot)
+            seq = None if earlier is None else next((old.seq for old in earlier if old.digest == digest), None)
             if seq is None:
                 seq = before + len(new) + 1
-                conflict = bool(earlier) and _differs(one, earlier)
+                conflict = earlier is not None and _differs(one, earlier)
                 conflicting += conflict
                 there.setdefault(slot, []).append(Candidate(seq, digest, body))
-                new.append((seq, digest, number, epoch, slot, conflict, body))
+                new.append((seq, digest, last_batch + 1, said.epoch, slot, conflict, body))
             seqs.append(seq)
         first, last = (before + 1, before + len(new)) if new else (None, None)
-        self._connection.execute(
-            insert(batches),
-            {
-                "id": number,
-                "digest": batch.digest,
-                "validator": batch.statement.validator,
-                "epoch": epoch,
-                "count": batch.statement.count,
-                "root": batch.statement.root,
-                "envelope": batch.envelope,
-                "members": json.dumps(_ranges(seqs), separators=(",", ":")),
-                "first_seq": first,
-                "last_seq": last,
-            },
-        )
-        self._insert_records(new)
+        members = json.dumps(_ranges(seqs), separators=(",", ":"))
+        row = (batch.digest, said.validator, said.epoch, said.count, said.root, batch.envelope, members, first, last)
+        self._add(batches, (last_batch + 1, *row))
+        self._add(records, *new)
         return Accepted(len(new), len(seqs) - len(new), conflicting, first, last)
-
-    def _insert_records(self, rows: list[_Row]) -> None:
-        """In as few statements as the driver knows; past SQLAlchemy's own layer, which would cost more than the database."""
-        if rows:
-            mark = "%s" if self._connection.dialect.name == "postgresql" else "?"
-            names = ", ".join(records.c.keys())
-            marks = ", ".join([mark] * len(records.c))
-            self._connection.exec_driver_sql(f"INSERT INTO records ({names}) VALUES ({marks})", rows)
 
     def add_submission(self, submission: Submission) -> None:
         """Keep what a participant handed in; it is its latest from now on."""
-        number = (self._connection.scalar(select(func.max(submissions.c.id))) or 0) + 1
-        self._connection.execute(insert(submissions).values((number, *_values(submission))))
+        last = self._connection.scalar(select(func.max(submissions.c.id))) or 0
+        self._add(submissions, (last + 1, *astuple(submission)))
 
     def add_settled(self, settled: Settled, document: bytes, receipt: Receipt) -> None:
         """Keep a settlement, the document of its inputs, and its receipt."""
         if self.inputs(settled.inputs) is None:
-            self._connection.execute(insert(inputs).values((settled.inputs, document)))
-        self._connection.execute(insert(settlements).values(_values(settled)))
-        self._connection.execute(insert(receipts).values(_values(receipt)))
+            self._add(inputs, (settled.inputs, document))
+        self._add(settlements, astuple(settled))
+        self._add(receipts, astuple(receipt))
+
+    def _state(self, digest: str) -> tuple[bool, int, int]:
+        """Whether a batch is there; the last batch and the last record, 0 if there are none."""
+        found = self._connection.exec_driver_sql(
+            "SELECT EXISTS (SELECT 1 FROM batches WHERE digest = " + MARK[self._connection.dialect.name] + "),"
+            " (SELECT coalesce(max(id), 0) FROM batches), (SELECT coalesce(max(seq), 0) FROM records)",
+            (digest,),
+        ).one()
+        return bool(found[0]), found[1], found[2]
+
+    def _add(self, table: Table, *rows: tuple[object, ...]) -> None:
+        """New rows of a table, with a value for each column."""
+        if rows:
+            names = ", ".join(table.c.keys())
+            marks = ", ".join([MARK[self._connection.dialect.name]] * len(table.c))
+            self._connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", list(rows))
 
 
 def _differs(one: Evidence, there: Iterable[Candidate]) -> bool:
     """Whether the first accepted of the record's slot says something else."""
     first = same(one, there)
     return first is not None and first.content != one.content
-
-
-def _values(row: object) -> tuple[object, ...]:
-    return tuple(getattr(row, name) for name in type(row).__slots__)  # type: ignore[attr-defined]
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:
