@@ -283,7 +283,12 @@ def check_consistency(
     if first != old_root:
         raise Refused(stage, f"the first {old} entries are not those of before", old_root.hex(), first.hex())
     if second != new_root:
-        raise Refused(stage, f"the proof does not lead to the root of {new} entries", new_root.hex(), second.hex())
+        raise Refused(
+            stage,
+            f"the proof from the first {old} entries of before does not lead to the root of {new}",
+            new_root.hex(),
+            second.hex(),
+        )
 
 
 # C2SP: signed notes, checkpoints, log proofs
