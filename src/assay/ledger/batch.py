@@ -32,6 +32,7 @@ __all__ = [
     "RECORDS",
     "Batch",
     "BatchStatement",
+    "check_envelope",
     "check_signature",
     "make",
     "read",
@@ -169,7 +170,16 @@ def read(source: bytes | Path) -> Batch:
 def check_signature(batch: Batch, key: PublicKey) -> None:
     """Raise BadInput unless this key, which is that of the batch's validator, signed the batch."""
     with as_bad_input("the batch is somebody else's, or was changed", field=batch.statement.validator):
-        check.check_envelope(check.Envelope.parse(check.parse_json(batch.envelope, "batch"), "batch"), [key], "batch")
+        check_envelope(batch.envelope, key)
+
+
+def check_envelope(envelope: bytes, key: PublicKey) -> None:
+    """Refuse an envelope that this key did not sign, or that names another key beside a signature; raises `check.Refused`."""
+    found = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch")
+    check.check_envelope(found, [key], "batch")
+    other = next((name for name, _ in found.signatures if name not in ("", key.id)), None)
+    if other is not None:
+        raise check.Refused("batch", "the signature is said to be of another key", key.id, other)
 
 
 def record_proof(batch: Batch, digest: bytes) -> Proof:
