@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import postgres
 import pytest
 from hypothesis import HealthCheck, settings
+
+import postgres
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "scheme": ("schemes:app", "Presets, and the rules of a competition."),
     "keys": ("ledger.keys:app", "Keys that sign evidence and logs."),
     "evidence": ("ledger.evidence:app", "Signed evidence."),
+    "ledger": ("ledger.ledger:app", "A competition's ledger."),
     "conformance": ("conformance:app", "Cases that any implementation can run."),
 }
 """Name → where it is, and the line that the list of commands shows."""

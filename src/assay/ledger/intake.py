@@ -29,7 +29,7 @@ class Terms:
 
     competition: str
     kind: str
-    validators: Mapping[str, PublicKey]
+    validators: Mapping[str, PublicKey | BadInput]
     participants: Set[str]
     task_set: str | None = None
 
@@ -49,17 +49,18 @@ def terms(folder: Path) -> Terms:
     )
 
 
-def keys_of(folder: Path, columns: int = 1) -> dict[str, PublicKey]:
-    """Validator as the registry spells it → public key; raises BadInput for one that is no key, and for one there twice."""
+def keys_of(folder: Path, columns: int = 1) -> dict[str, PublicKey | BadInput]:
+    """Validator as the registry spells it → its public key, or why it is none; raises BadInput for a key that is there twice."""
     path = folder / "validators.csv"
     rows = csvs.read(path, csvs.VALIDATORS)
-    found: dict[str, PublicKey] = {}
+    found: dict[str, PublicKey | BadInput] = {}
     spelt: dict[PublicKey, str] = {}
     for one, row in zip(registry.validators(rows, Place(path), columns), rows, strict=True):
         try:
             key = found[one.key] = public(one.key)
         except BadInput as error:
-            raise row.place.inside("key").put(error) from None
+            found[one.key] = error
+            continue
         if spelt.setdefault(key, one.key) != one.key:
             raise row.place.refuse(f"is the same key as {spelt[key]!r}", field="key", hint="keep one of the two rows")
     return found
@@ -70,6 +71,9 @@ def accept(store: Store, source: Batch | Path | bytes, known: Terms) -> Accepted
     file = source if isinstance(source, Path) else None
     batch = source if isinstance(source, Batch) else batches.read(source)
     try:
+        if store.meta.competition != known.competition:
+            what = f"the ledger is of {store.meta.competition!r}, the scheme is called {known.competition!r}"
+            raise BadInput(what, field="scheme.name", hint="a ledger keeps to one competition: call the scheme as before")
         check(batch, known)
         with store.writing() as tx:
             last = tx.settled_epoch()
@@ -106,6 +110,8 @@ def check(batch: Batch, known: Terms) -> None:
             field="validator",
             hint="it must be in validators.csv, spelt the same",
         )
+    if isinstance(key, BadInput):
+        raise BadInput(key.what, field="validator", hint=key.hint)
     batches.check_signature(batch, key)
     unknown = {one.participant for one in batch.records} - known.participants
     if unknown:

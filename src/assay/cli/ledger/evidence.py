@@ -70,3 +70,64 @@ def sign(
         typer.echo(str(path))
     records = sum(one.statement.count for one in found)
     show(sentence(f"{records} records in {len(found)} {'batch' if len(found) == 1 else 'batches'}, signed."))
+
+
+@app.command()
+def add(
+    folder: Folder,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Signed batches.", show_default=False)],
+) -> None:
+    """Add signed batches to the competition's ledger: each whole, or not at all.
+
+    What is said to be added is on the disk. A batch that was added before adds nothing, so it does no harm to add it again.
+
+    \b
+    Examples:
+      assay evidence add my-competition batches/*.batch
+    """
+    from assay.cli.errors import printable
+    from assay.cli.show import sentence, show
+    from assay.ledger import intake
+    from assay.ledger.opened import open_ledger
+
+    known, added = intake.terms(folder), []
+    with open_ledger(folder) as ledger:
+        for file in files:
+            found = intake.accept(ledger.store, file, known)
+            added.append(found)
+            conflicts = f", {found.conflicting} in conflict with an earlier one" if found.conflicting else ""
+            typer.echo(f"{printable(str(file))}: {found.new} new, {found.known} known{conflicts}")
+    new = sum(one.new for one in added)
+    show(sentence(f"{new} records added by {len(files)} {'batch' if len(files) == 1 else 'batches'}."))
+
+
+@app.command("list")
+def list_(
+    folder: Folder,
+    validator: Annotated[str | None, typer.Option(metavar="KEY", help="Only of this validator.")] = None,
+    epoch: Annotated[int | None, typer.Option(metavar="N", help="Only of this epoch.", min=0)] = None,
+    conflicts: Annotated[
+        bool, typer.Option("--conflicts", help="Records that say something else than the one accepted first, which counts.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The records, as lines of JSON with their seq.")] = False,
+) -> None:
+    """List the batches that were accepted; with --conflicts, the records that contradict an earlier one.
+
+    \b
+    Examples:
+      assay evidence list my-competition --epoch 12
+      assay evidence list my-competition --conflicts
+      assay evidence list my-competition --epoch 12 --json > epoch-12.jsonl
+    """
+    from assay.cli.ledger import listing
+    from assay.ledger.opened import open_ledger
+
+    chosen = listing.Chosen(validator, epoch)
+    with open_ledger(folder) as ledger, ledger.store.reading() as view:
+        if as_json:
+            for line in listing.conflict_lines(view, chosen) if conflicts else listing.record_lines(view, chosen):
+                typer.echo(line)
+        elif conflicts:
+            listing.show_conflicts(view, chosen)
+        else:
+            listing.show_batches(view, chosen)

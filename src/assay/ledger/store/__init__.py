@@ -22,7 +22,7 @@ from assay.ledger.store.errors import (
     StoreError,
     Unreachable,
 )
-from assay.ledger.store.rows import Accepted, Conflict, Kept, KeptBatch, Meta, Receipt, Settled, Submission
+from assay.ledger.store.rows import Accepted, Conflict, Kept, KeptBatch, Meta, Receipt, Row, Settled, Submission
 from assay.ledger.store.store import Store, create, migrate, open
 from assay.ledger.store.view import View
 from assay.ledger.store.writer import Writer
@@ -41,6 +41,7 @@ __all__ = [
     "OtherVersion",
     "ReadOnly",
     "Receipt",
+    "Row",
     "Settled",
     "Store",
     "StoreError",

@@ -25,6 +25,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from assay.errors import AssayError, BadInput
 
 __all__ = [
+    "RESTORE",
     "Busy",
     "Damaged",
     "Forbidden",
@@ -76,14 +77,14 @@ class Forbidden(BadInput):
     """The database does not let us in."""
 
 
-_RESTORE = "restore it from a copy, then `assay ledger check`"
+RESTORE = "restore it from a copy, then `assay ledger check`"
 _AGAIN = "try again; what was acknowledged before is kept"
 _SQLITE: tuple[tuple[str, type[AssayError], str, str], ...] = (
     ("SQLITE_BUSY", Busy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
     ("SQLITE_LOCKED", Busy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
     ("SQLITE_FULL", Full, f"the disk is full, {KEPT}", "make room, then do it again"),
     ("SQLITE_READONLY", ReadOnly, f"it cannot be written, {KEPT}", "check its permissions, those of its folder, and the mount"),
-    ("SQLITE_CORRUPT", Damaged, "it is damaged", _RESTORE),
+    ("SQLITE_CORRUPT", Damaged, "it is damaged", RESTORE),
     ("SQLITE_NOTADB", NotALedger, "is not a database", "is this the right file? If it was a ledger, restore it from a copy"),
     ("SQLITE_CANTOPEN", Unreachable, "it cannot be opened", "check that it exists, its permissions and those of its folder"),
     ("SQLITE_IOERR", Unreachable, f"the disk failed, {KEPT}", "check the disk and its space, then do it again"),
@@ -97,8 +98,8 @@ _STATES: tuple[tuple[str, type[AssayError], str, str], ...] = (
     ("53100", Full, f"the server's disk is full, {KEPT}", "make room, then do it again"),
     ("25006", ReadOnly, f"the server is read-only (a standby?), {KEPT}", "use the URL of the primary"),
     ("55P03", Busy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
-    ("XX001", Damaged, "it is damaged", _RESTORE),
-    ("XX002", Damaged, "it is damaged", _RESTORE),
+    ("XX001", Damaged, "it is damaged", RESTORE),
+    ("XX002", Damaged, "it is damaged", RESTORE),
 )
 """Beginning of PostgreSQL's SQLSTATE → ours, what is wrong, what to do."""
 _PASSWORD = ("password authentication failed", "no password supplied", "pg_hba.conf", "Peer authentication failed")

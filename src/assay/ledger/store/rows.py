@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Accepted", "Conflict", "Kept", "KeptBatch", "Meta", "Receipt", "Settled", "Submission"]
+__all__ = ["Accepted", "Conflict", "Kept", "KeptBatch", "Meta", "Receipt", "Row", "Settled", "Submission"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,18 @@ class Kept(NamedTuple):
 
     seq: int
     digest: bytes
+    body: bytes
+
+
+class Row(NamedTuple):
+    """All that is kept of a record, for looking it over."""
+
+    seq: int
+    digest: bytes
+    batch: int
+    epoch: int
+    slot: bytes
+    conflict: bool
     body: bytes
 
 

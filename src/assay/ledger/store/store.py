@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from assay.ledger.store import schema
 from assay.ledger.store.engine import WAIT, engine, shown
-from assay.ledger.store.errors import NotALedger, Unreachable, translated
+from assay.ledger.store.errors import RESTORE, Damaged, NotALedger, Unreachable, translated
 from assay.ledger.store.rows import Meta
 from assay.ledger.store.view import View
 from assay.ledger.store.writer import Writer
@@ -39,6 +39,16 @@ class Store:
         """One snapshot; raises StoreError."""
         with transaction(self._engine, self.name, writing=False) as connection:
             yield View(connection)
+
+    def check_integrity(self) -> None:
+        """Let the database look itself over; raises Damaged. PostgreSQL does so with every page that it reads."""
+        with transaction(self._engine, self.name, writing=False) as connection:
+            if connection.dialect.name == "sqlite":
+                said = list(connection.exec_driver_sql("PRAGMA integrity_check").scalars())
+                lost = connection.exec_driver_sql("PRAGMA foreign_key_check").scalars().all()
+                said = [one for one in said if one != "ok"] + [f"a row of {table} lost what it refers to" for table in lost]
+                if said:
+                    raise Damaged(f"it is damaged ({'; '.join(said[:3])})", file=self.name, hint=RESTORE)
 
     def close(self) -> None:
         """Close every connection."""

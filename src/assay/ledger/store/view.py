@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Row as Found
 
-from assay.ledger.store.rows import Conflict, Kept, KeptBatch, Receipt, Settled, Submission
+from assay.ledger.store.rows import Conflict, Kept, KeptBatch, Receipt, Row, Settled, Submission
 from assay.ledger.store.slots import first_of
 from assay.ledger.store.tables import batches, inputs, receipts, records, settlements, submissions
 
@@ -39,6 +41,22 @@ class View:
         query = select(*_RECORD, records.c.slot).where(records.c.conflict.is_(True))
         for row in self._rows(query.where(_between(records, first_epoch, last_epoch)).order_by(records.c.seq)):
             yield Conflict(Kept._make(row[:3]), first_of(self._connection, row.slot, row.body))
+
+    def conflicting(self) -> dict[int, int]:
+        """Batch → how many of its records are conflicts; batches without are left out."""
+        query = select(records.c.batch, func.count()).where(records.c.conflict.is_(True)).group_by(records.c.batch)
+        return {row[0]: row[1] for row in self._connection.execute(query)}
+
+    def rows(self) -> Iterator[Row]:
+        """All records with all that is kept of them, in order of acceptance."""
+        return map(Row._make, self._rows(select(records).order_by(records.c.seq)))
+
+    def contested(self) -> Iterator[list[Row]]:
+        """The records that share their slot's 16 bytes with others, those of each in order of acceptance."""
+        several = select(records.c.slot).group_by(records.c.slot).having(func.count() > 1)
+        found = self._rows(select(records).where(records.c.slot.in_(several)).order_by(records.c.slot, records.c.seq))
+        for _, rows in groupby(map(Row._make, found), key=lambda row: row.slot):
+            yield list(rows)
 
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
         """How many records these epochs have."""
@@ -103,7 +121,7 @@ class View:
         query = select(receipts).where(receipts.c.position >= first).order_by(receipts.c.position)
         return (Receipt(*tuple(row)) for row in self._rows(query))
 
-    def _rows(self, query: Select[Any]) -> Iterator[Row[Any]]:
+    def _rows(self, query: Select[Any]) -> Iterator[Found[Any]]:
         yield from self._connection.execute(query.execution_options(yield_per=FETCH))
 
     def _pieces(self, first_epoch: int, last_epoch: int, query: Select[Any]) -> Iterator[Any]:
@@ -119,10 +137,10 @@ def _between(table: Any, first: int, last: int) -> Any:
     return table.c.epoch.between(first, last)
 
 
-def _batch(row: Row[Any]) -> KeptBatch:
+def _batch(row: Found[Any]) -> KeptBatch:
     values = row._asdict()
     return KeptBatch(**values | {"members": tuple((first, last) for first, last in json.loads(values["members"]))})
 
 
-def _receipt(row: Row[Any] | None) -> Receipt | None:
+def _receipt(row: Found[Any] | None) -> Receipt | None:
     return None if row is None else Receipt(*tuple(row))
