@@ -285,7 +285,7 @@ def check_consistency(
     if second != new_root:
         raise Refused(
             stage,
-            f"the proof from the first {old} entries of before does not lead to the root of {new}",
+            f"the proof does not lead from the {old} entries of before to {new}",
             new_root.hex(),
             second.hex(),
         )
