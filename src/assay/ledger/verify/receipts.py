@@ -99,8 +99,9 @@ def chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, into: Ve
     with stage("chain"):
         folder = given.root / bundle.RECEIPTS
         for path in sorted(folder.iterdir(), key=_by_epoch):
-            one, _ = read(load(path, check.RECEIPT_BYTES, hint=""), key, path)
+            data = load(path, check.RECEIPT_BYTES, hint="")
             try:
+                one, _ = read(data, key, path)
                 _checked(one, key)
             except Refused as refused:
                 raise Refused("chain", f"{refused.stage}: {refused.what}", file=path) from None
