@@ -143,9 +143,13 @@ def list_(as_json: AsJson = False) -> None:
 
 def asking() -> Callable[[], str] | None:
     """What asks for the passphrase of a key; None where nobody can be asked."""
-    if not sys.stdin.isatty():
+    if not _terminal():
         return None
     return lambda: str(typer.prompt("Passphrase", hide_input=True, err=True))
+
+
+def _terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _of_environment() -> str:

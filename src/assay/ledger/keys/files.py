@@ -72,29 +72,31 @@ def load(name: str, ask: Callable[[], str] | None = None) -> PrivateKey:
 def save(name: str, key: PrivateKey, passphrase: str = "") -> Path:
     """Put a key in its file and return the path; raises BadInput if the name is taken or the file cannot be written."""
     path = path_of(name)
-    data = key.to_file(passphrase)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o700, parents=True)
         elif "/" not in name and path.parent.stat().st_mode & 0o022:
             raise BadInput("others can write to it", file=path.parent, hint=f"make it yours alone: chmod 700 {path.parent}")
-        try:
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(beside, path)  # unlike a rename, this fails where there is a file already
-        finally:
-            beside.unlink(missing_ok=True)
-        flush_folder(path.parent)
-    except FileExistsError:
-        raise BadInput(
-            "there is a key of this name already", file=path, hint="choose another name; keys are not written over"
-        ) from None
+        _write(path, key.to_file(passphrase))
     except OSError as error:
         raise BadInput(f"cannot be written ({error.strerror})", file=path, hint="check the folder and its permissions") from None
     return path
+
+
+def _write(path: Path, data: bytes) -> None:
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(beside, path)  # unlike a rename, this fails where there is a file already
+    except FileExistsError:
+        hint = "choose another name; keys are not written over"
+        raise BadInput("there is a key of this name already", file=path, hint=hint) from None
+    finally:
+        beside.unlink(missing_ok=True)
+    flush_folder(path.parent)
 
 
 def listed() -> list[NamedKey]:
