@@ -1,4 +1,4 @@
-"""Every value that a bundle holds, changed one at a time: verify fails, and names the stage and, where there is one, whose it is."""
+"""Every value that a bundle holds, changed one at a time: verify fails, and names the stage and whose it is."""
 
 import base64
 import json

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from assay import folder
 from assay.errors import CannotSettle
@@ -13,6 +14,9 @@ from assay.scheme import read as read_scheme
 from assay.settle import Settlement, pipeline
 from assay.settle.emission import Emission, Settled, joined, split
 from assay.settle.shares import Shares
+
+if TYPE_CHECKING:
+    from assay.ledger.opened import Ledger
 
 __all__ = ["Competition", "emission", "open_competition", "part"]
 
@@ -23,6 +27,13 @@ class Competition:
 
     path: Path
     scheme: Scheme
+
+    @property
+    def ledger(self) -> Ledger:
+        """The competition's ledger, open: a context manager. Raises BadInput if it has none, and StoreError. SPEC 6."""
+        from assay.ledger.opened import open_ledger
+
+        return open_ledger(self.path)
 
     def settle(self, epoch: int | None = None, *, previous: Path | str | None = None) -> Settlement:
         """The settlement of an epoch (None: the highest that has evidence), after an earlier settlement if its file is given.

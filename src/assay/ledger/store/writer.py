@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,11 @@ __all__ = ["Writer"]
 class Writer(View):
     """A view that can also add. What it adds is there for its own reading at once, for others when the block ends."""
 
-    def add_batch(self, batch: Batch) -> Accepted:
+    def add_batch(self, batch: Batch, numbers: Sequence[int] | None = None) -> Accepted:
         """Keep a batch and those of its records that are new; a batch that is there already adds nothing.
 
-        Checks nothing of what it says: that is for `intake.accept`.
+        Checks nothing of what it says: that is for `intake.accept`. numbers: the seqs of its records, in the same order, where
+        they come from another copy of the ledger.
         """
         known, last_batch, before = self._state(batch.digest)
         if known:
@@ -36,19 +37,20 @@ class Writer(View):
         there = candidates(self._connection, slots)
         said = batch.statement
         seqs: list[int] = []
-        new: list[tuple[object, ...]] = []
+        new: list[tuple[int, bytes, int, int, bytes, bool, bytes]] = []
         conflicting = 0
-        for one, slot, digest, body in zip(batch.records, slots, batch.digests, batch.bodies, strict=True):
+        rows = zip(batch.records, slots, batch.digests, batch.bodies, strict=True)
+        for at, (one, slot, digest, body) in enumerate(rows):
             earlier = there.get(slot)
             seq = None if earlier is None else next((old.seq for old in earlier if old.digest == digest), None)
             if seq is None:
-                seq = before + len(new) + 1
+                seq = before + len(new) + 1 if numbers is None else numbers[at]
                 conflict = earlier is not None and _differs(one, earlier)
                 conflicting += conflict
                 there.setdefault(slot, []).append(Candidate(seq, digest, body))
                 new.append((seq, digest, last_batch + 1, said.epoch, slot, conflict, body))
             seqs.append(seq)
-        first, last = (before + 1, before + len(new)) if new else (None, None)
+        first, last = (min(row[0] for row in new), max(row[0] for row in new)) if new else (None, None)
         members = json.dumps(_ranges(seqs), separators=(",", ":"))
         row = (batch.digest, said.validator, said.epoch, said.count, said.root, batch.envelope, members, first, last)
         self._add(batches, (last_batch + 1, *row))
