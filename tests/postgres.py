@@ -51,8 +51,8 @@ class Cluster:
         if self._user is not None:
             for place in (self._folder, password):
                 os.chown(place, self._user.pw_uid, self._user.pw_gid)
-        command = [self._programs / "initdb", "--pgdata", self._folder / "data", "--username", _USER, "--pwfile", password]
-        made = self._run(*command, "--auth=scram-sha-256", "--no-sync", "--encoding=UTF8", "--locale=C")
+        options = ("--auth=scram-sha-256", "--no-sync", "--encoding=UTF8", "--locale=C", "--username", _USER, "--pwfile", password)
+        made = self._run(self._programs / "initdb", "--pgdata", self._folder / "data", *options)
         said, _ = made.communicate(timeout=_START)
         assert made.returncode == 0, said.decode(errors="replace")
 
