@@ -135,9 +135,8 @@ def _outliers(case: Case) -> Chapter:
     excluded = [vote["validator"] for vote in row["validators"] if vote["excluded"]]
     text_ = [_measure(case)]
     if excluded:
-        text_.append(
-            f"{named([case.called[key] for key in excluded])} {'is' if len(excluded) == 1 else 'are'} too far from the others and left out."
-        )
+        who = named([case.called[key] for key in excluded])
+        text_.append(f"{who} {'is' if len(excluded) == 1 else 'are'} too far from the others and left out.")
     elif flagged:
         verb = "is" if len(flagged) == 1 else "are"
         why = "together the flagged hold half or more of the stake that takes part, so nobody is left out"
