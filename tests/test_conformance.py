@@ -55,6 +55,14 @@ def test_every_kind_has_cases_that_pass_and_cases_that_are_refused() -> None:
     assert found | never == {(kind, refused) for kind in KINDS for refused in (True, False)}
 
 
+PROVING = {"merkle-tree", "inclusion", "consistency", "checkpoint", "log-proof", "dsse", "tile-path", "tiled-log", "batch"}
+
+
+def test_the_names_of_the_ledger_say_what_is_refused() -> None:
+    found = {kind: [(one["name"].endswith("_fail"), "refused" in one) for one in all_of(kind)] for kind in PROVING}
+    assert [kind for kind, pairs in found.items() if any(named != refused for named, refused in pairs)] == []
+
+
 def test_there_are_many_and_they_are_small() -> None:
     assert sum(len(drafted(name)["cases"]) for name in NAMES) > 900
     assert sum((FOLDER / name).stat().st_size for name in NAMES) < 4_000_000

@@ -10,7 +10,21 @@ from assay.conformance.cases import SCHEMA, dumped
 from assay.conformance.compare import Difference
 from assay.errors import AssayError
 
-from . import agreeing, clocks, formats, generated, numbers, payouts, refusals, rewards, scores, settlements, splits
+from . import (
+    agreeing,
+    clocks,
+    formats,
+    generated,
+    numbers,
+    payouts,
+    proofs,
+    refusals,
+    rewards,
+    scores,
+    settlements,
+    signed,
+    splits,
+)
 from .case import Draft, File
 from .oracle_side import ANSWERS, digest_of
 
@@ -18,7 +32,7 @@ Doc = dict[str, Any]
 
 __all__ = ["FILES", "Disagreement", "made"]
 
-MODULES = (numbers, formats, scores, agreeing, rewards, clocks, payouts, settlements, refusals, splits, generated)
+MODULES = (numbers, formats, scores, agreeing, rewards, clocks, payouts, settlements, refusals, splits, generated, proofs, signed)
 FILES: list[File] = [file for module in MODULES for file in module.FILES]
 
 
