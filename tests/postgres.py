@@ -28,6 +28,11 @@ class Cluster:
         self._server: subprocess.Popen[bytes] | None = None
         self._names = count(1)
 
+    @property
+    def data(self) -> Path:
+        """The folder of its files."""
+        return self._folder / "data"
+
     def url(self, database: str, password: str = PASSWORD) -> str:
         return f"postgresql://{_USER}:{password}@/{database}?host={self._folder}"
 

@@ -1,5 +1,6 @@
 """Two different records of one slot: the first accepted counts, the later is kept and flagged, nothing else changes. SPEC 3.0."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,20 @@ def test_a_conflict_changes_nothing_of_the_settlement(tmp_path: Path) -> None:
         with ledger_kit.opened(place) as ledger:
             for one in ledger_kit.batches(place, more):
                 assert intake.accept(ledger.store, one, intake.terms(place)).conflicting == one.statement.count
+            digests.append(_settled(ledger))
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_arrival_is_irrelevant_where_nothing_conflicts(tmp_path: Path, seed: int) -> None:
+    found = [one for epoch in (1, 2, 3) for one in ledger_kit.records(epoch=epoch, trial=epoch)]
+    shuffled = random.Random(seed).sample(found, len(found))
+    digests = []
+    for name, some in (("in order", [found]), ("shuffled", [shuffled[:11], shuffled[11:12], shuffled[12:]])):
+        place = ledger_kit.made(tmp_path / name, scheme_toml=small_folder.SCHEME + "trials = 3\n")
+        for part in some:
+            ledger_kit.add(place, part)
+        with ledger_kit.opened(place) as ledger:
             digests.append(_settled(ledger))
     assert digests[0] == digests[1]
 

@@ -15,9 +15,11 @@ AssayError
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -126,6 +128,8 @@ def _ours(error: DBAPIError, name: str) -> AssayError:
         code, table = getattr(original, "sqlstate", None) or "", _STATES
         if not code:
             code = "28" if any(part in said for part in _PASSWORD) else "3D000" if said.endswith("does not exist") else ""
+    if code.startswith("SQLITE_CANTOPEN") and Path(name).is_file() and not os.access(Path(name).parent, os.W_OK):
+        code = "SQLITE_READONLY"  # beside the file there are others, which even a reader writes
     for begin, kind, what, hint in table:
         if code.startswith(begin):
             return kind(f"{what} ({said})", file=name, hint=hint)

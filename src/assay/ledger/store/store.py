@@ -66,7 +66,7 @@ def transaction(engine: Engine, name: str, *, writing: bool) -> Iterator[Connect
     """A transaction of the store at the level below tables."""
     options: dict[str, Any] = {"writing": writing}
     if engine.dialect.name == "postgresql":
-        options |= {"isolation_level": "READ COMMITTED" if writing else "REPEATABLE READ", "postgresql_readonly": not writing}
+        options["isolation_level"] = "READ COMMITTED" if writing else "REPEATABLE READ"
     with translated(name), engine.connect().execution_options(**options) as connection, connection.begin():
         yield connection
 
