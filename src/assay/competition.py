@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay import folder
-from assay.errors import CannotSettle
+from assay.errors import BadInput, CannotSettle
 from assay.scheme import Scheme, subnet
 from assay.scheme import read as read_scheme
 from assay.settle import Settlement, pipeline
@@ -38,10 +38,21 @@ class Competition:
     def settle(self, epoch: int | None = None, *, previous: Path | str | None = None) -> Settlement:
         """The settlement of an epoch (None: the highest that has evidence), after an earlier settlement if its file is given.
 
-        Raises BadInput for what SPEC refuses and CannotSettle if there is no evidence. SPEC 2–7.
+        Where the competition has a ledger, evidence and earlier settlements are the ledger's; nothing is kept. Raises BadInput
+        for what SPEC refuses and CannotSettle if there is no evidence. SPEC 2–7.
         """
+        if (self.path / "ledger.toml").exists():
+            return self._from_ledger(epoch, previous)
         before = None if previous is None else Path(previous)
         return pipeline.settle(folder.read(self.path, epoch=epoch, previous=before))
+
+    def _from_ledger(self, epoch: int | None, previous: Path | str | None) -> Settlement:
+        from assay.ledger import settling
+
+        if previous is not None:
+            raise BadInput("the ledger knows the settlement before", field="previous", hint="leave it out")
+        with self.ledger as ledger:
+            return settling.draft(ledger, epoch).settlement
 
 
 def open_competition(path: Path | str) -> Competition:

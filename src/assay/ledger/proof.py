@@ -15,9 +15,9 @@ from assay.ledger.merkle import Tree
 from assay.ledger.opened import Ledger, predicate
 from assay.ledger.receipt import proof_document, results, results_tree
 from assay.ledger.store import Kept, Receipt, View
-from assay.records import KINDS, record
+from assay.records import KINDS, Participant, record
 
-__all__ = ["proof_for"]
+__all__ = ["participants_of", "proof_for"]
 
 Json = dict[str, Any]
 
@@ -79,3 +79,12 @@ def _proofs(view: View, receipts: list[Receipt], about: list[tuple[int, Kept]]) 
             found += [(one.epoch, kept.seq, kept.body, tree.inclusion(places[kept.seq])) for kept in mine]
         first = one.epoch + 1
     return found
+
+
+def participants_of(ledger: Ledger, epoch: int) -> list[Participant]:
+    """The participants of a settled epoch, key and name, as its inputs have them; raises CannotSettle if it is not settled."""
+    ledger.receipt(epoch)
+    with ledger.store.reading() as view:
+        kept = view.settlement(epoch)
+        inputs = json.loads((kept and view.inputs(kept.inputs)) or b'{"participants":[]}')
+    return [Participant(key=row["key"], name=row.get("name", "")) for row in inputs["participants"]]

@@ -28,7 +28,7 @@ from assay.ledger.opened import Ledger, predicate
 from assay.ledger.store import Receipt, Settled, View
 from assay.settle import Settlement, pipeline
 
-__all__ = ["Outcome", "again", "compute", "draft", "replay", "settle"]
+__all__ = ["Draft", "Outcome", "again", "compute", "draft", "is_settled", "replay", "settle"]
 
 Json = dict[str, Any]
 
@@ -43,7 +43,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Draft:
+class Draft:
     """A settlement that is not kept yet, what its receipt says, and what must not have changed until it is."""
 
     settlement: Settlement
@@ -77,7 +77,14 @@ def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outc
         return Outcome(found.settlement, made, new=True)
 
 
-def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | _Draft:
+def is_settled(ledger: Ledger, epoch: int | None = None) -> bool:
+    """Whether an epoch (None: the highest that has evidence) has its receipt, so that nothing is left to be signed."""
+    with ledger.store.reading() as view:
+        epoch = view.highest_epoch() if epoch is None else epoch
+        return epoch is not None and view.receipt(epoch) is not None
+
+
+def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
     """What `settle` would keep, nothing written; or the outcome, if the epoch was settled before. Raises as `settle` does."""
     with ledger.store.reading() as view:
         last = view.last_receipt()
@@ -97,7 +104,7 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | _Draft:
         rows = view.records(0 if last is None else last.epoch + 1, epoch)
         pairs = [(seq, digest) for seq, digest, _ in rows]
         bound = evidence.root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
-        return _Draft(settlement, inputs.document(settlement.inputs), bound, last, _seen(view, epoch))
+        return Draft(settlement, inputs.document(settlement.inputs), bound, last, _seen(view, epoch))
 
 
 def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> Settlement:
@@ -174,7 +181,7 @@ def _seen(view: View, epoch: int) -> tuple[object, ...]:
     return (None if last is None else last.digest, view.last_batch(epoch), view.submissions(epoch))
 
 
-def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: _Draft) -> Receipt:
+def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: Draft) -> Receipt:
     before = found.before
     payload = receipt.statement(
         found.settlement.document,

@@ -22,7 +22,7 @@ MISSING, STOPPED = 1, 130
 
 def run(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
-    validator: Annotated[str, typer.Option(metavar="NAME", help="Whose evidence it is: a key of validators.csv.")],
+    validator: Annotated[str, typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv.")],
     jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Trials at one time; one a core is right.", min=1)] = 1,
     sandbox: SandboxOption = SandboxName.bubblewrap,
     participant: Annotated[
@@ -35,12 +35,18 @@ def run(
     tasks: Annotated[Path | None, typer.Option(metavar="DIR", help="The task set, if it is not DIR/tasks.")] = None,
     env: EnvOption = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
+    sign: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key, and add it to the ledger.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Judge every trial that has no evidence yet, then settle.
 
     Agents run in sandboxes, then the tasks' own tests decide. What is done is kept at once: Ctrl-C stops cleanly, and the same
     command goes on where it stopped. An error is never a fail: it is tried again, then left missing.
+
+    In a competition with a ledger, --sign puts the evidence into it, and shows what it would be settled as. The epoch stays open
+    for other validators; `assay settle` closes it.
 
     A model for agents that ask for one: ASSAY_MODEL_URL, ASSAY_MODEL_KEY. The key stays outside the sandbox.
 
@@ -50,19 +56,24 @@ def run(
     Examples:
       assay run my-competition --validator val-1 --jobs 2
       assay run my-competition --validator val-1 --participant miner-7 --task git-rescue
+      assay run my-competition --validator val-1 --sign val-1
     """
     import os
 
     from assay.cli.judging.live import Live
+    from assay.cli.judging.signing import Signing
     from assay.cli.judging.words import given
+    from assay.cli.keys import validator_of
     from assay.judge.tests.proxy import environment_of
     from assay.judge.tests.run import Options
     from assay.judge.tests.run import run as judge
 
+    validator = validator_of(folder, validator)
+    signing = None if sign is None else Signing(folder, validator, sign)
     options = Options(
         jobs=jobs,
         sandbox=sandbox.value,
-        epoch=epoch,
+        epoch=signing.epoch if signing is not None and epoch is None else epoch,
         attempts=attempts,
         model=environment_of(os.environ),
         env=given(env),
@@ -76,6 +87,8 @@ def run(
     from assay.cli.show import show
 
     show(*_told(summary))
+    if signing is not None:
+        show(signing.add())
     if summary.stopped:
         raise typer.Exit(STOPPED)
     _settle(folder)

@@ -39,11 +39,13 @@ def trials(
       assay trials my-competition --participant miner-7 --json | jq .agent.wall_seconds
       assay logs "$(assay trials my-competition --task git-rescue --json | jq -r .folder | head -1)"
     """
+    from assay.cli.keys import validator_of
     from assay.errors import BadInput
     from assay.judge.tests.store import kept
 
     if not folder.is_dir():
         raise BadInput("no such folder", file=folder, hint="name a competition's folder")
+    validator = None if validator is None else validator_of(folder, validator)
     wanted = {one.value for one in outcome or ()}
     found = [
         (place, one)

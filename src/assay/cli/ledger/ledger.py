@@ -76,6 +76,32 @@ def check(folder: Folder) -> None:
 
 
 @app.command()
+def replay(folder: Folder) -> None:
+    """Compute every settled epoch again, from the first: evidence roots, settlements and results must come out the same.
+
+    \b
+    Example:
+      assay ledger replay my-competition
+    """
+    from assay.cli.progress import Working
+    from assay.cli.show import Column, grid, sentence, show
+    from assay.ledger import settling
+    from assay.ledger.opened import open_ledger
+
+    with Working(f"settling {folder} again"), open_ledger(folder) as ledger:
+        found = [(str(one.settlement.epoch), one.settlement.digest) for one in settling.replay(ledger)]
+    if not found:
+        show(sentence("No epoch is settled yet."))
+        return
+    columns = [
+        Column("epoch", [epoch for epoch, _ in found], right=True),
+        Column("settlement", [digest for _, digest in found], kind="key"),
+    ]
+    several = "epoch comes" if len(found) == 1 else "epochs come"
+    show(grid([*columns, Column("", ["✓"] * len(found))]), "", sentence(f"{len(found)} {several} out as settled."))
+
+
+@app.command()
 def migrate(folder: Folder) -> None:
     """Bring the ledger's database to the version that this Assay reads; keep a copy of it before.
 

@@ -26,7 +26,7 @@ from assay.ledger.refusal import as_bad_input
 from assay.ledger.verify import receipts, recompute, said
 from assay.ledger.verify.material import Material, gathered
 from assay.ledger.verify.own import is_proof, own
-from assay.ledger.verify.report import STAGES, Check, Verified
+from assay.ledger.verify.report import STAGES, Check, Verified, several
 
 __all__ = ["STAGES", "Check", "Verified", "verify"]
 
@@ -88,7 +88,7 @@ def _rest(given: Material, one: check.Receipt, key: LogKey, now: check.Checkpoin
     if given.alone is not None:
         previous = one.predicate["previous"]
         found = said.bound(given.alone, one, 0 if previous is None else previous["epoch"] + 1)
-        into.right("evidence", f"{len(found.seqs)} records under the evidence root")
+        into.right("evidence", f"{several(len(found.seqs), 'record')} under the evidence root")
     else:
         into.not_looked_at("evidence", "give the bundle of the epoch with --evidence")
     into.not_looked_at("settlement", "it was not computed again: that takes the bundle that `assay export epoch` writes")

@@ -15,7 +15,7 @@ from assay.ledger import check, evidence
 from assay.ledger.check import LogKey, Receipt
 from assay.ledger.receipt import PROOF
 from assay.ledger.verify import receipts
-from assay.ledger.verify.report import Verified, stage
+from assay.ledger.verify.report import Verified, several, stage
 from assay.records import record
 
 __all__ = ["is_proof", "own"]
@@ -62,11 +62,11 @@ def own(data: bytes, key: LogKey | None, path: Path, into: Verified) -> tuple[Re
             if earlier.predicate["competition"] != said["competition"] or earlier.predicate["epoch"] > said["epoch"]:
                 raise Refused("chain", "a receipt is of another competition, or of a later epoch", file=path)
     if found["receipts"]:
-        into.right("chain", f"{len(found['receipts'])} earlier receipts, signed and in the log")
+        into.right("chain", f"{several(len(found['receipts']), 'earlier receipt')}, signed and in the log")
     with stage("evidence"):
         for row in found["records"]:
             _record(row, bound, mine)
-    into.right("evidence", f"{len(found['records'])} records about it, each under the evidence root of a receipt")
+    into.right("evidence", f"{several(len(found['records']), 'record')} about it, each under the evidence root of a receipt")
     into.not_looked_at("settlement", "what is not in a participant's proof: the others; the bundle of the epoch has them")
     return one, known, now
 

@@ -13,7 +13,7 @@ from assay.ledger import bundle, check, merkle
 from assay.ledger.check import Checkpoint, LogKey, Receipt
 from assay.ledger.log import Log
 from assay.ledger.verify.material import Material, document
-from assay.ledger.verify.report import Verified, stage
+from assay.ledger.verify.report import Verified, several, stage
 from assay.settle.inputs import Previous
 
 __all__ = ["Chain", "chain", "consistency", "key_of", "log_of", "read", "receipt"]
@@ -75,7 +75,7 @@ def log_of(folder: Path, key: LogKey, now: Checkpoint, into: Verified, *, whole:
         log.check_against(now)
         if whole:
             log.check()
-    into.right("log", f"the tiles of {folder} lead to a signed checkpoint of {log.size} entries")
+    into.right("log", f"the tiles of {folder} lead to a signed checkpoint of {several(log.size, 'entry', 'entries')}")
     return log
 
 
@@ -89,7 +89,9 @@ def consistency(file: Path, key: LogKey, now: Checkpoint, log: Log | None, into:
         elif seen != now:
             what = "between the two checkpoints there is nothing to prove it by; give the folder of the log's tiles with --log"
             raise Refused("consistency", what, expected=f"{seen.size} entries", found=f"{now.size} entries")
-    into.right("consistency", f"the log goes on from the checkpoint of {seen.size} entries that was seen before")
+    into.right(
+        "consistency", f"the log goes on from the checkpoint of {several(seen.size, 'entry', 'entries')} that was seen before"
+    )
 
 
 def chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, into: Verified) -> Chain:
@@ -112,7 +114,7 @@ def chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, into: Ve
         if merkle.root([check.leaf_hash(one.digest) for one in receipts]) != now.root:
             raise Refused("chain", "the receipts are not all that the log has up to this one", file=folder)
         before = _previous(given.root / bundle.PREVIOUS, receipts)
-    into.right("chain", f"{len(receipts)} receipts from the first to this one, each naming the one before")
+    into.right("chain", f"{several(len(receipts), 'receipt')} from the first to this one, each naming the one before")
     return Chain(tuple(receipts), before)
 
 

@@ -12,7 +12,7 @@ from assay.ledger import bundle, evidence, inputs, receipt, standing
 from assay.ledger.standing import Judged
 from assay.ledger.verify.material import Material, document
 from assay.ledger.verify.receipts import Chain
-from assay.ledger.verify.report import Verified, stage
+from assay.ledger.verify.report import Verified, several, stage
 from assay.scheme import read as read_scheme
 from assay.settle import Settlement, pipeline
 
@@ -48,9 +48,8 @@ def settlement(given: Material, before: Chain, judged: Sequence[Judged], into: V
         _same(settled.task_set, said["task_set"], "inputs", "the task set is another", given.root / bundle.INPUTS)
         if inputs.document(settled) != found:
             raise Refused("inputs", "it is not in its normal form", file=given.root / bundle.INPUTS)
-        into.right(
-            "inputs", f"{len(settled.participants)} participants, {len(settled.validators)} validators, scheme {said['scheme']}"
-        )
+        people, judges = several(len(settled.participants), "participant"), several(len(settled.validators), "validator")
+        into.right("inputs", f"{people}, {judges}, scheme {said['scheme']}")
     with stage("settlement"):
         again = pipeline.settle(settled)
         _compare(again.document, given.root / bundle.SETTLEMENT)
@@ -59,7 +58,7 @@ def settlement(given: Material, before: Chain, judged: Sequence[Judged], into: V
     rows = receipt.results(again.document)
     root = f"sha256:{receipt.results_tree(rows).root().hex()}"
     _same({"root": root, "count": len(rows)}, said["results"], "results", "the receipt is of other results", given.path)
-    into.right("results", f"{len(rows)} results under their root")
+    into.right("results", f"{several(len(rows), 'result')} under their root")
     return again
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from assay.errors import AssayError, BadInput, Refused
 from assay.ledger import check
 
-__all__ = ["STAGES", "Check", "Verified", "stage"]
+__all__ = ["STAGES", "Check", "Verified", "several", "stage"]
 
 STAGES = ("receipt", "log", "consistency", "chain", "evidence", "signatures", "inputs", "settlement", "results")
 """In the order in which they are checked."""
@@ -49,6 +49,11 @@ class Verified:
         """The same as JSON."""
         rows = [{"stage": one.stage, "checked": one.done, "what": one.what} for one in self.checked]
         return {"verified": True, "recomputed": self.recomputed, "receipt": self.receipt, "stages": rows}
+
+
+def several(count: int, one: str, many: str = "") -> str:
+    """ "1 receipt", "2 receipts", "3 batches"."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from assay.ledger.check import Receipt
 from assay.ledger.evidence import Held
 from assay.ledger.standing import Judged
 from assay.ledger.verify.material import Material
-from assay.ledger.verify.report import Verified, stage
+from assay.ledger.verify.report import Verified, several, stage
 
 __all__ = ["LINE_BYTES", "bound", "envelope_of", "held", "signed"]
 
@@ -65,7 +65,7 @@ def held(given: Material, receipts: Sequence[Receipt], into: Verified) -> Held:
             raise Refused("evidence", f"there is evidence of epoch {others[0]}, of which there is no receipt", file=given.root)
         if any(earlier >= later for earlier, later in itertools.pairwise(whole.seqs)):
             whole = _sorted(whole)
-    into.right("evidence", f"{len(whole.seqs)} records under {len(receipts)} evidence roots")
+    into.right("evidence", f"{several(len(whole.seqs), 'record')} under {several(len(receipts), 'evidence root')}")
     return whole
 
 
@@ -101,7 +101,10 @@ def signed(given: Material, found: Held, competition: str, into: Verified) -> li
             kind, epoch, validator = found.said[at]
             what = f"nobody signed the record with seq {found.seqs[at]}, of kind {kind} and epoch {epoch}"
             raise Refused("signatures", what, expected=f"a batch of {validator}", file=path)
-    into.right("signatures", f"{len(judged)} batches, by {len({who for _, _, who in set(found.said)})} validators")
+    into.right(
+        "signatures",
+        f"{several(len(judged), 'batch', 'batches')} by {several(len({who for _, _, who in set(found.said)}), 'validator')}",
+    )
     return judged
 
 
