@@ -402,6 +402,13 @@ def test_signatures_of_strangers_are_ignored() -> None:
         check.check_note(f"{text}\n{''.join(lines[:3])}".encode(), [KEY])
 
 
+@pytest.mark.parametrize("character", ["\t", "\r", "\0", "\x1f"])
+def test_a_note_has_no_control_characters_though_they_were_signed(character: str) -> None:
+    text = f"{NAME}\n3\n{b64(trees.tree_of(LEAVES[:3]))}\na{character}b\n"
+    with pytest.raises(Refused, match="log: it is not a signed note"):
+        check.check_note(f"{text}\n{trees.signature(text, NAME, ONE)}".encode(), [KEY])
+
+
 def test_a_wrong_signature_of_a_known_key_spoils_the_note() -> None:
     text = f"{NAME}\n3\n{b64(trees.tree_of(LEAVES[:3]))}\n"
     wrong = f"— {NAME} {b64(KEY.hint + bytes(64))}\n"

@@ -211,6 +211,7 @@ CHECKPOINT = [
     no_note("another root of no entries", resigned(f"{NAME}\n0\n{ROOT}\n"), "the empty tree has its own root"),
     no_note("no root", resigned(f"{NAME}\n5\n"), "a checkpoint has three lines"),
     no_note("an empty line in it", resigned(f"{NAME}\n5\n{ROOT}\n\nmore\n"), "lines are not empty"),
+    no_note("a tab that was signed", resigned(f"{NAME}\n5\n{ROOT}\na\tb\n"), "a note has no control characters"),
     no_note("no signature", f"{TEXT}\n\n", "a note is signed"),
     no_note("no empty line before the signature", f"{TEXT}\n{LINE}", "an empty line separates them"),
     no_note("no line end", GOOD.rstrip("\n"), "the last line ends"),
