@@ -68,6 +68,7 @@ def _expect(what: str, expected: object, found: object) -> None:
 
 def _check_record(one: Row, batches: Mapping[int, KeptBatch]) -> None:
     name = f"record {one.seq}"
+    _expect(f"the form of {name}", (bytes, bytes, bytes), (type(one.digest), type(one.slot), type(one.body)))
     _expect(f"the digest of {name}", sha256(one.body).hexdigest(), one.digest.hex())
     parsed, home = _parsed(one.body, name), batches[one.batch]
     _expect(f"the slot of {name}", slot_of(parsed).hex(), one.slot.hex())
@@ -85,6 +86,7 @@ def _parsed(body: bytes, name: str) -> Evidence:
 
 def _check_batch(found: KeptBatch, digests: bytearray) -> None:
     name = f"batch {found.id}"
+    _expect(f"the form of {name}", bytes, type(found.envelope))
     try:
         payload, said = stated(found.envelope)
     except Refused as error:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, select
 from sqlalchemy import Row as Found
 
+from assay.ledger.store.errors import RESTORE, Damaged
 from assay.ledger.store.rows import Conflict, Kept, KeptBatch, Receipt, Row, Settled, Submission
 from assay.ledger.store.slots import first_of
 from assay.ledger.store.tables import batches, inputs, receipts, records, settlements, submissions
@@ -139,7 +140,11 @@ def _between(table: Any, first: int, last: int) -> Any:
 
 def _batch(row: Found[Any]) -> KeptBatch:
     values = row._asdict()
-    return KeptBatch(**values | {"members": tuple((first, last) for first, last in json.loads(values["members"]))})
+    try:
+        members = tuple((first, last) for first, last in json.loads(values["members"]))
+    except (TypeError, ValueError):
+        raise Damaged(f"the members of batch {values['id']} are no ranges", hint=RESTORE) from None
+    return KeptBatch(**values | {"members": members})
 
 
 def _receipt(row: Found[Any] | None) -> Receipt | None:
