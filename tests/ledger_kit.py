@@ -44,7 +44,8 @@ def records(
     tasks: Sequence[dict[str, Any]] = [{"task": "t1"}, {"task": "t2"}] if kind in ("tests", "workflow") else [{}]
     return [
         small_folder.record(
-            kind, epoch=epoch, validator=validator, participant=participant, submission=submission, **task | changes
+            kind,
+            **{"epoch": epoch, "validator": validator, "participant": participant, "submission": submission} | task | changes,
         )
         for validator in validators
         for participant, submission in (("m1", "s1"), ("m2", "s2"))

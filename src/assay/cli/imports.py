@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-HELP = "Results of other harnesses as a competition, and exported epochs into a copy of their ledger."
+HELP = "Results of other harnesses as a competition, and exported epochs."
 app = typer.Typer(name="import", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 app.command("epoch")(import_epoch)
 

@@ -79,10 +79,9 @@ def _bodies(source: Path, epoch: int) -> dict[int, bytes]:
 
 def _check_free(tx: Writer, first: int, epoch: int, bodies: dict[int, bytes], source: Path) -> None:
     """Refuse to mix the bundle's evidence with other evidence that the ledger took in itself."""
-    taken = next((one.seq for one in tx.records(first, epoch)), None)
-    taken = next((one.seq for one in tx.records(epoch + 1) if one.seq in bodies), taken)
-    if taken is not None:
-        what = f"the ledger has evidence of its own, beginning with seq {taken}"
+    taken = [one.seq for one in tx.records(first) if one.seq in bodies]
+    if taken or tx.count(first, epoch):
+        what = f"the ledger has evidence of its own of epoch {epoch} or before, or under the same seqs"
         raise BadInput(what, file=source, hint="import into a copy of the ledger that takes no evidence in itself")
 
 

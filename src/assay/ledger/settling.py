@@ -128,7 +128,7 @@ def again(view: View, there: Receipt) -> Settlement:
         raise CannotSettle(
             f"the settlement of epoch {there.epoch} or its inputs are not in the ledger", hint="restore a copy of it"
         )
-    before = next(view.receipts(there.position - 1), None) if there.position else None
+    before = view.receipt_at(there.position - 1)
     found = compute(view, json.loads(document), there.epoch, before)
     if found.digest != kept.digest:
         raise CannotSettle(

@@ -108,6 +108,10 @@ class View:
         """The receipt of an epoch."""
         return _receipt(self._connection.execute(select(receipts).where(receipts.c.epoch == epoch)).first())
 
+    def receipt_at(self, position: int) -> Receipt | None:
+        """The receipt at a place in the log."""
+        return _receipt(self._connection.execute(select(receipts).where(receipts.c.position == position)).first())
+
     def last_receipt(self) -> Receipt | None:
         """The receipt that was added last."""
         return _receipt(self._connection.execute(select(receipts).order_by(receipts.c.position.desc()).limit(1)).first())
