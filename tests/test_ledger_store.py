@@ -55,6 +55,7 @@ def test_what_was_accepted_is_there_in_order(ledger: Store, database: str) -> No
         assert view.batch(first.digest) == found[0]
         assert view.batch("sha256:") is None
         assert [one.id for one in view.batches(4)] == [2]
+        assert [view.last_batch(epoch) for epoch in (2, 3, 4)] == [0, 1, 2]
 
 
 def test_an_empty_store_says_so(ledger: Store) -> None:
