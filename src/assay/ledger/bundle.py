@@ -18,7 +18,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,7 @@ def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False
     last = ledger.receipt(epoch)
     if as_parquet:
         _check_parquet(ledger, last)
-    if target.exists() or target.is_symlink():
+    if os.path.lexists(target):
         raise BadInput("is there already", file=target, hint="give a folder that is not there yet")
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
@@ -113,14 +113,19 @@ def _write(view: View, last: Receipt, place: Path, *, as_parquet: bool) -> None:
         proof = tree.inclusion(one.position, one.position + 1)
         _put(place / RECEIPTS / f"{name}.receipt", [receipt.file_of(one.envelope, proof, one.checkpoint)])
         first = one.epoch + 1
-    lines = (
-        b'{"envelope":%b,"members":%b}\n' % (one.envelope, canonical([list(pair) for pair in one.members]))
-        for one in view.batches(0, last.epoch)
-    )
-    _put(place / BATCHES, lines)
+    _put(place / BATCHES, _lines(view, receipts))
     for path, data in log_files([_entry(one) for one in receipts], last.checkpoint).items():
         (place / LOG / path).parent.mkdir(parents=True, exist_ok=True)
         _put(place / LOG / path, [data])
+
+
+def _lines(view: View, receipts: Iterable[Receipt]) -> Iterator[bytes]:
+    """The batches, those of one receipt after those of the other, in order of acceptance."""
+    first = 0
+    for one in receipts:
+        for found in view.batches(first, one.epoch):
+            yield b'{"envelope":%b,"members":%b}\n' % (found.envelope, canonical([list(pair) for pair in found.members]))
+        first = one.epoch + 1
 
 
 def _put(path: Path, pieces: Iterable[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,13 +40,13 @@ def gathered(receipt: Path, found: Path | None) -> Material:
     Raises BadInput if something is not there, or is nothing that can be verified; Refused for files that do not belong there.
     """
     path, root = receipt, None if found is None else _root(found)
-    if receipt.is_dir():
+    if os.path.isdir(receipt):
         path, root, found = _last(receipt), receipt, found or receipt
     data = load(path, RECEIPT_BYTES, hint=HINT)
     if found is None:
         return Material(path, data)
     if root is None:
-        if found.is_dir():
+        if os.path.isdir(found):
             what = f"has no {bundle.INPUTS}, so it is not known what the evidence was settled by"
             raise BadInput(what, file=found, hint="give the folder that `assay export epoch` wrote")
         return Material(path, data, alone=found)
@@ -53,7 +54,7 @@ def gathered(receipt: Path, found: Path | None) -> Material:
         files = evidence.files(root / bundle.EVIDENCE)
     except BadInput as error:
         raise Refused("evidence", error.what, file=error.file) from None
-    if found.is_file():
+    if os.path.isfile(found):
         files |= {_epoch(found): found}
     return Material(path, data, root, files)
 
@@ -78,7 +79,7 @@ def _last(root: Path) -> Path:
 
 def _root(found: Path) -> Path | None:
     """The bundle that a path is, or is in."""
-    return next((one for one in (found, *list(found.resolve().parents)[:2]) if (one / bundle.INPUTS).is_file()), None)
+    return next((one for one in (found, *list(found.resolve().parents)[:2]) if os.path.isfile(one / bundle.INPUTS)), None)
 
 
 def _epoch(path: Path) -> int:
