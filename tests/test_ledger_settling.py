@@ -149,7 +149,7 @@ def test_of_those_who_settle_at_once_one_wins_and_all_report_the_same(database: 
         one.join(120)
         assert one.exitcode == 0
     assert sorted(new for new, _, _ in said) == [False, False, True]
-    assert len({rest for _, *rest in map(tuple, said) for rest in [tuple(rest)]}) == 1
+    assert len({(settlement, receipt) for _, settlement, receipt in said}) == 1
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         assert len(list(view.receipts())) == ledger.log.size == 1
 

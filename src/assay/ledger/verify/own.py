@@ -56,8 +56,11 @@ def own(data: bytes, key: LogKey | None, path: Path, into: Verified) -> tuple[Re
     bound = {said["epoch"]: said["evidence"]}
     with stage("chain"):
         for other in found["receipts"]:
-            earlier, _ = receipts.read(canonical(other), known, path)
-            check.check_receipt(earlier, [known])
+            earlier, _ = receipts.read(canonical(other), known, path, "chain")
+            try:
+                receipts.checked(earlier, known)
+            except Refused as refused:
+                raise Refused("chain", f"{refused.stage}: {refused.what}", file=path) from None
             bound[earlier.predicate["epoch"]] = earlier.predicate["evidence"]
             if earlier.predicate["competition"] != said["competition"] or earlier.predicate["epoch"] > said["epoch"]:
                 raise Refused("chain", "a receipt is of another competition, or of a later epoch", file=path)

@@ -16,7 +16,7 @@ from assay.ledger.verify.material import Material, document
 from assay.ledger.verify.report import Verified, several, stage
 from assay.settle.inputs import Previous
 
-__all__ = ["Chain", "chain", "consistency", "key_of", "log_of", "read", "receipt"]
+__all__ = ["Chain", "chain", "checked", "consistency", "key_of", "log_of", "read", "receipt"]
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Chain:
     previous: Previous | None
 
 
-def read(data: bytes, key: LogKey | None, path: Path) -> tuple[Receipt, LogKey]:
+def read(data: bytes, key: LogKey | None, path: Path, name: str = "receipt") -> tuple[Receipt, LogKey]:
     """The receipt in bytes, and the key it is to be checked by: the one given, or else the one that it names itself."""
-    with stage("receipt"):
-        try:
-            found = Receipt.parse(data)
-            return found, key or key_of(found)
-        except check.Refused as refused:
-            raise Refused(refused.stage, refused.what, expected=refused.expected, found=refused.found, file=path) from None
+    try:
+        found = Receipt.parse(data)
+        return found, key or key_of(found)
+    except check.Refused as refused:
+        where = "log" if (name, refused.stage) == ("receipt", "log") else name
+        raise Refused(where, refused.what, expected=refused.expected, found=refused.found, file=path) from None
 
 
 def key_of(found: Receipt) -> LogKey:
@@ -48,7 +48,7 @@ def key_of(found: Receipt) -> LogKey:
 
 def receipt(found: Receipt, key: LogKey, into: Verified, *, own: bool) -> Checkpoint:
     """Stages `receipt` and `log`: the signature of the statement, the checkpoint's, and the proof from the one to the other."""
-    now = _checked(found, key)
+    now = checked(found, key)
     into.receipt = found.predicate
     whose = f"{key.id}, which the receipt names itself: compare it with the log's" if own else f"the log's key {key}"
     said = found.predicate
@@ -57,7 +57,8 @@ def receipt(found: Receipt, key: LogKey, into: Verified, *, own: bool) -> Checkp
     return now
 
 
-def _checked(found: Receipt, key: LogKey) -> Checkpoint:
+def checked(found: Receipt, key: LogKey) -> Checkpoint:
+    """The checkpoint that a receipt is in; raises Refused unless the key signed it, as it says itself, and it is in the log."""
     try:
         now = check.check_receipt(found, [key])
     except check.Refused as refused:
@@ -104,7 +105,7 @@ def chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, into: Ve
             data = load(path, check.RECEIPT_BYTES, hint="")
             try:
                 one, _ = read(data, key, path)
-                _checked(one, key)
+                checked(one, key)
             except Refused as refused:
                 raise Refused("chain", f"{refused.stage}: {refused.what}", file=path) from None
             _follows(receipts, one, path)
