@@ -56,7 +56,16 @@ class Cluster:
         if self._user is not None:
             for place in (self._folder, password):
                 os.chown(place, self._user.pw_uid, self._user.pw_gid)
-        options = ("--auth=scram-sha-256", "--no-sync", "--encoding=UTF8", "--locale=C", "--username", _USER, "--pwfile", password)
+        options = (
+            "--auth=scram-sha-256",
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--username",
+            _USER,
+            "--pwfile",
+            password,
+        )
         made = self._run(self._programs / "initdb", "--pgdata", self._folder / "data", *options)
         said, _ = made.communicate(timeout=_START)
         assert made.returncode == 0, said.decode(errors="replace")
@@ -91,6 +100,11 @@ class Cluster:
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+    def restart(self, number: int) -> None:
+        """End the server, and start it again."""
+        self.stop(number)
+        self.start()
 
     def _run(self, *words: str | Path, log: Path | None = None) -> subprocess.Popen[bytes]:
         """A program of PostgreSQL's, which root may not run; it ends with us, however we end."""

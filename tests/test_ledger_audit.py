@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import ledger_kit
 import store_kit as kit
-from assay.ledger import store
-from assay.ledger.audit import Audited, audit
+from assay.errors import BadInput
+from assay.ledger import settling, store
+from assay.ledger.audit import Audited, audit, audit_receipts
 from assay.ledger.store import Damaged, Meta
 
 TRIGGERS = "SELECT group_concat('DROP TRIGGER ' || name, ';') || ';' FROM sqlite_master WHERE type = 'trigger'"
@@ -92,3 +94,64 @@ CHANGES = {
 def test_a_change_is_found(place: Path, change: str) -> None:
     statements, said = CHANGES[change]
     assert said in damage(place, statements)
+
+
+# Receipts
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A competition with two settled epochs; the triggers of its database are gone."""
+    place = ledger_kit.made(tmp_path / "c")
+    for epoch in (3, 4):
+        ledger_kit.add(place, ledger_kit.records(epoch=epoch, trial=epoch - 2))
+        with ledger_kit.opened(place) as ledger:
+            settling.settle(ledger, ledger_kit.SIGNER, epoch)
+    with closing(sqlite3.connect(place / "ledger.db")) as database:
+        database.executescript(database.execute(TRIGGERS).fetchone()[0])
+    return place
+
+
+def test_receipts_that_are_whole(folder: Path) -> None:
+    with ledger_kit.opened(folder) as ledger:
+        assert audit_receipts(ledger) == 2
+
+
+RECEIPTS = {
+    "a place": ("UPDATE receipts SET position = 9 WHERE epoch = 4;", "the place of the receipt of epoch 4"),
+    "a digest": ("UPDATE receipts SET digest = 'sha256:' WHERE epoch = 3;", "the receipt of epoch 3 is not what it was"),
+    "another's envelope": (
+        "UPDATE receipts SET envelope = (SELECT envelope FROM receipts WHERE epoch = 4) WHERE epoch = 3;",
+        "the receipt of epoch 3 is not whole",
+    ),
+    "no envelope": ("UPDATE receipts SET envelope = x'00' WHERE epoch = 3;", "the receipt of epoch 3 is not whole"),
+    "a checkpoint": ("UPDATE receipts SET checkpoint = x'00' WHERE epoch = 3;", "the receipt of epoch 3 is not whole"),
+    "a settlement": (
+        "UPDATE settlements SET document = CAST(replace(document, 'agreed', 'unjudged') AS BLOB) WHERE epoch = 3;",
+        "the settlement of epoch 3",
+    ),
+    "no settlement": ("UPDATE settlements SET document = x'5b5d' WHERE epoch = 3;", "the settlement of epoch 3"),
+    "inputs": (
+        "UPDATE inputs SET document = CAST(replace(document, '100', '101') AS BLOB);",
+        "the inputs of epoch 3 is not what it was",
+    ),
+    "a settlement that is gone": ("PRAGMA foreign_keys = OFF; DELETE FROM settlements WHERE epoch = 3;", "is gone"),
+    "inputs that are gone": ("PRAGMA foreign_keys = OFF; DELETE FROM inputs;", "is gone"),
+}
+
+
+@pytest.mark.parametrize("change", RECEIPTS)
+def test_a_change_of_a_receipt_is_found(folder: Path, change: str) -> None:
+    statements, said = RECEIPTS[change]
+    with ledger_kit.opened(folder) as ledger:
+        kit.sql(folder / "ledger.db", statements + ";")
+        with pytest.raises(Damaged) as error:
+            audit_receipts(ledger)
+        assert said in str(error.value)
+        assert error.value.file == str(folder / "ledger.db")
+
+
+def test_a_damaged_tile_is_named(folder: Path) -> None:
+    (folder / "log/tile/0/000.p/2").write_bytes(bytes(64))
+    with pytest.raises(BadInput, match=r"tile/0/000.p/2"), ledger_kit.opened(folder) as ledger:
+        audit_receipts(ledger)

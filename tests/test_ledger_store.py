@@ -92,6 +92,8 @@ def test_settlements_receipts_and_submissions(ledger: Store) -> None:
             assert [one.epoch for one in view.receipts()] == [3, 5]
             assert list(view.receipts(1)) == [last]
             assert view.settled_epoch() == 5
+            assert view.receipt_at(1) == last
+            assert view.receipt_at(2) is None
             assert view.submissions() == {"m1": Submission("m1", "s3", 6)}
             assert view.submissions(5) == {"m1": Submission("m1", "s2", 4)}
             assert view.submissions(2) == {}

@@ -1,7 +1,8 @@
 """Whether a store holds what was accepted: the database looked over, every digest taken anew, every batch put together. SPEC 6.
 
 Nothing is trusted that can be computed: the digest, slot and order of each record, which record of a slot was first, what each
-batch's envelope states, and the Merkle root over its records. Whose signatures they are is for `verify`, which has the keys.
+batch's envelope states, and the Merkle root over its records; then each receipt, up to the log. Whose signatures the batches
+carry is for `verify`, which has the keys of their time.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from assay.errors import BadInput
+from assay.exact import digest
+from assay.ledger import check
 from assay.ledger.batch import root_of, stated
 from assay.ledger.check import Refused
-from assay.ledger.store import Damaged, KeptBatch, Row, Store
+from assay.ledger.opened import Ledger
+from assay.ledger.receipt import file_of
+from assay.ledger.store import Damaged, KeptBatch, Receipt, Row, Store, View
+from assay.ledger.store.errors import RESTORE
 from assay.ledger.store.slots import Candidate, same, slot_of
 from assay.records import Evidence, record
 
-__all__ = ["Audited", "audit"]
+__all__ = ["Audited", "audit", "audit_receipts"]
 
 SIZE = 32
 """Bytes of a digest."""
@@ -58,11 +64,60 @@ def audit(store: Store) -> Audited:
     return Audited(len(digests) // SIZE, len(batches), flagged)
 
 
+def audit_receipts(ledger: Ledger) -> int:
+    """Look at every receipt: who signed it, its place in the log, the settlement and the inputs that it states; how many.
+
+    Raises Damaged for the first that is wrong, BadInput for a tile, and StoreError. Nothing is settled again: that is `replay`.
+    """
+    count = 0
+    try:
+        with ledger.store.reading() as view:
+            for one in view.receipts():
+                _expect(f"the place of the receipt of epoch {one.epoch}", count, one.position)
+                _check_receipt(ledger, view, one)
+                count += 1
+    except Damaged as error:
+        error.at(file=ledger.store.name)
+        raise
+    return count
+
+
+def _check_receipt(ledger: Ledger, view: View, one: Receipt) -> None:
+    name = f"epoch {one.epoch}"
+    proof = ledger.log.inclusion(one.position, one.position + 1)
+    try:
+        found = check.Receipt.parse(file_of(one.envelope, proof, one.checkpoint))
+        check.check_receipt(found, [ledger.key])
+    except (Refused, TypeError, ValueError) as error:
+        raise Damaged(f"the receipt of {name} is not whole ({error})", hint=RESTORE) from None
+    said, settled = found.predicate, view.settlement(one.epoch)
+    inputs = None if settled is None else view.inputs(settled.inputs)
+    if settled is None or inputs is None:
+        raise Damaged(f"{name} has a receipt, and what it was settled from or to is gone", hint=RESTORE)
+    _expect(f"the receipt of {name}", (one.epoch, f"sha256:{found.digest.hex()}"), (said["epoch"], one.digest))
+    _expect(
+        f"the settlement of {name}",
+        (said["settlement"], said["settlement"]),
+        (settled.digest, _settlement_digest(settled.document)),
+    )
+    _expect(f"the inputs of {name}", (said["inputs"], said["inputs"]), (settled.inputs, f"sha256:{sha256(inputs).hexdigest()}"))
+
+
+def _settlement_digest(document: bytes) -> object:
+    """The digest of a settlement document, taken anew; None if it is none."""
+    try:
+        content = json.loads(document)
+        content.pop("digest")
+        return digest(content)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
 def _expect(what: str, expected: object, found: object) -> None:
     if expected != found:
         raise Damaged(
             f"{what} is not what it was: {expected} was expected, {found} is there",
-            hint="restore the database from a copy; nothing is settled over it",
+            hint=RESTORE,
         )
 
 
@@ -81,7 +136,7 @@ def _parsed(body: bytes, name: str) -> Evidence:
     try:
         return record(json.loads(body))
     except (BadInput, ValueError) as error:
-        raise Damaged(f"{name} is no record of evidence ({error})", hint="restore the database from a copy") from None
+        raise Damaged(f"{name} is no record of evidence ({error})", hint=RESTORE) from None
 
 
 def _check_batch(found: KeptBatch, digests: bytearray) -> None:
@@ -90,7 +145,7 @@ def _check_batch(found: KeptBatch, digests: bytearray) -> None:
     try:
         payload, said = stated(found.envelope)
     except Refused as error:
-        raise Damaged(f"the envelope of {name} is none ({error})", hint="restore the database from a copy") from None
+        raise Damaged(f"the envelope of {name} is none ({error})", hint=RESTORE) from None
     _expect(f"the digest of {name}", f"sha256:{sha256(payload).hexdigest()}", found.digest)
     columns = (found.validator, found.epoch, found.count, found.root)
     _expect(f"what {name} states", (said.validator, said.epoch, said.count, said.root), columns)

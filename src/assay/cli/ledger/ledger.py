@@ -58,7 +58,9 @@ def init(
 
 @app.command()
 def check(folder: Folder) -> None:
-    """Look everything over that the ledger holds: the database, every digest, every batch, every receipt, the log.
+    """Look everything over that the ledger holds: the database, every digest, every batch, every receipt up to the log.
+
+    Nothing is settled again: that is `assay ledger replay`.
 
     \b
     Example:
@@ -66,13 +68,16 @@ def check(folder: Folder) -> None:
     """
     from assay.cli.progress import Working
     from assay.cli.show import sentence, show
-    from assay.ledger.audit import audit
+    from assay.ledger.audit import audit, audit_receipts
     from assay.ledger.opened import open_ledger
 
     with Working(f"checking {folder}"), open_ledger(folder) as ledger:
-        found = audit(ledger.store)
+        found, receipts = audit(ledger.store), audit_receipts(ledger)
     several = "batch" if found.batches == 1 else "batches"
-    show(sentence(f"{found.records} records in {found.batches} {several}, {found.conflicts} in conflict with an earlier one."))
+    show(
+        sentence(f"{found.records} records in {found.batches} {several}, {found.conflicts} in conflict with an earlier one."),
+        sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. All of it is whole."),
+    )
 
 
 @app.command()
