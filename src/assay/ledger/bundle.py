@@ -27,6 +27,7 @@ from assay.exact import canonical
 from assay.folder.write import flush_folder
 from assay.ledger import check, evidence, parquet, receipt, tiles
 from assay.ledger.merkle import Tree
+from assay.ledger.opened import kept
 
 if TYPE_CHECKING:
     from assay.ledger.opened import Ledger
@@ -81,9 +82,7 @@ def log_files(entries: list[bytes], checkpoint: bytes) -> dict[str, bytes]:
 
 def _check_parquet(ledger: Ledger, last: Receipt) -> None:
     with ledger.store.reading() as view:
-        kept = view.settlement(last.epoch)
-        found = json.loads((kept and view.inputs(kept.inputs)) or b"{}")
-    kind = found.get("scheme", {}).get("score", {}).get("kind")
+        kind = json.loads(kept(view, last.epoch)[1])["scheme"]["score"]["kind"]
     if kind != "tests":
         raise BadInput(f"Parquet holds evidence of kind 'tests', this is {kind!r}", hint="leave out --parquet")
     try:
@@ -94,13 +93,11 @@ def _check_parquet(ledger: Ledger, last: Receipt) -> None:
 
 def _write(view: View, last: Receipt, place: Path, *, as_parquet: bool) -> None:
     receipts = [one for one in view.receipts() if one.position <= last.position]
-    settled = view.settlement(last.epoch)
-    if settled is not None:
-        _put(place / SETTLEMENT, [settled.document, b"\n"])
-        _put(place / INPUTS, [view.inputs(settled.inputs) or b"", b"\n"])
-    before = view.settlement(receipts[-2].epoch) if len(receipts) > 1 else None
-    if before is not None:
-        _put(place / PREVIOUS, [before.document, b"\n"])
+    settled, inputs = kept(view, last.epoch)
+    _put(place / SETTLEMENT, [settled.document, b"\n"])
+    _put(place / INPUTS, [inputs, b"\n"])
+    if len(receipts) > 1:
+        _put(place / PREVIOUS, [kept(view, receipts[-2].epoch)[0].document, b"\n"])
     tree = Tree([check.leaf_hash(_entry(one)) for one in receipts])
     first = 0
     for one in receipts:

@@ -21,9 +21,9 @@ from assay.ledger.envelope import sign
 from assay.ledger.keys import PrivateKey
 from assay.ledger.log import Log
 from assay.ledger.receipt import document_of
-from assay.ledger.store import Receipt, Store, View
+from assay.ledger.store import Receipt, Settled, Store, View
 
-__all__ = ["Ledger", "open_ledger", "predicate"]
+__all__ = ["Ledger", "kept", "open_ledger", "predicate"]
 
 _COPY = "bring the one that is wrong back from a copy"
 
@@ -95,6 +95,15 @@ class Ledger:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def kept(view: View, epoch: int) -> tuple[Settled, bytes]:
+    """The settlement of a settled epoch, and the document of its inputs; raises CannotSettle if they are gone."""
+    found = view.settlement(epoch)
+    document = None if found is None else view.inputs(found.inputs)
+    if found is None or document is None:
+        raise CannotSettle(f"the settlement of epoch {epoch} or its inputs are not in the ledger", hint="restore a copy of it")
+    return found, document
 
 
 def predicate(found: Receipt) -> dict[str, Any]:

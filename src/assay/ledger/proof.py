@@ -12,7 +12,7 @@ from typing import Any
 from assay.errors import BadInput
 from assay.ledger import batch, evidence, standing
 from assay.ledger.merkle import Tree
-from assay.ledger.opened import Ledger, predicate
+from assay.ledger.opened import Ledger, kept, predicate
 from assay.ledger.receipt import proof_document, results, results_tree
 from assay.ledger.store import Kept, Receipt, View
 from assay.records import KINDS, Participant, record
@@ -27,16 +27,14 @@ def proof_for(ledger: Ledger, participant: str, epoch: int | None = None) -> Jso
     with ledger.store.reading() as view:
         last = view.last_receipt() if epoch is None else None
         found = ledger.receipt(last.epoch if last is not None else epoch or 0)
-        kept = view.settlement(found.epoch)
-        document: Json = json.loads(kept.document if kept is not None else b"{}")
-        rows = results(document)
+        settled, inputs = kept(view, found.epoch)
+        rows = results(json.loads(settled.document))
         at = next((index for index, row in enumerate(rows) if row["participant"] == participant), None)
-        if at is None or kept is None:
+        if at is None:
             what = f"there is no participant {participant[:80]!r} in the settlement of epoch {found.epoch}"
             raise BadInput(what, hint="give the whole key")
-        mine: Json = json.loads(view.inputs(kept.inputs) or b"{}")
         receipts = [one for one in view.receipts() if one.position <= found.position]
-        about = list(_about(view, mine, rows[at]["agreed"], receipts, predicate(found)["task_set"]))
+        about = list(_about(view, json.loads(inputs), rows[at]["agreed"], receipts, predicate(found)["task_set"]))
         proofs = _proofs(view, receipts, about)
     used = {one for one, _, _, _ in proofs} - {found.epoch}
     others = [ledger.document(one) for one in receipts if one.epoch in used]
@@ -57,26 +55,26 @@ def _about(view: View, inputs: Json, row: Json, receipts: list[Receipt], task_se
     gone = frozenset(standing.left_out(judged, task_set).tolist())
     word = json.dumps(wanted, ensure_ascii=False).encode()
     taken: set[tuple[object, ...]] = set()
-    for kept in view.records(oldest, epoch):
-        if word not in kept.body or kept.seq in gone:
+    for found in view.records(oldest, epoch):
+        if word not in found.body or found.seq in gone:
             continue
-        one = record(json.loads(kept.body))
+        one = record(json.loads(found.body))
         ours = getattr(one, field) == wanted and (by_submission or not KINDS[kind].shared_key or not one.submission)
         if ours and one.kind == kind and one.validator in validators and one.slot not in taken:
             taken.add(one.slot)
-            yield one.epoch, kept
+            yield one.epoch, found
 
 
 def _proofs(view: View, receipts: list[Receipt], about: list[tuple[int, Kept]]) -> list[tuple[int, int, bytes, Any]]:
     """(epoch of the receipt, seq, record, place under its evidence root) of each record."""
     found, first = [], 0
     for one in receipts:
-        mine = [kept for epoch, kept in about if first <= epoch <= one.epoch]
+        mine = [row for epoch, row in about if first <= epoch <= one.epoch]
         if mine:
             pairs = [(seq, digest) for seq, digest, _ in view.records(first, one.epoch)]
             tree = Tree([evidence.leaf(*pair) for pair in pairs])
             places = {seq: at for at, (seq, _) in enumerate(pairs)}
-            found += [(one.epoch, kept.seq, kept.body, tree.inclusion(places[kept.seq])) for kept in mine]
+            found += [(one.epoch, row.seq, row.body, tree.inclusion(places[row.seq])) for row in mine]
         first = one.epoch + 1
     return found
 
@@ -85,6 +83,5 @@ def participants_of(ledger: Ledger, epoch: int) -> list[Participant]:
     """The participants of a settled epoch, key and name, as its inputs have them; raises CannotSettle if it is not settled."""
     ledger.receipt(epoch)
     with ledger.store.reading() as view:
-        kept = view.settlement(epoch)
-        inputs = json.loads((kept and view.inputs(kept.inputs)) or b'{"participants":[]}')
+        inputs = json.loads(kept(view, epoch)[1])
     return [Participant(key=row["key"], name=row.get("name", "")) for row in inputs["participants"]]

@@ -24,7 +24,7 @@ from assay.folder.evidence import Gathered
 from assay.folder.previous import previous_of
 from assay.ledger import batch, evidence, inputs, receipt, standing
 from assay.ledger.keys import PrivateKey
-from assay.ledger.opened import Ledger, predicate
+from assay.ledger.opened import Ledger, kept, predicate
 from assay.ledger.store import Receipt, Settled, View
 from assay.settle import Settlement, pipeline
 
@@ -109,7 +109,7 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
 
 def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> Settlement:
     """The settlement of an epoch by the ledger's evidence, after the settlement that `before` is the receipt of."""
-    earlier = None if before is None else previous_of(_document(view, before.epoch))
+    earlier = None if before is None else previous_of(json.loads(kept(view, before.epoch)[0].document))
     records = ((seq, body) for seq, _, body in view.records(0, epoch))
     tests = document["scheme"].get("score", {}).get("kind") == "tests"
     task_set = digest(document["tasks"]) if tests else None
@@ -122,17 +122,12 @@ def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> S
 
 def again(view: View, there: Receipt) -> Settlement:
     """An epoch that was settled, computed again from what was kept; raises CannotSettle if that does not give the same digest."""
-    kept = view.settlement(there.epoch)
-    document = None if kept is None else view.inputs(kept.inputs)
-    if kept is None or document is None:
-        raise CannotSettle(
-            f"the settlement of epoch {there.epoch} or its inputs are not in the ledger", hint="restore a copy of it"
-        )
+    settled, document = kept(view, there.epoch)
     before = view.receipt_at(there.position - 1)
     found = compute(view, json.loads(document), there.epoch, before)
-    if found.digest != kept.digest:
+    if found.digest != settled.digest:
         raise CannotSettle(
-            f"epoch {there.epoch} was settled as {kept.digest}, and what the ledger keeps gives {found.digest}",
+            f"epoch {there.epoch} was settled as {settled.digest}, and what the ledger keeps gives {found.digest}",
             hint="the ledger was changed, or the program that settled was another; compare with a copy of it",
         )
     return found
@@ -191,12 +186,6 @@ def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: Draft) -> Re
         version=version("assay"),
     )
     return ledger.signed(view, payload, found.settlement.epoch, signer)
-
-
-def _document(view: View, epoch: int) -> Json:
-    kept = view.settlement(epoch)
-    document: Json = {} if kept is None else json.loads(kept.document)
-    return document
 
 
 def _judged(envelope: bytes, members: Any) -> standing.Judged:

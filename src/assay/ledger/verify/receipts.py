@@ -120,7 +120,7 @@ def chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, into: Ve
 
 
 def _follows(before: list[Receipt], one: Receipt, path: Path) -> None:
-    """Refuse a receipt that does not come next."""
+    """Refuse a receipt that does not come next. That its epoch is a later one, its file's name says, by which they are sorted."""
     said = one.predicate
     last = before[-1] if before else None
     expected: Any = None
@@ -134,8 +134,6 @@ def _follows(before: list[Receipt], one: Receipt, path: Path) -> None:
     ):
         if wanted != found:
             raise Refused("chain", f"{what} is another", expected=wanted, found=found, file=path)
-    if last is not None and said["epoch"] <= last.predicate["epoch"]:
-        raise Refused("chain", "it is of no later epoch than the one before", found=said["epoch"], file=path)
 
 
 def _previous(path: Path, receipts: list[Receipt]) -> Previous | None:

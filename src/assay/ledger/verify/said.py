@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +112,7 @@ def signed(given: Material, found: Held, competition: str, into: Verified) -> li
 def _lines(path: Path) -> Iterator[tuple[Place, bytes]]:
     try:
         with path.open("rb") as file:
-            for number in itertools.count(1):
-                line = file.readline(LINE_BYTES + 1)
-                if not line:
-                    return
+            for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b""), start=1):
                 if len(line) > LINE_BYTES:
                     raise BadInput(f"the line is longer than {LINE_BYTES} bytes", file=path, line=number)
                 yield Place(path, number), line
