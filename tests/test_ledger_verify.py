@@ -15,9 +15,8 @@ import assay
 import ledger_kit
 import small_folder
 from assay.errors import AssayError, BadInput, Refused
-from assay.exact import canonical, digest
+from assay.exact import canonical
 from assay.ledger import bundle, keys, note, settling
-from assay.ledger.envelope import sign
 from assay.ledger.proof import participants_of, proof_for
 from assay.ledger.verify import STAGES, verify
 from assay.ledger.verify.recompute import differs
@@ -193,7 +192,7 @@ def test_every_value_of_a_participants_proof(place: Path, tmp_path: Path) -> Non
         file.write_bytes(canonical(changed(whole, path)))
         with pytest.raises(Refused) as refused:
             verify(file, key=KEY)
-        wanted = stages.get(path[0], "log" if path[1] == "proof" else "receipt")
+        wanted = stages.get(path[0]) or ("log" if path[1] == "proof" else "receipt")
         shaped = "is not that of a participant's proof" in str(refused.value)
         assert refused.value.stage == ("receipt" if shaped else wanted), (path, str(refused.value))
         count += 1
@@ -212,7 +211,7 @@ def test_a_proof_with_anothers_records_or_receipts(place: Path, tmp_path: Path) 
         ({"records": other["records"]}, "is about somebody else"),
         ({"result": other["result"]}, "the proof does not lead to the root"),
         ({"receipts": []}, "there is no receipt of epoch 3"),
-        ({"receipts": [mine["receipt"], json.loads((place / "4.receipt").read_bytes())]}, "there is no receipt of epoch 3"),
+        ({"receipts": [mine["receipt"], json.loads((place / "4.receipt").read_bytes())]}, "or of no earlier epoch"),
     ):
         file.write_bytes(canonical(mine | change))
         with pytest.raises(Refused, match=words):
@@ -245,94 +244,6 @@ def test_proofs_of_every_kind(kind: str, tmp_path: Path) -> None:
             assert len(proof["records"]) == count, key
             (tmp_path / "a.proof").write_bytes(canonical(proof))
             assert "evidence" in done(verify(tmp_path / "a.proof", key=KEY))
-
-
-def resigned(source: Path, change: Any) -> Path:
-    """A bundle of one epoch whose operator lies: what was changed is signed again, in receipt and log."""
-    path = next((source / "receipts").iterdir())
-    document = json.loads(path.read_bytes())
-    statement = json.loads(base64.b64decode(document["envelope"]["payload"]))
-    change(statement["predicate"])
-    statement["subject"][0]["digest"]["sha256"] = statement["predicate"]["settlement"][7:]
-    payload = canonical(statement)
-    from hashlib import sha256
-
-    from assay.ledger.check import leaf_hash
-
-    entry = sha256(payload).digest()
-    checkpoint = note.sign_checkpoint(1, leaf_hash(entry), ledger_kit.KEY, SIGNER)
-    proof = f"c2sp.org/tlog-proof@v1\nindex 0\n\n{checkpoint.decode()}"
-    path.write_bytes(canonical({"schema": "assay.receipt/1", "envelope": sign(payload, SIGNER), "proof": proof}))
-    shutil.rmtree(source / "log")
-    for name, data in bundle.log_files([entry], checkpoint).items():
-        (source / "log" / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / "log" / name).write_bytes(data)
-    return source
-
-
-@pytest.fixture
-def forged(place: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(place / "epoch-3", tmp_path / "forged"))
-
-
-def lied(source: Path, **changes: Any) -> Refused:
-    with pytest.raises(Refused) as refused:
-        verify(resigned(source, lambda predicate: predicate.update(changes)), key=KEY)
-    return refused.value
-
-
-def test_an_operator_who_signs_another_settlement(forged: Path) -> None:
-    document = json.loads((forged / "settlement.json").read_bytes())
-    document["weights"][1]["u16"] += 1
-    document["digest"] = digest({key: value for key, value in document.items() if key != "digest"})
-    (forged / "settlement.json").write_bytes(canonical(document))
-    error = lied(forged, settlement=document["digest"])
-    assert (error.stage, error.participant, error.what) == ("settlement", "m2", "weights[1].u16 differs")
-    assert (error.expected, error.found) == (32768, 32769)
-    assert "m2: weights[1].u16 differs (expected 32768, found 32769)" in str(error)
-
-
-def test_an_operator_who_signs_the_digest_of_another_settlement(forged: Path) -> None:
-    assert lied(forged, settlement=f"sha256:{'0' * 64}").what == "the receipt is of another settlement"
-
-
-@pytest.mark.parametrize(
-    ("stage", "changes"),
-    [
-        ("results", {"results": {"root": f"sha256:{'0' * 64}", "count": 2}}),
-        ("inputs", {"scheme": f"sha256:{'0' * 64}"}),
-        ("inputs", {"inputs": f"sha256:{'0' * 64}"}),
-        ("inputs", {"task_set": None}),
-        ("evidence", {"evidence": {"root": f"sha256:{'0' * 64}", "count": 12}}),
-        ("evidence", {"evidence": {"root": f"sha256:{'0' * 64}", "count": 11}}),
-        ("chain", {"previous": {"epoch": 2, "receipt": f"sha256:{'0' * 64}"}}),
-    ],
-)
-def test_an_operator_who_signs_something_else(stage: str, changes: Json, forged: Path) -> None:
-    assert lied(forged, **changes).stage == stage
-
-
-def test_an_operator_whose_inputs_are_not_normal(forged: Path) -> None:
-    for change, words in (
-        (lambda found: found | {"participants": found["participants"][::-1]}, "not in its normal form"),
-        (lambda found: found | {"participants": []}, "no participant"),
-        (lambda found: found | {"extra": 1}, "there is no field 'extra'"),
-        (lambda found: [found], "not a JSON object"),
-    ):
-        found = change(json.loads((forged / "inputs.json").read_bytes()))
-        kept = (forged / "inputs.json").read_bytes()
-        (forged / "inputs.json").write_bytes(canonical(found))
-        error = lied(forged, inputs=digest(found))
-        assert error.stage == "inputs"
-        assert words in str(error)
-        (forged / "inputs.json").write_bytes(kept)
-
-
-def test_evidence_of_an_epoch_that_is_not_the_receipts(forged: Path) -> None:
-    (forged / "evidence/epoch-3.jsonl").rename(forged / "evidence/epoch-2.jsonl")
-    (forged / "receipts/epoch-3.receipt").rename(forged / "receipts/epoch-2.receipt")
-    error = lied(forged, epoch=2)
-    assert error.stage in ("receipt", "evidence")
 
 
 def test_files_of_noise(place: Path, tmp_path: Path) -> None:
