@@ -331,5 +331,5 @@ def test_the_checkpoint_is_of_the_log(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no signature of the note by the key"):
         Log(tmp_path, note.log_key(NAME, keys.new().public))
     (tmp_path / "checkpoint").unlink()
-    with pytest.raises(BadInput, match="no such file; the folder of a log has a checkpoint"):
+    with pytest.raises(BadInput, match="no such file; the folder of a log has one"):
         Log(tmp_path, KEY)

@@ -18,7 +18,7 @@ from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical
 from assay.ledger import batch, intake, keys, note, settling, standing
 from assay.ledger.opened import predicate
-from assay.ledger.store import Settled, Submission, Writer
+from assay.ledger.store import Damaged, Settled, Submission, Writer
 from assay.records import record
 from ledger_kit import SIGNER, V1, V2, V3
 
@@ -310,7 +310,7 @@ def test_a_ledger_that_was_changed_does_not_replay(tmp_path: Path) -> None:
                 database.execute("UPDATE receipts SET envelope = ?", (canonical(kept),))
 
         changed(place, change)
-        with pytest.raises(CannotSettle):
+        with pytest.raises(CannotSettle if name in ("results", "inputs", "gone") else Damaged):
             replayed(place)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from assay.errors import BadInput
 
-__all__ = ["flush_folder", "write_bytes", "write_text"]
+__all__ = ["clear", "flush_folder", "write_bytes", "write_text"]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -42,6 +42,12 @@ def _write(beside: Path, data: bytes, target: Path) -> None:
         file.write(data)
         file.flush()
         os.fsync(number)
+
+
+def clear(folder: Path) -> None:
+    """Remove what writers that died have left in a folder: for a place where nobody else writes now."""
+    for left in folder.glob(".*.tmp"):
+        left.unlink(missing_ok=True)
 
 
 def flush_folder(folder: Path) -> None:

@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from assay.errors import BadInput
 from assay.exact import digest
-from assay.ledger import check
+from assay.ledger import check, evidence
 from assay.ledger.batch import root_of, stated
 from assay.ledger.check import Refused
 from assay.ledger.opened import Ledger
@@ -65,24 +65,25 @@ def audit(store: Store) -> Audited:
 
 
 def audit_receipts(ledger: Ledger) -> int:
-    """Look at every receipt: who signed it, its place in the log, the settlement and the inputs that it states; how many.
+    """Look at every tile of the log, and every receipt: who signed it, its place in the log, all that it states; how many.
 
     Raises Damaged for the first that is wrong, BadInput for a tile, and StoreError. Nothing is settled again: that is `replay`.
     """
-    count = 0
+    ledger.log.check()
+    count, before = 0, None
     try:
         with ledger.store.reading() as view:
             for one in view.receipts():
                 _expect(f"the place of the receipt of epoch {one.epoch}", count, one.position)
-                _check_receipt(ledger, view, one)
-                count += 1
+                _check_receipt(ledger, view, one, before)
+                count, before = count + 1, one
     except Damaged as error:
         error.at(file=ledger.store.name)
         raise
     return count
 
 
-def _check_receipt(ledger: Ledger, view: View, one: Receipt) -> None:
+def _check_receipt(ledger: Ledger, view: View, one: Receipt, before: Receipt | None) -> None:
     name = f"epoch {one.epoch}"
     proof = ledger.log.inclusion(one.position, one.position + 1)
     try:
@@ -100,6 +101,11 @@ def _check_receipt(ledger: Ledger, view: View, one: Receipt) -> None:
         (said["settlement"], said["settlement"]),
         (settled.digest, _settlement_digest(settled.document)),
     )
+    previous = None if before is None else {"epoch": before.epoch, "receipt": before.digest}
+    _expect(f"the receipt before {name}", said["previous"], previous)
+    rows = [(seq, digest) for seq, digest, _ in view.records(0 if before is None else before.epoch + 1, one.epoch)]
+    bound = {"root": evidence.root([seq for seq, _ in rows], [digest for _, digest in rows]), "count": len(rows)}
+    _expect(f"the evidence of {name}", said["evidence"], bound)
     _expect(f"the inputs of {name}", (said["inputs"], said["inputs"]), (settled.inputs, f"sha256:{sha256(inputs).hexdigest()}"))
 
 

@@ -71,13 +71,7 @@ def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False
 
 def log_files(entries: list[bytes], checkpoint: bytes) -> dict[str, bytes]:
     """The files of a log with these entries and this checkpoint: path → bytes."""
-    found = {"checkpoint": checkpoint}
-    for (level, index), data in tiles.grow({}, 0, entries).items():
-        found[tiles.tile_path(level, index, len(data) // tiles.HASH)] = data
-    for at in range(0, len(entries), tiles.WIDTH):
-        part = entries[at : at + tiles.WIDTH]
-        found[tiles.tile_path("entries", at // tiles.WIDTH, len(part))] = tiles.bundle(part)
-    return found
+    return {"checkpoint": checkpoint} | tiles.files(entries)
 
 
 def _check_parquet(ledger: Ledger, last: Receipt) -> None:

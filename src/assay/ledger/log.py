@@ -7,7 +7,8 @@
 
 - Tiles are on the disk before the checkpoint that speaks of them, which is put in place at once. Tiles that a crash left without
   a checkpoint are written again by the next append.
-- An append writes the last tiles of the levels that grow. Partial tiles go when the full one is there.
+- An append writes the last tiles of the levels that grow, and removes what a dead writer left half written. Partial tiles go
+  when the full one is there.
 - What is read is used only if it leads to the checkpoint's root; a file that does not is named. That the checkpoint itself was
   put back to an earlier one can be seen only by who has seen the later one: `check_against`.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +25,7 @@ from pathlib import Path
 
 from assay.errors import BadInput
 from assay.folder.text import load
-from assay.folder.write import flush_folder, write_bytes
+from assay.folder.write import clear, flush_folder, write_bytes
 from assay.ledger import check, merkle, tiles
 from assay.ledger.check import Checkpoint, LogKey
 from assay.ledger.merkle import Proof
@@ -32,9 +34,10 @@ from assay.ledger.tiles import ENTRY_BYTES, HASH, WIDTH, Place, tile_path
 
 __all__ = ["Log"]
 
+_ROOM = "check its place, permissions and space"
 KEPT = 64
 """Tiles that are kept in memory once they were checked."""
-_COPY = "bring it back from a copy, or build the log again from the database"
+_COPY = "bring it back from a copy; or move the log's folder away: `assay ledger check` makes it anew from the database"
 
 
 class Log:
@@ -59,12 +62,44 @@ class Log:
         write_bytes(folder / "checkpoint", note)
         return cls(folder, key)
 
+    @classmethod
+    def anew(cls, folder: Path, key: LogKey, note: bytes, entries: list[bytes]) -> Log:
+        """A log with all its entries, from a signed checkpoint, in a folder that is not there yet: made whole or not at all."""
+        beside = folder.with_name(f".{folder.name[:100]}.{secrets.token_hex(8)}.tmp")
+        try:
+            for path, data in tiles.files(entries).items():
+                _make((beside / path).parent)
+                write_bytes(beside / path, data)
+            _make(beside)
+            write_bytes(beside / "checkpoint", note)
+            cls(beside, key).check()
+            beside.rename(folder)
+            flush_folder(folder.parent)
+        except OSError as error:
+            raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint=_ROOM) from None
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        return cls(folder, key)
+
     def reload(self) -> None:
         """Read the checkpoint again, and the tiles that its root is made of: another process may have added to the log."""
         path = self.folder / "checkpoint"
-        self.note = load(path, check.NOTE_BYTES, hint="the folder of a log has a checkpoint; is this the one?")
-        with as_bad_input(_COPY, file=path):
-            self.checkpoint = check.check_checkpoint(self.note, [self.key])
+        while True:
+            self.note = self._note()
+            with as_bad_input(_COPY, file=path):
+                self.checkpoint = check.check_checkpoint(self.note, [self.key])
+            try:
+                self._read_edge()
+            except BadInput:
+                if self._note() == self.note:
+                    raise
+            else:
+                return
+
+    def _note(self) -> bytes:
+        return load(self.folder / "checkpoint", check.NOTE_BYTES, hint=f"the folder of a log has one; {_COPY}")
+
+    def _read_edge(self) -> None:
         self._checked: dict[Place, bytes] = {}
         self._edge = {(level, index): self._file(level, index, width) for level, index, width in tiles.edge(self.size)}
         if tiles.root(self._edge, self.size) != self.checkpoint.root:
@@ -74,6 +109,15 @@ class Log:
     def size(self) -> int:
         """How many entries there are."""
         return self.checkpoint.size
+
+    def check_end(self) -> None:
+        """Refuse unless the log can be gone on from: its last entries are whole, and its folder can be written."""
+        with self._alone():
+            self.reload()
+            for _ in self.entries(self.size - self.size % WIDTH):
+                pass
+        if not os.access(self.folder, os.W_OK):
+            raise BadInput("cannot be written", file=self.folder, hint=_ROOM)
 
     def root_with(self, entries: Sequence[bytes]) -> bytes:
         """The root that the log will have with these entries after its own; nothing is written."""
@@ -101,7 +145,9 @@ class Log:
                 raise BadInput("with these entries it has another root than the checkpoint", file=self.folder, hint=_COPY)
             for path, data in [*self._bundles(added), *((tile_path(*at, len(data) // HASH), data) for at, data in grown.items())]:
                 _make((self.folder / path).parent)
+                clear((self.folder / path).parent)
                 write_bytes(self.folder / path, data)
+            clear(self.folder)
             write_bytes(self.folder / "checkpoint", note)
             before = self.size
             self.reload()
@@ -252,4 +298,4 @@ def _make(folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         flush_folder(folder.parent)
     except OSError as error:
-        raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint="check its place, permissions and space") from None
+        raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint=_ROOM) from None

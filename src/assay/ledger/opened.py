@@ -1,7 +1,8 @@
 """A competition's ledger, open: its database and its log, brought to the same state. SPEC 6.
 
 The database decides. What a crash kept from the log is written there when the ledger is opened; a log that is ahead of the
-database, or says something else, is refused by name, since one of the two was put back or changed.
+database, or says something else, is refused by name, since one of the two was put back or changed. A log whose folder is gone is
+made anew from the database: so it is mended, by moving it away.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from assay.ledger.envelope import sign
 from assay.ledger.keys import PrivateKey
 from assay.ledger.log import Log
 from assay.ledger.receipt import document_of
-from assay.ledger.store import Receipt, Settled, Store, View
+from assay.ledger.store import Damaged, Receipt, Settled, Store, View
+from assay.ledger.store.errors import RESTORE
 
 __all__ = ["Ledger", "kept", "open_ledger", "predicate"]
 
-_COPY = "bring the one that is wrong back from a copy"
+_COPY = "bring the one that is wrong back from a copy; a log is made anew from the database if its folder is moved away"
 
 
 class Ledger:
@@ -56,7 +58,11 @@ class Ledger:
 
     def _root(self, view: View, position: int) -> bytes:
         one = view.receipt_at(position)
-        return check.EMPTY_ROOT if one is None else check.check_checkpoint(one.checkpoint, [self.key]).root
+        try:
+            return check.EMPTY_ROOT if one is None else check.check_checkpoint(one.checkpoint, [self.key]).root
+        except check.Refused as refused:
+            what = f"the checkpoint of the receipt at {position} in the log is none ({refused})"
+            raise Damaged(what, file=self.store.name, hint=RESTORE) from None
 
     def check_signer(self, signer: PrivateKey) -> None:
         """Refuse a key that is not the log's; raises BadInput."""
@@ -127,12 +133,23 @@ def open_ledger(folder: Path | str) -> Ledger:
             raise BadInput(
                 what, file=said.folder / config.FILE, field="key", hint="correct ledger.toml, or name the right database"
             )
-        found = Ledger(said, database, Log(said.tiles, key))
+        found = Ledger(said, database, _log(said, key, database))
         found.bring_up()
     except BaseException:
         database.close()
         raise
     return found
+
+
+def _log(said: Config, key: LogKey, database: Store) -> Log:
+    if said.tiles.exists() or said.tiles.is_symlink():
+        return Log(said.tiles, key)
+    with database.reading() as view:
+        last, entries = view.last_receipt(), [_entry(one.digest) for one in view.receipts()]
+    if last is None:
+        hint = f"move {config.FILE} away and do `assay ledger init` again, with the same names"
+        raise BadInput("there is no such folder, and no receipt to make the log anew from", file=said.tiles, hint=hint)
+    return Log.anew(said.tiles, key, last.checkpoint, entries)
 
 
 def _entry(digest: str) -> bytes:

@@ -5,6 +5,7 @@
 - It is computed outside the lock. If evidence, submissions or receipts have changed when the lock is held, it is computed again.
 - An epoch is settled once. Asked again, it is computed again from what was kept, which must give the same digest.
 - The log is written after the transaction: tiles, then checkpoint. What a crash leaves out there is made up for at the next time.
+  Where the log cannot be gone on from, nothing is settled.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outc
         if isinstance(found, Outcome):
             ledger.bring_up()
             return found
+        ledger.log.check_end()
+        ledger.bring_up()
         with ledger.store.writing() as tx:
             if _seen(tx, found.settlement.epoch) != found.seen:
                 continue
@@ -73,8 +76,16 @@ def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outc
             inputs_document = canonical(found.inputs)
             settled = Settled(made.epoch, found.settlement.digest, inputs.digest_of(found.inputs), document)
             tx.add_settled(settled, inputs_document, made)
-        ledger.bring_up()
+        _publish(ledger, made)
         return Outcome(found.settlement, made, new=True)
+
+
+def _publish(ledger: Ledger, made: Receipt) -> None:
+    try:
+        ledger.bring_up()
+    except BadInput as error:
+        what = f"{error.what}; epoch {made.epoch} is settled, and its receipt is kept: only the log lacks it"
+        raise BadInput(what, file=error.file, hint=f"{error.hint}; then `assay ledger check` writes it there") from None
 
 
 def is_settled(ledger: Ledger, epoch: int | None = None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from assay.ledger import merkle
 from assay.ledger.check import leaf_hash
 
-__all__ = ["ENTRY_BYTES", "HASH", "WIDTH", "Place", "bundle", "edge", "fold", "grow", "root", "tile_path", "unbundle"]
+__all__ = ["ENTRY_BYTES", "HASH", "WIDTH", "Place", "bundle", "edge", "files", "fold", "grow", "root", "tile_path", "unbundle"]
 
 WIDTH = 256
 """Hashes of a full tile."""
@@ -72,6 +72,15 @@ def grow(tiles: Mapping[Place, bytes], size: int, entries: Sequence[bytes]) -> d
                 hashes.append(fold(chunk))
         size, level = size // WIDTH, level + 1
     return grown
+
+
+def files(entries: Sequence[bytes]) -> dict[str, bytes]:
+    """All tiles and bundles of a log with these entries: path → bytes."""
+    found = {tile_path(*at, len(data) // HASH): data for at, data in grow({}, 0, entries).items()}
+    for at in range(0, len(entries), WIDTH):
+        part = entries[at : at + WIDTH]
+        found[tile_path("entries", at // WIDTH, len(part))] = bundle(part)
+    return found
 
 
 def bundle(entries: Sequence[bytes]) -> bytes:

@@ -113,6 +113,9 @@ def translated(name: str) -> Iterator[None]:
     """Whatever the database raises in the block, as an error of ours that names the database. `name`: without a password."""
     try:
         yield
+    except StoreError as error:
+        error.at(file=name)
+        raise
     except DBAPIError as error:
         raise _ours(error, name) from None
     except PoolTimeoutError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
@@ -33,9 +34,17 @@ class View:
     # Evidence
 
     def records(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Kept]:
-        """The records of these epochs, first and last included, in order of acceptance."""
+        """The records of these epochs, first and last included, in order of acceptance; raises Damaged."""
+        count = 0
         for rows in self._pieces(first_epoch, last_epoch, select(*_RECORD)):
-            yield from map(Kept._make, rows)
+            for seq, digest, body in rows:
+                if type(body) is not bytes or sha256(body).digest() != digest:
+                    raise Damaged(f"record {seq} is not what it was: it has another digest", hint=RESTORE)
+                yield Kept(seq, digest, body)
+            count += len(rows)
+        if count != (there := self.count(first_epoch, last_epoch)):
+            what = f"{count} records of epochs {first_epoch} to {last_epoch} are there, and the batches have {there}"
+            raise Damaged(what, hint=RESTORE)
 
     def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
         """The records that say something else than an earlier one of their slot, with that one. SPEC 3.0."""
