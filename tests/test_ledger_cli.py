@@ -1,6 +1,7 @@
 """The commands of the ledger that settle, hand out receipts, export, import and verify: what they print and how they end."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -87,6 +88,18 @@ def test_receipts_exports_and_what_verify_says_of_them(place: Path, tmp_path: Pa
     assert found["verified"]
     assert found["recomputed"]
     assert "no such file" in refused("verify", receipt, "--key", "no-such-file")
+
+
+def test_on_a_terminal_a_receipt_is_told_not_printed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("settle", place, "--key", "small-log")
+    monkeypatch.setattr("assay.cli.ledger.receipt._terminal", lambda: True)
+    said = output("receipt", place, columns=200)
+    assert f"assay receipt {place} 3 -o epoch-3.receipt" in said
+    assert "envelope" not in said
+    mine = output("receipt", place, "3", "--for", "m1", columns=200)
+    assert re.search("rank +1\n", mine)
+    assert f"assay receipt {place} 3 --for m1 -o m1-epoch-3.proof" in mine
+    assert json.loads(output("receipt", place, "-o", "-"))["schema"] == "assay.receipt/1"
 
 
 def test_what_verify_refuses_ends_with_1(place: Path, tmp_path: Path) -> None:

@@ -186,7 +186,9 @@ def test_add_and_list(folder: Path, tmp_path: Path) -> None:
     assert cli_kit.narrow(output("evidence", "list", folder, columns=80))
     one = output("evidence", "list", folder, "--validator", V1, "--epoch", "3", columns=200)
     assert one.splitlines()[-1] == "4 records in 1 batch."
-    assert V1 in one
+    assert " val-1 " in one
+    assert V1 not in one  # a long key is read by its name
+    assert output("evidence", "list", folder, "--validator", "val-1", "--epoch", "3", columns=200) == one
     assert output("evidence", "list", folder, "--epoch", "9") == "There is no such evidence.\n"
 
 

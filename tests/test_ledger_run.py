@@ -34,17 +34,24 @@ def test_what_is_judged_is_signed_settled_and_verified(folder: Path, tmp_path: P
     assert "so the competition has no ledger" in refused(*words)
     run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
     assert "not that of the validator" in refused(*words[:-1], "log")
+    assert "none of the validators has the key" in refused("run", folder, "--sign", "log")
+    assert "validators.csv: there is no validator 'nobody'" in refused("run", folder, "--validator", "nobody", "--sign", "val-1")
+    assert "say whose evidence it is" in run("run", folder, code=2).stderr.replace("\n", " ")
     assert list(folder.glob("evidence/*")) == []
 
     said = output(*words)
     assert "1 trials judged (1 pass)." in said
     assert "1 record signed and added to the ledger." in said
     assert "1 of 1 participant has an agreed score." in said
-    assert "0 records signed and added to the ledger." in output(*words)
-    assert "1 trials: 1 pass." in output("trials", folder, "--validator", "val-1")
+    assert f"to close it:\n  assay settle {folder}" in said
+    assert "0 records signed and added to the ledger." in output("run", folder, "-q", "--sign", "val-1")
+    trials = output("trials", folder, "--validator", "val-1")
+    assert "1 trials: 1 pass." in trials
+    assert V1 not in trials  # a long key is read by its name
     run("export", "harbor", folder, tmp_path / "jobs", "--validator", "val-1")
 
     run("settle", folder)
+    assert "to close it" not in output(*words)
     run("export", "epoch", folder, "1", "-o", tmp_path / "epoch-1")
     assert "computed again" in output("verify", tmp_path / "epoch-1", "--key", str(ledger_kit.KEY))
 

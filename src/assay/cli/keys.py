@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from assay.errors import BadInput
 if TYPE_CHECKING:
     from assay.records import Participant
 
-__all__ = ["complete", "find", "validator_of"]
+__all__ = ["called_in", "complete", "find", "validator_of"]
 
 
 def find(said: str, participants: Sequence[Participant]) -> str:
@@ -50,6 +50,21 @@ def validator_of(folder: Path, said: str) -> str:
     keys = [row.fields["key"] for row in rows]
     named = [row.fields["key"] for row in rows if row.fields.get("name") == said]
     return named[0] if said not in keys and len(named) == 1 else said
+
+
+def called_in(folder: Path, keys: Iterable[str]) -> dict[str, str]:
+    """Key → what people read of each of these validators, by validators.csv; the key itself where that cannot be read."""
+    from assay.folder import csvs
+    from assay.records import Validator
+    from assay.settle.story import called
+
+    wanted = set(keys)
+    try:
+        rows = [row.fields for row in csvs.read(folder / "validators.csv", csvs.VALIDATORS)]
+    except BadInput:
+        rows = []
+    named = {row["key"]: row.get("name") or "" for row in rows}
+    return called([Validator(key=key, stake=0, name=named.get(key, "")) for key in sorted(wanted | named.keys())])
 
 
 def complete(ctx: typer.Context, incomplete: str) -> list[str]:

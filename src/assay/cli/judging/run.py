@@ -22,7 +22,10 @@ MISSING, STOPPED = 1, 130
 
 def run(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
-    validator: Annotated[str, typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv.")],
+    validator: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv; with --sign, the key's."),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Trials at one time; one a core is right.", min=1)] = 1,
     sandbox: SandboxOption = SandboxName.bubblewrap,
     participant: Annotated[
@@ -36,7 +39,7 @@ def run(
     env: EnvOption = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
     sign: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key, and add it to the ledger.")
+        str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key file, and add it to the ledger.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
@@ -56,7 +59,7 @@ def run(
     Examples:
       assay run my-competition --validator val-1 --jobs 2
       assay run my-competition --validator val-1 --participant miner-7 --task git-rescue
-      assay run my-competition --validator val-1 --sign val-1
+      assay run my-competition --sign val-1 --jobs 2
     """
     import os
 
@@ -68,8 +71,12 @@ def run(
     from assay.judge.tests.run import Options
     from assay.judge.tests.run import run as judge
 
-    validator = validator_of(folder, validator)
-    signing = None if sign is None else Signing(folder, validator, sign)
+    if validator is None and sign is None:
+        what = "say whose evidence it is, a key or a name of validators.csv; or --sign with the validator's key"
+        raise typer.BadParameter(what, param_hint="--validator")
+    named = None if validator is None else validator_of(folder, validator)
+    signing = None if sign is None else Signing(folder, named, sign)
+    validator = signing.validator if signing is not None else str(named)
     options = Options(
         jobs=jobs,
         sandbox=sandbox.value,
@@ -84,14 +91,16 @@ def run(
     with Live(jobs, quiet=quiet) as live:
         summary = judge(folder, validator, options, live.event)
 
-    from assay.cli.show import show
+    from assay.cli.show import command, show
 
     show(*_told(summary))
     if signing is not None:
-        show(signing.add())
+        show(signing.add(), "")
     if summary.stopped:
         raise typer.Exit(STOPPED)
-    _settle(folder)
+    epoch = _settle(folder)
+    if signing is not None and epoch is not None and epoch >= (signing.epoch or 0):
+        show(command("The epoch is open for others; to close it", "assay", "settle", folder))
     if summary.errors:
         raise typer.Exit(MISSING)
 
@@ -125,7 +134,8 @@ def _told(summary: Summary) -> Iterator[RenderableType]:
     yield ""
 
 
-def _settle(folder: Path) -> None:
+def _settle(folder: Path) -> int | None:
+    """Show what the evidence settles to, and say of which epoch; None if nothing follows from it yet."""
     from assay.cli.board import board
     from assay.cli.show import note, show
     from assay.competition import open_competition
@@ -135,5 +145,6 @@ def _settle(folder: Path) -> None:
         settlement = open_competition(folder).settle()
     except CannotSettle as error:
         show(note(str(error)))
-        return
+        return None
     show(*board(settlement, folder))
+    return settlement.epoch

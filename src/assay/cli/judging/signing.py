@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.errors import BadInput
+from assay.errors import BadInput, brief
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,14 +16,22 @@ __all__ = ["Signing"]
 class Signing:
     """A validator's key and the ledger that its evidence goes to; both are looked at before anything is judged."""
 
-    def __init__(self, folder: Path, validator: str, name: str) -> None:
+    def __init__(self, folder: Path, validator: str | None, name: str) -> None:
         from assay.cli.ledger.keys import asking
-        from assay.ledger import config, keys
+        from assay.ledger import config, intake, keys, signing
         from assay.ledger.opened import open_ledger
 
         config.read(folder)
-        self.folder, self.validator, self.signer = folder, validator, keys.load(name, asking())
-        if keys.public(validator) != self.signer.public:
+        self.folder, self.signer, file = folder, keys.load(name, asking()), folder / "validators.csv"
+        known = intake.keys_of(folder)
+        if validator is None:
+            validator = signing.validator_of(self.signer.public, dict.fromkeys(known), file)
+        self.validator, key = validator, known.get(validator)
+        if key is None:
+            raise BadInput(f"there is no validator {brief(validator)}", file=file, hint="say its key, or its name in that file")
+        if isinstance(key, BadInput):
+            raise key.at(file=file)
+        if key != self.signer.public:
             what = f"is the key {self.signer.public}, not that of the validator {validator!r}"
             raise BadInput(what, field="sign", hint="sign with the validator's own key: `assay keys list`")
         with open_ledger(folder) as ledger, ledger.store.reading() as view:

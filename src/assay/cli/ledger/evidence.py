@@ -104,7 +104,7 @@ def add(
 @app.command("list")
 def list_(
     folder: Folder,
-    validator: Annotated[str | None, typer.Option(metavar="KEY", help="Only of this validator.")] = None,
+    validator: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this validator, by key or name.")] = None,
     epoch: Annotated[int | None, typer.Option(metavar="N", help="Only of this epoch.", min=0)] = None,
     conflicts: Annotated[
         bool, typer.Option("--conflicts", help="Records that say something else than the one accepted first, which counts.")
@@ -119,15 +119,16 @@ def list_(
       assay evidence list my-competition --conflicts
       assay evidence list my-competition --epoch 12 --json > epoch-12.jsonl
     """
+    from assay.cli.keys import validator_of
     from assay.cli.ledger import listing
     from assay.ledger.opened import open_ledger
 
-    chosen = listing.Chosen(validator, epoch)
+    chosen = listing.Chosen(None if validator is None else validator_of(folder, validator), epoch)
     with open_ledger(folder) as ledger, ledger.store.reading() as view:
         if as_json:
             for line in listing.conflict_lines(view, chosen) if conflicts else listing.record_lines(view, chosen):
                 typer.echo(line)
         elif conflicts:
-            listing.show_conflicts(view, chosen)
+            listing.show_conflicts(view, chosen, folder)
         else:
-            listing.show_batches(view, chosen)
+            listing.show_batches(view, chosen, folder)

@@ -45,7 +45,8 @@ def init(
     strangers = [name for name, found in intake.keys_of(folder).items() if isinstance(found, BadInput)]
     if strangers:
         named = ", ".join(map(repr, strangers[:3])) + (" …" if len(strangers) > 3 else "")
-        warn([f"{folder / 'validators.csv'}: evidence is taken from keys only; {len(strangers)} are none: {named}"])
+        what = f"evidence is taken from keys only; {len(strangers)} are none: {named}"
+        warn([f"{folder / 'validators.csv'}: {what}; put there what `assay keys show` prints"])
     said = make(folder, origin, keys.load(key, asking()), database=database, log=log, name=key)
     show(
         sentence(

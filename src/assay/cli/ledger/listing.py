@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from assay.cli.keys import called_in
 from assay.cli.show import Column, grid, sentence, show
 from assay.exact import canonical
 from assay.ledger.store import Kept, View
@@ -47,16 +49,16 @@ def conflict_lines(view: View, chosen: Chosen) -> Iterator[bytes]:
         yield canonical({"first": first, "later": later})
 
 
-def show_batches(view: View, chosen: Chosen) -> None:
+def show_batches(view: View, chosen: Chosen, folder: Path) -> None:
     """The batches in order of acceptance."""
     found = [one for one in view.batches(*chosen.epochs) if chosen.has(one.validator)]
     if not found:
         show(sentence("There is no such evidence."))
         return
-    conflicts = view.conflicting()
+    conflicts, names = view.conflicting(), called_in(folder, (one.validator for one in found))
     columns = [
         Column("epoch", [str(one.epoch) for one in found], right=True),
-        Column("validator", [one.validator for one in found], kind="key"),
+        Column("validator", [names[one.validator] for one in found], kind="key"),
         Column("records", [str(one.count) for one in found], right=True),
         Column("new", ["0" if one.first_seq is None else f"{one.first_seq}–{one.last_seq}" for one in found], right=True),
         Column("conflicts", [str(conflicts.get(one.id, 0)) for one in found], right=True),
@@ -66,19 +68,20 @@ def show_batches(view: View, chosen: Chosen) -> None:
     show(grid(columns), sentence(f"{sum(one.count for one in found)} records in {len(found)} {several}."))
 
 
-def show_conflicts(view: View, chosen: Chosen) -> None:
+def show_conflicts(view: View, chosen: Chosen, folder: Path) -> None:
     """The conflicts: what was accepted first, which counts, and what came later."""
     found = list(_conflicts(view, chosen))
     if not found:
         show(sentence("No record contradicts an earlier one."))
         return
+    names = called_in(folder, (later["validator"] for _, later in found))
     differences = [{name for name in first.keys() | later.keys() if first.get(name) != later.get(name)} for first, later in found]
     columns = [
-        Column("validator", [later["validator"] for _, later in found], kind="key"),
+        Column("validator", [names[later["validator"]] for _, later in found], kind="key"),
         Column("participant", [later["participant"] for _, later in found], kind="key"),
         Column("about", [_about(later) for _, later in found], kind="crop"),
-        Column("counts", [_said(one[0], names) for one, names in zip(found, differences, strict=True)], kind="text"),
-        Column("came later", [_said(one[1], names) for one, names in zip(found, differences, strict=True)], kind="text"),
+        Column("counts", [_said(one[0], said) for one, said in zip(found, differences, strict=True)], kind="text"),
+        Column("came later", [_said(one[1], said) for one, said in zip(found, differences, strict=True)], kind="text"),
     ]
     end = "record contradicts" if len(found) == 1 else "records contradict"
     show(grid(columns), sentence(f"{len(found)} {end} an earlier one, which counts; they are kept, and change nothing."))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,10 +19,13 @@ def receipt(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")] = None,
 ) -> None:
-    """The receipt of a settled epoch: the signed statement, and the proof that it is in the log.
+    """The receipt of an epoch, or a participant's own proof.
 
-    With --for it is a participant's own proof: his result, the records that it rests on, and that both are under receipts in the
-    log. Nothing of the others is in it. Both are checked by `assay verify`.
+    A receipt is the signed statement of a settled epoch, and the proof that it is in the log. With --for it is a participant's
+    own proof: his result, the records that it rests on, and that both are under receipts in the log; nothing of the others.
+    `assay verify` checks both.
+
+    It is JSON; on a terminal only what it states is shown, unless it is written to a file or, with -o -, printed.
 
     \b
     Examples:
@@ -45,4 +49,37 @@ def receipt(
             from assay.ledger.proof import participants_of, proof_for
 
             document = proof_for(ledger, find(participant, participants_of(ledger, epoch)), epoch)
-    put(json_bytes(document), output)
+    if output is None and _terminal():
+        _show(folder, document)
+    else:
+        put(json_bytes(document), output)
+
+
+def _terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _show(folder: Path, document: dict[str, Any]) -> None:
+    """What a receipt or a proof states, and how to keep it: the JSON itself would fill the terminal."""
+    from assay.cli.output import json_bytes
+    from assay.cli.show import Column, command, grid, heading, show
+    from assay.ledger.check import Receipt
+
+    inner = document.get("receipt", document)
+    found = Receipt.parse(json_bytes(inner))
+    said = found.predicate
+    name, of, more = f"epoch-{said['epoch']}.receipt", "receipt", list[str]()
+    rows = [
+        ("settlement", said["settlement"]),
+        ("evidence", f"{said['evidence']['count']} records, {said['evidence']['root']}"),
+        ("log", f"entry {found.proof.index} of {found.proof.checkpoint.decode().partition(chr(10))[0]}"),
+    ]
+    if inner is not document:
+        mine = document["result"]
+        of, name = f"proof of {mine['participant']}", f"{mine['participant']}-epoch-{said['epoch']}.proof"
+        more = ["--for", mine["participant"]]
+        rank = "none" if mine["rank"] is None else str(mine["rank"])
+        rows = [("rank", rank), ("score", str(mine["agreed"]["score"])), ("records", str(len(document["records"]))), *rows]
+    columns = [Column("", [one for one, _ in rows]), Column("what it states", [what for _, what in rows], kind="text")]
+    keep: list[str | Path] = ["assay", "receipt", folder, str(said["epoch"]), *more, "-o", name]
+    show(heading(f"{said['competition']} · epoch {said['epoch']}: {of}"), grid(columns), "", command("To keep it", *keep))

@@ -26,10 +26,10 @@ def verify(
     log: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the log's tiles.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
-    """Check a receipt, and compute its settlement again: offline, without the ledger, on files from anybody.
+    """Check a receipt, and compute its settlement again.
 
-    Says what was checked, or the first stage that is not right, whose it is, what was expected and what was found. What could not
-    be looked at is said too.
+    It works offline, without the ledger, on files from anybody. Says what was checked, or the first stage that is not right, whose
+    it is, what was expected and what was found. What could not be looked at is said too.
 
     Ends with 0 if everything that was looked at is right, 1 if something is not.
 
