@@ -28,8 +28,8 @@ def verify(
 ) -> None:
     """Check a receipt, and compute its settlement again.
 
-    It works offline, without the ledger, on files from anybody. Says what was checked, or the first stage that is not right, whose
-    it is, what was expected and what was found. What could not be looked at is said too.
+    It works offline, without the ledger, on files from anybody. Says what was checked, or the first stage that is not right,
+    whose it is, what was expected and what was found. What could not be looked at is said too.
 
     Ends with 0 if everything that was looked at is right, 1 if something is not.
 
