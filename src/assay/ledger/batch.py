@@ -210,7 +210,7 @@ def stated(envelope: bytes) -> tuple[bytes, BatchStatement]:
     if bad := check.misfit(document, _SHAPE):
         raise check.Refused("batch", "what it states is not what a batch states", found=f"another {bad}")
     statement = BatchStatement(**document["predicate"], submissions=tuple(one["name"] for one in document["subject"]))
-    if canonical(statement.document()) != payload:
+    if lines.plain(statement.document()).encode() != payload:
         raise check.Refused("batch", "the statement is not in its canonical form")
     return payload, statement
 

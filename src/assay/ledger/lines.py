@@ -17,9 +17,10 @@ from assay.folder.limits import LINE_BYTES
 from assay.folder.places import Place
 from assay.records import KINDS, Evidence, record
 
-__all__ = ["bodies", "read"]
+__all__ = ["bodies", "plain", "read"]
 
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+"""The canonical JSON (RFC 8785) of what holds no fractions and no keys beyond ASCII, by Python's own encoder."""
 
 
 @cache
@@ -36,7 +37,7 @@ def bodies(records: Sequence[Evidence], kind: str) -> list[bytes]:
     if kind == "rubric":
         return [canonical(one.document()) for one in records]
     documents = _adapter(kind).dump_python(list(records), mode="json", exclude_none=True, exclude={"__all__": {"seq"}})
-    return [_encode(one).encode() for one in documents]
+    return [plain(one).encode() for one in documents]
 
 
 def read(lines: Sequence[bytes], kind: str, file: Path | str | None, first: int) -> list[Evidence]:
