@@ -88,9 +88,10 @@ class Ledger:
             raise CannotSettle(f"epoch {epoch} has no receipt: {settled}", file=self.store.name, hint="`assay settle` makes it")
         return found
 
-    def document(self, found: Receipt) -> dict[str, Any]:
-        """A receipt as its file has it: the signed statement, and its proof in the log as it was when it was signed."""
-        return document_of(found.envelope, self.log.inclusion(found.position, found.position + 1), found.checkpoint)
+    def document(self, found: Receipt, within: Receipt | None = None) -> dict[str, Any]:
+        """A receipt as its file has it: signed statement, and proof in the log as it was when it, or `within`, was signed."""
+        then = within or found
+        return document_of(found.envelope, self.log.inclusion(found.position, then.position + 1), then.checkpoint)
 
     def close(self) -> None:
         """Close the database."""

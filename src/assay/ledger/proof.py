@@ -37,7 +37,7 @@ def proof_for(ledger: Ledger, participant: str, epoch: int | None = None) -> Jso
         about = list(_about(view, json.loads(inputs), rows[at]["agreed"], receipts, predicate(found)["task_set"]))
         proofs = _proofs(view, receipts, about)
     used = {one for one, _, _, _ in proofs} - {found.epoch}
-    others = [ledger.document(one) for one in receipts if one.epoch in used]
+    others = [ledger.document(one, found) for one in receipts if one.epoch in used]
     return proof_document(ledger.document(found), rows[at], results_tree(rows).inclusion(at), proofs, others)
 
 

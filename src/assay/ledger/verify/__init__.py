@@ -23,12 +23,11 @@ from pathlib import Path
 from assay.ledger import bundle, check
 from assay.ledger.check import LogKey
 from assay.ledger.refusal import as_bad_input
-from assay.ledger.verify import receipts, recompute, said
+from assay.ledger.verify import own, receipts, recompute, said
 from assay.ledger.verify.material import Material, gathered
-from assay.ledger.verify.own import is_proof, own
 from assay.ledger.verify.report import STAGES, Check, Verified, several
 
-__all__ = ["STAGES", "Check", "Verified", "verify"]
+__all__ = ["STAGES", "Check", "Material", "Verified", "gathered", "own", "receipts", "verify", "whole"]
 
 
 def verify(
@@ -51,8 +50,8 @@ def verify(
     given = gathered(Path(receipt), None if evidence is None else Path(evidence))
     known = _key(key)
     into = Verified()
-    if is_proof(given.data):
-        one, used, now = own(given.data, known, given.path, into)
+    if own.is_proof(given.data):
+        one, used, now = own.own(given.data, known, given.path, into)
     else:
         one, used = receipts.read(given.data, known, given.path)
         now = receipts.receipt(one, used, into, own=known is None)
@@ -63,7 +62,7 @@ def verify(
         tiles = receipts.log_of(Path(log), used, now, into, whole=False)
     if checkpoint is not None:
         receipts.consistency(Path(checkpoint), used, now, tiles, into)
-    if not is_proof(given.data):
+    if not own.is_proof(given.data):
         _rest(given, one, used, now, into)
     if scheme is not None:
         recompute.same_scheme(Path(scheme), one.predicate, into)
@@ -80,10 +79,7 @@ def _key(text: str | None) -> LogKey | None:
 def _rest(given: Material, one: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified) -> None:
     """The stages after the log, as far as there are files for them."""
     if given.root is not None:
-        before = receipts.chain(given, one, key, now, into)
-        found = said.held(given, before.receipts, into)
-        judged = said.signed(given, found, one.predicate["competition"], into)
-        recompute.settlement(given, before, judged, into)
+        whole(given, one, key, now, into)
         return
     if given.alone is not None:
         previous = one.predicate["previous"]
@@ -92,3 +88,11 @@ def _rest(given: Material, one: check.Receipt, key: LogKey, now: check.Checkpoin
     else:
         into.not_looked_at("evidence", "give the bundle of the epoch with --evidence")
     into.not_looked_at("settlement", "it was not computed again: that takes the bundle that `assay export epoch` writes")
+
+
+def whole(given: Material, one: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified) -> None:
+    """The stages from `chain` on, for a receipt that is right and the bundle that it is in; raises Refused."""
+    before = receipts.chain(given, one, key, now, into)
+    found = said.held(given, before.receipts, into)
+    judged = said.signed(given, found, one.predicate["competition"], into)
+    recompute.settlement(given, before, judged, into)

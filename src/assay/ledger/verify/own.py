@@ -20,6 +20,7 @@ from assay.records import record
 
 __all__ = ["is_proof", "own"]
 
+Json = Mapping[str, Any]
 _PLACE = {"index": int, "size": int, "hashes": ["[0-9a-f]{64}"]}
 _SHAPE = {
     "schema": PROOF,
@@ -56,14 +57,8 @@ def own(data: bytes, key: LogKey | None, path: Path, into: Verified) -> tuple[Re
     bound = {said["epoch"]: said["evidence"]}
     with stage("chain"):
         for other in found["receipts"]:
-            earlier, _ = receipts.read(canonical(other), known, path, "chain")
-            try:
-                receipts.checked(earlier, known)
-            except Refused as refused:
-                raise Refused("chain", f"{refused.stage}: {refused.what}", file=path) from None
+            earlier = _earlier(other, said, now, known, path)
             bound[earlier.predicate["epoch"]] = earlier.predicate["evidence"]
-            if earlier.predicate["competition"] != said["competition"] or earlier.predicate["epoch"] > said["epoch"]:
-                raise Refused("chain", "a receipt is of another competition, or of a later epoch", file=path)
     if found["receipts"]:
         into.right("chain", f"{several(len(found['receipts']), 'earlier receipt')}, signed and in the log")
     with stage("evidence"):
@@ -72,6 +67,22 @@ def own(data: bytes, key: LogKey | None, path: Path, into: Verified) -> tuple[Re
     into.right("evidence", f"{several(len(found['records']), 'record')} about it, each under the evidence root of a receipt")
     into.not_looked_at("settlement", "what is not in a participant's proof: the others; the bundle of the epoch has them")
     return one, known, now
+
+
+def _earlier(document: Any, here: Json, now: check.Checkpoint, key: LogKey, path: Path) -> Receipt:
+    """A receipt from before, proven in the same checkpoint: one of a forked log could have other records."""
+    found, _ = receipts.read(canonical(document), key, path, "chain")
+    try:
+        then = receipts.checked(found, key)
+    except Refused as refused:
+        raise Refused("chain", f"{refused.stage}: {refused.what}", file=path) from None
+    if then != now:
+        what = "an earlier receipt is not proven by the same checkpoint as the participant's"
+        raise Refused("chain", what, expected=now.root.hex(), found=then.root.hex(), file=path)
+    said = found.predicate
+    if said["competition"] != here["competition"] or said["epoch"] >= here["epoch"]:
+        raise Refused("chain", "a receipt is of another competition, or of no earlier epoch", file=path)
+    return found
 
 
 def _record(row: Mapping[str, Any], bound: Mapping[int, Any], mine: Mapping[str, Any]) -> None:

@@ -45,6 +45,7 @@ def settlement(given: Material, before: Chain, judged: Sequence[Judged], into: V
     with stage("inputs"), standing.from_files(paths, records, without) as where:
         settled = inputs.settled_from(found, epoch=said["epoch"], evidence=where, previous=before.previous)
         _same(settled.scheme.digest, said["scheme"], "inputs", "the scheme is another", given.root / bundle.INPUTS)
+        _same(settled.scheme.name, said["competition"], "inputs", "the competition is another", given.root / bundle.INPUTS)
         _same(settled.task_set, said["task_set"], "inputs", "the task set is another", given.root / bundle.INPUTS)
         if inputs.document(settled) != found:
             raise Refused("inputs", "it is not in its normal form", file=given.root / bundle.INPUTS)

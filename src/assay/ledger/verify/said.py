@@ -16,6 +16,7 @@ from assay.folder.evidence import parse
 from assay.folder.places import Place
 from assay.folder.text import unreadable
 from assay.ledger import batch, bundle, check, evidence, keys
+from assay.ledger.batch import BatchStatement
 from assay.ledger.check import Receipt
 from assay.ledger.evidence import Held
 from assay.ledger.standing import Judged
@@ -86,11 +87,20 @@ def signed(given: Material, found: Held, competition: str, into: Verified) -> li
     seqs = np.array(found.seqs, np.int64)
     covered = np.zeros(len(seqs), np.bool_)
     judged: list[Judged] = []
+    known: set[bytes] = set()
     with stage("signatures"):
         for place, line in _lines(path):
             envelope, members = _split(line, place)
             try:
-                judged.append(_batch(envelope, members, found, seqs, covered, competition))
+                payload, stated = batch.stated(envelope)
+                if payload in known:  # to check one again and again would have no end
+                    raise Refused("signatures", "the batch is there twice")
+                known.add(payload)
+                if stated.competition != competition:
+                    what = "the batch is of another competition"
+                    raise Refused("signatures", what, expected=competition, found=stated.competition)
+                _batch(envelope, stated, members, found, seqs, covered)
+                judged.append(Judged(stated.task_set, members))
             except check.Refused as refused:
                 raise Refused(
                     "signatures", refused.what, expected=refused.expected, found=refused.found, file=path, line=place.line
@@ -136,19 +146,26 @@ def envelope_of(line: bytes, place: Place) -> tuple[bytes, list[list[int]]]:
     return _split(line, place)
 
 
+def _check_ranges(members: list[list[int]], count: int) -> None:
+    """Refuse ranges that are not one after another, each seq in one, as many as the statement counts."""
+    if any(first > last for first, last in members) or any(
+        one[1] >= following[0] for one, following in itertools.pairwise(members)
+    ):
+        raise Refused("signatures", "the ranges of its records do not ascend")
+    if (found := sum(last - first + 1 for first, last in members)) != count:
+        raise Refused("signatures", "the records are not those that were signed", expected=f"{count} records", found=found)
+
+
 def _batch(
-    envelope: bytes, members: list[list[int]], found: Held, seqs: NDArray[np.int64], covered: NDArray[Any], competition: str
-) -> Judged:
-    _, said = batch.stated(envelope)
-    key = keys.public(said.validator)
-    batch.check_envelope(envelope, key)
-    if said.competition != competition:
-        raise Refused("signatures", "the batch is of another competition", expected=competition, found=said.competition)
+    envelope: bytes, said: BatchStatement, members: list[list[int]], found: Held, seqs: NDArray[np.int64], covered: NDArray[Any]
+) -> None:
+    _check_ranges(members, said.count)
+    batch.check_envelope(envelope, keys.public(said.validator))
     digests: list[bytes] = []
     wanted = (said.kind, said.epoch, said.validator)
     for first, last in members:
         begin, end = int(np.searchsorted(seqs, first)), int(np.searchsorted(seqs, last, side="right"))
-        if first > last or end - begin != last - first + 1:
+        if end - begin != last - first + 1:
             raise Refused(
                 "signatures", "a record of the batch is missing", expected=f"seq {first} … {last}", found=f"{end - begin} of them"
             )
@@ -165,4 +182,3 @@ def _batch(
         raise Refused(
             "signatures", "the records are not those that were signed", expected=said.root, found=batch.root_of(digests)
         )
-    return Judged(said.task_set, members)
