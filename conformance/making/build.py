@@ -12,9 +12,11 @@ from assay.errors import AssayError
 
 from . import (
     agreeing,
+    bundles,
     clocks,
     formats,
     generated,
+    kept,
     numbers,
     payouts,
     proofs,
@@ -32,7 +34,23 @@ Doc = dict[str, Any]
 
 __all__ = ["FILES", "Disagreement", "made"]
 
-MODULES = (numbers, formats, scores, agreeing, rewards, clocks, payouts, settlements, refusals, splits, generated, proofs, signed)
+MODULES = (
+    numbers,
+    formats,
+    scores,
+    agreeing,
+    rewards,
+    clocks,
+    payouts,
+    settlements,
+    refusals,
+    splits,
+    generated,
+    proofs,
+    signed,
+    kept,
+    bundles,
+)
 FILES: list[File] = [file for module in MODULES for file in module.FILES]
 
 
@@ -56,6 +74,9 @@ def drafted(file: File, draft: Draft) -> Doc:
     except AssayError as error:
         if not draft.refused:
             raise Disagreement(f"{file.name}: {draft.name}: refused, and should not be: {error}") from None
+        stage, colon, _ = draft.refused.partition(": ")
+        if colon and getattr(error, "stage", "") != stage:
+            raise Disagreement(f"{file.name}: {draft.name}: refused at another stage: {error}") from None
         return head | {"refused": True, "why": draft.refused}
     if draft.refused:
         raise Disagreement(f"{file.name}: {draft.name}: not refused, though {draft.refused}")

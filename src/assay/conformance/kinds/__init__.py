@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.conformance.kinds import agreeing, numbers, proving, rewards, scores, whole
+from assay.conformance.kinds import agreeing, numbers, proving, rewards, scores, settled, whole
 from assay.conformance.kinds.kind import Kind
 
 __all__ = ["KINDS", "Kind"]
@@ -43,6 +43,12 @@ KINDS: Mapping[str, Kind] = {
         proving.tile_path,
         proving.tiled_log,
         proving.batch,
+        settled.evidence_root,
+        settled.inputs,
+        settled.results_root,
+        settled.signed_receipt,
+        settled.proof,
+        settled.verified,
     )
 }
 """Name of a kind → the kind, from the ground up."""
