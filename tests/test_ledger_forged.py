@@ -235,3 +235,24 @@ def test_payouts_are_results_too(tmp_path: Path) -> None:
         assert [row["net"] for row in proof["result"]["payouts"]] == ["400000"]
         assert proof["result"]["weight"] is None
         assert verify(bundle.export(ledger, 3, tmp_path / "epoch-3"), key=KEY).recomputed
+
+
+def test_batches_that_claim_the_records_of_others(place: Path, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(place / "epoch-4", tmp_path / "claims"))
+    lines = (source / "batches.jsonl").read_bytes().splitlines(keepends=True)
+    parts = [said.envelope_of(line, Place()) for line in lines]
+    assert len(parts) == 9
+    far = [[first + 1000, last + 1000] for first, last in parts[8][1]]
+    for changes, words in (
+        ({0: parts[1][1], 1: parts[0][1]}, "a record is of another validator, epoch or kind than its batch"),
+        ({3: parts[6][1], 6: parts[3][1]}, "the records are not those that were signed"),
+        ({8: far}, "a record of the batch is missing"),
+    ):
+        written = [
+            b'{"envelope":%b,"members":%b}\n' % (envelope, canonical(changes.get(at, members)))
+            for at, (envelope, members) in enumerate(parts)
+        ]
+        (source / "batches.jsonl").write_bytes(b"".join(written))
+        with pytest.raises(Refused, match=words) as refused:
+            verify(source, key=KEY)
+        assert refused.value.stage == "signatures"

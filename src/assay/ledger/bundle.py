@@ -27,7 +27,6 @@ from assay.exact import canonical
 from assay.folder.write import flush_folder
 from assay.ledger import check, evidence, parquet, receipt, tiles
 from assay.ledger.merkle import Tree
-from assay.ledger.opened import kept
 
 if TYPE_CHECKING:
     from assay.ledger.opened import Ledger
@@ -75,6 +74,8 @@ def log_files(entries: list[bytes], checkpoint: bytes) -> dict[str, bytes]:
 
 
 def _check_parquet(ledger: Ledger, last: Receipt) -> None:
+    from assay.ledger.opened import kept  # here, since who verifies a bundle needs its names and no database
+
     with ledger.store.reading() as view:
         kind = json.loads(kept(view, last.epoch)[1])["scheme"]["score"]["kind"]
     if kind != "tests":
@@ -86,6 +87,8 @@ def _check_parquet(ledger: Ledger, last: Receipt) -> None:
 
 
 def _write(view: View, last: Receipt, place: Path, *, as_parquet: bool) -> None:
+    from assay.ledger.opened import kept
+
     receipts = [one for one in view.receipts() if one.position <= last.position]
     settled, inputs = kept(view, last.epoch)
     _put(place / SETTLEMENT, [settled.document, b"\n"])
