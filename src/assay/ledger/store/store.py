@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, inspect
 
 from assay.ledger.store import schema
 from assay.ledger.store.engine import WAIT, engine, shown
@@ -72,28 +72,34 @@ def transaction(engine: Engine, name: str, *, writing: bool) -> Iterator[Connect
 
 
 def create(place: str | Path, meta: Meta) -> Store:
-    """A new store, in a file that is not there yet or an empty database; raises NotALedger if something is, and StoreError."""
+    """A new store, in a file that is not there yet or an empty database; raises NotALedger if something is, and StoreError.
+
+    A file without any table is what somebody left who died while making a store; it is taken up.
+    """
     name, made = shown(place), engine(place, create=True)
     file = None if made.url.database is None or made.dialect.name != "sqlite" else Path(made.url.database)
-    if file is not None:
-        _reserve(file, name)
+    ours = file is not None and _reserve(file, name)
     try:
         with transaction(made, name, writing=True) as connection:
+            if file is not None and not ours and inspect(connection).get_table_names():
+                raise NotALedger("is there already", file=name, hint="use another path, or remove it if nothing needs it")
             schema.make(connection, meta, name)
-    except BaseException:
+    except BaseException as error:
         made.dispose()
-        for rest in () if file is None else (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
-            rest.unlink(missing_ok=True)
+        if file is not None and ours and not isinstance(error, NotALedger):
+            for rest in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
+                rest.unlink(missing_ok=True)
         raise
     return Store(made, name, meta)
 
 
-def _reserve(file: Path, name: str) -> None:
+def _reserve(file: Path, name: str) -> bool:
+    """Make a file; False if there is one."""
     try:
         with builtins.open(file, "xb"):
-            pass
+            return True
     except FileExistsError:
-        raise NotALedger("is there already", file=name, hint="use another path, or remove it if nothing needs it") from None
+        return False
     except OSError as error:
         raise Unreachable(
             f"cannot be made ({error.strerror})", file=name, hint="check that the folder exists, its permissions and its space"
