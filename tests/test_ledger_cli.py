@@ -125,9 +125,12 @@ def test_import_epoch(place: Path, tmp_path: Path) -> None:
     run("settle", place, "--key", "small-log")
     run("export", "epoch", place, "3", "-o", tmp_path / "epoch-3")
     copy = ledger_kit.made(tmp_path / "copy")
-    assert "epoch 3: 12 records in 3 batches, verified and added." in output("import", "epoch", copy, tmp_path / "epoch-3")
+    assert "Epoch 3: 12 records in 3 batches, verified and added." in output("import", "epoch", copy, tmp_path / "epoch-3")
     assert "Epoch 3 is there already." in output("import", "epoch", copy, tmp_path / "epoch-3")
     assert output("receipt", copy) == output("receipt", place)
+    run("settle", place, "--epoch", "4", "--key", "small-log")  # nothing new was seen, and it is an epoch all the same
+    run("export", "epoch", place, "4", "-o", tmp_path / "epoch-4")
+    assert "Epoch 4: 0 records in 0 batches, verified and added." in output("import", "epoch", copy, tmp_path / "epoch-4")
 
 
 def test_validators_may_be_named(tmp_path: Path) -> None:

@@ -28,11 +28,12 @@ __all__ = ["Imported", "import_bundle"]
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import added; nothing, if the epoch was there already."""
+    """What an import added; nothing, if the epoch was there already, which `new` says: an epoch may have no new evidence."""
 
     epoch: int
     records: int
     batches: int
+    new: bool = True
 
 
 def import_bundle(ledger: Ledger, source: Path) -> Imported:
@@ -53,7 +54,7 @@ def import_bundle(ledger: Ledger, source: Path) -> Imported:
                 what = f"its receipt of epoch {theirs.predicate['epoch']} is not the ledger's"
                 raise BadInput(what, file=source, hint="it is an export of another ledger")
         if len(known) >= len(receipts):
-            return Imported(epoch, 0, 0)
+            return Imported(epoch, 0, 0, new=False)
         if len(known) < len(receipts) - 1:
             what = f"the ledger has {len(known)} of the {len(receipts) - 1} epochs before it"
             raise BadInput(what, file=source, hint="import the epochs before it first, the earliest before the others")

@@ -56,5 +56,5 @@ def import_epoch(
     with Working(f"importing {source}"), open_ledger(folder) as ledger:
         found = import_bundle(ledger, source)
     several = "batch" if found.batches == 1 else "batches"
-    said = f"epoch {found.epoch}: {found.records} records in {found.batches} {several}, verified and added."
-    show(sentence(said if found.batches else f"Epoch {found.epoch} is there already."))
+    said = f"Epoch {found.epoch}: {found.records} records in {found.batches} {several}, verified and added."
+    show(sentence(said if found.new else f"Epoch {found.epoch} is there already."))
