@@ -3,9 +3,8 @@
 import os
 import signal
 import sqlite3
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from assay.errors import AssayError
 from assay.ledger import store
 from assay.ledger.audit import audit
 from assay.ledger.store import Store
+from disks import mounted, remount
 
 PAGE = 4096
 
@@ -28,19 +28,6 @@ def add(ledger: Store, *tasks: int) -> None:
 def tasks_in(place: str | Path) -> int:
     with store.open(place) as again, again.reading() as view:
         return len(list(view.records()))
-
-
-@contextmanager
-def mounted(folder: Path, size: str) -> Iterator[Path]:
-    """A small disk."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk takes root")
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True, timeout=60)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True, timeout=60)
 
 
 def refused(error: AssayError, kind: type[AssayError], *words: str) -> None:
@@ -103,7 +90,7 @@ def test_a_full_disk_keeps_what_was_acknowledged_and_nothing_else(tmp_path: Path
             refused(error.value, store.Full, "the disk is full, nothing of this was kept", "make room")
             with ledger.reading() as view:
                 assert view.count() == len(list(view.records())) == sum(acknowledged) > 0
-        subprocess.run(["mount", "-o", "remount,size=16m", disk], check=True, timeout=60)
+        remount(disk, "size=16m")
         with store.open(place) as again:
             assert audit(again).records == sum(acknowledged)
             add(again, 10**6)
@@ -130,14 +117,14 @@ def test_a_read_only_disk_is_named(tmp_path: Path) -> None:
         place = disk / "ledger.db"
         with store.create(place, kit.META) as ledger:
             add(ledger, 1)
-        subprocess.run(["mount", "-o", "remount,ro", disk], check=True, timeout=60)
+        remount(disk, "ro")
         with pytest.raises(store.ReadOnly) as error:
             store.open(place)
         refused(error.value, store.ReadOnly, "it cannot be written", "the mount")
         with pytest.raises(store.Unreachable) as refusal:
             store.create(disk / "new.db", kit.META)
         refused(refusal.value, store.Unreachable, "cannot be made (Read-only file system)")
-        subprocess.run(["mount", "-o", "remount,rw", disk], check=True, timeout=60)
+        remount(disk, "rw")
         assert tasks_in(place) == 1
 
 

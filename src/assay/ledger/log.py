@@ -37,6 +37,7 @@ __all__ = ["Log"]
 _ROOM = "check its place, permissions and space"
 KEPT = 64
 """Tiles that are kept in memory once they were checked."""
+_BACK = "bring the right one back from a copy"
 _COPY = "bring it back from a copy; or move the log's folder away: `assay ledger check` makes it anew from the database"
 
 
@@ -64,19 +65,24 @@ class Log:
 
     @classmethod
     def anew(cls, folder: Path, key: LogKey, note: bytes, entries: list[bytes]) -> Log:
-        """A log with all its entries, from a signed checkpoint, in a folder that is not there yet: made whole or not at all."""
+        """A log with all its entries, from a signed checkpoint, in a folder that is not there yet: made whole or not at all.
+
+        Raises BadInput if it cannot be written, check.Refused if the checkpoint is not that of these entries.
+        """
+        after, root = check.check_checkpoint(note, [key]), merkle.root(list(map(check.leaf_hash, entries)))
+        if (after.size, after.root) != (len(entries), root):
+            raise check.Refused("log", "the checkpoint is not that of its entries", after.root.hex(), root.hex())
         beside = folder.with_name(f".{folder.name[:100]}.{secrets.token_hex(8)}.tmp")
         try:
             for path, data in tiles.files(entries).items():
                 _make((beside / path).parent)
                 write_bytes(beside / path, data)
-            _make(beside)
             write_bytes(beside / "checkpoint", note)
-            cls(beside, key).check()
             beside.rename(folder)
             flush_folder(folder.parent)
-        except OSError as error:
-            raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint=_ROOM) from None
+        except (BadInput, OSError) as error:
+            why = error.what if isinstance(error, BadInput) else f"cannot be made ({error.strerror})"
+            raise BadInput(why, file=folder, hint=_ROOM) from None
         finally:
             shutil.rmtree(beside, ignore_errors=True)
         return cls(folder, key)
@@ -142,7 +148,7 @@ class Log:
             added = entries[self.size - first :]
             grown = tiles.grow(self._edge, self.size, added)
             if tiles.root(self._edge | grown, after.size) != after.root:
-                raise BadInput("with these entries it has another root than the checkpoint", file=self.folder, hint=_COPY)
+                raise BadInput("with these entries it has another root than the checkpoint", file=self.folder, hint=_BACK)
             for path, data in [*self._bundles(added), *((tile_path(*at, len(data) // HASH), data) for at, data in grown.items())]:
                 _make((self.folder / path).parent)
                 clear((self.folder / path).parent)
@@ -169,10 +175,10 @@ class Log:
         """Refuse unless the log goes on from a checkpoint seen before: it could have been rolled back, or forked."""
         if seen.size > self.size:
             what = f"was rolled back: it has {self.size} entries, and had {seen.size}"
-            raise BadInput(what, file=self.folder / "checkpoint", hint=_COPY)
+            raise BadInput(what, file=self.folder / "checkpoint", hint=_BACK)
         if (found := self.root(seen.size)) != seen.root:
             what = f"was forked: the root of its first {seen.size} entries was {seen.root.hex()}, and is {found.hex()}"
-            raise BadInput(what, file=self.folder / "checkpoint", hint=_COPY)
+            raise BadInput(what, file=self.folder / "checkpoint", hint=_BACK)
 
     def entries(self, first: int = 0) -> Iterator[bytes]:
         """The entries from number `first` on, each checked against the log."""

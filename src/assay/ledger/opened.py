@@ -8,6 +8,8 @@ made anew from the database: so it is mended, by moving it away.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +29,7 @@ from assay.ledger.store.errors import RESTORE
 
 __all__ = ["Ledger", "kept", "open_ledger", "predicate"]
 
-_COPY = "bring the one that is wrong back from a copy; a log is made anew from the database if its folder is moved away"
+_COPY = "bring the one that is wrong back from a copy"
 
 
 class Ledger:
@@ -58,11 +60,8 @@ class Ledger:
 
     def _root(self, view: View, position: int) -> bytes:
         one = view.receipt_at(position)
-        try:
+        with _undamaged(self.store):
             return check.EMPTY_ROOT if one is None else check.check_checkpoint(one.checkpoint, [self.key]).root
-        except check.Refused as refused:
-            what = f"the checkpoint of the receipt at {position} in the log is none ({refused})"
-            raise Damaged(what, file=self.store.name, hint=RESTORE) from None
 
     def check_signer(self, signer: PrivateKey) -> None:
         """Refuse a key that is not the log's; raises BadInput."""
@@ -150,7 +149,16 @@ def _log(said: Config, key: LogKey, database: Store) -> Log:
     if last is None:
         hint = f"move {config.FILE} away and do `assay ledger init` again, with the same names"
         raise BadInput("there is no such folder, and no receipt to make the log anew from", file=said.tiles, hint=hint)
-    return Log.anew(said.tiles, key, last.checkpoint, entries)
+    with _undamaged(database):
+        return Log.anew(said.tiles, key, last.checkpoint, entries)
+
+
+@contextmanager
+def _undamaged(database: Store) -> Iterator[None]:
+    try:
+        yield
+    except check.Refused as refused:
+        raise Damaged(f"a receipt's checkpoint is not as it was ({refused})", file=database.name, hint=RESTORE) from None
 
 
 def _entry(digest: str) -> bytes:
