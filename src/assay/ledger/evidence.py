@@ -15,7 +15,7 @@ from assay.errors import BadInput
 from assay.exact import canonical
 from assay.folder.evidence import lines, parse
 from assay.folder.places import Place
-from assay.folder.text import unreadable
+from assay.folder.text import opened, unreadable
 from assay.ledger import merkle, parquet
 from assay.ledger.parquet import Part
 from assay.records import record
@@ -90,7 +90,7 @@ def parts(path: Path) -> Iterator[Part]:
         yield from parquet.read(path)
         return
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             part = Part([], [], [])
             for number, line in lines(file, path):
                 _add(part, line, Place(path, number))

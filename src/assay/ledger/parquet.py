@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from assay.errors import BadInput, brief
 from assay.exact import canonical
 from assay.folder.strict import LARGEST
+from assay.folder.text import check_file
 
 __all__ = ["COLUMNS", "Part", "read", "rows", "write"]
 
@@ -116,6 +117,7 @@ def _opened(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
+        check_file(path)
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from None

@@ -23,15 +23,18 @@ from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical, digest
 from assay.folder.evidence import Gathered
 from assay.folder.previous import previous_of
-from assay.ledger import batch, evidence, inputs, receipt, standing
+from assay.ledger import batch, check, evidence, inputs, receipt, standing
 from assay.ledger.keys import PrivateKey
 from assay.ledger.opened import Ledger, kept, predicate
-from assay.ledger.store import Receipt, Settled, View
+from assay.ledger.store import Damaged, Receipt, Settled, View
+from assay.ledger.store.errors import RESTORE
 from assay.settle import Settlement, pipeline
 
 __all__ = ["Draft", "Outcome", "again", "compute", "draft", "is_settled", "replay", "settle"]
 
 Json = dict[str, Any]
+FAR = 10_000
+"""Further ahead than this no epoch is settled that was not named: all before it would be passed for good."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outc
             return found
         ledger.log.check_end()
         ledger.bring_up()
+        if found.before is not None:
+            _check_before(ledger, found.before)
         with ledger.store.writing() as tx:
             if _seen(tx, found.settlement.epoch) != found.seen:
                 continue
@@ -78,6 +83,22 @@ def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outc
             tx.add_settled(settled, inputs_document, made)
         _publish(ledger, made)
         return Outcome(found.settlement, made, new=True)
+
+
+def _check_before(ledger: Ledger, before: Receipt) -> None:
+    """Refuse to go on from a receipt that is not as it was signed, or from a settlement that it is not of; raises Damaged."""
+    try:
+        whole = check.Receipt.parse(canonical(ledger.document(before)))
+        check.check_receipt(whole, [ledger.key])
+    except check.Refused as refused:
+        what = f"the receipt of epoch {before.epoch} is not as it was signed ({refused})"
+        raise Damaged(what, file=ledger.store.name, hint=RESTORE) from None
+    with ledger.store.reading() as view:
+        settled, _ = kept(view, before.epoch)
+    found = json.loads(settled.document)["digest"], before.digest
+    if found != (whole.predicate["settlement"], f"sha256:{whole.digest.hex()}"):
+        what = f"the settlement of epoch {before.epoch} is not the one that its receipt is of"
+        raise Damaged(what, file=ledger.store.name, hint=RESTORE)
 
 
 def _publish(ledger: Ledger, made: Receipt) -> None:
@@ -99,9 +120,15 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
     """What `settle` would keep, nothing written; or the outcome, if the epoch was settled before. Raises as `settle` does."""
     with ledger.store.reading() as view:
         last = view.last_receipt()
-        epoch = view.highest_epoch() if epoch is None else epoch
-        if epoch is None:
+        highest = view.highest_epoch() if epoch is None else epoch
+        if highest is None:
             raise CannotSettle("there is no evidence in the ledger", file=ledger.store.name, hint="add some: assay evidence add")
+        if epoch is None and last is not None and highest - last.epoch > FAR:
+            raise BadInput(
+                f"the highest epoch that has evidence is {highest}, and the last one settled is {last.epoch}",
+                hint="a validator may have signed an epoch that nobody is at: say which one with --epoch",
+            )
+        epoch = highest
         there = view.receipt(epoch)
         if there is not None:
             return Outcome(again(view, there), there, new=False)

@@ -71,19 +71,23 @@ def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64
     with TemporaryDirectory(prefix="assay-ledger-") as place:
         whole = Path(place) / "evidence.parquet"
         parquet.write(whole, records)
-        yield lambda known: _fitting([whole], without, known, Path(place))
+        yield lambda known: (_fitting(whole, without, known, Path(place)),)
 
 
 @contextmanager
 def from_files(
     paths: Sequence[Path], records: Callable[[], Iterable[tuple[int, bytes]]], without: NDArray[np.int64]
 ) -> Iterator[Found]:
-    """The same for files of a bundle; `records` reads them one by one, which is done unless all of them are Parquet."""
+    """The same for files of a bundle; `records` reads them one by one, which is done unless all of them are Parquet.
+
+    Parquet of a stranger is written again: what its footer says of the columns (the lowest value of a row group, say) need not
+    be so, and DuckDB goes by it, while the digests were taken of the columns.
+    """
     if not paths or any(path.suffix != ".parquet" for path in paths):
         yield lambda known: _gathered(records(), without, known)
         return
     with TemporaryDirectory(prefix="assay-ledger-") as place:
-        yield lambda known: _fitting(paths, without, known, Path(place))
+        yield lambda known: tuple(_fitting(_copied(path, Path(place)), without, known, Path(place)) for path in paths)
 
 
 def _gathered(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], known: Registry) -> Gathered:
@@ -103,10 +107,25 @@ def _gathered(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], 
     return gather(values, Place(), known)
 
 
-def _fitting(paths: Sequence[Path], without: NDArray[np.int64], known: Registry, place: Path) -> tuple[Path, ...]:
-    """The files themselves where nothing is to be left out, else what is left of them, in files in `place`."""
-    fit = [path if not len(without) and _all_known(path, known) else _rest(path, without, known, place) for path in paths]
-    return tuple(fit)
+def _copied(path: Path, place: Path) -> Path:
+    """The records of a file in a file of our own, in `place`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [name for name in parquet.COLUMNS if name not in ("seq", "epoch", "trial", "observed_at")]
+    target = place / f"copied-{path.name}"
+    with pq.ParquetFile(path, read_dictionary=names) as file:
+        columns = [name for name in file.schema_arrow.names if name in parquet.COLUMNS]
+        schema = pa.schema([file.schema_arrow.field(name) for name in columns])
+        with pq.ParquetWriter(target, schema, compression="lz4", store_schema=False) as writer:
+            for batch in file.iter_batches(parquet.ROWS, columns=columns):
+                writer.write_batch(batch.select(columns))
+    return target
+
+
+def _fitting(path: Path, without: NDArray[np.int64], known: Registry, place: Path) -> Path:
+    """The file itself where nothing is to be left out, else what is left of it, in a file in `place`."""
+    return path if not len(without) and _all_known(path, known) else _rest(path, without, known, place)
 
 
 def _all_known(path: Path, known: Registry) -> bool:

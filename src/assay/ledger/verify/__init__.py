@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from assay.errors import Refused
 from assay.ledger import bundle, check
 from assay.ledger.check import LogKey
 from assay.ledger.refusal import as_bad_input
@@ -51,6 +52,8 @@ def verify(
     known = _key(key)
     into = Verified()
     if own.is_proof(given.data):
+        if Path(receipt).is_dir():  # it would be right, and nothing beside it would have been looked at
+            raise Refused("receipt", "it is a participant's proof in the place of the receipt", file=given.path)
         one, used, now = own.own(given.data, known, given.path, into)
     else:
         one, used = receipts.read(given.data, known, given.path)

@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.errors import BadInput, Refused
 from assay.folder.previous import previous_of
-from assay.folder.text import load
+from assay.folder.text import load, unreadable
 from assay.ledger import bundle, check, merkle
 from assay.ledger.check import Checkpoint, LogKey, Receipt
 from assay.ledger.log import Log
@@ -101,7 +101,11 @@ def chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, into: Ve
     receipts: list[Receipt] = []
     with stage("chain"):
         folder = given.root / bundle.RECEIPTS
-        for path in sorted(folder.iterdir(), key=_by_epoch):
+        try:
+            paths = sorted(folder.iterdir(), key=_by_epoch)
+        except OSError as error:
+            raise unreadable(folder, error) from None
+        for path in paths:
             data = load(path, check.RECEIPT_BYTES, hint="")
             try:
                 one, _ = read(data, key, path)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from assay.errors import BadInput, Refused
 from assay.folder.evidence import parse
 from assay.folder.places import Place
-from assay.folder.text import unreadable
+from assay.folder.text import opened, unreadable
 from assay.ledger import batch, bundle, check, evidence, keys
 from assay.ledger.batch import BatchStatement
 from assay.ledger.check import Receipt
@@ -121,7 +121,7 @@ def signed(given: Material, found: Held, competition: str, into: Verified) -> li
 
 def _lines(path: Path) -> Iterator[tuple[Place, bytes]]:
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b""), start=1):
                 if len(line) > LINE_BYTES:
                     raise BadInput(f"the line is longer than {LINE_BYTES} bytes", file=path, line=number)
