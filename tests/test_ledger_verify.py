@@ -288,6 +288,13 @@ def test_parquet_of_which_some_do_not_count(place: Path, tmp_path: Path) -> None
     assert pq.read_table(tmp_path / "True/evidence/epoch-4.parquet").num_rows == 0
 
 
+def test_a_settlement_in_another_layout_is_the_same(place: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(place / "epoch-4", tmp_path / "copy"))
+    path = copy / "settlement.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()), indent=2))
+    assert verify(copy, key=KEY).recomputed
+
+
 def test_the_first_difference_is_told() -> None:
     rows = [{"participant": "a", "x": 1}, {"participant": "b", "x": 2}]
     assert differs({"rows": rows}, {"rows": rows}) is None

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from struct import Struct
 
 from assay.errors import BadInput
 from assay.exact import canonical
@@ -24,6 +25,8 @@ __all__ = ["Held", "files", "held", "leaf", "parts", "root", "write_lines"]
 
 AT_ONCE = 10_000
 """Records that are looked at together."""
+_entry = Struct(">xQ32s").pack
+"""The zero byte that RFC 6962 puts before a leaf, seq, digest: by one call, since there are millions."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Held:
 
 def leaf(seq: int, digest: bytes) -> bytes:
     """The leaf hash of a record."""
-    return hashlib.sha256(b"\x00" + seq.to_bytes(8, "big") + digest).digest()
+    return hashlib.sha256(_entry(seq, digest)).digest()
 
 
 def root(seqs: Sequence[int], digests: Sequence[bytes]) -> str:
@@ -77,7 +80,7 @@ def held(path: Path, most: int) -> Held:
         raise BadInput(f"has more than {most} records", file=path, hint="export the evidence again")
     for seqs, bodies, said in parts(path):
         found.seqs.extend(seqs)
-        found.digests.extend(hashlib.sha256(body).digest() for body in bodies)
+        found.digests.extend([hashlib.sha256(body).digest() for body in bodies])
         found.said.extend(said)
         if len(found.seqs) > most:
             raise BadInput(f"has more than {most} records", file=path, hint="export the evidence again")

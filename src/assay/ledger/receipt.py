@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.exact import canonical
-from assay.ledger import note
+from assay.ledger import lines, note
 from assay.ledger.check import FORMAT, PREDICATE, STATEMENT, leaf_hash
 from assay.ledger.merkle import Proof, Tree
 
@@ -41,8 +41,8 @@ def results(settlement: Mapping[str, Any]) -> list[Json]:
 
 
 def results_tree(found: Sequence[Json]) -> Tree:
-    """The Merkle tree over results: a leaf is the canonical JSON of one. SPEC 6."""
-    return Tree([leaf_hash(canonical(one)) for one in found])
+    """The Merkle tree over results: a leaf is the canonical JSON of one, which has no fractions in it. SPEC 6."""
+    return Tree([leaf_hash(lines.plain(one).encode()) for one in found])
 
 
 def statement(

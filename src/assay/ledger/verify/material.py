@@ -15,7 +15,7 @@ from assay.folder.text import decode, load
 from assay.ledger import bundle, evidence
 from assay.ledger.check import RECEIPT_BYTES
 
-__all__ = ["Material", "document", "gathered"]
+__all__ = ["Material", "content", "document", "gathered"]
 
 HINT = "give a receipt, a participant's proof, or the folder that `assay export epoch` wrote"
 
@@ -59,9 +59,14 @@ def gathered(receipt: Path, found: Path | None) -> Material:
     return Material(path, data, root, files)
 
 
+def content(path: Path) -> bytes:
+    """The bytes of a file of a bundle; raises BadInput."""
+    return load(path, SETTLEMENT_BYTES, hint="the bundle is not whole: export it again")
+
+
 def document(path: Path) -> Any:
     """The JSON in a file of a bundle; raises BadInput."""
-    text = decode(load(path, SETTLEMENT_BYTES, hint="the bundle is not whole: export it again"), path)
+    text = decode(content(path), path)
     try:
         return strict.parse(text)
     except BadInput as error:

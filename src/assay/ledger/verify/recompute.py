@@ -8,9 +8,9 @@ from typing import Any
 
 from assay.errors import Refused
 from assay.exact import digest
-from assay.ledger import bundle, evidence, inputs, receipt, standing
+from assay.ledger import bundle, evidence, inputs, lines, receipt, standing
 from assay.ledger.standing import Judged
-from assay.ledger.verify.material import Material, document
+from assay.ledger.verify.material import Material, content, document
 from assay.ledger.verify.receipts import Chain
 from assay.ledger.verify.report import Verified, several, stage
 from assay.scheme import read as read_scheme
@@ -79,8 +79,9 @@ def _same(found: object, wanted: object, name: str, what: str, file: Path) -> No
 
 def _compare(ours: Json, path: Path) -> None:
     """Refuse a settlement that differs from the one computed, naming the first field, and whose it is."""
-    theirs = document(path)
-    found = differs(ours, theirs)
+    if content(path) == lines.plain(ours).encode() + b"\n":  # as it is exported; it is long, and parsing it would take as long
+        return
+    found = differs(ours, document(path))
     if found is not None:
         place, participant, wanted, there = found
         raise Refused("settlement", f"{place} differs", participant=participant, expected=wanted, found=there, file=path)
