@@ -232,6 +232,22 @@ def test_lines_that_are_records_only_together_are_none() -> None:
         lines.read([whole[:cut], whole[cut + 1 :]], "tests", None, 2)
 
 
+@pytest.mark.parametrize(("head", "tail"), [("x", "y"), ("x}", "{y"), ("x}", '{"y')])
+def test_a_line_that_ends_within_a_record_is_not_made_good_by_one_that_has_two(head: str, tail: str) -> None:
+    """As many lines as records, and joined they are canonical, braces and all."""
+    one, two, odd = (canonical(record(seen(task=task)).document()) for task in ("t1", "t2", f"{head},{tail}"))
+    cut = odd.index(b",", odd.index(head.encode()))
+    with pytest.raises(BadInput, match="2: is not JSON"):
+        lines.read([one + b"," + two, odd[:cut], odd[cut + 1 :]], "tests", None, 2)
+    with pytest.raises(BadInput, match="2: is not JSON"):
+        lines.read([odd[:cut], odd[cut + 1 :], one + b"," + two], "tests", None, 2)
+
+
+def test_records_that_have_braces_in_a_name_are_read() -> None:
+    found = [canonical(record(seen(task=task)).document()) for task in ("t1", "},{", "é🦆")]
+    assert [canonical(one.document()) for one in lines.read(found, "tests", None, 2)] == found
+
+
 def test_the_canonical_form_has_no_numbers_of_pythons_own() -> None:
     found = record(seen("rubric"))
     assert lines.bodies([found], "rubric") == [canonical(found.document())]

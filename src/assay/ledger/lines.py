@@ -36,8 +36,11 @@ def bodies(records: Sequence[Evidence], kind: str) -> list[bytes]:
     """
     if kind == "rubric":
         return [canonical(one.document()) for one in records]
-    documents = _adapter(kind).dump_python(list(records), mode="json", exclude_none=True, exclude={"__all__": {"seq"}})
-    return [plain(one).encode() for one in documents]
+    return [plain(one).encode() for one in _documents(records, kind)]
+
+
+def _documents(records: Sequence[Evidence], kind: str) -> Any:
+    return _adapter(kind).dump_python(list(records), mode="json", exclude_none=True, exclude={"__all__": {"seq"}})
 
 
 def read(lines: Sequence[bytes], kind: str, file: Path | str | None, first: int) -> list[Evidence]:
@@ -45,19 +48,27 @@ def read(lines: Sequence[bytes], kind: str, file: Path | str | None, first: int)
 
     Raises BadInput with the line for one that is too long, no record of the kind, or not written in its canonical form.
     """
-    longest = max(range(len(lines)), key=lambda at: len(lines[at]), default=0)
-    if lines and len(lines[longest]) > LINE_BYTES:
-        raise BadInput(
-            f"the line is longer than {LINE_BYTES} bytes", file=file, line=first + longest, hint="write one record a line"
-        )
-    if kind != "rubric":
-        try:
-            records = _adapter(kind).validate_json(b"[" + b",".join(lines) + b"]")
-        except ValidationError:
-            records = []  # which line it is, and why, is found below
-        if len(records) == len(lines) and bodies(records, kind) == list(lines):  # line by line: a line can end within a record
-            return records
-    return [_one(line, kind, Place(file, number)) for number, line in enumerate(lines, first)]
+    longest = max(map(len, lines), default=0)
+    if longest > LINE_BYTES:
+        at = next(number for number, line in enumerate(lines, first) if len(line) == longest)
+        raise BadInput(f"the line is longer than {LINE_BYTES} bytes", file=file, line=at, hint="write one record a line")
+    return _together(lines, kind) or [_one(line, kind, Place(file, number)) for number, line in enumerate(lines, first)]
+
+
+def _together(lines: Sequence[bytes], kind: str) -> list[Evidence]:
+    """The records on lines, read and compared as one text; none if they must be looked at one by one.
+
+    Of a kind that has no objects inside its records, "},{" stands between two of them. Where no line has it, the commas that join
+    as many lines as there are records are those between the records: no line ends within one.
+    """
+    if kind == "rubric" or b"},{" in b"\n".join(lines):
+        return []
+    text = b"[" + b",".join(lines) + b"]"
+    try:
+        records = _adapter(kind).validate_json(text)
+    except ValidationError:
+        return []
+    return records if len(records) == len(lines) and plain(_documents(records, kind)).encode() == text else []
 
 
 def _one(line: bytes, kind: str, place: Place) -> Evidence:
