@@ -10,6 +10,7 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +36,7 @@ from assay.ledger.store import Submission
 from assay.ledger.verify import verify
 from ledger_kit import KEY, ORIGIN, SIGNER, V2
 
-__all__ = ["Warm", "every_step", "rounds", "warm"]
+__all__ = ["Warm", "every_step", "every_write", "rounds", "warm"]
 
 Json = Any
 Say = Callable[..., None]
@@ -50,6 +51,7 @@ FILES = {
 }
 DATABASE = {"do_execute", "do_executemany", "do_commit"}
 """The calls between which a worker is killed: of the file system, and SQLAlchemy's to the database."""
+WRITES = ("INSERT", "do_commit", "mkdir", "replace", "rename", "unlink", "rmdir")
 
 
 # What a worker does
@@ -189,26 +191,23 @@ def heard(path: Path) -> list[list[Any]]:
 def _die_at(last: int) -> None:
     """Be killed before step number `last` from now on."""
 
-    def counted(number: int) -> None:
-        if number == last:
+    def counted(name: str) -> None:
+        nonlocal last
+        last -= 1
+        if last == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     _each_step(counted)
 
 
-def _each_step(call: Callable[[int], None]) -> None:
-    """Call with the number of each step, from 1, before it is done."""
-    count = 0
+def _each_step(call: Callable[[str], None]) -> None:
+    """Call with the name of each step, or with its SQL, before it is done."""
 
     def step(frame: FrameType, event: str, function: Any) -> None:
-        nonlocal count
-        if event == "c_call":
-            known = function.__qualname__ in FILES
-        else:
-            known = event == "call" and frame.f_code.co_name in DATABASE
-        if known:
-            count += 1
-            call(count)
+        if event == "c_call" and function.__qualname__ in FILES:
+            call(function.__qualname__)
+        elif event == "call" and frame.f_code.co_name in DATABASE:
+            call(frame.f_locals.get("statement", frame.f_code.co_name))
 
     sys.setprofile(step)
 
@@ -226,6 +225,7 @@ def look_at_log(place: str, told: str, seen: str, size: int) -> None:
     log.publish(checkpoint(size), log.size, entries(size)[log.size :])
     log.check()
     keep_seen(log, Path(seen))
+    assert not list(log.folder.rglob(".*"))
 
 
 def look(place: str, told: str, seen: str) -> None:
@@ -234,10 +234,9 @@ def look(place: str, told: str, seen: str) -> None:
     raw = Log(folder / "log", KEY)  # as the crash left it: a checkpoint that the tiles prove, all of them
     raw.check()
     keep_seen(raw, Path(seen))
+    with open_ledger(folder) as ledger, ledger.store.writing():
+        pass  # where a server still carries out what the dead one asked for, this waits for it
     with open_ledger(folder) as ledger:
-        with ledger.store.writing():
-            pass  # where a server still carries out what the dead one asked for, this waits for it
-        ledger.bring_up()
         _kept(ledger, said)
         keep_seen(ledger.log, Path(seen))
         begun = max((one[1] for one in said if one[0] == "begun"), default=FIRST)
@@ -423,7 +422,7 @@ def rounds(warm: Warm, folder: Path, database: str, draw: random.Random, count: 
     """Kill so many workers, one after the other: at random moments of a cycle, or at random steps. And look after each."""
     place, told, seen = (folder / name for name in ("small", "told", "seen"))
     made(place, database)
-    steps = warm.ask(count_steps, place, told)
+    steps = len(warm.ask(steps_of, place, told))
     killed = 0
     while killed < count:
         if at_steps:
@@ -440,7 +439,7 @@ def every_step(warm: Warm, folder: Path, database: str) -> int:
     """Kill a worker at each step of a cycle in turn; how many there were."""
     place, told, seen = (folder / name for name in ("small", "told", "seen"))
     made(place, database)
-    warm.ask(count_steps, place, told)
+    warm.ask(steps_of, place, told)
     step = 1
     while warm.killed(work, place, told, step, 1):
         warm.ask(look, place, told, seen)
@@ -450,10 +449,29 @@ def every_step(warm: Warm, folder: Path, database: str) -> int:
     return step
 
 
-def count_steps(place: str, told: str) -> int:
-    """One cycle, in how many steps."""
-    steps = [0]
+def every_write(warm: Warm, folder: Path) -> int:
+    """Kill a worker before everything that settling and exporting write, in a ledger with one epoch; how often."""
+
+    def copy(name: str) -> tuple[Path, ...]:
+        shutil.copytree(folder / "whole", folder / name)
+        return tuple(folder / name / part for part in ("small", "told", "seen"))
+
+    made(folder / "whole/small", "ledger.db")
+    warm.ask(steps_of, folder / "whole/small", folder / "whole/told")
+    steps = warm.ask(steps_of, *copy("steps")[:2])
+    first = next(number for number, name in enumerate(steps, start=1) if name.startswith("INSERT INTO inputs"))
+    writes = [number for number, name in enumerate(steps, start=1) if number >= first and name.startswith(WRITES)]
+    for number in writes:
+        place, told, seen = copy(str(number))
+        assert warm.killed(work, place, told, number)
+        warm.ask(look, place, told, seen)
+    return len(writes)
+
+
+def steps_of(place: str, told: str) -> list[str]:
+    """One cycle, in which steps."""
+    steps: list[str] = []
     _each_step(steps.append)
     work(place, told, None, 1)
     sys.setprofile(None)
-    return steps[-1]
+    return steps
