@@ -19,7 +19,7 @@ import pytest
 import ledger_kit
 from assay.errors import BadInput, Refused
 from assay.exact import canonical, digest
-from assay.ledger import bundle, check, note, receipt, settling
+from assay.ledger import batch, bundle, check, note, receipt, settling
 from assay.ledger.envelope import sign
 from assay.ledger.merkle import Tree
 from assay.ledger.proof import proof_for
@@ -168,7 +168,7 @@ def test_no_folder_of_receipts(content: bytes | None, honest: Path, tmp_path: Pa
     assert refused.value.stage == "chain"
 
 
-def batches(given: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+def rewritten(given: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
     path = given / bundle.BATCHES
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
 
@@ -187,11 +187,55 @@ def test_more_work_than_there_are_bytes(honest: Path, tmp_path: Path) -> None:
         (lambda lines: lines * 1_000, "is there twice"),
     ):
         whole = (given / bundle.BATCHES).read_bytes()
-        batches(given, change)
+        rewritten(given, change)
         with pytest.raises(Refused, match=words) as refused:
             verify(given, key=KEY)
         assert refused.value.stage == "signatures"
         (given / bundle.BATCHES).write_bytes(whole)
+
+
+def test_a_little_parquet_that_stands_for_a_lot(honest: Path, tmp_path: Path) -> None:
+    given = Path(shutil.copytree(honest / "columns", tmp_path / "bundle"))
+    file = given / "evidence" / "epoch-3.parquet"
+    table = pq.read_table(file)
+    column = [["a" * 2**25] + ["t1"] * (len(table) - 1)]
+    large = table.set_column(table.column_names.index("task"), "task", column)
+    pq.write_table(large, file, compression="zstd", use_dictionary=False, write_statistics=False)
+    assert file.stat().st_size < 20_000
+    with pytest.raises(Refused, match="larger than records can be") as refused:
+        verify(given, key=KEY)
+    assert refused.value.stage == "evidence"
+
+
+def test_the_name_of_a_column_is_no_text(honest: Path, tmp_path: Path) -> None:
+    given = Path(shutil.copytree(honest / "columns", tmp_path / "bundle"))
+    file = given / "evidence" / "epoch-3.parquet"
+    file.write_bytes(file.read_bytes().replace(b"outcome", b"out\xffome"))
+    with pytest.raises(Refused, match="is not readable Parquet") as refused:
+        verify(given, key=KEY)
+    assert refused.value.stage == "evidence"
+
+
+def test_a_batch_of_nothing_but_line_ends() -> None:
+    with pytest.raises(BadInput, match="is not a batch"):
+        batch.read(b"\n" * (batch.RECORDS + 3))
+
+
+def test_a_name_that_gives_orders_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    some = "sha256:" + "ab" * 32
+    settlement = {"scheme": {"name": "x\x1b[2J\nverified", "digest": some}, "epoch": 3, "digest": some, "task_set": None}
+    settlement |= {"agreed": [], "ranking": [], "weights": [], "payouts": []}
+    payload = receipt.statement(settlement, inputs=some, evidence=(some, 0), previous=None, version="1")
+    tree = Tree([check.leaf_hash(hashlib.sha256(payload).digest())])
+    checkpoint = note.sign_checkpoint(1, tree.root(), ledger_kit.KEY, SIGNER)
+    file = tmp_path / "a.receipt"
+    file.write_bytes(receipt.file_of(canonical(sign(payload, SIGNER)), tree.inclusion(0), checkpoint))
+    for key, code in ((KEY, 0), (KEY.replace("small", "smalL"), 1)):
+        assert check.main([str(file), "--key", key]) == code
+        said = capsys.readouterr()
+        assert "\x1b" not in said.out + said.err
+    assert check.main([str(file), "--key", KEY]) == 0
+    assert "it says: x\\x1b[2J\\nverified epoch 3" in capsys.readouterr().out
 
 
 # Whoever can write to the database.

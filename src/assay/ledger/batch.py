@@ -152,7 +152,7 @@ def read(source: bytes | Path) -> Batch:
     """
     file = source if isinstance(source, Path) else None
     data = load(source, BATCH_BYTES, hint="give a batch that `assay evidence sign` wrote") if isinstance(source, Path) else source
-    envelope, *bodies, end = data.split(b"\n") if b"\n" in data else (data, b"-")
+    envelope, *bodies, end = data.split(b"\n", RECORDS + 2) if b"\n" in data else (data, b"-")
     if len(data) > BATCH_BYTES or end or not bodies:
         raise BadInput("is not a batch: an envelope and records, each on a line", file=file, hint=_AGAIN)
     with as_bad_input(_AGAIN, file=file, line=1):

@@ -472,6 +472,11 @@ def check_receipt(
     return now
 
 
+def _plain(text: str) -> str:
+    """The text without what a terminal would take as an order: a receipt may hold anything, and still be signed."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: 0 if all checks, 1 with the first thing that does not, 2 if it cannot read what it is given."""
     parser = argparse.ArgumentParser(description="Check a receipt offline, but for the evidence: `assay verify` does that.")
@@ -486,7 +491,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         receipt = Receipt.parse(said.receipt.read_bytes())
         log = check_receipt(receipt, [LogKey.parse(key) for key in said.key], seen, parse_hashes(lines, "consistency"))
     except Refused as refused:
-        sys.stderr.write(f"refused: {refused}\n")
+        sys.stderr.write(f"refused: {_plain(str(refused))}\n")
         return 1
     except (OSError, UnicodeDecodeError) as error:
         sys.stderr.write(f"cannot read: {error}\n")
@@ -494,7 +499,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told = receipt.predicate
     sys.stdout.write(
         f"checked: signature; entry {receipt.proof.index} of {log.size} in {log.origin}{'; consistency' if seen else ''}\n"
-        f"it says: {told['competition']} epoch {told['epoch']}, settlement {told['settlement']}\n"
+        f"it says: {_plain(told['competition'])} epoch {told['epoch']}, settlement {told['settlement']}\n"
         "not checked: that this follows from the evidence, which `assay verify` recomputes\n"
     )
     return 0

@@ -28,6 +28,8 @@ AT_ONCE = 8_192
 """Records that are read together: few enough that their bytes stay in the processor's cache."""
 LONGEST = 4_096
 """Characters of a value: more than any field of a record may have."""
+ROOM = 2**24
+"""Bytes that a row group may have beside its values, and `LONGEST` characters of each record."""
 _NUMBERS = frozenset({"seq", "epoch", "trial"})
 _PLAIN = r"^[0-9A-Za-z:.+-]*$"
 """A text of these characters needs no escape."""
@@ -118,9 +120,21 @@ def _opened(path: Path) -> Any:
 
     try:
         check_file(path)
-        return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(path, error) from None
+    _check_sizes(file.metadata, path)
+    return file
+
+
+def _check_sizes(found: Any, path: Path) -> None:
+    """Refuse rows that are said to be larger than records can be: a few kB of a page may stand for gigabytes.
+
+    What a row group says of its columns is not asked for, since pyarrow ends the process where there is nothing said.
+    """
+    for group in map(found.row_group, range(found.num_row_groups)):
+        if group.total_byte_size > ROOM + group.num_rows * LONGEST * 4:
+            raise BadInput("has rows that are larger than records can be", file=path, hint="export the evidence again")
 
 
 def _unreadable(path: Path, error: Exception) -> BadInput:
