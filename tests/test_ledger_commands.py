@@ -233,15 +233,16 @@ def test_a_conflict_of_another_kind(tmp_path: Path, kind: str, about: str) -> No
     assert kind != "rubric" or '{"c1":false}' in said
 
 
-def test_add_stops_at_the_first_that_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_one_that_is_refused_does_not_stop_the_others(folder: Path, tmp_path: Path) -> None:
     init(folder)
     good = files(tmp_path, *ledger_kit.records())
     bad = tmp_path / "bad.batch"
     bad.write_bytes(good[1].read_bytes().replace(b'"pass"', b'"fail"'))
     done = run("evidence", "add", folder, good[0], bad, good[2], columns=10_000, code=2)
-    assert done.stdout == f"{good[0]}: 4 new, 0 known\n"
+    told = "8 records added by 2 batches; 1 refused."
+    assert done.stdout == f"{good[0]}: 4 new, 0 known\n{good[2]}: 4 new, 0 known\n{told}\n"
     assert done.stderr.startswith(f"error: {bad}")
-    assert output("ledger", "check", folder).startswith("4 records in 1 batch,")
+    assert output("ledger", "check", folder).startswith("8 records in 2 batches,")
 
 
 def test_without_a_ledger_there_is_a_hint(folder: Path) -> None:

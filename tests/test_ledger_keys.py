@@ -308,6 +308,7 @@ def test_the_commands_show_public_keys_alone(folder: Path, tmp_path: Path) -> No
     said += [output("keys", "import", "val-2", seed), output("keys", "import", "val-3", seed, "--kind", "sr25519", "--json")]
     said += [output("keys", "list"), output("keys", "list", "--json"), output("keys", "show", "val-2")]
     said += [output("keys", "show", "val-2", "--log", "example.org/log", "--json")]
+    assert output("keys", "show", "val-2", "--public") == f"{RAW}\n"
     private = [SEED]
     for path in folder.iterdir():
         data = path.read_text()

@@ -77,7 +77,7 @@ def add(
     folder: Folder,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Signed batches.", show_default=False)],
 ) -> None:
-    """Add signed batches to the competition's ledger: each whole, or not at all.
+    """Add signed batches to the competition's ledger: each whole, or not at all; one that is refused does not stop the others.
 
     What is said to be added is on the disk. A batch that was added before adds nothing, so it does no harm to add it again.
 
@@ -85,20 +85,28 @@ def add(
     Examples:
       assay evidence add my-competition batches/*.batch
     """
-    from assay.cli.errors import printable
+    from assay.cli.errors import printable, tell
     from assay.cli.show import sentence, show
+    from assay.errors import BadInput
     from assay.ledger import intake
     from assay.ledger.opened import open_ledger
 
     known, added = intake.terms(folder), []
     with open_ledger(folder) as ledger:
         for file in files:
-            found = intake.accept(ledger.store, file, known)
+            try:
+                found = intake.accept(ledger.store, file, known)
+            except BadInput as error:
+                tell("error", str(error), typer.colors.RED)
+                continue
             added.append(found)
             conflicts = f", {found.conflicting} in conflict with an earlier one" if found.conflicting else ""
             typer.echo(f"{printable(str(file))}: {found.new} new, {found.known} known{conflicts}")
-    new = sum(one.new for one in added)
-    show(sentence(f"{new} records added by {len(files)} {'batch' if len(files) == 1 else 'batches'}."))
+    new, refused = sum(one.new for one in added), len(files) - len(added)
+    told = f"{new} records added by {len(added)} {'batch' if len(added) == 1 else 'batches'}"
+    show(sentence(f"{told}; {refused} refused." if refused else f"{told}."))
+    if refused:
+        raise typer.Exit(BadInput.exit_code)
 
 
 @app.command("list")

@@ -52,6 +52,7 @@ def new(name: Name, kind: KindOption = Kind.ed25519, passphrase: Passphrase = Fa
 def show(
     name: Name,
     log: Annotated[str, typer.Option("--log", metavar="ORIGIN", help="Also the key of the log of this name (vkey).")] = "",
+    public_only: Annotated[bool, typer.Option("--public", help="Only the public key, for a script.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the public key of a key file, as validators.csv, a signature and a log spell it.
@@ -59,11 +60,15 @@ def show(
     \b
     Examples:
       assay keys show val-1
+      echo "$(assay keys show val-1 --public),1000,Val One" >> my-competition/validators.csv
       assay keys show log --log example.org/my-log
     """
     from assay.ledger import keys, note
 
     public = keys.load(name, asking()).public
+    if public_only:
+        typer.echo(_spelt(public)["key"])
+        return
     vkey = str(note.log_key(log, public)) if log else ""
     _show(name, keys.path_of(name), public, as_json, vkey)
 
