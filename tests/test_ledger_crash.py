@@ -19,7 +19,7 @@ from ledger_kit import KEY
 Another = Callable[[Path], str]
 SEED = 20261102
 KILLS = {"sqlite": 9, "postgresql": 5}
-"""Twice each: at moments and at steps. With those before a write they are 50."""
+"""Twice each: at moments and at steps. With those before a write they are 52."""
 SERIES = {"sqlite": 14, "postgresql": 6}
 """In the long run, of 25 kills each, and twice."""
 

@@ -1,5 +1,6 @@
 """What the world does to a ledger's files: full and read-only disks, damage. It is named, and nothing is settled over it."""
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -296,3 +297,53 @@ def test_a_damaged_checkpoint_in_the_database_is_named(change: str, three: Path,
     shutil.rmtree(place / "log")
     refused(Damaged, place / "ledger.db", "a receipt's checkpoint is not as it was", "restore it")(lambda: settle(place, 6))
     assert not (place / "log").exists()
+
+
+# The same for whoever may not mount
+
+
+def test_a_log_that_cannot_be_written_after_the_settlement(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small")
+    ledger_kit.add(place, ledger_kit.records())
+    (place / "log/tile").touch()
+    said = refused(BadInput, place / "log/tile", "cannot be made", "epoch 3 is settled", "only the log lacks it")
+    said(lambda: settle(place, 3))
+    (place / "log/tile").unlink()
+    assert "1 receipt in the log" in cli_kit.output("ledger", "check", place)
+
+
+def test_a_log_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = ledger_kit.made(tmp_path / "small")
+    ledger_kit.add(place, ledger_kit.records())
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    refused(BadInput, place / "log", "cannot be written")(lambda: settle(place, 3))
+    monkeypatch.undo()
+    assert settled(place) == []
+
+
+def test_a_log_is_not_made_anew_over_another_folder(tmp_path: Path) -> None:
+    note = ledger_kit.made(tmp_path / "small").joinpath("log/checkpoint").read_bytes()
+    (tmp_path / "log/tile").mkdir(parents=True)
+    refused(BadInput, tmp_path / "log", "cannot be made (Directory not empty)")(lambda: Log.anew(tmp_path / "log", KEY, note, []))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "small"]
+
+
+@pytest.mark.parametrize("left", ["", "PRAGMA journal_mode = WAL"])
+def test_a_database_that_was_left_empty_is_taken_up(left: str, tmp_path: Path) -> None:
+    place = small_folder.make(tmp_path / "small", validators_csv=ledger_kit.NAMES, evidence=None)
+    with closing(sqlite3.connect(place / "ledger.db")) as database:
+        database.execute(left)
+    (place / "ledger.db").touch()
+    making.make(place, ORIGIN, SIGNER)
+    assert "0 records" in cli_kit.output("ledger", "check", place)
+
+
+def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    place = small_folder.make(tmp_path / "small", validators_csv=ledger_kit.NAMES, evidence=None)
+    with closing(sqlite3.connect(place / "ledger.db")) as database:
+        database.execute("CREATE TABLE notes (text)")
+    before = cli_kit.files_under(place)["ledger.db"]
+    refused(BadInput, place / "ledger.db", "is there already")(lambda: making.make(place, ORIGIN, SIGNER))
+    assert len((place / "ledger.db").read_bytes()) == len(before)
+    with closing(sqlite3.connect(place / "ledger.db")) as database:
+        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("notes",)]

@@ -333,3 +333,28 @@ def test_the_checkpoint_is_of_the_log(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").unlink()
     with pytest.raises(BadInput, match="no such file; the folder of a log has one"):
         Log(tmp_path, KEY)
+
+
+def test_a_log_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between checkpoint and tiles another process adds: the partial tiles go that the first checkpoint spoke of."""
+    made(tmp_path, 255)
+    whole, grown = Log(tmp_path, KEY), False
+    read = Log._read_edge
+
+    def late(found: Log) -> None:
+        nonlocal grown
+        if not grown and found is not whole:
+            grown = True
+            monkeypatch.undo()
+            whole.publish(signed(256), 255, ENTRIES[255:256])
+            monkeypatch.setattr(Log, "_read_edge", late)
+            (tmp_path / "tile/0/000").rename(tmp_path / "aside")  # as if the full one were not seen yet
+            try:
+                read(found)
+            finally:
+                (tmp_path / "aside").rename(tmp_path / "tile/0/000")
+        else:
+            read(found)
+
+    monkeypatch.setattr(Log, "_read_edge", late)
+    assert Log(tmp_path, KEY).size == 256

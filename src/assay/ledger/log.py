@@ -74,6 +74,7 @@ class Log:
             raise check.Refused("log", "the checkpoint is not that of its entries", after.root.hex(), root.hex())
         beside = folder.with_name(f".{folder.name[:100]}.{secrets.token_hex(8)}.tmp")
         try:
+            _make(beside)
             for path, data in tiles.files(entries).items():
                 _make((beside / path).parent)
                 write_bytes(beside / path, data)
