@@ -36,12 +36,14 @@ from assay.ledger.store import Submission
 from assay.ledger.verify import verify
 from ledger_kit import KEY, ORIGIN, SIGNER, V2
 
-__all__ = ["Warm", "every_step", "every_write", "rounds", "warm"]
+__all__ = ["SERIES", "Warm", "every_step", "every_write", "rounds", "warm"]
 
 Json = Any
 Say = Callable[..., None]
 FIRST = 3
 """The first epoch."""
+SERIES = 25
+"""Workers that are killed in one ledger."""
 CYCLES = 100
 """After so many a worker waits for its end: it does not outlive a test run that has gone."""
 WAIT = 300
@@ -435,17 +437,17 @@ def rounds(warm: Warm, folder: Path, database: str, draw: random.Random, count: 
     warm.ask(look_whole, place, seen)
 
 
-def every_step(warm: Warm, folder: Path, database: str) -> int:
-    """Kill a worker at each step of a cycle in turn; how many there were."""
-    place, told, seen = (folder / name for name in ("small", "told", "seen"))
-    made(place, database)
-    warm.ask(steps_of, place, told)
-    step = 1
-    while warm.killed(work, place, told, step, 1):
-        warm.ask(look, place, told, seen)
+def every_step(warm: Warm, folder: Path, another: Callable[[Path], str]) -> int:
+    """Kill a worker at each step of a cycle in turn, in new ledgers of some epochs each; how many steps there were."""
+    step, killed = 0, True
+    while killed:
+        if step % SERIES == 0:
+            place, told, seen = (folder / str(step) / name for name in ("small", "told", "seen"))
+            made(place, another(place))
+            warm.ask(steps_of, place, told)
         step += 1
-    warm.ask(look, place, told, seen)
-    warm.ask(look_whole, place, seen)
+        killed = warm.killed(work, place, told, step, 1)
+        warm.ask(look, place, told, seen)
     return step
 
 
