@@ -3,6 +3,8 @@
 Refused are: a validator who is not in the registry, a signature that is not its own, evidence of another competition, kind or
 task set, records about participants who are not in the registry, and anything new of an epoch that is settled. When `accept`
 returns, the batch is durable. The same batch or record once more is known, and adds nothing.
+
+`hand_in` keeps what a participant submitted, and in which epoch that was.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from assay.folder.places import Place
 from assay.ledger import batch as batches
 from assay.ledger.batch import Batch
 from assay.ledger.keys import PublicKey, public
-from assay.ledger.store import Accepted, Store
+from assay.ledger.store import Accepted, Store, Submission
 from assay.scheme import read as read_scheme
 
-__all__ = ["Terms", "accept", "check", "keys_of", "terms"]
+__all__ = ["Terms", "accept", "check", "hand_in", "keys_of", "terms"]
 
 
 @dataclass(frozen=True)
@@ -118,3 +120,22 @@ def check(batch: Batch, known: Terms) -> None:
         raise BadInput(
             f"there is no participant {brief(min(unknown))}", field="participant", hint="it must be in participants.csv"
         )
+
+
+def hand_in(store: Store, participant: str, submission: str, *, epoch: int | None = None, submitted_at: str = "") -> Submission:
+    """Keep what a participant submitted, accepted in an epoch that is open, and return it as it is kept. SPEC 2, 3.0.
+
+    epoch: None is the highest that has evidence, or else the one after the last settled, from 1. What is its latest submission
+    already stays as it was. Raises BadInput for an epoch that is settled, and StoreError.
+    """
+    with store.writing() as tx:
+        known, last = tx.submissions().get(participant), tx.settled_epoch()
+        if known is not None and known.submission == submission:
+            return known
+        if epoch is not None and last is not None and epoch <= last:
+            what = f"epoch {epoch} is settled, the last is {last}"
+            raise BadInput(what, field="epoch", hint="name an epoch that is open, or none")
+        latest = max(tx.highest_epoch() or 1, 1 if last is None else last + 1)
+        made = Submission(participant, submission, latest if epoch is None else epoch, submitted_at)
+        tx.add_submission(made)
+    return made

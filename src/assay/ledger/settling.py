@@ -196,15 +196,22 @@ def replay(ledger: Ledger) -> Iterator[Outcome]:
 
 
 def _inputs(place: Path, view: View, epoch: int) -> Json:
-    """The document of the folder's registry, with the ledger's submissions where participants.csv has none. SPEC 2."""
+    """The document of the folder's registry, with the ledger's submissions where participants.csv has none. SPEC 2.
+
+    Of a submission that both have, the ledger knows the epoch in which it was accepted, if participants.csv says nothing else.
+    """
     document = inputs.document(folder.read(place, epoch=epoch, evidence=lambda _: Gathered()))
     latest = view.submissions(epoch)
     for row in document["participants"]:
         handed_in = latest.get(row["key"])
-        if "submission" not in row and handed_in is not None:
+        if handed_in is None:
+            continue
+        if "submission" not in row:
             row |= {"submission": handed_in.submission, "accepted_epoch": handed_in.epoch}
             if handed_in.submitted_at:
                 row["submitted_at"] = handed_in.submitted_at
+        elif row["submission"] == handed_in.submission:
+            row.setdefault("accepted_epoch", handed_in.epoch)
     return document
 
 
