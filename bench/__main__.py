@@ -1,9 +1,9 @@
 """`python -m bench` runs every measurement, `python -m bench subnet` those that are named.
 
     python -m bench --write docs/performance.md            puts what they print into the page, in place of what was there
-    python -m bench --write docs/performance.md --full bulk judging
+    python -m bench --write docs/performance.md --full bulk judging ledger verify receipts
 
---full is for the measurements that have a long form: bulk, judging.
+--full is for the measurements that have a long form: bulk, judging, ledger, verify, receipts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TextIO
 
 from bench import page
 
-MEASUREMENTS = ("subnet", "startup", "bulk", "judging")
-LONG = frozenset({"bulk", "judging"})
+MEASUREMENTS = ("subnet", "startup", "bulk", "judging", "ledger", "verify", "receipts")
+LONG = frozenset({"bulk", "judging", "ledger", "verify", "receipts"})
 
 
 class _Both(io.StringIO):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("numpy", "pydantic", "typer", "rich", "duckdb", "pyarrow")
+PACKAGES = ("numpy", "pydantic", "typer", "rich", "duckdb", "pyarrow", "sqlalchemy", "cryptography")
 PROGRAMS = ("bwrap", "podman")
 
 

@@ -5,7 +5,8 @@
 
 A console block whose first line begins with `$ assay` is filled: each line that begins with `$ ` is run, what it prints
 follows it. Commands run in a folder that shows the repository and belongs to the page, so that `assay init` leaves nothing
-behind. The width is 100 columns, so the output is the same everywhere.
+behind; key files are there too, in `keys`. The width is 100 columns, so the output is the same everywhere. What a page takes for
+granted it prepares in comments, `<!-- $ COMMAND -->`, which are run before its blocks.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ REFERENCE = Path("docs/cli.md")
 DATA = {"trials.csv": ROOT.parent / "shared" / "data" / "terminal-bench-core-0.1.1.trials.csv"}
 """Files that commands read and that are too large for the repository; a page that needs one is left alone where it is absent."""
 WIDTH = "100"
+ENVIRONMENT = {"COLUMNS": WIDTH, "ASSAY_KEYS": "keys", "ASSAY_PASSPHRASE": ""}
 BLOCK = re.compile(r"^(```console\n)(\$ assay\b.*?)(^```$)", re.MULTILINE | re.DOTALL)
+PREPARED = re.compile(r"^<!-- \$ (.*) -->$", re.MULTILINE)
 SHELL = re.compile(r"[|<>;&*`]")
 HEAD = """# Command line
 
@@ -69,7 +72,9 @@ def reference() -> str:
 
 
 def filled(text: str, cwd: Path) -> str:
-    """The text of a page with its console blocks run in a folder."""
+    """The text of a page with its console blocks run in a folder, after what it prepares."""
+    for found in PREPARED.finditer(text):
+        _output(found[1], cwd)
     return BLOCK.sub(lambda found: found[1] + _block(found[2], cwd) + found[3], text)
 
 
@@ -85,7 +90,7 @@ def _output(command: str, cwd: Path) -> str:
     """What a command prints, errors included; a shell runs those that need one."""
     if SHELL.search(command) or not command.startswith("assay "):
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        env = os.environ | {"PATH": path, "COLUMNS": WIDTH, "NO_COLOR": "1"}
+        env = os.environ | ENVIRONMENT | {"PATH": path, "NO_COLOR": "1"}
         done = subprocess.run(
             ["bash", "-c", command], cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
@@ -102,7 +107,7 @@ def _output(command: str, cwd: Path) -> str:
 
 def _run(words: list[str]) -> str:
     """What `assay` with these words prints; raises what it should not have raised."""
-    result = CliRunner().invoke(app, words, prog_name="assay", env={"COLUMNS": WIDTH})
+    result = CliRunner().invoke(app, words, prog_name="assay", env=ENVIRONMENT)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output

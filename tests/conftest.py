@@ -1,10 +1,13 @@
 """What every test shares: Hypothesis profiles, the folder of real data, and how earlier steps of `make test` are reported."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+import postgres
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 
@@ -24,6 +27,22 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"the data folder {SHARED.name}/ is not beside the repository")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[postgres.Cluster]:
+    """A PostgreSQL of our own, started when the first test asks for it."""
+    with postgres.cluster() as made:
+        yield made
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a ledger may be made, on each database: a path, a URL."""
+    if request.param == "sqlite":
+        return str(tmp_path / "ledger.db")
+    made: postgres.Cluster = request.getfixturevalue("postgresql")
+    return made.database()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -18,11 +18,14 @@ EXPORTED = [
     "Competition",
     "Emission",
     "Explanation",
+    "Refused",
     "Scheme",
     "Settlement",
+    "Verified",
     "__version__",
     "emission",
     "open",
+    "verify",
 ]
 HEAVY = {"duckdb", "numpy", "pandas", "polars", "pyarrow", "pydantic", "rich.console", "scipy", "sqlalchemy"}
 

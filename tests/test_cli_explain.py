@@ -100,7 +100,8 @@ def test_long_validator_keys_fit(competition: Path) -> None:
     for name in ("validators.csv", "evidence/sample.jsonl"):
         rewrite(competition / name, "validator-2", key)
     assert narrow(output("explain", competition, "miner-b"))
-    assert key in output("explain", competition, "miner-b", columns=200)
+    assert "5FHneW…JXz6" in output("explain", competition, "miner-b", columns=200)
+    assert key in output("explain", competition, "miner-b", "--json")
 
 
 def test_someone_unknown_is_bad_input(competition: Path) -> None:

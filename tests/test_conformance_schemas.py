@@ -1,5 +1,6 @@
 """The published schemas: as the code says, closed, and kept by every case. SPEC 6."""
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,27 @@ def test_schemes_records_splits_and_case_files_fit() -> None:
             hold(against("cases"), json.loads(path.read_text(encoding="utf-8")))
 
 
+def test_what_the_ledger_signs_fits() -> None:
+    inputs, batch, receipt, proof = (against(name) for name in ("inputs", "batch", "receipt", "proof"))
+    statement = jsonschema.Draft202012Validator(PUBLISHED["receipt.schema.json"]["$defs"]["statement"], registry=REGISTRY)
+    for one in accepted("inputs"):
+        hold(inputs, one["output"]["document"])
+    for one in accepted("batch"):
+        hold(batch, one["output"]["statement"])
+    for one in accepted("receipt"):
+        document = json.loads(one["input"]["receipt"])
+        hold(receipt, document)
+        hold(statement, json.loads(base64.urlsafe_b64decode(document["envelope"]["payload"].replace("+", "-").replace("/", "_"))))
+    for one in accepted("proof"):
+        hold(proof, json.loads(one["input"]["proof"]))
+    for one in accepted("verify"):
+        hold(inputs, one["input"]["inputs"])
+    whole = json.loads(next(accepted("proof"))["input"]["proof"])
+    assert not proof.is_valid(whole | {"colour": "red"})
+    assert not proof.is_valid(whole | {"receipt": whole["receipt"] | {"colour": "red"}})
+    assert not proof.is_valid(whole | {"result": whole["result"] | {"rank": 0}})
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_generated_cases_fit(kind: str) -> None:
     case = against("case")
@@ -90,7 +112,7 @@ def objects(schema: Any) -> Iterator[Doc]:
             yield from objects(inner)
 
 
-@pytest.mark.parametrize("name", ["settlement.schema.json", "emission.schema.json", "cases.schema.json"])
+@pytest.mark.parametrize("name", [f"{name}.schema.json" for name in ("settlement", "emission", "cases", "receipt", "batch")])
 def test_what_we_write_is_closed_and_whole(name: str) -> None:
     for one in objects(PUBLISHED[name]):
         assert one["additionalProperties"] is False
@@ -133,14 +155,16 @@ def test_the_examples_of_the_documentation_fit() -> None:
         schema = {"assay.settlement/1": "settlement", "assay.emission/1": "emission", "assay.cases/1": "cases"}.get(
             one.get("schema")
         )
-        name = schema or ("record" if "kind" in one else "case")
-        hold(against(name), one)
+        stated = {"assay:evidence/v1": "batch", "assay:receipt/v1": "receipt"}.get(one.get("predicateType"))
+        name = schema or stated or ("record" if "kind" in one else "case")
+        whole = against(name)
+        hold(whole if name != "receipt" else whole.evolve(schema=whole.schema["$defs"]["statement"]), one)
         shown.add(one["kind"] if name == "record" else name)
-    assert shown == {*KINDS, "case", "settlement", "emission", "cases"}
+    assert shown == {*KINDS, "case", "settlement", "emission", "cases", "batch", "receipt"}
 
 
 def test_the_settlement_of_the_documentation_is_that_of_its_case() -> None:
-    case, settlement, split = (one for one in blocks("formats.md") if "kind" not in one)
+    case, settlement, split = (one for one in blocks("formats.md") if not {"kind", "predicate"} & one.keys())
     assert answer("settle", case) == settlement
     assert split["competitions"][0]["settlement"] == settlement["digest"]
 

@@ -55,6 +55,14 @@ def test_commands_of_a_page_share_a_folder_and_leave_nothing(reference: ModuleTy
     assert reference.filled(text, _empty(tmp_path / "again")) == text
 
 
+def test_what_a_page_prepares_is_run_first_and_not_shown(reference: ModuleType, tmp_path: Path) -> None:
+    page = "<!-- $ printf '%064d' 7 > seed -->\n<!-- $ assay keys import mine seed -->\n```console\n$ assay keys list\n```\n"
+    text = reference.filled(page, tmp_path)
+    assert text.startswith(page.removesuffix("```\n"))
+    assert "mine  ed25519  " in text
+    assert (tmp_path / "keys" / "mine.key").exists()
+
+
 def _empty(place: Path) -> Path:
     place.mkdir()
     return place

@@ -26,7 +26,9 @@ from assay.settle.inputs import Inputs, Scored, frame
 from assay.settle.score import score
 
 Record = dict[str, Any]
-SCHEMA = {name: pa.string() for name in ("kind", "validator", "participant", "submission", "observed_at", "task", "outcome")}
+SCHEMA = {
+    name: pa.string() for name in ("kind", "validator", "participant", "submission", "observed_at", "task", "outcome", "image")
+}
 SCHEMA |= {name: pa.int64() for name in ("epoch", "trial", "seq")}
 KEYS = st.sampled_from(["v1", "v2", "v3"])
 RULES = TestsScore(kind="tests")
@@ -58,7 +60,7 @@ def evidence(draw: st.DrawFn) -> list[Record]:
             "epoch": EPOCHS,
             "observed_at": st.sampled_from(["2026-11-02T10:00:00Z"] * 3 + ["2026-11-02T11:00:00Z"]),
         },
-        optional={"seq": st.integers(0, 6)},
+        optional={"seq": st.integers(0, 6), "image": st.sampled_from(["sha256:a", "sha256:b"])},
     )
     whole = [
         small_folder.record(validator=validator, participant="m1", submission="s1", task=task, trial=trial, seq=100 + trial)
@@ -201,6 +203,7 @@ WRONG: list[tuple[str, Record, str]] = [
     ("submission", {"submission": "a\nb"}, "submission: .* cannot stand here"),
     ("no submission", {"submission": None}, "submission: is empty"),
     ("time", {"observed_at": "2026-11-02"}, "observed_at: '2026-11-02' is not a time with a time zone"),
+    ("image", {"image": "x" * 257}, "image: has more than 256 characters"),
     ("day", {"observed_at": "2026-02-30T09:00:00Z"}, "observed_at: '2026-02-30T09:00:00Z' is not a time"),
     ("another epoch", {"epoch": 2}, "differs from the record of the same key at .*a.parquet:1, and not both have a seq"),
     ("conflict", {"outcome": "fail"}, "differs from the record of the same key at .*a.parquet:1, and not both have a seq"),

@@ -9,8 +9,9 @@ from hypothesis import given
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.folder import parse_case
+from assay.records import Validator
 from assay.settle import Settlement, settle
-from assay.settle.story import Explanation, explain, without_score
+from assay.settle.story import Explanation, called, explain, without_score
 from assay.settle.story.telling import named, ordinal, part, percent, percents, plural
 from oracle import cases
 
@@ -386,3 +387,10 @@ def test_how_numbers_are_written() -> None:
         *("1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"),
     ]
     assert (named(["a"]), named(["a", "b"]), named(list("abcdefg"))) == ("a", "a and b", "a, b, c, d and 3 more")
+
+
+def test_long_keys_of_validators_are_called_by_name_or_shortened() -> None:
+    first, second, third, fourth = "a" * 64, "b" * 64, f"{'c' * 6}{'1' * 54}{'c' * 4}", f"{'c' * 6}{'2' * 54}{'c' * 4}"
+    several = [Validator("short", 1, "Ann"), Validator(first, 1, "Bob"), *(Validator(key, 1) for key in (second, third, fourth))]
+    assert called(several) == {"short": "short", first: "Bob", second: "bbbbbb…bbbb", third: third, fourth: fourth}
+    assert called([Validator(first, 1, "Bob"), Validator(second, 1, "Bob")]) == {first: first, second: second}

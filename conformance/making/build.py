@@ -10,7 +10,23 @@ from assay.conformance.cases import SCHEMA, dumped
 from assay.conformance.compare import Difference
 from assay.errors import AssayError
 
-from . import agreeing, clocks, formats, generated, numbers, payouts, refusals, rewards, scores, settlements, splits
+from . import (
+    agreeing,
+    bundles,
+    clocks,
+    formats,
+    generated,
+    kept,
+    numbers,
+    payouts,
+    proofs,
+    refusals,
+    rewards,
+    scores,
+    settlements,
+    signed,
+    splits,
+)
 from .case import Draft, File
 from .oracle_side import ANSWERS, digest_of
 
@@ -18,7 +34,23 @@ Doc = dict[str, Any]
 
 __all__ = ["FILES", "Disagreement", "made"]
 
-MODULES = (numbers, formats, scores, agreeing, rewards, clocks, payouts, settlements, refusals, splits, generated)
+MODULES = (
+    numbers,
+    formats,
+    scores,
+    agreeing,
+    rewards,
+    clocks,
+    payouts,
+    settlements,
+    refusals,
+    splits,
+    generated,
+    proofs,
+    signed,
+    kept,
+    bundles,
+)
 FILES: list[File] = [file for module in MODULES for file in module.FILES]
 
 
@@ -42,6 +74,9 @@ def drafted(file: File, draft: Draft) -> Doc:
     except AssayError as error:
         if not draft.refused:
             raise Disagreement(f"{file.name}: {draft.name}: refused, and should not be: {error}") from None
+        stage, colon, _ = draft.refused.partition(": ")
+        if colon and getattr(error, "stage", "") != stage:
+            raise Disagreement(f"{file.name}: {draft.name}: refused at another stage: {error}") from None
         return head | {"refused": True, "why": draft.refused}
     if draft.refused:
         raise Disagreement(f"{file.name}: {draft.name}: not refused, though {draft.refused}")

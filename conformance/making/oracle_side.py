@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import oracle
-from oracle import clocks, payout, reward
+from oracle import clocks, payout, reward, trees
 from oracle.assign import assigned
 from oracle.defaults import POINTS, WORKFLOW, filled
 from oracle.numbers import fraction, largest_remainder, show
@@ -233,6 +233,16 @@ def digest_of(document: Any) -> str:
     return "sha256:" + hashlib.sha256(rfc8785.dumps(document)).hexdigest()
 
 
+def merkle_tree(given: Doc) -> Doc:
+    leaves = [trees.leaf(bytes.fromhex(one)) for one in given["entries"]]
+    found: Doc = {"root": trees.tree_of(leaves).hex()}
+    if "index" in given:
+        found["inclusion"] = [one.hex() for one in trees.inclusion(given["index"], leaves)]
+    if "old" in given:
+        found["consistency"] = [one.hex() for one in trees.consistency(given["old"], leaves)]
+    return found
+
+
 ANSWERS: Mapping[str, Callable[[Doc], Doc | None]] = {
     "decimal": decimal,
     "apportion": apportion,
@@ -252,5 +262,7 @@ ANSWERS: Mapping[str, Callable[[Doc], Doc | None]] = {
     "payout": pays,
     "settle": settle,
     "emission": emission,
+    "merkle-tree": merkle_tree,
 }
-"""Kind → the oracle's answer; `instant`, `canonical`, `scheme` and `record` are held to what is written by hand."""
+"""Kind → the oracle's answer. `instant`, `canonical`, `scheme`, `record` and the ledger's formats are held to what is written by
+hand; the proofs, notes, envelopes and batches in those inputs are the oracle's own."""

@@ -6,6 +6,7 @@
     result.ranking[0], result.weights["miner-7"].u16
     print(result.explain("miner-7"))                # the same story the command line tells
     result.to_arrow().weights                       # tables for polars, pandas, DuckDB
+    assay.verify("epoch-12", key="example.org/…")   # an exported epoch, everything checked and computed again
 
 The stages can be used by themselves: `assay.settle.consensus.agree` and its neighbours. Importing `assay` is cheap; what a
 name needs is imported when the name is first used.
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from assay.competition import Competition, emission
     from assay.competition import open_competition as open
-    from assay.errors import AssayError, BadInput, CannotSettle
+    from assay.errors import AssayError, BadInput, CannotSettle, Refused
+    from assay.ledger.verify import Verified, verify
     from assay.scheme import Scheme
     from assay.settle import Settlement
     from assay.settle.emission import Emission
@@ -34,11 +36,14 @@ __all__ = [
     "Competition",
     "Emission",
     "Explanation",
+    "Refused",
     "Scheme",
     "Settlement",
+    "Verified",
     "__version__",
     "emission",
     "open",
+    "verify",
 ]
 
 _HOMES = {
@@ -48,10 +53,13 @@ _HOMES = {
     "Competition": "assay.competition",
     "Emission": "assay.settle.emission",
     "Explanation": "assay.settle.story",
+    "Refused": "assay.errors",
     "Scheme": "assay.scheme",
     "Settlement": "assay.settle",
+    "Verified": "assay.ledger.verify",
     "emission": "assay.competition",
     "open": "assay.competition:open_competition",
+    "verify": "assay.ledger.verify",
 }
 """Where each public name comes from; after a colon the name it has there."""
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from assay import folder
-from assay.errors import CannotSettle
+from assay.errors import BadInput, CannotSettle
 from assay.scheme import Scheme, subnet
 from assay.scheme import read as read_scheme
 from assay.settle import Settlement, pipeline
 from assay.settle.emission import Emission, Settled, joined, split
 from assay.settle.shares import Shares
+
+if TYPE_CHECKING:
+    from assay.ledger.opened import Ledger
 
 __all__ = ["Competition", "emission", "open_competition", "part"]
 
@@ -24,13 +28,31 @@ class Competition:
     path: Path
     scheme: Scheme
 
+    @property
+    def ledger(self) -> Ledger:
+        """The competition's ledger, open: a context manager. Raises BadInput if it has none, and StoreError. SPEC 6."""
+        from assay.ledger.opened import open_ledger
+
+        return open_ledger(self.path)
+
     def settle(self, epoch: int | None = None, *, previous: Path | str | None = None) -> Settlement:
         """The settlement of an epoch (None: the highest that has evidence), after an earlier settlement if its file is given.
 
-        Raises BadInput for what SPEC refuses and CannotSettle if there is no evidence. SPEC 2–7.
+        Where the competition has a ledger, evidence and earlier settlements are the ledger's; nothing is kept. Raises BadInput
+        for what SPEC refuses and CannotSettle if there is no evidence. SPEC 2–7.
         """
+        if (self.path / "ledger.toml").exists():
+            return self._from_ledger(epoch, previous)
         before = None if previous is None else Path(previous)
         return pipeline.settle(folder.read(self.path, epoch=epoch, previous=before))
+
+    def _from_ledger(self, epoch: int | None, previous: Path | str | None) -> Settlement:
+        from assay.ledger import settling
+
+        if previous is not None:
+            raise BadInput("the ledger knows the settlement before", field="previous", hint="leave it out")
+        with self.ledger as ledger:
+            return settling.draft(ledger, epoch).settlement
 
 
 def open_competition(path: Path | str) -> Competition:

@@ -2,7 +2,8 @@
 
     AssayError
     ├── BadInput        what was given is wrong: exit code 2
-    └── CannotSettle    the input is right, and yet no settlement follows from it: exit code 1
+    ├── CannotSettle    the input is right, and yet no settlement follows from it: exit code 1
+    └── Refused         a receipt, or what it rests on, does not check: exit code 1
 
 Each says what is wrong, where, and what to do about it.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["AssayError", "BadInput", "CannotSettle", "brief"]
+__all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "brief"]
 
 
 class AssayError(Exception):
@@ -58,6 +59,31 @@ class BadInput(AssayError):
 
 class CannotSettle(AssayError):
     """The input is well formed, but no settlement follows from it: exit code 1, nothing written."""
+
+
+class Refused(AssayError):
+    """Something does not check: at which stage, whose, what was expected and what was found, as far as that can be said."""
+
+    def __init__(
+        self,
+        stage: str,
+        what: str,
+        *,
+        participant: str = "",
+        expected: object = None,
+        found: object = None,
+        file: Path | str | None = None,
+        line: int | None = None,
+    ) -> None:
+        super().__init__(what, file=file, line=line)
+        self.stage, self.participant, self.expected, self.found = stage, participant, expected, found
+
+    def __str__(self) -> str:
+        about = f"{self.participant}: " if self.participant else ""
+        pairs = (("expected", self.expected), ("found", self.found))
+        parts = [f"{name} {value!s:.200}" for name, value in pairs if value is not None]
+        place = f"{self.where}: " if self.where else ""
+        return _shown(f"{self.stage}: {place}{about}{self.what}" + (f" ({', '.join(parts)})" if parts else ""))
 
 
 def brief(value: object, most: int = 60) -> str:

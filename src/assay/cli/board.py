@@ -14,7 +14,7 @@ from assay.exact import BPS, NANO, nanos
 from assay.folder.tasks import weaker
 from assay.scheme.model import Payout, Reward
 from assay.settle import Settlement
-from assay.settle.story import without_score
+from assay.settle.story import called, without_score
 from assay.settle.story.telling import named, part, percent, percents, plural
 from assay.uncertainty import NEEDS, Standing, available
 
@@ -37,7 +37,7 @@ def board(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
     else:
         yield from _payouts(settlement, scheme.payout)
     yield from _others(settlement)
-    yield from _outliers(document)
+    yield from _outliers(settlement)
     yield from _weaker(settlement, folder)
     yield ""
     yield note(f"Digest {settlement.digest}")
@@ -145,13 +145,14 @@ def _others(settlement: Settlement) -> Iterator[RenderableType]:
     yield grid(columns)
 
 
-def _outliers(document: Json) -> Iterator[RenderableType]:
+def _outliers(settlement: Settlement) -> Iterator[RenderableType]:
     """Which validators were left out of whose score."""
     out: dict[str, list[str]] = {}
-    for row in document["agreed"]:
+    names = called(settlement.inputs.validators)
+    for row in settlement.document["agreed"]:
         for vote in row["validators"]:
             if vote["excluded"]:
-                out.setdefault(vote["validator"], []).append(row["participant"])
+                out.setdefault(names[vote["validator"]], []).append(row["participant"])
     if out:
         yield ""
         said = [f"by {validator} of {named(participants, 4)}" for validator, participants in sorted(out.items())]

@@ -23,9 +23,14 @@ COMMANDS = {
     "logs": ("judging.logs:logs", "Show what one trial printed, and how it ended."),
     "tasks": ("judging.tasks:app", "Task sets in Harbor's format."),
     "sandbox": ("judging.sandbox:app", "Where agents run."),
-    "import": ("imports:app", "Results of other harnesses as a competition."),
-    "export": ("judging.export:app", "Trials in the shape of other harnesses."),
+    "import": ("imports:app", "Results of other harnesses as a competition, and exported epochs."),
+    "export": ("judging.export:app", "Epochs of a ledger as files, and trials in the shape of other harnesses."),
     "scheme": ("schemes:app", "Presets, and the rules of a competition."),
+    "keys": ("ledger.keys:app", "Keys that sign evidence and logs."),
+    "evidence": ("ledger.evidence:app", "Signed evidence."),
+    "receipt": ("ledger.receipt:receipt", "The receipt of an epoch, or a participant's own proof."),
+    "verify": ("ledger.verify:verify", "Check a receipt, and compute its settlement again."),
+    "ledger": ("ledger.ledger:app", "A competition's ledger."),
     "conformance": ("conformance:app", "Cases that any implementation can run."),
 }
 """Name → where it is, and the line that the list of commands shows."""

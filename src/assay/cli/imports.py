@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.ledger.epochs import import_epoch
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(name="import", help="Results of other harnesses as a competition.", no_args_is_help=True, rich_markup_mode=None)
+HELP = "Results of other harnesses as a competition, and exported epochs."
+app = typer.Typer(name="import", help=HELP, no_args_is_help=True, rich_markup_mode=None)
+app.command("epoch")(import_epoch)
 
 
 class Attempts(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from assay.errors import BadInput
 if TYPE_CHECKING:
     from assay.records import Participant
 
-__all__ = ["complete", "find"]
+__all__ = ["called_in", "complete", "find", "validator_of"]
 
 
 def find(said: str, participants: Sequence[Participant]) -> str:
@@ -37,6 +37,34 @@ def find(said: str, participants: Sequence[Participant]) -> str:
     known = ", ".join(one.key for one in participants[:5])
     hint = f"did you mean {close[0]!r}?" if close else f"participants.csv has {known}" + (" …" if len(participants) > 5 else "")
     raise BadInput(f"there is no participant {said[:80]!r}", field="participant", hint=hint)
+
+
+def validator_of(folder: Path, said: str) -> str:
+    """The key of the validator that has this key or, alone, this name; what was said, if nobody has: who needs it will say so."""
+    from assay.folder import csvs
+
+    try:
+        rows = csvs.read(folder / "validators.csv", csvs.VALIDATORS)
+    except BadInput:
+        return said
+    keys = [row.fields["key"] for row in rows]
+    named = [row.fields["key"] for row in rows if row.fields.get("name") == said]
+    return named[0] if said not in keys and len(named) == 1 else said
+
+
+def called_in(folder: Path, keys: Iterable[str]) -> dict[str, str]:
+    """Key → what people read of each of these validators, by validators.csv; the key itself where that cannot be read."""
+    from assay.folder import csvs
+    from assay.records import Validator
+    from assay.settle.story import called
+
+    wanted = set(keys)
+    try:
+        rows = [row.fields for row in csvs.read(folder / "validators.csv", csvs.VALIDATORS)]
+    except BadInput:
+        rows = []
+    named = {row["key"]: row.get("name") or "" for row in rows}
+    return called([Validator(key=key, stake=0, name=named.get(key, "")) for key in sorted(wanted | named.keys())])
 
 
 def complete(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -27,17 +27,25 @@ def settle(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write JSON (or CSV) to a file, and show the board.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With a ledger: the log's key, if ledger.toml does not name it.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With a ledger: show the settlement, and keep nothing.")] = False,
 ) -> None:
     """Settle an epoch: evidence into scores, weights or payouts.
 
     Shows who is ranked where and why the others are not. Nothing is written unless --output says so, and then all of it or
     nothing.
 
+    A competition with a ledger is settled from it, after what it settled before: settlement and receipt are kept, the log grows
+    by one, and the epoch is closed. Settled again, it is computed again and must come out the same.
+
     \b
     Examples:
       assay settle my-competition
       assay settle my-competition --epoch 12 --previous epoch-11.json --output epoch-12.json
       assay settle my-competition --json | jq .weights
+      assay settle my-competition --dry-run
     """
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other", param_hint="--csv")
@@ -46,10 +54,16 @@ def settle(
     from assay.competition import open_competition
     from assay.scheme import warnings
 
-    with Working(f"settling {folder}"):
-        competition = open_competition(folder)
-        settlement = competition.settle(epoch, previous=previous)
-        document = settlement.document
+    competition = open_competition(folder)
+    remark = ""
+    if (folder / "ledger.toml").exists() and previous is None:
+        from assay.cli.ledger.settling import settled
+
+        settlement, remark = settled(folder, epoch, key, dry_run=dry_run)
+    else:
+        with Working(f"settling {folder}"):
+            settlement = competition.settle(epoch, previous=previous)
+    document = settlement.document
     warn(f"{folder / 'scheme.toml'}: {message}" for message in warnings(competition.scheme))
 
     from assay.cli.output import json_bytes, put, settlement_csv
@@ -58,9 +72,9 @@ def settle(
         put(settlement_csv(document) if as_csv else json_bytes(document), output)
     if output is not None or not (as_json or as_csv):
         from assay.cli.board import board
-        from assay.cli.show import show
+        from assay.cli.show import note, show
 
         if str(output) != "-":
             with Working("comparing participants"):
                 parts = list(board(settlement, folder))
-            show(*parts)
+            show(*parts, *([note(remark)] if remark else []))

@@ -16,7 +16,7 @@ from assay.errors import BadInput
 from assay.folder import strict
 from assay.folder.limits import EVIDENCE_RECORDS, LINE_BYTES
 from assay.folder.places import Place
-from assay.folder.text import BOM, decode, unreadable
+from assay.folder.text import BOM, decode, opened, unreadable
 from assay.records import KINDS, Evidence, record
 
 __all__ = ["Gathered", "Registry", "check_conflicts", "gather", "lines", "parse", "read"]
@@ -70,7 +70,7 @@ def read(paths: Iterable[Path], registry: Registry) -> Gathered:
     found = Gathered()
     for path in paths:
         try:
-            with path.open("rb") as file:
+            with opened(path) as file:
                 for number, line in lines(file, path):
                     place = Place(path, number)
                     _add(found, parse(line, place), place, registry)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput, CannotSettle
-from assay.folder import csvs, evidence, registry, strict, tasks
+from assay.folder import csvs, registry, strict, tasks
 from assay.folder import previous as earlier
-from assay.folder.evidence import Gathered, Registry
+from assay.folder.evidence import Gathered, Registry, check_conflicts, gather
+from assay.folder.evidence import read as read_lines
 from assay.folder.limits import EVIDENCE_FILES
 from assay.folder.places import Place, Row
 from assay.records import Participant
@@ -24,11 +25,13 @@ from assay.scheme.load import validate
 from assay.settle.inputs import Inputs, Previous, frame
 from assay.settle.score.accepted import first_epochs
 
-__all__ = ["parse_case", "read"]
+__all__ = ["Found", "parse_case", "read"]
 
 CASE = ("scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous")
 LATEST = 2**53 - 1
 """The largest epoch."""
+Found = Callable[[Registry], Gathered | tuple[Path, ...]]
+"""Where evidence comes from: from who may be named in it to the records, or to the Parquet files that they are in."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,15 @@ class Source:
     scheme: Scheme
     tables: Mapping[str, tuple[list[Row], Place]]
     tasks: Callable[[int], tasks.TaskSet]
-    evidence: Callable[[Registry], Gathered | tuple[Path, ...]]
-    """The records; or the Parquet files that they are in."""
+    evidence: Found
     previous: Previous | None
     previous_place: Place
 
 
-def read(path: Path, *, epoch: int | None = None, previous: Path | None = None) -> Inputs:
+def read(path: Path, *, epoch: int | None = None, previous: Path | None = None, evidence: Found | None = None) -> Inputs:
     """What a competition's folder says of an epoch (None: the highest that has evidence), after an earlier settlement.
+
+    evidence: where it comes from, if it is not the folder's own.
 
     Raises BadInput for anything that SPEC refuses, with file, line and field, and CannotSettle if there is no evidence. SPEC 7.
     """
@@ -60,15 +64,17 @@ def read(path: Path, *, epoch: int | None = None, previous: Path | None = None) 
             "randomness": (_optional(path / "randomness.csv", csvs.RANDOMNESS), Place(path / "randomness.csv")),
         },
         tasks=lambda trials: tasks.read(path / "tasks.txt", trials),
-        evidence=lambda known: _evidence(path / "evidence", known),
+        evidence=evidence or (lambda known: _evidence(path / "evidence", known)),
         previous=None if previous is None else earlier.read(previous),
         previous_place=Place(previous),
     )
     return _inputs(source, epoch, Place(path / "evidence"))
 
 
-def parse_case(case: Mapping[str, Any]) -> Inputs:
+def parse_case(case: Mapping[str, Any], *, evidence: Found | None = None) -> Inputs:
     """What a JSON case says: scheme, epoch, the rows of each table, records, an earlier settlement; a missing part is empty.
+
+    evidence: where it comes from, if it is not the case's own.
 
     Raises BadInput for anything that SPEC refuses, with the path of the field, and CannotSettle if there is no evidence. SPEC 7.
     """
@@ -90,7 +96,7 @@ def parse_case(case: Mapping[str, Any]) -> Inputs:
         scheme=scheme,
         tables={name: (_rows(case, name), Place(field=name)) for name in ("participants", "validators", "history", "randomness")},
         tasks=lambda trials: tasks.parse(_strings(case, "tasks"), trials, Place(field="tasks")),
-        evidence=lambda known: evidence.gather(_list(case, "evidence"), Place(field="evidence"), known),
+        evidence=evidence or (lambda known: gather(_list(case, "evidence"), Place(field="evidence"), known)),
         previous=_previous(case.get("previous")),
         previous_place=Place(field="previous"),
     )
@@ -123,6 +129,7 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
         validators=validators,
         tasks=() if task_set is None else task_set.ids,
         task_set=None if task_set is None else task_set.digest,
+        manifest=() if task_set is None else task_set.manifest,
         history=history,
         randomness=randomness,
         previous=source.previous,
@@ -138,7 +145,7 @@ def _with_evidence(inputs: Inputs, found: Gathered | tuple[Path, ...]) -> tuple[
     axes = frame(inputs)
     if isinstance(found, Gathered):
         found = found.up_to(inputs.epoch)
-        evidence.check_conflicts(found, axes.oldest, axes.epoch)
+        check_conflicts(found, axes.oldest, axes.epoch)
         return replace(inputs, evidence=tuple(found.records)), first_epochs(found.records, axes)
     from assay.folder import bulk
 
@@ -205,7 +212,7 @@ def _evidence(folder: Path, known: Registry) -> Gathered | tuple[Path, ...]:
         raise BadInput(f"has more than {EVIDENCE_FILES} files", file=folder, hint="put many records in one file")
     bulk = tuple(path for path in paths if path.suffix == ".parquet")
     if not bulk:
-        return evidence.read(paths, known)
+        return read_lines(paths, known)
     if known.kind != "tests":
         raise BadInput(f"Parquet is read for kind 'tests' only, this is {known.kind!r}", file=bulk[0], hint="write it as .jsonl")
     if len(bulk) != len(paths):

@@ -31,6 +31,8 @@ class TaskSet:
 
     ids: tuple[str, ...]
     digest: str
+    manifest: tuple[str, ...] = ()
+    """The lines, words joined by one space, sorted by their UTF-8 bytes: what the digest is taken of."""
 
 
 def read(path: Path, trials: int) -> TaskSet:
@@ -69,7 +71,8 @@ def parse(rows: Iterable[tuple[str, Place]], trials: int, place: Place) -> TaskS
             )
     if not whole:
         raise place.refuse("has no tasks", hint="list the tasks, one id a line")
-    return TaskSet(tuple(seen), digest(sorted(whole, key=str.encode)))
+    whole.sort(key=str.encode)
+    return TaskSet(tuple(seen), digest(whole), tuple(whole))
 
 
 def _check(words: Sequence[str], place: Place) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from assay.errors import BadInput
 
-__all__ = ["decode", "load", "unreadable"]
+__all__ = ["check_file", "decode", "load", "opened", "unreadable"]
 
 PIECE = 1_000_000
 BOM = b"\xef\xbb\xbf"
@@ -17,7 +19,7 @@ BOM = b"\xef\xbb\xbf"
 def load(path: Path, most: int, *, hint: str) -> bytes:
     """The bytes of a file; raises BadInput if it cannot be read, with `hint` if it is missing, or if it has more than `most`."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             data = b"".join(_pieces(file, most + 1))
     except FileNotFoundError:
         raise BadInput("no such file", file=path, hint=hint) from None
@@ -26,6 +28,19 @@ def load(path: Path, most: int, *, hint: str) -> bytes:
     if len(data) > most:
         raise BadInput(f"is larger than {most} bytes", file=path, hint="is this the right file?")
     return data
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file, open for reading; raises OSError as `check_file` does."""
+    check_file(path)
+    return path.open("rb")
+
+
+def check_file(path: Path) -> None:
+    """Raise OSError for a pipe or a device, which might never end, unless it is named as one of /dev itself."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and path.parts[:2] != ("/", "dev"):
+        raise OSError(errno.EINVAL, "it is a pipe or a device")
 
 
 def _pieces(file: BinaryIO, most: int) -> Iterator[bytes]:

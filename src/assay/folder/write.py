@@ -8,7 +8,7 @@ from pathlib import Path
 
 from assay.errors import BadInput
 
-__all__ = ["write_bytes", "write_text"]
+__all__ = ["clear", "flush_folder", "write_bytes", "write_text"]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -27,7 +27,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         except BaseException:
             beside.unlink(missing_ok=True)
             raise
-        _flush_folder(target.parent)
+        flush_folder(target.parent)
     except OSError as error:
         raise BadInput(
             f"cannot be written ({error.strerror})", file=path, hint="check that the folder exists, its permissions and its space"
@@ -44,7 +44,14 @@ def _write(beside: Path, data: bytes, target: Path) -> None:
         os.fsync(number)
 
 
-def _flush_folder(folder: Path) -> None:
+def clear(folder: Path) -> None:
+    """Remove what writers that died have left in a folder: for a place where nobody else writes now."""
+    for left in folder.glob(".*.tmp"):
+        left.unlink(missing_ok=True)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make what was put in a folder, or taken from it, outlast a power cut; raises OSError."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

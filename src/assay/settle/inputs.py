@@ -134,6 +134,8 @@ class Inputs:
     """Records of one kind, the scheme's; or, for bulk tests evidence, already scored over `frame(inputs)`."""
     tasks: tuple[str, ...] = ()
     task_set: str | None = None
+    manifest: tuple[str, ...] = ()
+    """The lines of the task set, sorted, whose digest is `task_set`."""
     history: tuple[History, ...] = ()
     randomness: Mapping[int, bytes] = field(default_factory=dict)
     previous: Previous | None = None

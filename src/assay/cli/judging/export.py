@@ -1,4 +1,4 @@
-"""`assay export`: trials in the shape of other harnesses."""
+"""`assay export`: epochs of a ledger as files, trials in the shape of other harnesses."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.ledger.epochs import export_epoch
+
 __all__ = ["app"]
 
-app = typer.Typer(name="export", help="Trials in the shape of other harnesses.", no_args_is_help=True, rich_markup_mode=None)
+HELP = "Epochs of a ledger as files, and trials in the shape of other harnesses."
+app = typer.Typer(name="export", help=HELP, no_args_is_help=True, rich_markup_mode=None)
+app.command("epoch")(export_epoch)
 
 
 @app.callback()
 def _group() -> None:
-    """Trials in the shape of other harnesses."""
+    """Epochs of a ledger as files, and trials in the shape of other harnesses."""
 
 
 @app.command()
@@ -32,11 +36,12 @@ def harbor(
       assay export harbor my-competition jobs
       assay import harbor jobs again
     """
+    from assay.cli.keys import validator_of
     from assay.cli.show import Column, grid, sentence, show
     from assay.judge.tests.export import harbor as do
     from assay.settle.story.telling import plural
 
-    done = do(folder, out, validators=validator or ())
+    done = do(folder, out, validators=[validator_of(folder, one) for one in validator or ()])
     rows = list(done.jobs.items())
     show(grid([Column("validator", [name for name, _ in rows]), Column("job", [str(job) for _, job in rows])]))
     bare = f", {done.bare} of them from their record alone" if done.bare else ""

@@ -22,7 +22,10 @@ MISSING, STOPPED = 1, 130
 
 def run(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
-    validator: Annotated[str, typer.Option(metavar="NAME", help="Whose evidence it is: a key of validators.csv.")],
+    validator: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv; with --sign, the key's."),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Trials at one time; one a core is right.", min=1)] = 1,
     sandbox: SandboxOption = SandboxName.bubblewrap,
     engine: EngineOption = None,
@@ -40,12 +43,18 @@ def run(
     tasks: Annotated[Path | None, typer.Option(metavar="DIR", help="The task set, if it is not DIR/tasks.")] = None,
     env: EnvOption = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
+    sign: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key file, and add it to the ledger.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Judge every trial that has no evidence yet, then settle.
 
     Agents run in sandboxes, then the tasks' own tests decide. What is done is kept at once: Ctrl-C stops cleanly, and the same
     command goes on where it stopped. An error is never a fail: it is tried again, then left missing.
+
+    In a competition with a ledger, --sign puts the evidence into it, and shows what it would be settled as. The epoch stays open
+    for other validators; `assay settle` closes it.
 
     A model for agents that ask for one: ASSAY_MODEL_URL, ASSAY_MODEL_KEY. The key stays outside the sandbox.
 
@@ -55,11 +64,14 @@ def run(
     Examples:
       assay run my-competition --validator val-1 --jobs 2
       assay run my-competition --validator val-1 --participant miner-7 --task git-rescue
+      assay run my-competition --sign val-1 --jobs 2
     """
     import os
 
     from assay.cli.judging.live import Live
+    from assay.cli.judging.signing import Signing
     from assay.cli.judging.words import given
+    from assay.cli.keys import validator_of
     from assay.judge import judges
     from assay.judge.tests.proxy import environment_of
     from assay.judge.tests.run import Options
@@ -67,12 +79,18 @@ def run(
 
     scheme = folder / "scheme.toml"
     judge = judges.find(read(scheme).score.kind, file=scheme)
+    if validator is None and sign is None:
+        what = "say whose evidence it is, a key or a name of validators.csv; or --sign with the validator's key"
+        raise typer.BadParameter(what, param_hint="--validator")
+    named = None if validator is None else validator_of(folder, validator)
+    signing = None if sign is None else Signing(folder, named, sign)
+    validator = signing.validator if signing is not None else str(named)
     options = Options(
         jobs=jobs,
         sandbox=sandbox.value,
         engine=engine,
         runtime=runtime,
-        epoch=epoch,
+        epoch=signing.epoch if signing is not None and epoch is None else epoch,
         attempts=attempts,
         model=environment_of(os.environ),
         env=given(env),
@@ -84,12 +102,16 @@ def run(
     with Live(jobs, quiet=quiet) as live:
         summary = judge(folder, validator, options, live.event)
 
-    from assay.cli.show import show
+    from assay.cli.show import command, show
 
     show(*_told(summary))
+    if signing is not None:
+        show(signing.add(), "")
     if summary.stopped:
         raise typer.Exit(STOPPED)
-    _settle(folder)
+    epoch = _settle(folder)
+    if signing is not None and epoch is not None and epoch >= (signing.epoch or 0):
+        show(command("The epoch is open for others; to close it", "assay", "settle", folder))
     if summary.errors:
         raise typer.Exit(MISSING)
 
@@ -128,7 +150,8 @@ def _told(summary: Summary) -> Iterator[RenderableType]:
     yield ""
 
 
-def _settle(folder: Path) -> None:
+def _settle(folder: Path) -> int | None:
+    """Show what the evidence settles to, and say of which epoch; None if nothing follows from it yet."""
     from assay.cli.board import board
     from assay.cli.show import note, show
     from assay.competition import open_competition
@@ -138,5 +161,6 @@ def _settle(folder: Path) -> None:
         settlement = open_competition(folder).settle()
     except CannotSettle as error:
         show(note(str(error)))
-        return
+        return None
     show(*board(settlement, folder))
+    return settlement.epoch

@@ -39,11 +39,13 @@ def trials(
       assay trials my-competition --participant miner-7 --json | jq .agent.wall_seconds
       assay logs "$(assay trials my-competition --task git-rescue --json | jq -r .folder | head -1)"
     """
+    from assay.cli.keys import validator_of
     from assay.errors import BadInput
     from assay.judge.tests.store import kept
 
     if not folder.is_dir():
         raise BadInput("no such folder", file=folder, hint="name a competition's folder")
+    validator = None if validator is None else validator_of(folder, validator)
     wanted = {one.value for one in outcome or ()}
     found = [
         (place, one)
@@ -60,13 +62,14 @@ def trials(
             document = one.model_dump(mode="json", by_alias=True, exclude_none=True)
             typer.echo((canonical(document | {"folder": str(place)}) + b"\n"), nl=False)
         return
-    _show(found)
+    _show(folder, found)
 
 
-def _show(found: list[tuple[Path, TrialRecord]]) -> None:
+def _show(folder: Path, found: list[tuple[Path, TrialRecord]]) -> None:
     from collections import Counter
 
     from assay.cli.judging.words import duration, memory
+    from assay.cli.keys import called_in
     from assay.cli.show import Column, grid, sentence, show
     from assay.settle.story.telling import plural
 
@@ -74,6 +77,7 @@ def _show(found: list[tuple[Path, TrialRecord]]) -> None:
         show(sentence("There are no such trials."))
         return
     rows = [one for _, one in found]
+    names = called_in(folder, (one.validator for one in rows))
 
     def took(one: TrialRecord, whose: str) -> str:
         ran = one.agent if whose == "agent" else one.tests
@@ -86,7 +90,7 @@ def _show(found: list[tuple[Path, TrialRecord]]) -> None:
             Column("participant", [one.participant for one in rows], kind="key"),
             Column("task", [one.task for one in rows], kind="crop"),
             Column("trial", [str(one.trial) for one in rows], right=True),
-            Column("validator", [one.validator for one in rows], kind="crop", spare=1),
+            Column("validator", [names[one.validator] for one in rows], kind="key", spare=1),
             Column("agent", [took(one, "agent") for one in rows], right=True, spare=2),
             Column("tests", [took(one, "tests") for one in rows], right=True, spare=3),
             Column("memory", [memory(one.agent.peak_memory) if one.agent else "" for one in rows], right=True, spare=4),

@@ -17,6 +17,8 @@ __all__ = ["Summary", "check_names", "look_over"]
 
 LATEST = 2**53 - 1
 LARGEST = 10**9
+LONGEST = 256
+"""Characters of the name of an image."""
 OUTCOMES = ("pass", "fail", "timeout", "error")
 _RFC3339 = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]([01][0-9]|2[0-3])(:[0-5][0-9]){2}(\.[0-9]{1,6}0{0,3})?"
@@ -57,6 +59,8 @@ def look_over(files: Files, names: Names | None = None) -> Summary:
         raise files.refuse(f"trial < 1 OR trial > {LARGEST}", "trial", "{} is not a trial", f"use 1 … {LARGEST}")
     if seq is not None and (seq < 0 or seqs > LARGEST):
         raise files.refuse(f"seq < 0 OR seq > {LARGEST}", "seq", "{} is out of range", f"use 0 … {LARGEST}")
+    if "image" in files.types and (files.rows("max(length(image))")[0][0] or 0) > LONGEST:
+        raise files.refuse(f"length(image) > {LONGEST}", "image", "has more than 256 characters", "write the digest of the image")
     if files.types.get("observed_at") == "VARCHAR":
         _check_times(files)
     return Summary(records, (first, last), (trial or 1, trials or 1), known == records)

@@ -33,7 +33,8 @@ KEY = "competition, validator, submission, own, task, trial"
 UNKNOWN = datetime(1, 1, 1, tzinfo=UTC)
 """Stands for a time that the files do not give."""
 SAME = """min(epoch) = max(epoch) AND min(outcome) = max(outcome)
-    AND (count(seen_at) = 0 OR (count(seen_at) = count(*) AND min(seen_at) = max(seen_at)))"""
+    AND (count(seen_at) = 0 OR (count(seen_at) = count(*) AND min(seen_at) = max(seen_at)))
+    AND (count(image) = 0 OR (count(image) = count(*) AND min(image) = max(image)))"""
 
 
 @dataclass
@@ -88,6 +89,7 @@ def _select(files: Files, table: str, batch: Batch, part: str, extra: str = "") 
         f"{files.column('competition', quoted(''))} AS competition",
         "validator, participant, submission, CASE WHEN submission = '' THEN participant ELSE '' END AS own",
         f"task, {files.trial} AS trial, outcome, epoch, {files.instant} AS seen_at, {files.column('seq')} AS seq",
+        f"{files.column('image')} AS image",
     ]
     return f"SELECT {', '.join(fields)}{extra} FROM {table} WHERE {batch.window} AND {part}"
 
@@ -97,7 +99,7 @@ def _gather(files: Files, batch: Batch, part: str, found: Exact) -> None:
     rows = _select(files, files.rows_table, batch, part, ", filename, file_row_number")
     query = (
         "SELECT competition, filename, file_row_number, "
-        "epoch, validator, participant, submission, task, trial, outcome, seen_at, seq "
+        "epoch, validator, participant, submission, task, trial, outcome, seen_at, seq, image "
         f"FROM ({rows}) SEMI JOIN (SELECT * FROM keys WHERE NOT same) USING ({KEY}) ORDER BY 2, 3 LIMIT {EVIDENCE_RECORDS + 1}"
     )
     answer = files.connection.execute(query).fetchall()
@@ -115,7 +117,7 @@ def _gather(files: Files, batch: Batch, part: str, found: Exact) -> None:
 
 
 def _record(fields: list[Any], place: Place) -> Tests:
-    names = ("epoch", "validator", "participant", "submission", "task", "trial", "outcome", "observed_at", "seq")
+    names = ("epoch", "validator", "participant", "submission", "task", "trial", "outcome", "observed_at", "seq", "image")
     content = dict(zip(names, fields, strict=True))
     seen_at = content["observed_at"]
     if not isinstance(seen_at, str):

@@ -40,6 +40,7 @@ NEEDED: Mapping[str, frozenset[str]] = {
 OPTIONAL: Mapping[str, frozenset[str]] = {
     "kind": TEXT,
     "competition": TEXT,
+    "image": TEXT,
     "observed_at": TEXT | INSTANTS,
     "trial": WHOLE,
     "seq": WHOLE,

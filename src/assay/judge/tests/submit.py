@@ -1,4 +1,7 @@
-"""Submitting an agent: its files are kept by digest, and participants.csv says whose it is, and since when. SPEC 2, 7."""
+"""Submitting an agent: its files are kept by digest, and participants.csv says whose it is, and since when. SPEC 2, 7.
+
+Where the competition has a ledger, it is told first; what stops after that is made up for when it is submitted again.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from assay.errors import BadInput
 from assay.folder import csvs
@@ -22,6 +26,9 @@ from assay.judge.tests.agent import Agent
 from assay.judge.tests.contest import AGENTS
 from assay.judge.tests.store import short
 from assay.scheme.times import instant_text
+
+if TYPE_CHECKING:
+    from assay.ledger.store import Submission
 
 __all__ = ["Submitted", "submit"]
 
@@ -35,6 +42,8 @@ class Submitted:
     """Where the agent's files are now; None for a built-in one, which has none."""
     before: str
     """The participant's submission until now; empty if there was none."""
+    epoch: int | None = None
+    """In which epoch the ledger has it as accepted; None without a ledger."""
 
     @property
     def changed(self) -> bool:
@@ -42,10 +51,11 @@ class Submitted:
         return self.before != self.agent.digest
 
 
-def submit(competition: Path, participant: str, said: str, *, at: datetime | None = None) -> Submitted:
+def submit(competition: Path, participant: str, said: str, *, at: datetime | None = None, epoch: int | None = None) -> Submitted:
     """Makes an agent (a folder, a command line, oracle or noop) the current submission of a participant; raises BadInput.
 
-    The same submission once more changes nothing, and keeps its time: it ranks ties.
+    epoch: in which it is accepted, for a competition with a ledger; None is the latest that is open. The same submission once
+    more changes nothing, and keeps its time: it ranks ties. Raises StoreError where the ledger cannot be written.
     """
     file = competition / csvs.PARTICIPANTS.name
     header, rows = _rows(file)
@@ -64,20 +74,37 @@ def submit(competition: Path, participant: str, said: str, *, at: datetime | Non
             agent = _placed(competition, agents.load(folder.parent))
     elif agent.folder is not None:
         agent = _placed(competition, agent)
-    found = Submitted(agent, agent.folder, before)
+    when = instant_text((at or datetime.now(UTC)).replace(microsecond=0))
+    if before == agent.digest:
+        when = row.get("submitted_at", "")
+    kept = _handed_in(competition, participant, agent.digest, epoch, when)
+    found = Submitted(agent, agent.folder, before, None if kept is None else kept.epoch)
     if found.changed:
         for name in ("submission", "submitted_at"):
             if name not in header:
                 header.append(name)
         if "accepted_epoch" in header:
             row["accepted_epoch"] = ""  # that was the earlier one's
-        row["submission"], row["submitted_at"] = agent.digest, instant_text((at or datetime.now(UTC)).replace(microsecond=0))
+        row["submission"], row["submitted_at"] = agent.digest, when if kept is None else kept.submitted_at
         text = io.StringIO()
         writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         write_text(file, text.getvalue())
     return found
+
+
+def _handed_in(competition: Path, participant: str, submission: str, epoch: int | None, when: str) -> Submission | None:
+    """What the competition's ledger has of it now; None if there is no ledger."""
+    if not (competition / "ledger.toml").exists():
+        if epoch is not None:
+            raise BadInput("the competition has no ledger to say it to", field="epoch", hint="leave it out")
+        return None
+    from assay.ledger.intake import hand_in
+    from assay.ledger.opened import open_ledger
+
+    with open_ledger(competition) as ledger:
+        return hand_in(ledger.store, participant, submission, epoch=epoch, submitted_at=when)
 
 
 def _placed(competition: Path, agent: Agent) -> Agent:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from assay.errors import BadInput
 from assay.settle.story import agreeing, paying, weighing
 from assay.settle.story.missing import why_not
-from assay.settle.story.telling import Case, Chapter, Explanation, Json, Table, ordinal, percent
+from assay.settle.story.telling import Case, Chapter, Explanation, Json, Table, called, ordinal, percent
 
 if TYPE_CHECKING:
     from assay.settle.settlement import Settlement
 
-__all__ = ["Chapter", "Explanation", "Table", "explain", "percent", "without_score"]
+__all__ = ["Chapter", "Explanation", "Table", "called", "explain", "percent", "without_score"]
 
 
 def explain(settlement: Settlement, key: str) -> Explanation:
@@ -54,7 +54,7 @@ def without_score(settlement: Settlement) -> dict[str, Chapter]:
 def _case(settlement: Settlement, row: Json) -> Case:
     inputs = settlement.inputs
     participant = inputs.participants[settlement.frame.column[row["participant"]]]
-    return Case(inputs.scheme, settlement.document, row, participant, len(inputs.tasks))
+    return Case(inputs.scheme, settlement.document, row, participant, len(inputs.tasks), called(inputs.validators))
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> BadInput:

@@ -34,7 +34,7 @@ def _evidence(case: Case) -> Chapter:
     heading = ("|M|",) if column == "modified_z" else ("z²",)
     rows = [
         (
-            vote["validator"],
+            case.called[vote["validator"]],
             vote["stake"],
             _saw(case, vote["work"]),
             vote["score"],
@@ -43,7 +43,10 @@ def _evidence(case: Case) -> Chapter:
         )
         for vote in votes
     ]
-    rows += [(one["validator"], "–", "–", "–", *(("–",) if has_z else ()), f"no: {_left_out(case, one)}") for one in others]
+    rows += [
+        (case.called[one["validator"]], "–", "–", "–", *(("–",) if has_z else ()), f"no: {_left_out(case, one)}")
+        for one in others
+    ]
     count = len(votes)
     said = f"{plural(count, 'validator')} {'has' if count == 1 else 'have'} a whole score of the current submission"
     if case.participant.submission:
@@ -132,11 +135,12 @@ def _outliers(case: Case) -> Chapter:
     excluded = [vote["validator"] for vote in row["validators"] if vote["excluded"]]
     text_ = [_measure(case)]
     if excluded:
-        text_.append(f"{named(excluded)} {'is' if len(excluded) == 1 else 'are'} too far from the others and left out.")
+        who = named([case.called[key] for key in excluded])
+        text_.append(f"{who} {'is' if len(excluded) == 1 else 'are'} too far from the others and left out.")
     elif flagged:
         verb = "is" if len(flagged) == 1 else "are"
         why = "together the flagged hold half or more of the stake that takes part, so nobody is left out"
-        text_.append(f"{named(flagged)} {verb} flagged, but {why}.")
+        text_.append(f"{named([case.called[key] for key in flagged])} {verb} flagged, but {why}.")
     elif row["median"] is not None or row["mean"] is not None:
         text_.append("Nobody is too far from the others.")
     return Chapter(

@@ -42,7 +42,7 @@ def _duplicate(case: Case) -> tuple[str, str]:
 
 
 def _unjudged(case: Case) -> tuple[str, str]:
-    who = [one["validator"] for one in case.row["not_counted"] if one["reason"] == "unjudged"]
+    who = [case.called[one["validator"]] for one in case.row["not_counted"] if one["reason"] == "unjudged"]
     return (
         f"{named(who)} could not judge it: a judgement is unjudged or malformed, which is never a zero.",
         "To do: these validators judge it again, with the fallback model if need be.",
@@ -51,7 +51,7 @@ def _unjudged(case: Case) -> tuple[str, str]:
 
 def _incomplete(case: Case) -> tuple[str, str]:
     lacking = [one for one in case.row["not_counted"] if one["reason"] == "incomplete"]
-    who = named([f"{one['validator']} ({one['missing']})" for one in lacking])
+    who = named([f"{case.called[one['validator']]} ({one['missing']})" for one in lacking])
     return (
         f"Trials are missing from {who}; an incomplete run does not count, and errors are never failures.",
         "To do: these validators run the missing trials; then the quorum is reached.",

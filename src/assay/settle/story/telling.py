@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from assay.exact import BPS, NANO, half_even, nanos, text
-from assay.records import Participant
+from assay.records import Participant, Validator
 from assay.scheme import Scheme
 
-__all__ = ["Case", "Chapter", "Explanation", "Json", "Table", "named", "ordinal", "part", "percent", "percents", "plural"]
+__all__ = [
+    "Case",
+    "Chapter",
+    "Explanation",
+    "Json",
+    "Table",
+    "called",
+    "named",
+    "ordinal",
+    "part",
+    "percent",
+    "percents",
+    "plural",
+]
 
 Json = dict[str, Any]
 
 SCHEMA = "assay.explanation/1"
+READABLE = 24
+"""A key of more characters is called by a name, or shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +117,8 @@ class Case:
     row: Json
     participant: Participant
     tasks: int
+    called: Mapping[str, str]
+    """What a validator is called where people read it, by its key."""
 
     @property
     def agreed(self) -> bool:
@@ -138,6 +156,16 @@ class Case:
     def payout(self) -> Json | None:
         """The participant's row of payouts, if it has a place."""
         return next((row for row in self.document["payouts"] if row["participant"] == self.participant.key), None)
+
+
+def called(validators: Sequence[Validator]) -> dict[str, str]:
+    """Key → what people read of a validator: a long key is its name, or its two ends, unless another one is called the same."""
+
+    def shorter(one: Validator) -> str:
+        return one.key if len(one.key) <= READABLE else one.name or f"{one.key[:6]}…{one.key[-4:]}"
+
+    times = Counter(map(shorter, validators))
+    return {one.key: short if times[short := shorter(one)] == 1 else one.key for one in validators}
 
 
 def percent(share: str | int) -> str:

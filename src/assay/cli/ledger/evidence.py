@@ -1,0 +1,142 @@
+"""`assay evidence`: signed evidence."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(name="evidence", help="Signed evidence.", no_args_is_help=True, rich_markup_mode=None)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
+
+
+class Parts(StrEnum):
+    """What one batch holds."""
+
+    submission = "submission"
+    epoch = "epoch"
+
+
+@app.callback()
+def _group() -> None:
+    """Signed evidence."""
+
+
+@app.command()
+def sign(
+    folder: Folder,
+    key: Annotated[str, typer.Option(metavar="NAME", help="The validator's key: `assay keys list`.", show_default=False)],
+    epoch: Annotated[int | None, typer.Option(metavar="N", help="Only of this epoch.", min=0)] = None,
+    by: Annotated[Parts, typer.Option(help="A batch for each epoch and submission, or for each epoch.")] = Parts.submission,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="PATH", help="A folder, or a file *.batch where it is one batch [DIR/batches]."),
+    ] = None,
+) -> None:
+    """Sign the evidence of one validator: what DIR/evidence/*.jsonl has by the key of that name.
+
+    A batch is one run of one submission, under one signature. Signing the same evidence again gives files of the same names.
+
+    \b
+    Examples:
+      assay evidence sign my-competition --key val-1
+      assay evidence sign my-competition --key val-1 --epoch 12 -o batches
+    """
+    from assay.cli.ledger.keys import asking
+    from assay.cli.show import sentence, show
+    from assay.errors import BadInput
+    from assay.folder import write_bytes
+    from assay.ledger import keys, signing
+
+    found = signing.sign_folder(folder, keys.load(key, asking()), epoch=epoch, by=by.value)
+    place = folder / "batches" if out is None else out
+    if place.suffix != ".batch":
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"cannot be made ({error.strerror})", file=place, hint="choose another folder with -o") from None
+    elif len(found) > 1:
+        raise BadInput(
+            f"there are {len(found)} batches for one file", file=place, hint="give a folder, or say --by epoch --epoch N"
+        )
+    for one in found:
+        path = place if place.suffix == ".batch" else place / signing.file_name(one)
+        write_bytes(path, one.data)
+        typer.echo(str(path))
+    records = sum(one.statement.count for one in found)
+    show(sentence(f"{records} records in {len(found)} {'batch' if len(found) == 1 else 'batches'}, signed."))
+
+
+@app.command()
+def add(
+    folder: Folder,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Signed batches.", show_default=False)],
+) -> None:
+    """Add signed batches to the competition's ledger: each whole, or not at all; one that is refused does not stop the others.
+
+    What is said to be added is on the disk. A batch that was added before adds nothing, so it does no harm to add it again.
+
+    \b
+    Examples:
+      assay evidence add my-competition batches/*.batch
+    """
+    from assay.cli.errors import printable, tell
+    from assay.cli.show import sentence, show
+    from assay.errors import BadInput
+    from assay.ledger import intake
+    from assay.ledger.opened import open_ledger
+
+    known, added = intake.terms(folder), []
+    with open_ledger(folder) as ledger:
+        for file in files:
+            try:
+                found = intake.accept(ledger.store, file, known)
+            except BadInput as error:
+                tell("error", str(error), typer.colors.RED)
+                continue
+            added.append(found)
+            conflicts = f", {found.conflicting} in conflict with an earlier one" if found.conflicting else ""
+            typer.echo(f"{printable(str(file))}: {found.new} new, {found.known} known{conflicts}")
+    new, refused = sum(one.new for one in added), len(files) - len(added)
+    told = f"{new} records added by {len(added)} {'batch' if len(added) == 1 else 'batches'}"
+    show(sentence(f"{told}; {refused} refused." if refused else f"{told}."))
+    if refused:
+        raise typer.Exit(BadInput.exit_code)
+
+
+@app.command("list")
+def list_(
+    folder: Folder,
+    validator: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this validator, by key or name.")] = None,
+    epoch: Annotated[int | None, typer.Option(metavar="N", help="Only of this epoch.", min=0)] = None,
+    conflicts: Annotated[
+        bool, typer.Option("--conflicts", help="Records that say something else than the one accepted first, which counts.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The records, as lines of JSON with their seq.")] = False,
+) -> None:
+    """List the batches that were accepted; with --conflicts, the records that contradict an earlier one.
+
+    \b
+    Examples:
+      assay evidence list my-competition --epoch 12
+      assay evidence list my-competition --conflicts
+      assay evidence list my-competition --epoch 12 --json > epoch-12.jsonl
+    """
+    from assay.cli.keys import validator_of
+    from assay.cli.ledger import listing
+    from assay.ledger.opened import open_ledger
+
+    chosen = listing.Chosen(None if validator is None else validator_of(folder, validator), epoch)
+    with open_ledger(folder) as ledger, ledger.store.reading() as view:
+        if as_json:
+            for line in listing.conflict_lines(view, chosen) if conflicts else listing.record_lines(view, chosen):
+                typer.echo(line)
+        elif conflicts:
+            listing.show_conflicts(view, chosen, folder)
+        else:
+            listing.show_batches(view, chosen, folder)

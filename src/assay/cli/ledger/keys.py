@@ -1,0 +1,195 @@
+"""`assay keys`: the keys that sign evidence and logs. Only public parts are ever printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from assay.ledger.keys import PublicKey
+
+__all__ = ["app", "asking"]
+
+app = typer.Typer(name="keys", help="Keys that sign evidence and logs.", no_args_is_help=True, rich_markup_mode=None)
+
+
+class Kind(StrEnum):
+    """The kinds of key."""
+
+    ed25519 = "ed25519"
+    sr25519 = "sr25519"
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name, or the path of its file.", show_default=False)]
+KindOption = Annotated[Kind, typer.Option(help="sr25519 is the kind of Bittensor's hotkeys.")]
+Passphrase = Annotated[
+    bool, typer.Option("--passphrase", help="Ask for a passphrase to encrypt it with; ASSAY_PASSPHRASE is used unasked.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="As canonical JSON.")]
+
+
+@app.command()
+def new(name: Name, kind: KindOption = Kind.ed25519, passphrase: Passphrase = False, as_json: AsJson = False) -> None:
+    """Make a key. Its file is for you alone, and stays here: what others need is the public key.
+
+    \b
+    Examples:
+      assay keys new val-1
+      assay keys new log --passphrase
+    """
+    from assay.ledger import keys
+
+    key = keys.new(kind.value)
+    _show(name, keys.save(name, key, _new_passphrase(passphrase)), key.public, as_json)
+
+
+@app.command()
+def show(
+    name: Name,
+    log: Annotated[str, typer.Option("--log", metavar="ORIGIN", help="Also the key of the log of this name (vkey).")] = "",
+    public_only: Annotated[bool, typer.Option("--public", help="Only the public key, for a script.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the public key of a key file, as validators.csv, a signature and a log spell it.
+
+    \b
+    Examples:
+      assay keys show val-1
+      echo "$(assay keys show val-1 --public),1000,Val One" >> my-competition/validators.csv
+      assay keys show log --log example.org/my-log
+    """
+    from assay.ledger import keys, note
+
+    public = keys.load(name, asking()).public
+    if public_only:
+        typer.echo(_spelt(public)["key"])
+        return
+    vkey = str(note.log_key(log, public)) if log else ""
+    _show(name, keys.path_of(name), public, as_json, vkey)
+
+
+@app.command("import")
+def import_(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What holds the private key.", show_default=False)],
+    kind: KindOption = Kind.ed25519,
+    passphrase: Passphrase = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take over a key: 64 hex digits (a seed, of --kind), a PKCS#8 PEM, a Bittensor hotkey, a log's key PRIVATE+KEY+….
+
+    The file is left as it is. What was encrypted is encrypted again, with the same passphrase.
+
+    \b
+    Examples:
+      assay keys import val-1 ~/.bittensor/wallets/default/hotkeys/val-1
+      assay keys import val-2 seed.hex --kind sr25519
+    """
+    from assay.errors import BadInput
+    from assay.folder.text import load
+    from assay.ledger import keys
+    from assay.ledger.keys.files import KEY_BYTES
+
+    said: list[str] = []
+
+    def ask() -> str:
+        asked = _of_environment() or (asking() or str)()
+        said.append(asked)
+        return asked
+
+    data = load(file, KEY_BYTES, hint="give the file that holds the key")
+    try:
+        key = keys.read(data, kind=kind.value, passphrase=ask)
+    except BadInput as error:
+        raise error.at(file=file) from None
+    _show(name, keys.save(name, key, said[-1] if said else _new_passphrase(passphrase)), key.public, as_json)
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """List the key files in $ASSAY_KEYS, or else in ~/.config/assay/keys.
+
+    \b
+    Example:
+      assay keys list
+    """
+    from assay.ledger import keys
+
+    found = keys.listed()
+    if as_json:
+        from assay.cli.output import json_bytes, put
+
+        rows = [{"name": one.name, "path": str(one.path), "problem": one.problem, **_spelt(one.public)} for one in found]
+        put(json_bytes({"keys": rows}), None)
+        return
+
+    from assay.cli.show import Column, grid, sentence, show
+
+    if not found:
+        show(sentence(f"There are no keys in {keys.folder()}."))
+        return
+    show(
+        grid(
+            [
+                Column("key", [one.name for one in found], style="bold"),
+                Column("kind", ["" if one.public is None else one.public.kind for one in found]),
+                Column(
+                    "public key", [one.problem if one.public is None else _spelt(one.public)["key"] for one in found], kind="key"
+                ),
+            ]
+        )
+    )
+
+
+def asking() -> Callable[[], str] | None:
+    """What asks for the passphrase of a key; None where nobody can be asked."""
+    if not _terminal():
+        return None
+    return lambda: str(typer.prompt("Passphrase", hide_input=True, err=True))
+
+
+def _terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _of_environment() -> str:
+    import os
+
+    return os.environ.get("ASSAY_PASSPHRASE", "")
+
+
+def _new_passphrase(wanted: bool) -> str:
+    said = _of_environment()
+    if said or not wanted:
+        return said
+    return str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True))
+
+
+def _spelt(public: PublicKey | None) -> dict[str, Any]:
+    """The public key as it is spelt in a registry, and as a signature names it."""
+    from assay.ledger.keys import ED25519, hotkey
+
+    if public is None:
+        return {"kind": None, "key": None, "id": None}
+    spelling = public.raw.hex() if public.kind == ED25519 else hotkey.address(public.raw)
+    return {"kind": public.kind, "key": spelling, "id": public.id}
+
+
+def _show(name: str, path: Path, public: PublicKey, as_json: bool, vkey: str = "") -> None:
+    told = {"name": name, "path": str(path), **_spelt(public)} | ({"vkey": vkey} if vkey else {})
+    if as_json:
+        from assay.cli.output import json_bytes, put
+
+        put(json_bytes(told), None)
+        return
+    from assay.cli.errors import printable
+
+    words = {"path": "file", "kind": "kind", "key": "public key", "vkey": "log key"}
+    for field, word in words.items():
+        if field in told:
+            typer.echo(printable(f"{word:10}  {told[field]}"))

@@ -1,0 +1,123 @@
+"""`assay ledger`: a competition's ledger made, looked over, and brought to another version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.errors import warn
+from assay.errors import BadInput
+
+__all__ = ["app"]
+
+app = typer.Typer(name="ledger", help="A competition's ledger.", no_args_is_help=True, rich_markup_mode=None)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
+
+
+@app.command()
+def init(
+    folder: Folder,
+    origin: Annotated[
+        str, typer.Option(metavar="NAME", help="The name of its log, such as example.org/my-competition.", show_default=False)
+    ],
+    key: Annotated[str, typer.Option(metavar="NAME", help="The key that signs its log: `assay keys list`.", show_default=False)],
+    database: Annotated[str, typer.Option(metavar="FILE|URL", help="A new file, or an empty PostgreSQL.")] = "ledger.db",
+    log: Annotated[str, typer.Option(metavar="DIR", help="The folder of the log, for any web server.")] = "log",
+) -> None:
+    """Give a competition a ledger: its database, and ledger.toml, which says where it is and whose log it has.
+
+    From then on evidence is added signed, `assay settle` settles from the ledger, and every epoch has a receipt.
+
+    \b
+    Examples:
+      assay keys new my-log
+      assay ledger init my-competition --origin example.org/my-competition --key my-log
+      assay ledger init my-competition --origin example.org/my-competition --key my-log --database postgresql://me@db/ledger
+    """
+    from assay.cli.ledger.keys import asking
+    from assay.cli.show import command, sentence, show
+    from assay.ledger import config, intake, keys
+    from assay.ledger.making import make
+
+    strangers = [name for name, found in intake.keys_of(folder).items() if isinstance(found, BadInput)]
+    if strangers:
+        named = ", ".join(map(repr, strangers[:3])) + (" …" if len(strangers) > 3 else "")
+        what = f"evidence is taken from keys only; {len(strangers)} are none: {named}"
+        warn([f"{folder / 'validators.csv'}: {what}; put there what `assay keys show` prints"])
+    said = make(folder, origin, keys.load(key, asking()), database=database, log=log, name=key)
+    show(
+        sentence(
+            f"The ledger is in {said.database}, its log in {said.log}; {folder / config.FILE} says so. The log's public key:"
+        ),
+        sentence(said.key, indent=2),
+        command("Add signed evidence", "assay", "evidence", "add", folder, "FILE.batch"),
+    )
+
+
+@app.command()
+def check(folder: Folder) -> None:
+    """Look everything over that the ledger holds: the database, every digest, every batch, every receipt up to the log.
+
+    Nothing is settled again: that is `assay ledger replay`.
+
+    \b
+    Example:
+      assay ledger check my-competition
+    """
+    from assay.cli.progress import Working
+    from assay.cli.show import sentence, show
+    from assay.ledger.audit import audit, audit_receipts
+    from assay.ledger.opened import open_ledger
+
+    with Working(f"checking {folder}"), open_ledger(folder) as ledger:
+        found, receipts = audit(ledger.store), audit_receipts(ledger)
+    several = "batch" if found.batches == 1 else "batches"
+    show(
+        sentence(f"{found.records} records in {found.batches} {several}, {found.conflicts} in conflict with an earlier one."),
+        sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. All of it is whole."),
+    )
+
+
+@app.command()
+def replay(folder: Folder) -> None:
+    """Compute every settled epoch again, from the first: evidence roots, settlements and results must come out the same.
+
+    \b
+    Example:
+      assay ledger replay my-competition
+    """
+    from assay.cli.progress import Working
+    from assay.cli.show import Column, grid, sentence, show
+    from assay.ledger import settling
+    from assay.ledger.opened import open_ledger
+
+    with Working(f"settling {folder} again"), open_ledger(folder) as ledger:
+        found = [(str(one.settlement.epoch), one.settlement.digest) for one in settling.replay(ledger)]
+    if not found:
+        show(sentence("No epoch is settled yet."))
+        return
+    columns = [
+        Column("epoch", [epoch for epoch, _ in found], right=True),
+        Column("settlement", [digest for _, digest in found], kind="key"),
+    ]
+    several = "epoch comes" if len(found) == 1 else "epochs come"
+    show(grid([*columns, Column("", ["✓"] * len(found))]), "", sentence(f"{len(found)} {several} out as settled."))
+
+
+@app.command()
+def migrate(folder: Folder) -> None:
+    """Bring the ledger's database to the version that this Assay reads; keep a copy of it before.
+
+    \b
+    Example:
+      assay ledger migrate my-competition
+    """
+    from assay.cli.show import sentence, show
+    from assay.ledger import config, store
+
+    before, after = store.migrate(config.read(folder).place)
+    same = f"The database has version {after} of the schema already."
+    show(sentence(same if before == after else f"The database was brought from version {before} of the schema to {after}."))

@@ -1,0 +1,50 @@
+"""`assay settle` in a competition with a ledger: what is signed and kept, and the line that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from assay.ledger.opened import Ledger
+    from assay.ledger.settling import Outcome
+    from assay.settle import Settlement
+
+__all__ = ["settled"]
+
+
+def settled(folder: Path, epoch: int | None, key: str | None, *, dry_run: bool) -> tuple[Settlement, str]:
+    """The settlement, kept unless it is a dry run, and what to say of its receipt."""
+    from assay.cli.ledger.keys import asking
+    from assay.cli.progress import Working
+    from assay.ledger import config, keys, settling
+    from assay.ledger.opened import open_ledger
+
+    with open_ledger(folder) as ledger:
+        if dry_run or settling.is_settled(ledger, epoch):
+            with Working(f"settling {folder}"):
+                found = settling.draft(ledger, epoch)
+            if not isinstance(found, settling.Outcome):
+                return found.settlement, "Nothing was kept: the epoch is open, and has no receipt."
+            return found.settlement, _remark(ledger, found)
+        name = key or ledger.config.signer
+        if name is None:
+            raise BadInput(
+                "does not say which key signs the receipt",
+                file=folder / config.FILE,
+                field="signer",
+                hint="name the log's key with --key NAME; without it the settlement can be shown: --dry-run",
+            )
+        signer = keys.load(name, asking())
+        with Working(f"settling {folder}"):
+            made = settling.settle(ledger, signer, epoch)
+        return made.settlement, _remark(ledger, made)
+
+
+def _remark(ledger: Ledger, found: Outcome) -> str:
+    if found.receipt is None:  # pragma: no cover  (who is settled has a receipt)
+        return ""
+    before = "" if found.new else ", as it was settled before"
+    return f"Receipt {found.receipt.digest}, entry {found.receipt.position} of {ledger.key.name}{before}"

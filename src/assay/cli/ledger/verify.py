@@ -1,0 +1,103 @@
+"""`assay verify`: what was checked, stage by stage, or the first thing that is not right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from assay.errors import Refused
+    from assay.ledger.verify import Verified
+
+__all__ = ["verify"]
+
+
+def verify(
+    receipt: Annotated[
+        Path,
+        typer.Argument(metavar="RECEIPT", help="A receipt, a participant's proof, or an exported epoch.", show_default=False),
+    ],
+    evidence: Annotated[Path | None, typer.Option(metavar="PATH", help="The exported epoch, or a file of evidence.")] = None,
+    scheme: Annotated[Path | None, typer.Option(metavar="FILE", help="A scheme file that must be the receipt's.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="The log's public key, or a file that holds it.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(metavar="FILE", help="A checkpoint of the log that was seen before.")] = None,
+    log: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the log's tiles.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+) -> None:
+    """Check a receipt, and compute its settlement again.
+
+    It works offline, without the ledger, on files from anybody. Says what was checked, or the first stage that is not right,
+    whose it is, what was expected and what was found. What could not be looked at is said too.
+
+    Ends with 0 if everything that was looked at is right, 1 if something is not.
+
+    \b
+    Examples:
+      assay verify epoch-12 --key "example.org/my-competition+1a2b3c4d+Ab…"
+      assay verify epoch-12.receipt --key log.vkey --checkpoint seen-in-may --log log
+      assay verify miner-7-epoch-12.proof --key log.vkey
+    """
+    from assay.cli.progress import Working
+    from assay.errors import Refused
+    from assay.ledger.verify import verify as check
+
+    try:
+        with Working(f"verifying {receipt}"):
+            found = check(receipt, evidence=evidence, scheme=scheme, key=_key(key), checkpoint=checkpoint, log=log)
+    except Refused as refused:
+        if as_json:
+            from assay.cli.output import json_bytes, put
+
+            put(json_bytes(_refused(refused)), None)
+            raise typer.Exit(refused.exit_code) from None
+        raise
+    if as_json:
+        from assay.cli.output import json_bytes, put
+
+        put(json_bytes(found.document()), None)
+        return
+    _show(found, own=key is None)
+
+
+def _key(said: str | None) -> str | None:
+    """The key itself, or what the file of that name holds."""
+    from assay.folder.text import decode, load
+
+    if said is None or "+" in said:
+        return said
+    path = Path(said)
+    return decode(load(path, 65_536, hint="give NAME+HEX+BASE64, or a file that holds it"), path).strip()
+
+
+def _refused(error: Refused) -> dict[str, object]:
+    plain = {
+        name: None if value is None else str(value) for name, value in (("expected", error.expected), ("found", error.found))
+    }
+    place = {"file": None if error.file is None else str(error.file), "line": error.line}
+    return {
+        "verified": False,
+        "stage": error.stage,
+        "participant": error.participant or None,
+        "what": error.what,
+        **plain,
+        **place,
+    }
+
+
+def _show(found: Verified, *, own: bool) -> None:
+    from assay.cli.show import Column, grid, heading, note, sentence, show
+
+    said = found.receipt
+    how = "verified, and computed again" if found.recomputed else "verified"
+    rows = found.checked
+    columns = [
+        Column("", ["✓" if one.done else "–" for one in rows]),
+        Column("stage", [one.stage for one in rows]),
+        Column("what", [one.what for one in rows], kind="text"),
+    ]
+    show(heading(f"{said['competition']} · epoch {said['epoch']}: {how}"), grid(columns), "")
+    if own:
+        show(sentence("Whose receipt it is was not checked: give the log's public key with --key."), "")
+    show(note(f"Settlement {said['settlement']}"))

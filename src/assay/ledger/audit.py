@@ -1,0 +1,171 @@
+"""Whether a store holds what was accepted: the database looked over, every digest taken anew, every batch put together. SPEC 6.
+
+Nothing is trusted that can be computed: the digest, slot and order of each record, which record of a slot was first, what each
+batch's envelope states, and the Merkle root over its records; then each receipt, up to the log. Whose signatures the batches
+carry is for `verify`, which has the keys of their time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from assay.errors import BadInput
+from assay.exact import digest
+from assay.ledger import check, evidence
+from assay.ledger.batch import root_of, stated
+from assay.ledger.check import Refused
+from assay.ledger.opened import Ledger
+from assay.ledger.receipt import file_of
+from assay.ledger.store import Damaged, KeptBatch, Receipt, Row, Store, View
+from assay.ledger.store.errors import RESTORE
+from assay.ledger.store.slots import Candidate, same, slot_of
+from assay.records import Evidence, record
+
+__all__ = ["Audited", "audit", "audit_receipts"]
+
+SIZE = 32
+"""Bytes of a digest."""
+
+
+@dataclass(frozen=True)
+class Audited:
+    """How much was looked at."""
+
+    records: int
+    batches: int
+    conflicts: int
+
+
+def audit(store: Store) -> Audited:
+    """Look at everything; raises Damaged, which names the first thing that is wrong, and StoreError."""
+    store.check_integrity()
+    digests = bytearray()
+    flagged = 0
+    try:
+        with store.reading() as view:
+            batches = {one.id: one for one in view.batches()}
+            for one in view.rows():
+                _expect(f"the number of record {one.seq}", len(digests) // SIZE + 1, one.seq)
+                _check_record(one, batches)
+                flagged += one.conflict
+                digests += one.digest
+            for number, found in enumerate(batches.values(), start=1):
+                _expect(f"the number of batch {found.id}", number, found.id)
+                _check_batch(found, digests)
+            new = (one.last_seq - one.first_seq + 1 for one in batches.values() if one.first_seq and one.last_seq)
+            _expect("the count of records", sum(new), len(digests) // SIZE)
+            _expect("the count of conflicts", sum(map(_conflicts, view.contested())), flagged)
+    except Damaged as error:
+        error.at(file=store.name)
+        raise
+    return Audited(len(digests) // SIZE, len(batches), flagged)
+
+
+def audit_receipts(ledger: Ledger) -> int:
+    """Look at every tile of the log, and every receipt: who signed it, its place in the log, all that it states; how many.
+
+    Raises Damaged for the first that is wrong, BadInput for a tile, and StoreError. Nothing is settled again: that is `replay`.
+    """
+    ledger.log.check()
+    count, before = 0, None
+    try:
+        with ledger.store.reading() as view:
+            for one in view.receipts():
+                _expect(f"the place of the receipt of epoch {one.epoch}", count, one.position)
+                _check_receipt(ledger, view, one, before)
+                count, before = count + 1, one
+    except Damaged as error:
+        error.at(file=ledger.store.name)
+        raise
+    return count
+
+
+def _check_receipt(ledger: Ledger, view: View, one: Receipt, before: Receipt | None) -> None:
+    name = f"epoch {one.epoch}"
+    proof = ledger.log.inclusion(one.position, one.position + 1)
+    try:
+        found = check.Receipt.parse(file_of(one.envelope, proof, one.checkpoint))
+        check.check_receipt(found, [ledger.key])
+    except (Refused, TypeError, ValueError) as error:
+        raise Damaged(f"the receipt of {name} is not whole ({error})", hint=RESTORE) from None
+    said, settled = found.predicate, view.settlement(one.epoch)
+    inputs = None if settled is None else view.inputs(settled.inputs)
+    if settled is None or inputs is None:
+        raise Damaged(f"{name} has a receipt, and what it was settled from or to is gone", hint=RESTORE)
+    _expect(f"the receipt of {name}", (one.epoch, f"sha256:{found.digest.hex()}"), (said["epoch"], one.digest))
+    _expect(
+        f"the settlement of {name}",
+        (said["settlement"], said["settlement"]),
+        (settled.digest, _settlement_digest(settled.document)),
+    )
+    previous = None if before is None else {"epoch": before.epoch, "receipt": before.digest}
+    _expect(f"the receipt before {name}", said["previous"], previous)
+    rows = [(seq, digest) for seq, digest, _ in view.records(0 if before is None else before.epoch + 1, one.epoch)]
+    bound = {"root": evidence.root([seq for seq, _ in rows], [digest for _, digest in rows]), "count": len(rows)}
+    _expect(f"the evidence of {name}", said["evidence"], bound)
+    _expect(f"the inputs of {name}", (said["inputs"], said["inputs"]), (settled.inputs, f"sha256:{sha256(inputs).hexdigest()}"))
+
+
+def _settlement_digest(document: bytes) -> object:
+    """The digest of a settlement document, taken anew; None if it is none."""
+    try:
+        content = json.loads(document)
+        content.pop("digest")
+        return digest(content)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _expect(what: str, expected: object, found: object) -> None:
+    if expected != found:
+        raise Damaged(
+            f"{what} is not what it was: {expected} was expected, {found} is there",
+            hint=RESTORE,
+        )
+
+
+def _check_record(one: Row, batches: Mapping[int, KeptBatch]) -> None:
+    name = f"record {one.seq}"
+    _expect(f"the form of {name}", (bytes, bytes, bytes), (type(one.digest), type(one.slot), type(one.body)))
+    _expect(f"the digest of {name}", sha256(one.body).hexdigest(), one.digest.hex())
+    parsed, home = _parsed(one.body, name), batches[one.batch]
+    _expect(f"the slot of {name}", slot_of(parsed).hex(), one.slot.hex())
+    _expect(f"the epoch of {name}", (parsed.epoch, parsed.epoch), (one.epoch, home.epoch))
+    _expect(f"the validator of {name}", parsed.validator, home.validator)
+    _expect(f"the batch of {name}", True, (home.first_seq or 0) <= one.seq <= (home.last_seq or 0))
+
+
+def _parsed(body: bytes, name: str) -> Evidence:
+    try:
+        return record(json.loads(body))
+    except (BadInput, ValueError) as error:
+        raise Damaged(f"{name} is no record of evidence ({error})", hint=RESTORE) from None
+
+
+def _check_batch(found: KeptBatch, digests: bytearray) -> None:
+    name = f"batch {found.id}"
+    _expect(f"the form of {name}", bytes, type(found.envelope))
+    try:
+        payload, said = stated(found.envelope)
+    except Refused as error:
+        raise Damaged(f"the envelope of {name} is none ({error})", hint=RESTORE) from None
+    _expect(f"the digest of {name}", f"sha256:{sha256(payload).hexdigest()}", found.digest)
+    columns = (found.validator, found.epoch, found.count, found.root)
+    _expect(f"what {name} states", (said.validator, said.epoch, said.count, said.root), columns)
+    members = sorted(
+        bytes(digests[SIZE * (seq - 1) : SIZE * seq]) for first, last in found.members for seq in range(first, last + 1)
+    )
+    _expect(f"the count of {name}", said.count, len(members))
+    _expect(f"the root of {name}", said.root, root_of(members))
+
+
+def _conflicts(rows: Sequence[Row]) -> int:
+    """How many of the records with the same 16 bytes, in order of acceptance, differ from the first of their slot."""
+    for number, one in enumerate(rows):
+        parsed = record(json.loads(one.body))
+        first = same(parsed, [Candidate(row.seq, row.digest, row.body) for row in rows[:number]])
+        _expect(f"the flag of record {one.seq}", first is not None and first.content != parsed.content, one.conflict)
+    return sum(one.conflict for one in rows)

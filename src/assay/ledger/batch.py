@@ -1,0 +1,240 @@
+"""A signed batch of evidence: what one validator saw, under one signature, every record provable alone. SPEC 6.
+
+A file `*.batch` is a DSSE envelope on the first line, then the records it is about, one a line in canonical JSON without `seq`,
+each once, in the order of their digests: a batch has one spelling. The envelope's payload is an in-toto statement: the subjects
+are the submissions, the predicate names competition, epoch, kind, validator, task set, the count of records and the RFC 6962 root
+over their digests. Two records of a batch do not contradict one another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInput, brief
+from assay.exact import canonical
+from assay.folder.text import load
+from assay.ledger import check, lines
+from assay.ledger.envelope import sign
+from assay.ledger.keys import PrivateKey, PublicKey, public
+from assay.ledger.merkle import Proof, Tree, root
+from assay.ledger.refusal import as_bad_input
+from assay.records import KINDS, Evidence
+
+__all__ = [
+    "BATCH_BYTES",
+    "PREDICATE",
+    "RECORDS",
+    "Batch",
+    "BatchStatement",
+    "check_envelope",
+    "check_signature",
+    "make",
+    "read",
+    "record_proof",
+    "root_of",
+    "stated",
+]
+
+RECORDS = 100_000
+"""Records of one batch."""
+BATCH_BYTES = 64 * 2**20
+"""Bytes of one batch."""
+PREDICATE = "assay:evidence/v1"
+
+_AGAIN = "ask its validator for it again"
+_SHAPE = {
+    "_type": re.escape(check.STATEMENT),
+    "subject": [{"name": "(?s:.*)", "digest": {"sha256": "[0-9a-f]{64}"}}],
+    "predicateType": re.escape(PREDICATE),
+    "predicate": {
+        "competition": check.WORD,
+        "epoch": int,
+        "kind": "|".join(KINDS),
+        "validator": check.WORD,
+        "task_set": (None, check.DIGEST),
+        "count": int,
+        "root": check.DIGEST,
+    },
+}
+
+
+@dataclass(frozen=True)
+class BatchStatement:
+    """What a validator signs: competition, epoch, kind, task set, the submissions, how many records, the root over them."""
+
+    competition: str
+    epoch: int
+    kind: str
+    validator: str
+    task_set: str | None
+    count: int
+    root: str
+    submissions: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The in-toto statement."""
+        fields = ("competition", "epoch", "kind", "validator", "task_set", "count", "root")
+        return {
+            "_type": check.STATEMENT,
+            "subject": [{"name": name, "digest": {"sha256": _submission_digest(name)}} for name in self.submissions],
+            "predicateType": PREDICATE,
+            "predicate": {name: getattr(self, name) for name in fields},
+        }
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch whose records are those that its statement counts; whose signature it is, `check_signature` says.
+
+    envelope: the first line as it came. records, bodies (canonical JSON) and digests (32 bytes) are parallel, in the order of
+    the digests.
+    """
+
+    envelope: bytes
+    payload: bytes
+    statement: BatchStatement
+    records: tuple[Evidence, ...]
+    bodies: tuple[bytes, ...]
+    digests: tuple[bytes, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:…` of the payload: what names the batch."""
+        return f"sha256:{sha256(self.payload).hexdigest()}"
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of its file."""
+        return b"\n".join((self.envelope, *self.bodies, b""))
+
+
+def make(records: Iterable[Evidence], *, competition: str, task_set: str | None, signer: PrivateKey, validator: str) -> Batch:
+    """The signed batch of records of one validator, epoch and kind; the same record twice is one.
+
+    validator: its key as the registry spells it, which must be the signer's. Raises BadInput if the records do not belong
+    together, are none or too many, or contradict one another.
+    """
+    if public(validator) != signer.public:
+        raise BadInput(f"{brief(validator)} is not the key that signs, {signer.public}", hint="sign with the validator's own key")
+    given = list(records)
+    if not given:
+        raise BadInput("there are no records to sign", hint="is this the right validator and epoch?")
+    kind, epoch = given[0].kind, given[0].epoch
+    for one in given:
+        if (one.kind, one.epoch, one.validator) != (kind, epoch, validator):
+            raise BadInput(
+                f"a record of {brief(one.validator)}, epoch {one.epoch}, kind {one.kind} is not of {brief(validator)}, "
+                f"epoch {epoch}, kind {kind}",
+                hint="a batch has one validator, epoch and kind",
+            )
+    bodies = lines.bodies(given, kind)
+    rows = sorted({sha256(body).digest(): (body, one) for body, one in zip(bodies, given, strict=True)}.items())
+    digests = tuple(digest for digest, _ in rows)
+    found = tuple(one for _, (_, one) in rows)
+    statement = BatchStatement(competition, epoch, kind, validator, task_set, len(rows), root_of(digests), _submissions(found))
+    payload = canonical(statement.document())
+    envelope = canonical(sign(payload, signer))
+    batch = Batch(envelope, payload, statement, found, tuple(body for _, (body, _) in rows), digests)
+    _check(batch, None)
+    return batch
+
+
+def read(source: bytes | Path) -> Batch:
+    """The batch in a file or in bytes; raises BadInput, with the line, for anything but a batch as `make` makes it.
+
+    Whether it is signed by whom it names is not looked at yet.
+    """
+    file = source if isinstance(source, Path) else None
+    data = load(source, BATCH_BYTES, hint="give a batch that `assay evidence sign` wrote") if isinstance(source, Path) else source
+    envelope, *bodies, end = data.split(b"\n", RECORDS + 2) if b"\n" in data else (data, b"-")
+    if len(data) > BATCH_BYTES or end or not bodies:
+        raise BadInput("is not a batch: an envelope and records, each on a line", file=file, hint=_AGAIN)
+    with as_bad_input(_AGAIN, file=file, line=1):
+        payload, statement = stated(envelope)
+    if len(bodies) != statement.count or len(bodies) > RECORDS:
+        what = f"has {len(bodies)} records, its statement counts {statement.count}, and the most is {RECORDS}"
+        raise BadInput(what, file=file, hint=_AGAIN)
+    records = lines.read(bodies, statement.kind, file, 2)
+    digests = tuple(sha256(body).digest() for body in bodies)
+    batch = Batch(envelope, payload, statement, tuple(records), tuple(bodies), digests)
+    _check(batch, file)
+    return batch
+
+
+def check_signature(batch: Batch, key: PublicKey) -> None:
+    """Raise BadInput unless this key, which is that of the batch's validator, signed the batch."""
+    with as_bad_input("the batch is somebody else's, or was changed", field=batch.statement.validator):
+        check_envelope(batch.envelope, key)
+
+
+def check_envelope(envelope: bytes, key: PublicKey) -> None:
+    """Refuse an envelope that this key did not sign, or that names another key beside a signature; raises `check.Refused`."""
+    found = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch")
+    check.check_envelope(found, [key], "batch")
+    other = next((name for name, _ in found.signatures if name not in ("", key.id)), None)
+    if other is not None:
+        raise check.Refused("batch", "the signature is said to be of another key", key.id, other)
+
+
+def record_proof(batch: Batch, digest: bytes) -> Proof:
+    """The proof that the record of a digest (32 bytes) is in the batch; raises BadInput if it is not."""
+    if digest not in batch.digests:
+        raise BadInput(f"the record {digest.hex()} is not in the batch {batch.digest}", hint="look in another batch")
+    return Tree([check.leaf_hash(one) for one in batch.digests]).inclusion(batch.digests.index(digest))
+
+
+def root_of(digests: Sequence[bytes]) -> str:
+    """The root that a batch states of its records: RFC 6962 over their distinct digests, ascending."""
+    return f"sha256:{root([check.leaf_hash(one) for one in digests]).hex()}"
+
+
+def _submissions(records: Iterable[Evidence]) -> tuple[str, ...]:
+    return tuple(sorted({one.submission for one in records}, key=lambda name: name.encode()))
+
+
+def _submission_digest(name: str) -> str:
+    """The digest that a submission is, where its name is one; else that of the name."""
+    return name.removeprefix("sha256:") if re.fullmatch(check.DIGEST, name) else sha256(name.encode()).hexdigest()
+
+
+def stated(envelope: bytes) -> tuple[bytes, BatchStatement]:
+    """The payload of a batch's envelope, and the statement in it, which has one spelling; raises `check.Refused`."""
+    payload = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch").payload
+    document = check.parse_json(payload, "batch")
+    if bad := check.misfit(document, _SHAPE):
+        raise check.Refused("batch", "what it states is not what a batch states", found=f"another {bad}")
+    statement = BatchStatement(**document["predicate"], submissions=tuple(one["name"] for one in document["subject"]))
+    if lines.plain(statement.document()).encode() != payload:
+        raise check.Refused("batch", "the statement is not in its canonical form")
+    return payload, statement
+
+
+def _check(batch: Batch, file: Path | None) -> None:
+    """Refuse a batch that is too large, or whose records are not those that its statement speaks of."""
+
+    def refuse(what: str, line: int | None = None, hint: str = _AGAIN) -> BadInput:
+        return BadInput(what, file=file, line=line, hint=hint)
+
+    said, slots = batch.statement, dict[tuple[object, ...], Evidence]()
+    size = len(batch.envelope) + sum(map(len, batch.bodies)) + len(batch.bodies) + 1
+    if len(batch.records) > RECORDS or size > BATCH_BYTES or len(batch.envelope) > check.ENVELOPE_BYTES:
+        limits = f"{RECORDS} records, {BATCH_BYTES} bytes, an envelope of {check.ENVELOPE_BYTES} bytes"
+        raise refuse(f"is larger than a batch may be: {limits}", hint="sign less at once")
+    for number, one in enumerate(batch.records):
+        if (one.epoch, one.validator) != (said.epoch, said.validator):
+            raise refuse(f"is not of {brief(said.validator)} and epoch {said.epoch}", number + 2)
+        if number and batch.digests[number - 1] >= batch.digests[number]:
+            raise refuse("is not in the order of the digests, each once", number + 2)
+        earlier = slots.setdefault(one.slot, one)
+        if earlier is not one and earlier.content != one.content:
+            raise refuse("contradicts another record of the batch", number + 2, "keep the one that is meant")
+    if root_of(batch.digests) != said.root:
+        raise refuse("the records are not those that were signed: another root")
+    if _submissions(batch.records) != said.submissions:
+        raise refuse("the records are not of the submissions that are its subjects")

@@ -1,0 +1,134 @@
+"""An epoch as files: everything that a stranger needs to derive its settlement again, and to check who said what. SPEC 6.
+
+    inputs.json               what the settlement follows from beside the evidence
+    previous.json             the settlement before, if there is one
+    settlement.json
+    evidence/epoch-N.jsonl    the records of each receipt, with their seq; or .parquet
+    batches.jsonl             the signed envelope of each batch, and the seqs of its records
+    receipts/epoch-N.receipt  every receipt up to this one
+    log/                      checkpoint and tiles, as they were with this receipt
+
+It depends on nothing but what the database has, so that two exports of an epoch are the same. It is written beside its place,
+flushed to the disk and renamed: either it is there whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.errors import BadInput
+from assay.exact import canonical
+from assay.folder.write import flush_folder
+from assay.ledger import check, evidence, parquet, receipt, tiles
+from assay.ledger.merkle import Tree
+
+if TYPE_CHECKING:
+    from assay.ledger.opened import Ledger
+    from assay.ledger.store import Receipt, View
+
+__all__ = ["BATCHES", "EVIDENCE", "INPUTS", "LOG", "PREVIOUS", "RECEIPTS", "SETTLEMENT", "export", "log_files"]
+
+INPUTS, PREVIOUS, SETTLEMENT, BATCHES = "inputs.json", "previous.json", "settlement.json", "batches.jsonl"
+EVIDENCE, RECEIPTS, LOG = "evidence", "receipts", "log"
+
+
+def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False) -> Path:
+    """Write the bundle of a settled epoch to a folder that is not there yet, and return its path.
+
+    Raises CannotSettle if the epoch is not settled, BadInput if the folder is there or cannot be written, or if Parquet is asked
+    for and the evidence is not of kind tests or the extra `bulk` is missing; StoreError.
+    """
+    last = ledger.receipt(epoch)
+    if as_parquet:
+        _check_parquet(ledger, last)
+    if os.path.lexists(target):
+        raise BadInput("is there already", file=target, hint="give a folder that is not there yet")
+    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+    try:
+        try:
+            (beside / EVIDENCE).mkdir(parents=True)
+            (beside / RECEIPTS).mkdir()
+            with ledger.store.reading() as view:
+                _write(view, last, beside, as_parquet=as_parquet)
+            for folder in {path.parent for path in beside.rglob("*")} | {beside}:
+                flush_folder(folder)
+            os.rename(beside, target)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        flush_folder(target.parent)
+    except OSError as error:
+        what = f"cannot be written ({error.strerror})"
+        raise BadInput(what, file=target, hint="check that the folder above exists, its permissions and its space") from None
+    return target
+
+
+def log_files(entries: list[bytes], checkpoint: bytes) -> dict[str, bytes]:
+    """The files of a log with these entries and this checkpoint: path → bytes."""
+    return {"checkpoint": checkpoint} | tiles.files(entries)
+
+
+def _check_parquet(ledger: Ledger, last: Receipt) -> None:
+    from assay.ledger.opened import kept  # here, since who verifies a bundle needs its names and no database
+
+    with ledger.store.reading() as view:
+        kind = json.loads(kept(view, last.epoch)[1])["scheme"]["score"]["kind"]
+    if kind != "tests":
+        raise BadInput(f"Parquet holds evidence of kind 'tests', this is {kind!r}", hint="leave out --parquet")
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        raise BadInput("Parquet is written with pyarrow, which is not installed", hint="pip install 'assay[bulk]'") from None
+
+
+def _write(view: View, last: Receipt, place: Path, *, as_parquet: bool) -> None:
+    from assay.ledger.opened import kept
+
+    receipts = [one for one in view.receipts() if one.position <= last.position]
+    settled, inputs = kept(view, last.epoch)
+    _put(place / SETTLEMENT, [settled.document, b"\n"])
+    _put(place / INPUTS, [inputs, b"\n"])
+    if len(receipts) > 1:
+        _put(place / PREVIOUS, [kept(view, receipts[-2].epoch)[0].document, b"\n"])
+    tree = Tree([check.leaf_hash(_entry(one)) for one in receipts])
+    first = 0
+    for one in receipts:
+        rows = ((seq, body) for seq, _, body in view.records(first, one.epoch))
+        name = f"epoch-{one.epoch}"
+        if as_parquet:
+            parquet.write(place / EVIDENCE / f"{name}.parquet", rows)
+        else:
+            evidence.write_lines(place / EVIDENCE / f"{name}.jsonl", rows)
+        proof = tree.inclusion(one.position, one.position + 1)
+        _put(place / RECEIPTS / f"{name}.receipt", [receipt.file_of(one.envelope, proof, one.checkpoint)])
+        first = one.epoch + 1
+    _put(place / BATCHES, _lines(view, receipts))
+    for path, data in log_files([_entry(one) for one in receipts], last.checkpoint).items():
+        (place / LOG / path).parent.mkdir(parents=True, exist_ok=True)
+        _put(place / LOG / path, [data])
+
+
+def _lines(view: View, receipts: Iterable[Receipt]) -> Iterator[bytes]:
+    """The batches, those of one receipt after those of the other, in order of acceptance."""
+    first = 0
+    for one in receipts:
+        for found in view.batches(first, one.epoch):
+            yield b'{"envelope":%b,"members":%b}\n' % (found.envelope, canonical([list(pair) for pair in found.members]))
+        first = one.epoch + 1
+
+
+def _put(path: Path, pieces: Iterable[bytes]) -> None:
+    with path.open("xb") as file:
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _entry(one: Receipt) -> bytes:
+    return bytes.fromhex(one.digest.removeprefix("sha256:"))

@@ -1,0 +1,509 @@
+"""Checking a receipt with nothing but this file, Python and `cryptography`: copy it, read it, run it. SPEC 6.
+
+    python check.py epoch-12.receipt --key "example.org/log+1a2b3c4d+Ab…" [--checkpoint seen-before [--consistency hashes]]
+
+In this order; the first thing that is wrong is raised as `Refused`, and nothing after it is looked at:
+
+- receipt: strict JSON; a DSSE envelope signed by one of the keys; the bytes whose signature was checked are those that are
+  parsed; they are an in-toto statement about one settlement.
+- log: their SHA-256 is an entry of the log, by an RFC 6962 proof up to the root of a checkpoint that one of the keys signed
+  (C2SP tlog-proof, tlog-checkpoint, signed-note).
+- consistency: with a checkpoint seen at another time, the smaller tree is the beginning of the larger (RFC 9162, 2.1.4.2).
+
+It does not recompute the settlement: that takes the evidence, and `assay verify`. Nothing here imports the rest of Assay, which
+checks with the functions of this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+RECEIPT_BYTES = 4 * 2**20
+ENVELOPE_BYTES = 2**20  # of a payload too
+NOTE_BYTES = 2**20  # of a log proof too
+SIGNATURES = 64  # on one envelope or note
+HASHES = 64  # of one proof: no tree of fewer than 2^63 leaves has a longer one
+LARGEST = 2**53 - 1  # of the counts in a statement
+
+IN_TOTO = "application/vnd.in-toto+json"
+STATEMENT = "https://in-toto.io/Statement/v1"
+FORMAT = "assay.receipt/1"
+PREDICATE = "assay:receipt/v1"
+PROOF = "c2sp.org/tlog-proof@v1"
+EMPTY_ROOT = hashlib.sha256().digest()
+ED25519 = b"\x01"  # the type of a key in a signed note
+
+Json = dict[str, Any]
+
+
+class Refused(Exception):
+    """Something does not check: at which stage, what is wrong, and what was expected and found where that can be said."""
+
+    def __init__(self, stage: str, what: str, expected: object = None, found: object = None) -> None:
+        super().__init__(stage, what, expected, found)
+        self.stage, self.what, self.expected, self.found = stage, what, expected, found
+
+    def __str__(self) -> str:
+        told = (("expected", self.expected), ("found", self.found))
+        values = ", ".join(f"{name} {str(value)[:200]}" for name, value in told if value is not None)
+        return f"{self.stage}: {self.what}" + (f" ({values})" if values else "")
+
+
+# JSON, base64 and numbers, each with one reading
+
+
+def parse_json(data: bytes, stage: str, most: int = ENVELOPE_BYTES) -> Any:
+    """The value of JSON bytes; refused: too many bytes, not UTF-8, a key twice in one object, NaN, a lone surrogate, too deep."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> Json:
+        if len(found := dict(pairs)) != len(pairs):
+            raise ValueError("a key is there twice in one object")
+        return found
+
+    def constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not JSON")
+
+    if len(data) > most:
+        raise Refused(stage, "it is too large", f"at most {most} bytes", f"{len(data)} bytes")
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")  # fails for half a pair of surrogates, which is no text
+    except (ValueError, RecursionError) as error:
+        raise Refused(stage, "it is not JSON with one reading", found=error) from None
+    return value
+
+
+def unbase64(text: object, stage: str, *, either: bool = False) -> bytes:
+    """The bytes of base64 with padding, in its one spelling; with `either`, the URL-safe alphabet too, but no mix of the two."""
+    if isinstance(text, str):
+        standard = text.translate({45: "+", 95: "/"}) if either and not re.search("[+/]", text) else text
+        try:
+            data = base64.b64decode(standard, validate=True)
+        except ValueError:
+            data = b""
+        if base64.b64encode(data).decode() == standard:  # else spaces, no padding, or bits after the end
+            return data
+    raise Refused(stage, "it is not base64 in its one spelling", found=text)
+
+
+def number(text: str, stage: str) -> int:
+    """A decimal number below 2^63 without leading zeros."""
+    if not re.fullmatch("0|[1-9][0-9]{0,18}", text) or int(text) >= 2**63:
+        raise Refused(stage, "it is not a number from 0 to 2^63 - 1 without leading zeros", found=text)
+    return int(text)
+
+
+def misfit(value: Any, shape: Any, at: str = "the document") -> str:
+    """Where a JSON value first differs from a shape, "" if nowhere.
+
+    A dict: an object with these fields and no others; a list of one: a list of such; a tuple: any of these; text: a string that
+    matches it whole; int: a count up to LARGEST; None: null; object: anything.
+    """
+    if isinstance(shape, dict):
+        if not isinstance(value, dict) or value.keys() != shape.keys():
+            return at
+        return next((bad for key in shape if (bad := misfit(value[key], shape[key], key))), "")
+    if isinstance(shape, list):
+        return at if not isinstance(value, list) or any(misfit(one, shape[0]) for one in value) else ""
+    if isinstance(shape, tuple):
+        return "" if any(not misfit(value, one) for one in shape) else at
+    if isinstance(shape, str):
+        return "" if isinstance(value, str) and re.fullmatch(shape, value) else at
+    fits = shape is object or (type(value) is int and 0 <= value <= LARGEST if shape is int else value is None)
+    return "" if fits else at
+
+
+# Signatures: Ed25519 and DSSE
+
+
+class Key(Protocol):
+    """A public key; two are one if they have one `id`."""
+
+    @property
+    def id(self) -> str:
+        """What names it: `ed25519:` and 64 hex digits."""
+
+    def verifies(self, signature: bytes, message: bytes) -> bool:
+        """Whether this key made this signature of this message."""
+
+
+SomeKey = TypeVar("SomeKey", bound=Key)
+
+_P = 2**255 - 19
+_WEAK = {  # the y of the points of small order: with one of them as the key, anybody can sign
+    0,
+    1,
+    _P - 1,
+    0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826,
+    0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7,
+}
+
+
+@dataclass(frozen=True)
+class Ed25519Key:
+    """An Ed25519 public key, 32 bytes; refused: one that anybody can sign for, or that is a second spelling of another."""
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        y = int.from_bytes(self.raw, "little") % 2**255
+        if len(self.raw) != 32 or y >= _P or y in _WEAK:
+            raise Refused("key", "it is not an Ed25519 public key that can be trusted", found=self.raw.hex())
+
+    @property
+    def id(self) -> str:
+        """`ed25519:` and 64 hex digits."""
+        return f"ed25519:{self.raw.hex()}"
+
+    def verifies(self, signature: bytes, message: bytes) -> bool:
+        """Whether this key made this signature of this message."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A DSSE envelope, decoded: the type and the bytes of the payload, and the signatures, each with the keyid beside it."""
+
+    payload_type: str
+    payload: bytes
+    signatures: tuple[tuple[str, bytes], ...]
+
+    @classmethod
+    def parse(cls, document: object, stage: str) -> Envelope:
+        """The envelope in a JSON object; both alphabets of base64 are read, and fields that DSSE does not have are ignored."""
+        found = document if isinstance(document, dict) else {}
+        kind, signatures = found.get("payloadType"), found.get("signatures")
+        if not isinstance(kind, str) or not isinstance(signatures, list) or not 0 < len(signatures) <= SIGNATURES:
+            raise Refused(stage, f"it is not a DSSE envelope with 1 to {SIGNATURES} signatures")
+        payload, pairs = unbase64(found.get("payload"), stage, either=True), []
+        for one in signatures:
+            if not isinstance(one, dict) or not isinstance(one.get("keyid", ""), str):
+                raise Refused(stage, "a signature is not an object with a sig and perhaps a keyid")
+            pairs.append((one.get("keyid", ""), unbase64(one.get("sig"), stage, either=True)))
+        return cls(kind, payload, tuple(pairs))
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """The bytes that a DSSE signature signs: the payload and its type, each after its length in bytes."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def check_envelope(envelope: Envelope, keys: Iterable[SomeKey], stage: str, threshold: int = 1) -> list[SomeKey]:
+    """The keys that signed an in-toto payload, each once; refused if they are fewer than `threshold` (at least 1).
+
+    Nobody has signed the keyid, so it decides nothing: each key is tried on each signature, and others' signatures are ignored.
+    """
+    if envelope.payload_type != IN_TOTO:
+        raise Refused(stage, "the payload is of another type", IN_TOTO, envelope.payload_type)
+    message, known = pae(envelope.payload_type, envelope.payload), {key.id: key for key in keys}
+    good = [key for key in known.values() if any(key.verifies(signature, message) for _, signature in envelope.signatures)]
+    if len(good) < max(1, threshold):
+        found = ", ".join(f"one said to be of {keyid}" if keyid else "one without a keyid" for keyid, _ in envelope.signatures)
+        raise Refused(stage, "no signature by the key", f"{threshold} of {', '.join(known) or 'no key at all'}", found)
+    return good
+
+
+# The Merkle tree of RFC 6962
+
+
+def leaf_hash(entry: bytes) -> bytes:
+    """The hash of an entry: SHA-256(0x00 ‖ entry)."""
+    return hashlib.sha256(b"\x00" + entry).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """The hash of two subtrees: SHA-256(0x01 ‖ left ‖ right)."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def check_inclusion(root: bytes, size: int, index: int, leaf: bytes, proof: Sequence[bytes], stage: str = "log") -> None:
+    """Refuse unless the proof leads from leaf hash `index` to the root of a tree of `size` leaves. RFC 9162, 2.1.3.2."""
+    if not 0 <= index < size:
+        raise Refused(stage, "the entry is beyond the tree", f"an index below {size}", index)
+    at, last, found, steps = index, size - 1, leaf, iter(proof)
+    while last:
+        if (step := next(steps, None)) is None:
+            raise Refused(stage, "the proof ends before the root", found=f"{len(proof)} hashes")
+        at, last, right = _up(at, last)
+        found = node_hash(step, found) if right else node_hash(found, step)
+    if next(steps, None) is not None:
+        raise Refused(stage, "the proof goes on after the root", found=f"{len(proof)} hashes")
+    if found != root:
+        raise Refused(stage, "the proof does not lead to the root", root.hex(), found.hex())
+
+
+def _up(at: int, last: int) -> tuple[int, int, bool]:
+    """One step of a proof: the places of the node and of the last one a level higher; whether the neighbour is on the left."""
+    right = bool(at % 2) or at == last
+    while right and at % 2 == 0:  # it has no neighbour on this level: it goes up as it is
+        at, last = at >> 1, last >> 1
+    return at >> 1, last >> 1, right
+
+
+def check_consistency(
+    old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes], stage: str = "consistency"
+) -> None:
+    """Refuse unless the proof shows the tree of `old` leaves to be the beginning of that of `new`. RFC 9162, 2.1.4.2."""
+    if not 0 <= old <= new:
+        raise Refused(stage, "the tree has become smaller", f"at least {old} leaves", new)
+    steps, first, second = iter(proof), old_root, old_root
+    if old == 0:  # every tree goes on from the empty one, which has no part in its root
+        first, second = EMPTY_ROOT, new_root
+    elif old < new:
+        at, last = old - 1, new - 1
+        while at % 2:  # up to the highest whole subtree at the end of the old tree
+            at, last = at >> 1, last >> 1
+        if at:
+            first = second = next(steps, b"")
+        while last:
+            if (step := next(steps, None)) is None:
+                raise Refused(stage, "the proof ends before the root", found=f"{len(proof)} hashes")
+            at, last, right = _up(at, last)
+            first = node_hash(step, first) if right else first
+            second = node_hash(step, second) if right else node_hash(second, step)
+    if next(steps, None) is not None:
+        raise Refused(stage, "the proof goes on after the root", found=f"{len(proof)} hashes")
+    if first != old_root:
+        raise Refused(stage, f"the first {old} entries are not those of before", old_root.hex(), first.hex())
+    if second != new_root:
+        raise Refused(
+            stage,
+            f"the proof does not lead from the {old} entries of before to {new}",
+            new_root.hex(),
+            second.hex(),
+        )
+
+
+# C2SP: signed notes, checkpoints, log proofs
+
+
+@dataclass(frozen=True)
+class LogKey(Ed25519Key):
+    """A log's name and public key: a vkey of C2SP signed-note, `NAME+HEX+BASE64`."""
+
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> LogKey:
+        """The key in a vkey; refused if it is none, is not Ed25519, or the hex digits are not those of name and key."""
+        name, digits, encoded = [*text.split("+", 2), "", ""][:3]
+        data = unbase64(encoded, "key")
+        if not _is_name(name) or data[:1] != ED25519:
+            raise Refused("key", "it is not a vkey NAME+HEX+BASE64 of an Ed25519 key", found=text)
+        key = cls(data[1:], name)
+        if digits != key.hint.hex():
+            raise Refused("key", "the digits of the vkey are not those of its name and key", key.hint.hex(), digits)
+        return key
+
+    def __str__(self) -> str:
+        return f"{self.name}+{self.hint.hex()}+{base64.b64encode(ED25519 + self.raw).decode()}"
+
+    @property
+    def hint(self) -> bytes:
+        """The four bytes by which a note says whose signature it is."""
+        return hashlib.sha256(self.name.encode() + b"\n" + ED25519 + self.raw).digest()[:4]
+
+
+def _is_name(text: str) -> bool:
+    return bool(text) and not re.search(r"[\s+]", text)
+
+
+def check_note(note: bytes, keys: Iterable[LogKey], stage: str = "log") -> tuple[str, list[LogKey]]:
+    """The text of a signed note and the keys that signed it, at least one. Signatures of keys that are not known are ignored."""
+    try:
+        text = note.decode("utf-8") if len(note) <= NOTE_BYTES else ""
+    except UnicodeDecodeError:
+        text = ""
+    body, _, signatures = text.rpartition("\n\n")
+    lines = signatures.split("\n")
+    if not body or lines.pop() or not 0 < len(lines) <= SIGNATURES or re.search("[\x00-\x09\x0b-\x1f]", text):
+        raise Refused(stage, "it is not a signed note: text, an empty line, lines with a signature each")
+    known, good = {(key.name, key.hint): key for key in keys}, []
+    for line in lines:
+        dash, name, encoded = [*line.split(" ", 2), "", ""][:3]
+        signature = unbase64(encoded, stage)
+        if dash != "—" or not _is_name(name) or len(signature) < 5:
+            raise Refused(stage, "it is not a line with a signature", "— NAME BASE64", line)
+        key = known.get((name, signature[:4]))
+        if key is not None and not key.verifies(signature[4:], f"{body}\n".encode()):
+            raise Refused(stage, "a signature of the note is wrong", f"one of {key}", line)
+        good += [] if key is None or key in good else [key]
+    if not good:
+        raise Refused(stage, "no signature of the note by the key", ", ".join(map(str, known.values())), lines[0])
+    return f"{body}\n", good
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a log says of itself: its name, how many entries it has, the root over them."""
+
+    origin: str
+    size: int
+    root: bytes
+
+    @classmethod
+    def parse(cls, text: str, stage: str = "log") -> Checkpoint:
+        """The checkpoint in the text of a note; what stands after the third line is ignored."""
+        *lines, end = text.split("\n")
+        if end or len(lines) < 3 or not all(lines):
+            raise Refused(stage, "it is not a checkpoint: a name, a size, a root, each on a line", found=text)
+        found = cls(lines[0], number(lines[1], stage), unbase64(lines[2], stage))
+        if len(found.root) != 32 or (found.size == 0 and found.root != EMPTY_ROOT):
+            raise Refused(stage, f"it is not a root of {found.size} entries", found=lines[2])
+        return found
+
+
+def check_checkpoint(note: bytes, keys: Iterable[LogKey], stage: str = "log") -> Checkpoint:
+    """The checkpoint in a signed note; refused unless a key signed it that has the name of the log."""
+    text, signers = check_note(note, keys, stage)
+    found = Checkpoint.parse(text, stage)
+    if found.origin not in [key.name for key in signers]:
+        raise Refused(stage, "the checkpoint is of another log", signers[0].name, found.origin)
+    return found
+
+
+@dataclass(frozen=True)
+class LogProof:
+    """The place of an entry in a log: its index, the hashes from the leaf up, and the signed checkpoint that they lead to."""
+
+    index: int
+    hashes: tuple[bytes, ...]
+    checkpoint: bytes
+
+    @classmethod
+    def parse(cls, text: str, stage: str = "log") -> LogProof:
+        """The proof in the text of a C2SP tlog-proof; its `extra` line, which nobody has signed, is read and ignored."""
+        head, blank, checkpoint = text.partition("\n\n")
+        first, *lines = head.split("\n")
+        if lines and lines[0].startswith("extra "):
+            unbase64(lines.pop(0).removeprefix("extra "), stage)
+        if len(text) > NOTE_BYTES or first != PROOF or not blank or not lines or not lines[0].startswith("index "):
+            raise Refused(stage, f"it is not a {PROOF}")
+        index = number(lines[0].removeprefix("index "), stage)
+        return cls(index, parse_hashes(lines[1:], stage), checkpoint.encode("utf-8"))
+
+
+def parse_hashes(lines: Sequence[str], stage: str) -> tuple[bytes, ...]:
+    """The hashes of a proof, each in base64."""
+    hashes = tuple(unbase64(line, stage) for line in lines[: HASHES + 1])
+    if len(hashes) > HASHES or any(len(one) != 32 for one in hashes):
+        raise Refused(stage, f"it is not a proof of at most {HASHES} hashes, 32 bytes each")
+    return hashes
+
+
+# Receipts
+
+DIGEST, WORD = "sha256:[0-9a-f]{64}", "(?s:.+)"
+_STATEMENT = {
+    "_type": re.escape(STATEMENT),
+    "subject": [{"name": WORD, "digest": {"sha256": "[0-9a-f]{64}"}}],
+    "predicateType": re.escape(PREDICATE),
+    "predicate": {
+        "competition": WORD,
+        "epoch": int,
+        "scheme": DIGEST,
+        "task_set": (None, DIGEST),
+        "inputs": DIGEST,
+        "evidence": {"root": DIGEST, "count": int},
+        "previous": (None, {"epoch": int, "receipt": DIGEST}),
+        "results": {"root": DIGEST, "count": int},
+        "settlement": DIGEST,
+        "software": {"name": WORD, "version": WORD},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A receipt as it reads, before it is believed: the envelope, the predicate in it, the SHA-256 of its payload, the proof."""
+
+    envelope: Envelope
+    predicate: Json
+    digest: bytes
+    proof: LogProof
+
+    @classmethod
+    def parse(cls, data: bytes, stage: str = "receipt") -> Receipt:
+        """The receipt in the bytes of a file."""
+        document = parse_json(data, stage, RECEIPT_BYTES)
+        if bad := misfit(document, {"schema": re.escape(FORMAT), "envelope": object, "proof": WORD}):
+            raise Refused(stage, f"it is not of the format {FORMAT}", found=f"another {bad}")
+        envelope = Envelope.parse(document["envelope"], stage)
+        statement = parse_json(envelope.payload, stage)
+        if bad := misfit(statement, _STATEMENT):
+            raise Refused(stage, "what it states is not what a receipt states", found=f"another {bad}")
+        said = statement["predicate"]
+        about = [{"name": f"{said['competition']} epoch {said['epoch']}", "digest": {"sha256": said["settlement"][7:]}}]
+        if statement["subject"] != about:
+            raise Refused(stage, "its subject is not the settlement that it states", about, statement["subject"])
+        return cls(envelope, said, hashlib.sha256(envelope.payload).digest(), LogProof.parse(document["proof"], "log"))
+
+
+def check_receipt(
+    receipt: Receipt, keys: Sequence[LogKey], seen: bytes | None = None, consistency: Sequence[bytes] = ()
+) -> Checkpoint:
+    """The checkpoint that a receipt is in, everything checked; with a signed checkpoint `seen` at another time, against that."""
+    check_envelope(receipt.envelope, keys, "receipt")
+    now = check_checkpoint(receipt.proof.checkpoint, keys)
+    check_inclusion(now.root, now.size, receipt.proof.index, leaf_hash(receipt.digest), receipt.proof.hashes)
+    if seen is not None:
+        then = check_checkpoint(seen, keys, "consistency")
+        if then.origin != now.origin:
+            raise Refused("consistency", "the other checkpoint is of another log", now.origin, then.origin)
+        old, new = sorted((then, now), key=lambda one: one.size)
+        check_consistency(old.size, old.root, new.size, new.root, consistency)
+    return now
+
+
+def _plain(text: str) -> str:
+    """The text without what a terminal would take as an order: a receipt may hold anything, and still be signed."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command: 0 if all checks, 1 with the first thing that does not, 2 if it cannot read what it is given."""
+    parser = argparse.ArgumentParser(description="Check a receipt offline, but for the evidence: `assay verify` does that.")
+    parser.add_argument("receipt", type=Path)
+    parser.add_argument("--key", action="append", required=True, help="the log's public key; can be said several times")
+    parser.add_argument("--checkpoint", type=Path, help="a signed checkpoint of the log, seen at another time")
+    parser.add_argument("--consistency", type=Path, help="the proof between the two: hashes in base64, one a line")
+    said = parser.parse_args(arguments)
+    try:
+        seen = said.checkpoint.read_bytes() if said.checkpoint else None
+        lines = said.consistency.read_text("utf-8").split() if said.consistency else []
+        receipt = Receipt.parse(said.receipt.read_bytes())
+        log = check_receipt(receipt, [LogKey.parse(key) for key in said.key], seen, parse_hashes(lines, "consistency"))
+    except Refused as refused:
+        sys.stderr.write(f"refused: {_plain(str(refused))}\n")
+        return 1
+    except (OSError, UnicodeDecodeError) as error:
+        sys.stderr.write(f"cannot read: {error}\n")
+        return 2
+    told = receipt.predicate
+    sys.stdout.write(
+        f"checked: signature; entry {receipt.proof.index} of {log.size} in {log.origin}{'; consistency' if seen else ''}\n"
+        f"it says: {_plain(told['competition'])} epoch {told['epoch']}, settlement {told['settlement']}\n"
+        "not checked: that this follows from the evidence, which `assay verify` recomputes\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""ledger.toml in a competition's folder: where its ledger is, and whose log it is. With it the competition has a ledger.
+
+origin = "example.org/term-challenge"              # the name of the log
+key = "example.org/term-challenge+1a2b3c4d+Ab…"    # its public key (vkey)
+database = "ledger.db"                             # or postgresql://USER@HOST/DATABASE
+log = "log"                                        # the folder of its tiles, for any web server
+signer = "term-challenge"                          # the key file that signs; left out where another machine does
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from assay.errors import BadInput
+from assay.folder import write_text
+from assay.ledger.check import LogKey
+from assay.ledger.refusal import as_bad_input
+from assay.scheme.fields import Section, refused
+from assay.scheme.load import read_toml, validate
+
+__all__ = ["FILE", "Config", "exists", "read", "write"]
+
+FILE = "ledger.toml"
+_COMMENTS = {
+    "origin": "the name of the log",
+    "key": "its public key, which whoever checks receipts needs",
+    "database": "a file, or postgresql://USER@HOST/DATABASE",
+    "log": "the folder of the log's tiles, for any web server",
+    "signer": "the key file that signs receipts and checkpoints: `assay keys list`",
+}
+
+
+def _vkey(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            with as_bad_input("copy it from `assay ledger init`, or from the log's operator"):
+                LogKey.parse(value)
+        except BadInput as error:
+            raise refused(error) from None
+    return value
+
+
+_Text = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class _File(Section):
+    origin: _Text
+    key: Annotated[_Text, BeforeValidator(_vkey)]
+    database: _Text = "ledger.db"
+    log: _Text = "log"
+    signer: _Text | None = None
+
+
+@dataclass(frozen=True)
+class Config:
+    """What ledger.toml says. Relative paths are the folder's."""
+
+    folder: Path
+    origin: str
+    key: str
+    database: str = "ledger.db"
+    log: str = "log"
+    signer: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The path or URL of the database."""
+        return self.database if "://" in self.database else str(self.folder / self.database)
+
+    @property
+    def tiles(self) -> Path:
+        """The folder of the log."""
+        return self.folder / self.log
+
+
+def exists(folder: Path) -> bool:
+    """Whether the competition has a ledger."""
+    return (folder / FILE).exists()
+
+
+def read(folder: Path) -> Config:
+    """The ledger of a competition's folder; raises BadInput, with the line, if there is none or its file is wrong."""
+    path = folder / FILE
+    if not path.exists():
+        raise BadInput("no such file, so the competition has no ledger", file=path, hint="`assay ledger init` makes one")
+    content, source = read_toml(path)
+    said = validate(_File, content, file=path, source=source)
+    if LogKey.parse(said.key).name != said.origin:
+        raise BadInput(f"is the key of another log than {said.origin!r}", file=path, field="key", hint="correct one of the two")
+    return Config(folder, **said.model_dump())
+
+
+def write(config: Config) -> Path:
+    """Write ledger.toml and return its path; raises BadInput if that fails."""
+    rows = []
+    for name, comment in _COMMENTS.items():
+        value = getattr(config, name)
+        if value is not None:
+            rows.append(f"{name} = {json.dumps(value, ensure_ascii=False)}  # {comment}\n")
+    write_text(config.folder / FILE, "".join(rows))
+    return config.folder / FILE

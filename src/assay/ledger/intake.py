@@ -1,0 +1,141 @@
+"""Taking a signed batch into the store: everything is checked, then all of it is kept in one transaction, or nothing. SPEC 6.
+
+Refused are: a validator who is not in the registry, a signature that is not its own, evidence of another competition, kind or
+task set, records about participants who are not in the registry, and anything new of an epoch that is settled. When `accept`
+returns, the batch is durable. The same batch or record once more is known, and adds nothing.
+
+`hand_in` keeps what a participant submitted, and in which epoch that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.errors import BadInput, brief
+from assay.folder import csvs, registry, tasks
+from assay.folder.places import Place
+from assay.ledger import batch as batches
+from assay.ledger.batch import Batch
+from assay.ledger.keys import PublicKey, public
+from assay.ledger.store import Accepted, Store, Submission
+from assay.scheme import read as read_scheme
+
+__all__ = ["Terms", "accept", "check", "hand_in", "keys_of", "terms"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a ledger takes in: of which competition and kind, on which task set (None: any), by whom, about whom."""
+
+    competition: str
+    kind: str
+    validators: Mapping[str, PublicKey | BadInput]
+    participants: Set[str]
+    task_set: str | None = None
+
+
+def terms(folder: Path) -> Terms:
+    """The terms that a competition's folder sets; raises BadInput for what is wrong in it, with file and line."""
+    scheme = read_scheme(folder / "scheme.toml")
+    people = folder / "participants.csv"
+    participants = registry.participants(csvs.read(people, csvs.PARTICIPANTS), Place(people), scheme)
+    score = scheme.score
+    return Terms(
+        competition=scheme.name,
+        kind=score.kind,
+        validators=keys_of(folder, len(participants)),
+        participants=frozenset(one.key for one in participants),
+        task_set=tasks.read(folder / "tasks.txt", score.trials).digest if score.kind == "tests" else None,
+    )
+
+
+def keys_of(folder: Path, columns: int = 1) -> dict[str, PublicKey | BadInput]:
+    """Validator as the registry spells it → its public key, or why it is none; raises BadInput for a key that is there twice."""
+    path = folder / "validators.csv"
+    rows = csvs.read(path, csvs.VALIDATORS)
+    found: dict[str, PublicKey | BadInput] = {}
+    spelt: dict[PublicKey, str] = {}
+    for one, row in zip(registry.validators(rows, Place(path), columns), rows, strict=True):
+        try:
+            key = found[one.key] = public(one.key)
+        except BadInput as error:
+            found[one.key] = error
+            continue
+        if spelt.setdefault(key, one.key) != one.key:
+            raise row.place.refuse(f"is the same key as {spelt[key]!r}", field="key", hint="keep one of the two rows")
+    return found
+
+
+def accept(store: Store, source: Batch | Path | bytes, known: Terms) -> Accepted:
+    """Check a batch and keep it; when this returns, it is durable. Raises BadInput, which names the file, and StoreError."""
+    file = source if isinstance(source, Path) else None
+    batch = source if isinstance(source, Batch) else batches.read(source)
+    try:
+        if store.meta.competition != known.competition:
+            what = f"the ledger is of {store.meta.competition!r}, the scheme is called {known.competition!r}"
+            raise BadInput(what, field="scheme.name", hint="a ledger keeps to one competition: call the scheme as before")
+        check(batch, known)
+        with store.writing() as tx:
+            last = tx.settled_epoch()
+            if last is not None and batch.statement.epoch <= last and tx.batch(batch.digest) is None:
+                raise BadInput(
+                    f"epoch {batch.statement.epoch} is settled, the last is {last}",
+                    field="epoch",
+                    hint="evidence is taken until its epoch is settled; sign it for an epoch that is open",
+                )
+            return tx.add_batch(batch)
+    except BadInput as error:
+        raise error.at(file=file) from None
+
+
+def check(batch: Batch, known: Terms) -> None:
+    """Refuse a batch that these terms do not allow, or that its validator did not sign; raises BadInput."""
+    said = batch.statement
+    for field, ours in (("competition", known.competition), ("kind", known.kind)):
+        theirs = getattr(said, field)
+        if theirs != ours:
+            raise BadInput(
+                f"is {brief(theirs)}, the ledger's is {ours!r}", field=field, hint="give it to the ledger that it is for"
+            )
+    if None not in (said.task_set, known.task_set) and said.task_set != known.task_set:
+        raise BadInput(
+            f"was judged on the task set {said.task_set}, the competition's is {known.task_set}",
+            field="task_set",
+            hint="judge on the tasks of tasks.txt, or correct that",
+        )
+    key = known.validators.get(said.validator)
+    if key is None:
+        raise BadInput(
+            f"there is no validator {brief(said.validator)}",
+            field="validator",
+            hint="it must be in validators.csv, spelt the same",
+        )
+    if isinstance(key, BadInput):
+        raise BadInput(key.what, field="validator", hint=key.hint)
+    batches.check_signature(batch, key)
+    unknown = {one.participant for one in batch.records} - known.participants
+    if unknown:
+        raise BadInput(
+            f"there is no participant {brief(min(unknown))}", field="participant", hint="it must be in participants.csv"
+        )
+
+
+def hand_in(store: Store, participant: str, submission: str, *, epoch: int | None = None, submitted_at: str = "") -> Submission:
+    """Keep what a participant submitted, accepted in an epoch that is open, and return it as it is kept. SPEC 2, 3.0.
+
+    epoch: None is the highest that has evidence, or else the one after the last settled, from 1. What is its latest submission
+    already stays as it was. Raises BadInput for an epoch that is settled, and StoreError.
+    """
+    with store.writing() as tx:
+        known, last = tx.submissions().get(participant), tx.settled_epoch()
+        if known is not None and known.submission == submission:
+            return known
+        if epoch is not None and last is not None and epoch <= last:
+            what = f"epoch {epoch} is settled, the last is {last}"
+            raise BadInput(what, field="epoch", hint="name an epoch that is open, or none")
+        latest = max(tx.highest_epoch() or 1, 1 if last is None else last + 1)
+        made = Submission(participant, submission, latest if epoch is None else epoch, submitted_at)
+        tx.add_submission(made)
+    return made

@@ -1,0 +1,27 @@
+"""Keys of validators and of logs: public ones as text, private ones in files that only their owner reads. SPEC 6.
+
+key = keys.public("5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY")    # or 64 hex digits: Ed25519
+signer = keys.load("val-1")                                              # ~/.config/assay/keys/val-1.key
+key.verifies(signer.sign(message), message)
+"""
+
+from assay.ledger.keys.files import NamedKey, folder, listed, load, path_of, save
+from assay.ledger.keys.private import PrivateKey, new, read
+from assay.ledger.keys.public import ED25519, KINDS, SR25519, PublicKey, public
+
+__all__ = [
+    "ED25519",
+    "KINDS",
+    "SR25519",
+    "NamedKey",
+    "PrivateKey",
+    "PublicKey",
+    "folder",
+    "listed",
+    "load",
+    "new",
+    "path_of",
+    "public",
+    "read",
+    "save",
+]

@@ -1,0 +1,54 @@
+"""Giving a competition a ledger: an empty database, an empty log with a signed checkpoint, and ledger.toml, which comes last.
+
+What a crash left of it is taken up when it is done again: a database or log that is there is used if it is of this very ledger.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assay.errors import BadInput
+from assay.ledger import config, note, store
+from assay.ledger.check import EMPTY_ROOT
+from assay.ledger.config import Config
+from assay.ledger.keys import PrivateKey
+from assay.ledger.log import Log
+from assay.ledger.store import Meta
+from assay.scheme import read as read_scheme
+
+__all__ = ["make"]
+
+
+def make(
+    folder: Path, origin: str, signer: PrivateKey, *, database: str = "ledger.db", log: str = "log", name: str | None = None
+) -> Config:
+    """The ledger of a competition's folder, made; `name` is that of the signer's key file. Raises BadInput and StoreError.
+
+    Refused are: a folder that has one, a database that is something else's, a log that is another's or ahead of the database.
+    """
+    if config.exists(folder):
+        raise BadInput("is there already", file=folder / config.FILE, hint="the competition has a ledger: `assay ledger check`")
+    key = note.log_key(origin, signer.public)
+    said = Config(folder, origin, str(key), database, log, name)
+    meta = Meta(read_scheme(folder / "scheme.toml").name, origin, said.key)
+    new_log = not (said.tiles / "checkpoint").exists()
+    new_database = not _is_there(said.place, meta)
+    if new_database and not new_log and Log(said.tiles, key).size:
+        raise BadInput(
+            "is of another database", file=said.tiles / "checkpoint", hint="name that database, or a new folder for the log"
+        )
+    if new_database:
+        store.create(said.place, meta).close()
+    if new_log:
+        Log.create(said.tiles, key, note.sign_checkpoint(0, EMPTY_ROOT, key, signer))
+    config.write(said)
+    return said
+
+
+def _is_there(place: str, meta: Meta) -> bool:
+    """Whether this very ledger is in the database; False if there is nothing, or if `create` will say what there is."""
+    try:
+        with store.open(place) as found:
+            return found.meta == meta
+    except store.NotALedger:
+        return False

@@ -1,0 +1,165 @@
+"""A competition's ledger, open: its database and its log, brought to the same state. SPEC 6.
+
+The database decides. What a crash kept from the log is written there when the ledger is opened; a log that is ahead of the
+database, or says something else, is refused by name, since one of the two was put back or changed. A log whose folder is gone is
+made anew from the database: so it is mended, by moving it away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from assay.errors import BadInput, CannotSettle
+from assay.exact import canonical
+from assay.ledger import check, config, note, store
+from assay.ledger.check import LogKey
+from assay.ledger.config import Config
+from assay.ledger.envelope import sign
+from assay.ledger.keys import PrivateKey
+from assay.ledger.log import Log
+from assay.ledger.receipt import document_of
+from assay.ledger.store import Damaged, Receipt, Settled, Store, View
+from assay.ledger.store.errors import RESTORE
+
+__all__ = ["Ledger", "kept", "open_ledger", "predicate"]
+
+_COPY = "bring the one that is wrong back from a copy"
+
+
+class Ledger:
+    """An open ledger; a context manager. `folder` is the competition's."""
+
+    def __init__(self, said: Config, database: Store, log: Log) -> None:
+        self.folder, self.config, self.store, self.log = said.folder, said, database, log
+
+    @property
+    def key(self) -> LogKey:
+        """The log's public key."""
+        return self.log.key
+
+    def bring_up(self) -> None:
+        """Write to the log what the database has and the log does not; raises BadInput if the two cannot be of one ledger."""
+        with self.store.reading() as view:
+            last = view.last_receipt()
+            count = 0 if last is None else last.position + 1
+            size = self.log.size
+            if size > count:
+                what = f"has {size} entries, and the database {self.store.name} has {count} receipts: one of them was put back"
+                raise BadInput(what, file=self.log.folder / "checkpoint", hint=_COPY)
+            if size and self._root(view, size - 1) != self.log.checkpoint.root:
+                what = f"says something else of the first {size} receipts than the database {self.store.name}"
+                raise BadInput(what, file=self.log.folder / "checkpoint", hint=_COPY)
+            if last is not None and size < count:
+                self.log.publish(last.checkpoint, size, [_entry(one.digest) for one in view.receipts(size)])
+
+    def _root(self, view: View, position: int) -> bytes:
+        one = view.receipt_at(position)
+        with _undamaged(self.store):
+            return check.EMPTY_ROOT if one is None else check.check_checkpoint(one.checkpoint, [self.key]).root
+
+    def check_signer(self, signer: PrivateKey) -> None:
+        """Refuse a key that is not the log's; raises BadInput."""
+        if signer.public.raw != self.key.raw or signer.public.kind != "ed25519":
+            what = f"is not the key of this log, ed25519:{self.key.raw.hex()}"
+            raise BadInput(f"{signer.public} {what}", field="signer", hint=f"name the log's key in {config.FILE}, or with --key")
+
+    def signed(self, view: View, payload: bytes, epoch: int, signer: PrivateKey) -> Receipt:
+        """A receipt for the next place in the log, not kept yet: the signed statement, and the checkpoint with it."""
+        last = view.last_receipt()
+        digest = sha256(payload).digest()
+        entries = [*(_entry(one.digest) for one in view.receipts(self.log.size)), digest]
+        position = 0 if last is None else last.position + 1
+        checkpoint = note.sign_checkpoint(position + 1, self.log.root_with(entries), self.key, signer)
+        return Receipt(epoch, position, f"sha256:{digest.hex()}", canonical(sign(payload, signer)), checkpoint)
+
+    def receipt(self, epoch: int) -> Receipt:
+        """The receipt of an epoch; raises CannotSettle if it is not settled."""
+        with self.store.reading() as view:
+            found, last = view.receipt(epoch), view.last_receipt()
+        if found is None:
+            settled = "nothing is settled yet" if last is None else f"the last one settled is {last.epoch}"
+            raise CannotSettle(f"epoch {epoch} has no receipt: {settled}", file=self.store.name, hint="`assay settle` makes it")
+        return found
+
+    def document(self, found: Receipt, within: Receipt | None = None) -> dict[str, Any]:
+        """A receipt as its file has it: signed statement, and proof in the log as it was when it, or `within`, was signed."""
+        then = within or found
+        return document_of(found.envelope, self.log.inclusion(found.position, then.position + 1), then.checkpoint)
+
+    def close(self) -> None:
+        """Close the database."""
+        self.store.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def kept(view: View, epoch: int) -> tuple[Settled, bytes]:
+    """The settlement of a settled epoch, and the document of its inputs; raises CannotSettle if they are gone."""
+    found = view.settlement(epoch)
+    document = None if found is None else view.inputs(found.inputs)
+    if found is None or document is None:
+        raise CannotSettle(f"the settlement of epoch {epoch} or its inputs are not in the ledger", hint="restore a copy of it")
+    return found, document
+
+
+def predicate(found: Receipt) -> dict[str, Any]:
+    """What a receipt of the ledger's own states."""
+    payload = check.Envelope.parse(json.loads(found.envelope), "receipt").payload
+    stated: dict[str, Any] = json.loads(payload)["predicate"]
+    return stated
+
+
+def open_ledger(folder: Path | str) -> Ledger:
+    """The ledger of a competition's folder, its log brought up to its database.
+
+    Raises BadInput if ledger.toml is missing or wrong, or log and database are not of one ledger, and StoreError.
+    """
+    said = config.read(Path(folder))
+    key = LogKey.parse(said.key)
+    database = store.open(said.place)
+    try:
+        if (database.meta.origin, database.meta.key) != (said.origin, said.key):
+            what = f"is {said.key}, and the database {database.name} is of the log {database.meta.key}"
+            raise BadInput(
+                what, file=said.folder / config.FILE, field="key", hint="correct ledger.toml, or name the right database"
+            )
+        found = Ledger(said, database, _log(said, key, database))
+        found.bring_up()
+    except BaseException:
+        database.close()
+        raise
+    return found
+
+
+def _log(said: Config, key: LogKey, database: Store) -> Log:
+    if said.tiles.exists() or said.tiles.is_symlink():
+        return Log(said.tiles, key)
+    with database.reading() as view:
+        last, entries = view.last_receipt(), [_entry(one.digest) for one in view.receipts()]
+    if last is None:
+        hint = f"move {config.FILE} away and do `assay ledger init` again, with the same names"
+        raise BadInput("there is no such folder, and no receipt to make the log anew from", file=said.tiles, hint=hint)
+    with _undamaged(database):
+        return Log.anew(said.tiles, key, last.checkpoint, entries)
+
+
+@contextmanager
+def _undamaged(database: Store) -> Iterator[None]:
+    try:
+        yield
+    except check.Refused as refused:
+        raise Damaged(f"a receipt's checkpoint is not as it was ({refused})", file=database.name, hint=RESTORE) from None
+
+
+def _entry(digest: str) -> bytes:
+    return bytes.fromhex(digest.removeprefix("sha256:"))

@@ -1,0 +1,237 @@
+"""Settling an epoch from the ledger: evidence and history are what it keeps; settlement and receipt are one transaction. SPEC 6.
+
+- The registry is the folder's; evidence, earlier settlements and, where participants.csv leaves them empty, submissions are the
+  ledger's.
+- It is computed outside the lock. If evidence, submissions or receipts have changed when the lock is held, it is computed again.
+- An epoch is settled once. Asked again, it is computed again from what was kept, which must give the same digest.
+- The log is written after the transaction: tiles, then checkpoint. What a crash leaves out there is made up for at the next time.
+  Where the log cannot be gone on from, nothing is settled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from assay import folder
+from assay.errors import BadInput, CannotSettle
+from assay.exact import canonical, digest
+from assay.folder.evidence import Gathered
+from assay.folder.previous import previous_of
+from assay.ledger import batch, check, evidence, inputs, receipt, standing
+from assay.ledger.keys import PrivateKey
+from assay.ledger.opened import Ledger, kept, predicate
+from assay.ledger.store import Damaged, Receipt, Settled, View
+from assay.ledger.store.errors import RESTORE
+from assay.settle import Settlement, pipeline
+
+__all__ = ["Draft", "Outcome", "again", "compute", "draft", "is_settled", "replay", "settle"]
+
+Json = dict[str, Any]
+FAR = 10_000
+"""Further ahead than this no epoch is settled that was not named: all before it would be passed for good."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A settlement, and its receipt; None where it was only computed. `new`: it was not settled before."""
+
+    settlement: Settlement
+    receipt: Receipt | None
+    new: bool
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A settlement that is not kept yet, what its receipt says, and what must not have changed until it is."""
+
+    settlement: Settlement
+    inputs: Json
+    evidence: tuple[str, int]
+    before: Receipt | None
+    seen: tuple[object, ...]
+
+
+def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outcome:
+    """Settle an epoch (None: the highest that has evidence), or report what it was settled as.
+
+    Raises BadInput for what SPEC refuses, for a signer that is not the log's, and for an epoch before the last one that was
+    settled; CannotSettle if there is no evidence; StoreError.
+    """
+    ledger.check_signer(signer)
+    while True:
+        found = draft(ledger, epoch)
+        if isinstance(found, Outcome):
+            ledger.bring_up()
+            return found
+        ledger.log.check_end()
+        ledger.bring_up()
+        if found.before is not None:
+            _check_before(ledger, found.before)
+        with ledger.store.writing() as tx:
+            if _seen(tx, found.settlement.epoch) != found.seen:
+                continue
+            made = _receipt(ledger, tx, signer, found)
+            document = canonical(found.settlement.document)
+            inputs_document = canonical(found.inputs)
+            settled = Settled(made.epoch, found.settlement.digest, inputs.digest_of(found.inputs), document)
+            tx.add_settled(settled, inputs_document, made)
+        _publish(ledger, made)
+        return Outcome(found.settlement, made, new=True)
+
+
+def _check_before(ledger: Ledger, before: Receipt) -> None:
+    """Refuse to go on from a receipt that is not as it was signed, or from a settlement that it is not of; raises Damaged."""
+    try:
+        whole = check.Receipt.parse(canonical(ledger.document(before)))
+        check.check_receipt(whole, [ledger.key])
+    except check.Refused as refused:
+        what = f"the receipt of epoch {before.epoch} is not as it was signed ({refused})"
+        raise Damaged(what, file=ledger.store.name, hint=RESTORE) from None
+    with ledger.store.reading() as view:
+        settled, _ = kept(view, before.epoch)
+    found = json.loads(settled.document)["digest"], before.digest
+    if found != (whole.predicate["settlement"], f"sha256:{whole.digest.hex()}"):
+        what = f"the settlement of epoch {before.epoch} is not the one that its receipt is of"
+        raise Damaged(what, file=ledger.store.name, hint=RESTORE)
+
+
+def _publish(ledger: Ledger, made: Receipt) -> None:
+    try:
+        ledger.bring_up()
+    except BadInput as error:
+        what = f"{error.what}; epoch {made.epoch} is settled, and its receipt is kept: only the log lacks it"
+        raise BadInput(what, file=error.file, hint=f"{error.hint}; then `assay ledger check` writes it there") from None
+
+
+def is_settled(ledger: Ledger, epoch: int | None = None) -> bool:
+    """Whether an epoch (None: the highest that has evidence) has its receipt, so that nothing is left to be signed."""
+    with ledger.store.reading() as view:
+        epoch = view.highest_epoch() if epoch is None else epoch
+        return epoch is not None and view.receipt(epoch) is not None
+
+
+def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
+    """What `settle` would keep, nothing written; or the outcome, if the epoch was settled before. Raises as `settle` does."""
+    with ledger.store.reading() as view:
+        last = view.last_receipt()
+        highest = view.highest_epoch() if epoch is None else epoch
+        if highest is None:
+            raise CannotSettle("there is no evidence in the ledger", file=ledger.store.name, hint="add some: assay evidence add")
+        if epoch is None and last is not None and highest - last.epoch > FAR:
+            raise BadInput(
+                f"the highest epoch that has evidence is {highest}, and the last one settled is {last.epoch}",
+                hint="a validator may have signed an epoch that nobody is at: say which one with --epoch",
+            )
+        epoch = highest
+        there = view.receipt(epoch)
+        if there is not None:
+            return Outcome(again(view, there), there, new=False)
+        if last is not None and epoch < last.epoch:
+            raise BadInput(
+                f"epoch {epoch} was passed: the last one settled is {last.epoch}",
+                hint="what was settled stays; settle a later epoch",
+            )
+        document = _inputs(ledger.folder, view, epoch)
+        settlement = compute(view, document, epoch, last)
+        rows = view.records(0 if last is None else last.epoch + 1, epoch)
+        pairs = [(seq, digest) for seq, digest, _ in rows]
+        bound = evidence.root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
+        return Draft(settlement, inputs.document(settlement.inputs), bound, last, _seen(view, epoch))
+
+
+def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> Settlement:
+    """The settlement of an epoch by the ledger's evidence, after the settlement that `before` is the receipt of."""
+    earlier = None if before is None else previous_of(json.loads(kept(view, before.epoch)[0].document))
+    records = ((seq, body) for seq, _, body in view.records(0, epoch))
+    tests = document["scheme"].get("score", {}).get("kind") == "tests"
+    task_set = digest(document["tasks"]) if tests else None
+    judged = (_judged(one.envelope, one.members) for one in view.batches(0, epoch))
+    without = standing.left_out(judged, task_set)
+    many = tests and view.count(0, epoch) > standing.MANY and find_spec("duckdb") is not None and find_spec("pyarrow") is not None
+    with standing.from_records(records, without, many=many) as found:
+        return pipeline.settle(inputs.settled_from(document, epoch=epoch, evidence=found, previous=earlier))
+
+
+def again(view: View, there: Receipt) -> Settlement:
+    """An epoch that was settled, computed again from what was kept; raises CannotSettle if that does not give the same digest."""
+    settled, document = kept(view, there.epoch)
+    before = view.receipt_at(there.position - 1)
+    found = compute(view, json.loads(document), there.epoch, before)
+    if found.digest != settled.digest:
+        raise CannotSettle(
+            f"epoch {there.epoch} was settled as {settled.digest}, and what the ledger keeps gives {found.digest}",
+            hint="the ledger was changed, or the program that settled was another; compare with a copy of it",
+        )
+    return found
+
+
+def replay(ledger: Ledger) -> Iterator[Outcome]:
+    """Every epoch from the first, computed again; raises CannotSettle at the first that gives another digest. SPEC 6."""
+    with ledger.store.reading() as view:
+        last = -1
+        for there in list(view.receipts()):
+            settlement = again(view, there)
+            pairs = [(seq, digest) for seq, digest, _ in view.records(last + 1, there.epoch)]
+            stated = predicate(there)
+            bound = {"root": evidence.root([seq for seq, _ in pairs], [digest for _, digest in pairs]), "count": len(pairs)}
+            results = f"sha256:{receipt.results_tree(receipt.results(settlement.document)).root().hex()}"
+            for name, said, found in (
+                ("evidence", stated["evidence"], bound),
+                ("results", stated["results"]["root"], results),
+                ("settlement", stated["settlement"], settlement.digest),
+            ):
+                if said != found:
+                    raise CannotSettle(
+                        f"the receipt of epoch {there.epoch} says of its {name} {said}, the ledger gives {found}",
+                        hint="the ledger was changed; compare with a copy of it",
+                    )
+            last = there.epoch
+            yield Outcome(settlement, there, new=False)
+
+
+def _inputs(place: Path, view: View, epoch: int) -> Json:
+    """The document of the folder's registry, with the ledger's submissions where participants.csv has none. SPEC 2.
+
+    Of a submission that both have, the ledger knows the epoch in which it was accepted, if participants.csv says nothing else.
+    """
+    document = inputs.document(folder.read(place, epoch=epoch, evidence=lambda _: Gathered()))
+    latest = view.submissions(epoch)
+    for row in document["participants"]:
+        handed_in = latest.get(row["key"])
+        if handed_in is None:
+            continue
+        if "submission" not in row:
+            row |= {"submission": handed_in.submission, "accepted_epoch": handed_in.epoch}
+            if handed_in.submitted_at:
+                row["submitted_at"] = handed_in.submitted_at
+        elif row["submission"] == handed_in.submission:
+            row.setdefault("accepted_epoch", handed_in.epoch)
+    return document
+
+
+def _seen(view: View, epoch: int) -> tuple[object, ...]:
+    """What a settlement of this epoch depends on: it must be the same when it is kept as when it was computed."""
+    last = view.last_receipt()
+    return (None if last is None else last.digest, view.last_batch(epoch), view.submissions(epoch))
+
+
+def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: Draft) -> Receipt:
+    before = found.before
+    payload = receipt.statement(
+        found.settlement.document,
+        inputs=inputs.digest_of(found.inputs),
+        evidence=found.evidence,
+        previous=None if before is None else (before.epoch, before.digest),
+        version=version("assay"),
+    )
+    return ledger.signed(view, payload, found.settlement.epoch, signer)
+
+
+def _judged(envelope: bytes, members: Any) -> standing.Judged:
+    return standing.Judged(batch.stated(envelope)[1].task_set, members)

@@ -1,0 +1,55 @@
+"""The store: everything that was accepted and settled, append-only, in SQLite or PostgreSQL. SPEC 3.0, 6.
+
+    with store.open("ledger.db") as ledger:
+        with ledger.writing() as tx:
+            tx.add_batch(batch)
+        with ledger.reading() as view:
+            for seq, digest, body in view.records(first_epoch=12, last_epoch=12):
+                ...
+
+One writer at a time, any number of readers, each with a snapshot of its own. What a block wrote is durable when it ends; if it
+raises, nothing of it is kept.
+"""
+
+from assay.ledger.store.errors import (
+    Busy,
+    Damaged,
+    Forbidden,
+    Full,
+    NotALedger,
+    OtherVersion,
+    ReadOnly,
+    StoreError,
+    Unreachable,
+)
+from assay.ledger.store.rows import Accepted, Conflict, Kept, KeptBatch, Meta, Receipt, Row, Settled, Submission
+from assay.ledger.store.store import Store, create, migrate, open
+from assay.ledger.store.view import View
+from assay.ledger.store.writer import Writer
+
+__all__ = [
+    "Accepted",
+    "Busy",
+    "Conflict",
+    "Damaged",
+    "Forbidden",
+    "Full",
+    "Kept",
+    "KeptBatch",
+    "Meta",
+    "NotALedger",
+    "OtherVersion",
+    "ReadOnly",
+    "Receipt",
+    "Row",
+    "Settled",
+    "Store",
+    "StoreError",
+    "Submission",
+    "Unreachable",
+    "View",
+    "Writer",
+    "create",
+    "migrate",
+    "open",
+]

@@ -1,0 +1,71 @@
+"""The version of the tables: made, checked on opening, and brought forward. A database of another version is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Connection, inspect, select, update
+
+from assay.ledger.store.errors import NotALedger, OtherVersion
+from assay.ledger.store.rows import Meta
+from assay.ledger.store.tables import SCHEMA, meta, triggers
+
+__all__ = ["MIGRATIONS", "check", "make", "migrate", "read", "version"]
+
+MIGRATIONS: Sequence[Callable[[Connection], None]] = ()
+"""MIGRATIONS[n − 1] brings a database of version n to n + 1; `tables` says what the last version is."""
+
+
+def version() -> int:
+    """The version that this program makes and reads."""
+    return 1 + len(MIGRATIONS)
+
+
+def make(connection: Connection, whose: Meta, name: str) -> None:
+    """All tables, in a database that has none of them; raises NotALedger if it has."""
+    here = set(inspect(connection).get_table_names()) & set(SCHEMA.tables)
+    if here:
+        raise NotALedger(
+            f"there is a table {min(here)!r} already", file=name, hint="use an empty database, or the ledger that is in it"
+        )
+    SCHEMA.create_all(connection, checkfirst=False)
+    for statement in triggers(connection.dialect.name):
+        connection.exec_driver_sql(statement)
+    values = {"competition": whose.competition, "key": whose.key, "origin": whose.origin, "schema_version": str(version())}
+    connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in values.items()])
+
+
+def read(connection: Connection, name: str) -> tuple[int, Meta]:
+    """The version of a database, and whose it is; raises NotALedger."""
+    if not inspect(connection).has_table("meta"):
+        raise NotALedger("is not a ledger", file=name, hint="`assay ledger init` makes one")
+    found: dict[str, str] = {row.key: row.value for row in connection.execute(select(meta))}
+    if not {"competition", "key", "origin", "schema_version"} <= found.keys() or not found["schema_version"].isdecimal():
+        raise NotALedger("is not a ledger", file=name, hint="its table `meta` is somebody else's; use another database")
+    return int(found["schema_version"]), Meta(found["competition"], found["origin"], found["key"])
+
+
+def check(found: int, name: str) -> None:
+    """Refuse a database of another version; raises OtherVersion."""
+    ours = version()
+    if found > ours:
+        raise OtherVersion(
+            f"was made by a newer Assay: its schema is version {found}, this one knows {ours}", file=name, hint="upgrade Assay"
+        )
+    if found < ours:
+        raise OtherVersion(
+            f"was made by an older Assay: its schema is version {found}, this one needs {ours}",
+            file=name,
+            hint="keep a copy, then `assay ledger migrate`",
+        )
+
+
+def migrate(connection: Connection, name: str) -> tuple[int, int]:
+    """Bring a database forward to this program's version, within the transaction; the versions before and after."""
+    before, _ = read(connection, name)
+    for step in MIGRATIONS[before - 1 :]:
+        step(connection)
+    if before < version():
+        connection.execute(update(meta).where(meta.c.key == "schema_version").values(value=str(version())))
+    check(max(before, version()), name)
+    return before, version()

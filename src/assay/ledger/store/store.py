@@ -1,0 +1,139 @@
+"""A store that is open: its transactions. How it is made, opened, and brought to another version."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Connection, Engine, inspect
+
+from assay.ledger.store import schema
+from assay.ledger.store.engine import WAIT, engine, shown
+from assay.ledger.store.errors import RESTORE, Damaged, NotALedger, Unreachable, translated
+from assay.ledger.store.rows import Meta
+from assay.ledger.store.view import View
+from assay.ledger.store.writer import Writer
+
+__all__ = ["Store", "create", "migrate", "open"]
+
+
+class Store:
+    """A ledger's database. Threads may share it, processes open their own. `name` is its path or URL, without a password."""
+
+    def __init__(self, engine: Engine, name: str, meta: Meta) -> None:
+        self.name, self.meta = name, meta
+        self._engine = engine
+
+    @contextmanager
+    def writing(self) -> Iterator[Writer]:
+        """One transaction, exclusive among writers; raises StoreError, and then nothing of the block is kept."""
+        with transaction(self._engine, self.name, writing=True) as connection:
+            yield Writer(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[View]:
+        """One snapshot; raises StoreError."""
+        with transaction(self._engine, self.name, writing=False) as connection:
+            yield View(connection)
+
+    def check_integrity(self) -> None:
+        """Let the database look itself over; raises Damaged. PostgreSQL does so with every page that it reads."""
+        with transaction(self._engine, self.name, writing=False) as connection:
+            if connection.dialect.name == "sqlite":
+                said = list(connection.exec_driver_sql("PRAGMA integrity_check").scalars())
+                lost = connection.exec_driver_sql("PRAGMA foreign_key_check").scalars().all()
+                said = [one for one in said if one != "ok"] + [f"a row of {table} lost what it refers to" for table in lost]
+                if said:
+                    raise Damaged(f"it is damaged ({'; '.join(said[:3])})", file=self.name, hint=RESTORE)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+@contextmanager
+def transaction(engine: Engine, name: str, *, writing: bool) -> Iterator[Connection]:
+    """A transaction of the store at the level below tables."""
+    options: dict[str, Any] = {"writing": writing}
+    if engine.dialect.name == "postgresql":
+        options["isolation_level"] = "READ COMMITTED" if writing else "REPEATABLE READ"
+    with translated(name), engine.connect().execution_options(**options) as connection, connection.begin():
+        yield connection
+
+
+def create(place: str | Path, meta: Meta) -> Store:
+    """A new store, in a file that is not there yet or an empty database; raises NotALedger if something is, and StoreError.
+
+    A file without any table is what somebody left who died while making a store; it is taken up.
+    """
+    name, made = shown(place), engine(place, create=True)
+    file = None if made.url.database is None or made.dialect.name != "sqlite" else Path(made.url.database)
+    ours = file is not None and _reserve(file, name)
+    try:
+        with transaction(made, name, writing=True) as connection:
+            if file is not None and not ours and inspect(connection).get_table_names():
+                raise NotALedger("is there already", file=name, hint="use another path, or remove it if nothing needs it")
+            schema.make(connection, meta, name)
+    except BaseException as error:
+        made.dispose()
+        if file is not None and ours and not isinstance(error, NotALedger):
+            for rest in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
+                rest.unlink(missing_ok=True)
+        raise
+    return Store(made, name, meta)
+
+
+def _reserve(file: Path, name: str) -> bool:
+    """Make a file; False if there is one."""
+    try:
+        with builtins.open(file, "xb"):
+            return True
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise Unreachable(
+            f"cannot be made ({error.strerror})", file=name, hint="check that the folder exists, its permissions and its space"
+        ) from None
+
+
+def open(place: str | Path, *, wait: float = WAIT) -> Store:
+    """The store at a path or URL. `wait`: seconds that a writer waits for another one.
+
+    Raises NotALedger if there is none, OtherVersion, Forbidden, and StoreError.
+    """
+    name, found = shown(place), engine(place, wait=wait)
+    try:
+        _there(found, name)
+        with transaction(found, name, writing=False) as connection:
+            version, meta = schema.read(connection, name)
+        schema.check(version, name)
+    except BaseException:
+        found.dispose()
+        raise
+    return Store(found, name, meta)
+
+
+def migrate(place: str | Path) -> tuple[int, int]:
+    """Bring the store at a path or URL to this program's version: that before, and that after. Raises as `open` does."""
+    name, found = shown(place), engine(place)
+    try:
+        _there(found, name)
+        with transaction(found, name, writing=True) as connection:
+            return schema.migrate(connection, name)
+    finally:
+        found.dispose()
+
+
+def _there(found: Engine, name: str) -> None:
+    if found.dialect.name == "sqlite" and found.url.database is not None and not Path(found.url.database).exists():
+        raise NotALedger("there is no such file", file=name, hint="`assay ledger init` makes a ledger")

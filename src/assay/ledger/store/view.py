@@ -1,0 +1,164 @@
+"""Reading: what is in the store at one moment, whatever writers do meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Row as Found
+
+from assay.ledger.store.errors import RESTORE, Damaged
+from assay.ledger.store.rows import Conflict, Kept, KeptBatch, Receipt, Row, Settled, Submission
+from assay.ledger.store.slots import first_of
+from assay.ledger.store.tables import batches, inputs, receipts, records, settlements, submissions
+
+__all__ = ["LATEST", "View"]
+
+LATEST = 2**53 - 1
+"""The largest epoch."""
+FETCH = 10_000
+"""Records that are fetched at once."""
+_RECORD = (records.c.seq, records.c.digest, records.c.body)
+
+
+class View:
+    """One snapshot. What iterates does so while the snapshot is open, and keeps only some thousand rows in memory."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # Evidence
+
+    def records(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Kept]:
+        """The records of these epochs, first and last included, in order of acceptance; raises Damaged."""
+        count = 0
+        for rows in self._pieces(first_epoch, last_epoch, select(*_RECORD)):
+            for seq, digest, body in rows:
+                if type(body) is not bytes or sha256(body).digest() != digest:
+                    raise Damaged(f"record {seq} is not what it was: it has another digest", hint=RESTORE)
+                yield Kept(seq, digest, body)
+            count += len(rows)
+        if count != (there := self.count(first_epoch, last_epoch)):
+            what = f"{count} records of epochs {first_epoch} to {last_epoch} are there, and the batches have {there}"
+            raise Damaged(what, hint=RESTORE)
+
+    def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
+        """The records that say something else than an earlier one of their slot, with that one. SPEC 3.0."""
+        query = select(*_RECORD, records.c.slot).where(records.c.conflict.is_(True))
+        for row in self._rows(query.where(_between(records, first_epoch, last_epoch)).order_by(records.c.seq)):
+            yield Conflict(Kept._make(row[:3]), first_of(self._connection, row.slot, row.body))
+
+    def conflicting(self) -> dict[int, int]:
+        """Batch → how many of its records are conflicts; batches without are left out."""
+        query = select(records.c.batch, func.count()).where(records.c.conflict.is_(True)).group_by(records.c.batch)
+        return {row[0]: row[1] for row in self._connection.execute(query)}
+
+    def rows(self) -> Iterator[Row]:
+        """All records with all that is kept of them, in order of acceptance."""
+        return map(Row._make, self._rows(select(records).order_by(records.c.seq)))
+
+    def contested(self) -> Iterator[list[Row]]:
+        """The records that share their slot's 16 bytes with others, those of each in order of acceptance."""
+        several = select(records.c.slot).group_by(records.c.slot).having(func.count() > 1)
+        found = self._rows(select(records).where(records.c.slot.in_(several)).order_by(records.c.slot, records.c.seq))
+        for _, rows in groupby(map(Row._make, found), key=lambda row: row.slot):
+            yield list(rows)
+
+    def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
+        """How many records these epochs have."""
+        new = func.sum(batches.c.last_seq - batches.c.first_seq + 1)
+        return int(self._connection.scalar(select(new).where(_between(batches, first_epoch, last_epoch))) or 0)
+
+    def last_seq(self) -> int:
+        """The `seq` of the last record; 0 if there is none."""
+        return int(self._connection.scalar(select(func.max(records.c.seq))) or 0)
+
+    def highest_epoch(self) -> int | None:
+        """The highest epoch that has evidence."""
+        found: int | None = self._connection.scalar(select(func.max(batches.c.epoch)))
+        return found
+
+    def batches(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[KeptBatch]:
+        """The batches of these epochs, in order of acceptance."""
+        query = select(batches).where(_between(batches, first_epoch, last_epoch)).order_by(batches.c.id)
+        return map(_batch, self._rows(query))
+
+    def last_batch(self, last_epoch: int = LATEST) -> int:
+        """The number of the last batch of the epochs up to this one; 0 if none. While it stays, so does their evidence."""
+        return int(self._connection.scalar(select(func.max(batches.c.id)).where(_between(batches, 0, last_epoch))) or 0)
+
+    def batch(self, digest: str) -> KeptBatch | None:
+        """The batch with this digest."""
+        row = self._connection.execute(select(batches).where(batches.c.digest == digest)).first()
+        return None if row is None else _batch(row)
+
+    def submissions(self, epoch: int = LATEST) -> dict[str, Submission]:
+        """Participant → what it handed in last, up to this epoch."""
+        query = select(submissions).where(submissions.c.epoch <= epoch).order_by(submissions.c.id)
+        return {row.participant: Submission(*tuple(row)[1:]) for row in self._rows(query)}
+
+    # Settlements and receipts
+
+    def settlement(self, epoch: int) -> Settled | None:
+        """The settlement of an epoch."""
+        row = self._connection.execute(select(settlements).where(settlements.c.epoch == epoch)).first()
+        return None if row is None else Settled(*tuple(row))
+
+    def inputs(self, digest: str) -> bytes | None:
+        """The document of the inputs with this digest."""
+        found: bytes | None = self._connection.scalar(select(inputs.c.document).where(inputs.c.digest == digest))
+        return found
+
+    def receipt(self, epoch: int) -> Receipt | None:
+        """The receipt of an epoch."""
+        return _receipt(self._connection.execute(select(receipts).where(receipts.c.epoch == epoch)).first())
+
+    def receipt_at(self, position: int) -> Receipt | None:
+        """The receipt at a place in the log."""
+        return _receipt(self._connection.execute(select(receipts).where(receipts.c.position == position)).first())
+
+    def last_receipt(self) -> Receipt | None:
+        """The receipt that was added last."""
+        return _receipt(self._connection.execute(select(receipts).order_by(receipts.c.position.desc()).limit(1)).first())
+
+    def settled_epoch(self) -> int | None:
+        """The last epoch that is settled; evidence is taken of later ones only."""
+        found: int | None = self._connection.exec_driver_sql("SELECT max(epoch) FROM receipts").scalar()
+        return found
+
+    def receipts(self, first: int = 0) -> Iterator[Receipt]:
+        """The receipts from this position of the log on, in its order."""
+        query = select(receipts).where(receipts.c.position >= first).order_by(receipts.c.position)
+        return (Receipt(*tuple(row)) for row in self._rows(query))
+
+    def _rows(self, query: Select[Any]) -> Iterator[Found[Any]]:
+        yield from self._connection.execute(query.execution_options(yield_per=FETCH))
+
+    def _pieces(self, first_epoch: int, last_epoch: int, query: Select[Any]) -> Iterator[Any]:
+        """Rows of records, in lists: those between the first and the last of the batches of these epochs, by their key."""
+        bounds = select(func.min(batches.c.first_seq), func.max(batches.c.last_seq))
+        low, high = self._connection.execute(bounds.where(_between(batches, first_epoch, last_epoch))).one()
+        if low is not None:
+            query = query.where(records.c.seq.between(low, high), _between(records, first_epoch, last_epoch))
+            yield from self._connection.execute(query.order_by(records.c.seq).execution_options(yield_per=FETCH)).partitions()
+
+
+def _between(table: Any, first: int, last: int) -> Any:
+    return table.c.epoch.between(first, last)
+
+
+def _batch(row: Found[Any]) -> KeptBatch:
+    values = row._asdict()
+    try:
+        members = tuple((first, last) for first, last in json.loads(values["members"]))
+    except (TypeError, ValueError):
+        raise Damaged(f"the members of batch {values['id']} are no ranges", hint=RESTORE) from None
+    return KeptBatch(**values | {"members": members})
+
+
+def _receipt(row: Found[Any] | None) -> Receipt | None:
+    return None if row is None else Receipt(*tuple(row))

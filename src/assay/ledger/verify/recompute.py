@@ -1,0 +1,137 @@
+"""The stages that recompute: the inputs are those of the receipt, and the same settlement follows from them. SPEC 2-6."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.errors import Refused
+from assay.exact import digest
+from assay.ledger import bundle, evidence, inputs, lines, receipt, standing
+from assay.ledger.standing import Judged
+from assay.ledger.verify.material import Material, content, document
+from assay.ledger.verify.receipts import Chain
+from assay.ledger.verify.report import Verified, several, stage
+from assay.scheme import read as read_scheme
+from assay.settle import Settlement, pipeline
+
+__all__ = ["differs", "same_scheme", "settlement"]
+
+Json = dict[str, Any]
+
+
+def same_scheme(file: Path, said: Json, into: Verified) -> None:
+    """Stage `inputs`, of a scheme file that somebody keeps: it is the one that the receipt names."""
+    found = read_scheme(file).digest
+    if found != said["scheme"]:
+        raise Refused("inputs", "the scheme is another", expected=said["scheme"], found=found, file=file)
+    into.right("inputs", f"the scheme of {file} is the receipt's")
+
+
+def settlement(given: Material, before: Chain, judged: Sequence[Judged], into: Verified) -> Settlement:
+    """Stages `inputs`, `settlement` and `results`: everything is computed again, and compared with what the receipt says."""
+    assert given.root is not None
+    said = before.receipts[-1].predicate
+    found = _inputs(given.root / bundle.INPUTS, said)
+    without = standing.left_out(judged, said["task_set"])
+    paths = list(given.evidence.values())
+
+    def records() -> Iterator[tuple[int, bytes]]:
+        for path in paths:
+            for part in evidence.parts(path):
+                yield from zip(part.seqs, part.bodies, strict=True)
+
+    with stage("inputs"), standing.from_files(paths, records, without) as where:
+        settled = inputs.settled_from(found, epoch=said["epoch"], evidence=where, previous=before.previous)
+        _same(settled.scheme.digest, said["scheme"], "inputs", "the scheme is another", given.root / bundle.INPUTS)
+        _same(settled.scheme.name, said["competition"], "inputs", "the competition is another", given.root / bundle.INPUTS)
+        _same(settled.task_set, said["task_set"], "inputs", "the task set is another", given.root / bundle.INPUTS)
+        if inputs.document(settled) != found:
+            raise Refused("inputs", "it is not in its normal form", file=given.root / bundle.INPUTS)
+        people, judges = several(len(settled.participants), "participant"), several(len(settled.validators), "validator")
+        into.right("inputs", f"{people}, {judges}, scheme {said['scheme']}")
+    with stage("settlement"):
+        again = pipeline.settle(settled)
+        _compare(again.document, given.root / bundle.SETTLEMENT)
+        _same(again.digest, said["settlement"], "settlement", "the receipt is of another settlement", given.path)
+        into.right("settlement", f"computed again to the bit: {again.digest}")
+    rows = receipt.results(again.document)
+    root = f"sha256:{receipt.results_tree(rows).root().hex()}"
+    _same({"root": root, "count": len(rows)}, said["results"], "results", "the receipt is of other results", given.path)
+    into.right("results", f"{several(len(rows), 'result')} under their root")
+    return again
+
+
+def _inputs(path: Path, said: Json) -> Json:
+    with stage("inputs"):
+        found = document(path)
+        if not isinstance(found, dict):
+            raise Refused("inputs", "it is not a JSON object", file=path)
+        _same(digest(found), said["inputs"], "inputs", "the inputs are not those of the receipt", path)
+        return found
+
+
+def _same(found: object, wanted: object, name: str, what: str, file: Path) -> None:
+    if found != wanted:
+        raise Refused(name, what, expected=wanted, found=found, file=file)
+
+
+def _compare(ours: Json, path: Path) -> None:
+    """Refuse a settlement that differs from the one computed, naming the first field, and whose it is."""
+    if content(path) == lines.plain(ours).encode() + b"\n":  # as it is exported; it is long, and parsing it would take as long
+        return
+    found = differs(ours, document(path))
+    if found is not None:
+        place, participant, wanted, there = found
+        raise Refused("settlement", f"{place} differs", participant=participant, expected=wanted, found=there, file=path)
+
+
+Difference = tuple[str, str, Any, Any]
+"""Field, participant ("" if it is nobody's), what was computed, what is there."""
+NOTHING = "nothing"
+
+
+def differs(ours: Any, theirs: Any, place: str = "", participant: str = "") -> Difference | None:
+    """The first field in which two documents differ, rows about participants being compared by participant; None if none does."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        participant = ours.get("participant", participant) if isinstance(ours.get("participant", ""), str) else participant
+        for name in (*ours, *(name for name in theirs if name not in ours)):
+            inner = f"{place}.{name}" if place else name
+            if name not in ours or name not in theirs:
+                return inner, participant, ours.get(name, NOTHING), theirs.get(name, NOTHING)
+            found = differs(ours[name], theirs[name], inner, participant)
+            if found is not None:
+                return found
+        return None
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return _rows_differ(ours, theirs, place, participant)
+    if type(ours) is not type(theirs) or ours != theirs:
+        return place, participant, ours, theirs
+    return None
+
+
+def _rows_differ(ours: list[Any], theirs: list[Any], place: str, participant: str) -> Difference | None:
+    keys = _keys(ours), _keys(theirs)
+    if keys[0] and keys[1] and keys[0] != keys[1]:
+        both = dict(zip(keys[1], theirs, strict=True))
+        for key, row in zip(keys[0], ours, strict=True):
+            if key not in both:
+                return place, key, "a row", NOTHING
+            found = differs(row, both[key], place, key)
+            if found is not None:
+                return found
+    for at, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+        found = differs(one, other, f"{place}[{at}]", participant)
+        if found is not None:
+            return found
+    if len(ours) != len(theirs):
+        return place, participant, f"{len(ours)} rows", f"{len(theirs)} rows"
+    return None
+
+
+def _keys(rows: list[Any]) -> list[str]:
+    """Whom each row is about, if every one is about a participant of its own."""
+    keys = [row.get("participant") if isinstance(row, dict) else None for row in rows]
+    names = [key for key in keys if isinstance(key, str)]
+    return names if len(names) == len(rows) and len(set(names)) == len(rows) else []

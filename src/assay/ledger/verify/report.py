@@ -1,0 +1,72 @@
+"""What was checked, stage by stage, and the way from other refusals to one that names its stage. SPEC 6."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from assay.errors import AssayError, BadInput, Refused
+from assay.ledger import check
+
+__all__ = ["STAGES", "Check", "Verified", "several", "stage"]
+
+STAGES = ("receipt", "log", "consistency", "chain", "evidence", "signatures", "inputs", "settlement", "results")
+"""In the order in which they are checked."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A stage, and what was found right there; or, `done` being False, what was not looked at."""
+
+    stage: str
+    what: str
+    done: bool = True
+
+
+@dataclass
+class Verified:
+    """Everything that was checked is right. `receipt`: what the receipt states."""
+
+    receipt: dict[str, Any] = field(default_factory=dict)
+    checked: list[Check] = field(default_factory=list)
+
+    def right(self, stage: str, what: str) -> None:
+        """Note that a stage is right."""
+        self.checked.append(Check(stage, what))
+
+    def not_looked_at(self, stage: str, what: str) -> None:
+        """Note what could not be looked at, and what would be needed for it."""
+        self.checked.append(Check(stage, what, done=False))
+
+    @property
+    def recomputed(self) -> bool:
+        """Whether the settlement was computed again from the evidence."""
+        return any(one.stage == "settlement" and one.done for one in self.checked)
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON."""
+        rows = [{"stage": one.stage, "checked": one.done, "what": one.what} for one in self.checked]
+        return {"verified": True, "recomputed": self.recomputed, "receipt": self.receipt, "stages": rows}
+
+
+def several(count: int, one: str, many: str = "") -> str:
+    """ "1 receipt", "2 receipts", "3 batches"."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """In the block, what is refused for whatever reason is raised as Refused of this stage."""
+    try:
+        yield
+    except check.Refused as refused:
+        raise Refused(name, refused.what, expected=refused.expected, found=refused.found) from None
+    except Refused:
+        raise
+    except BadInput as error:
+        place = f"{error.field}: " if error.field else ""
+        raise Refused(name, f"{place}{error.what}", file=error.file, line=error.line) from None
+    except AssayError as error:
+        raise Refused(name, error.what, file=error.file) from None

@@ -1,0 +1,78 @@
+"""A competition with a ledger, for tests: three validators with keys, two participants, a log of its own."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import small_folder
+from assay.ledger import batch, config, intake, keys, note, store
+from assay.ledger.check import EMPTY_ROOT, LogKey
+from assay.ledger.config import Config
+from assay.ledger.keys import PrivateKey
+from assay.ledger.log import Log
+from assay.ledger.opened import Ledger, open_ledger
+from assay.records import Evidence, record
+from assay.scheme import read as read_scheme
+
+ORIGIN = "example.org/small"
+SIGNER = keys.read(b"77" * 32)
+"""The log's."""
+VALIDATORS: Mapping[str, PrivateKey] = {
+    key.public.raw.hex(): key for key in (keys.read(f"{number:02}".encode() * 32) for number in (1, 2, 3))
+}
+V1, V2, V3 = VALIDATORS
+KEY: LogKey = note.log_key(ORIGIN, SIGNER.public)
+NAMES = f"key,stake,name\n{V1},100,val-1\n{V2},200,val-2\n{V3},300,\n"
+
+
+def made(place: Path, kind: str = "tests", /, database: str = "ledger.db", **changes: str | bytes | None) -> Path:
+    """A competition's folder with an empty ledger; changes as `small_folder.make` has them."""
+    small_folder.make(place, kind, **{"validators_csv": NAMES, "evidence": None, **changes})
+    (place / "evidence").rmdir()
+    said = Config(place, ORIGIN, str(KEY), database)
+    store.create(said.place, store.Meta(read_scheme(place / "scheme.toml").name, ORIGIN, str(KEY))).close()
+    Log.create(said.tiles, KEY, note.sign_checkpoint(0, EMPTY_ROOT, KEY, SIGNER))
+    config.write(said)
+    return place
+
+
+def records(
+    kind: str = "tests", /, epoch: int = 3, validators: Iterable[str] = VALIDATORS, **changes: Any
+) -> list[dict[str, Any]]:
+    """What each validator saw of each participant: of kind tests, of both tasks."""
+    tasks: Sequence[dict[str, Any]] = [{"task": "t1"}, {"task": "t2"}] if kind in ("tests", "workflow") else [{}]
+    return [
+        small_folder.record(
+            kind,
+            **{"epoch": epoch, "validator": validator, "participant": participant, "submission": submission} | task | changes,
+        )
+        for validator in validators
+        for participant, submission in (("m1", "s1"), ("m2", "s2"))
+        for task in tasks
+    ]
+
+
+def batches(place: Path, found: Iterable[Mapping[str, Any]]) -> Iterator[batch.Batch]:
+    """A signed batch of each validator's records of each epoch."""
+    terms = intake.terms(place)
+    several: dict[tuple[str, int], list[Evidence]] = {}
+    for one in map(record, found):
+        several.setdefault((one.validator, one.epoch), []).append(one)
+    for (validator, _), mine in several.items():
+        signer = VALIDATORS[validator]
+        yield batch.make(mine, competition=terms.competition, task_set=terms.task_set, signer=signer, validator=validator)
+
+
+def add(place: Path, found: Iterable[Mapping[str, Any]]) -> None:
+    """Take records into the ledger, signed."""
+    with opened(place) as ledger:
+        for one in batches(place, found):
+            intake.accept(ledger.store, one, intake.terms(place))
+
+
+@contextmanager
+def opened(place: Path) -> Iterator[Ledger]:
+    """The open ledger of a folder."""
+    with open_ledger(place) as ledger:
+        yield ledger

@@ -1,0 +1,189 @@
+"""Intake on both databases: what is refused and why, what is known already, and that a batch is kept whole or not at all."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import small_folder
+import store_kit as kit
+from assay.errors import BadInput
+from assay.ledger import batch, intake, keys, store
+from assay.ledger.batch import Batch
+from assay.ledger.store import Accepted, Store
+from assay.records import record
+from ledger_kit import NAMES, V1, V2, VALIDATORS
+
+STRANGER = keys.read(b"ab" * 32)
+
+
+@pytest.fixture
+def ledger(database: str) -> Store:
+    return store.create(database, kit.META)
+
+
+def count(ledger: Store) -> int:
+    with ledger.reading() as view:
+        return len(list(view.records()))
+
+
+def test_a_batch_is_taken_from_a_file_from_bytes_or_as_it_is(ledger: Store, tmp_path: Path) -> None:
+    with ledger:
+        file = tmp_path / "a.batch"
+        file.write_bytes(kit.signed(kit.one(task="t1")).data)
+        assert intake.accept(ledger, file, kit.TERMS) == Accepted(1, 0, 0, 1, 1)
+        assert intake.accept(ledger, kit.signed(kit.one(task="t2")).data, kit.TERMS) == Accepted(1, 0, 0, 2, 2)
+        assert intake.accept(ledger, kit.signed(kit.one(task="t3")), kit.TERMS) == Accepted(1, 0, 0, 3, 3)
+        assert count(ledger) == 3
+
+
+def test_the_same_once_more_is_known(ledger: Store) -> None:
+    with ledger:
+        found = kit.signed(*kit.trials(range(4)))
+        intake.accept(ledger, found, kit.TERMS)
+        assert intake.accept(ledger, found, kit.TERMS) == Accepted(new=0, known=4)
+        with ledger.reading() as view:
+            assert len(list(view.batches())) == 1
+
+
+def test_a_record_of_two_batches_is_one(ledger: Store) -> None:
+    with ledger:
+        first, second = kit.signed(*kit.trials(range(4))), kit.signed(*kit.trials(range(2, 6)))
+        intake.accept(ledger, first, kit.TERMS)
+        assert intake.accept(ledger, second, kit.TERMS) == Accepted(new=2, known=2, first_seq=5, last_seq=6)
+        third = kit.signed(*kit.trials(range(1, 3)))
+        assert intake.accept(ledger, third, kit.TERMS) == Accepted(new=0, known=2)
+        with ledger.reading() as view:
+            rows = {one.seq: one.digest for one in view.records()}
+            for kept, given in zip(view.batches(), (first, second, third), strict=True):
+                seqs = [seq for begin, end in kept.members for seq in range(begin, end + 1)]
+                assert sorted(rows[seq] for seq in seqs) == sorted(given.digests)
+            assert [one.seq for one in view.records()] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("kind", list(small_folder.FIELDS))
+def test_every_kind_is_taken(ledger: Store, kind: str) -> None:
+    terms = replace(kit.TERMS, kind=kind)
+    found = [small_folder.record(kind, validator=V1, participant=name, submission=f"s-{name}") for name in ("m1", "m2")]
+    with ledger:
+        assert intake.accept(ledger, kit.signed(*found), terms).new == 2
+        assert intake.accept(ledger, kit.signed(found[0]), terms) == Accepted(new=0, known=1)
+        assert intake.accept(ledger, kit.signed(found[0] | {"observed_at": "2026-11-02T11:00:00Z"}), terms).conflicting == 1
+
+
+def _under_signature_of(found: Batch, other: Batch) -> bytes:
+    """A batch with the signature of another one."""
+    begin, end = (one.envelope.split(b'"signatures"') for one in (found, other))
+    return begin[0] + b'"signatures"' + end[1] + b"\n" + b"\n".join(found.bodies) + b"\n"
+
+
+def _stranger() -> Batch:
+    name = STRANGER.public.raw.hex()
+    found = record(kit.one(validator=name))
+    return batch.make([found], competition="small", task_set=None, signer=STRANGER, validator=name)
+
+
+REFUSED: dict[str, tuple[Callable[[], Batch | bytes], str, str]] = {
+    "unknown key": (_stranger, "validator", "there is no validator '"),
+    "bad signature": (lambda: _under_signature_of(kit.signed(kit.one()), kit.signed(kit.one(task="t2"))), V1, "signature"),
+    "another's signature": (
+        lambda: _under_signature_of(kit.signed(kit.one()), kit.signed(kit.one(validator=V2))),
+        V1,
+        "signature",
+    ),
+    "competition": (lambda: kit.signed(kit.one(), competition="large"), "competition", "is 'large', the ledger's is 'small'"),
+    "kind": (lambda: kit.signed(small_folder.record("given", validator=V1)), "kind", "is 'given', the ledger's is 'tests'"),
+    "task set": (lambda: kit.signed(kit.one(), task_set=f"sha256:{1:064x}"), "task_set", "the task set sha256:0+1, the comp"),
+    "participant": (lambda: kit.signed(kit.one(), kit.one(participant="m9", task="t2")), "participant", "no participant 'm9'"),
+    "schema": (lambda: kit.signed(kit.one()).data.replace(b'"pass"', b'"maybe"'), "outcome", "is 'maybe'; use one of"),
+    "root": (lambda: kit.signed(kit.one()).data.replace(b'"t1"', b'"t2"'), "", "not those that were signed"),
+    "no batch": (lambda: b"{}", "", "is not a batch"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_leaves_nothing(ledger: Store, tmp_path: Path, case: str) -> None:
+    make, field, match = REFUSED[case]
+    terms = replace(kit.TERMS, task_set=f"sha256:{2:064x}")
+    given = make()
+    file = tmp_path / "x.batch"
+    file.write_bytes(given if isinstance(given, bytes) else given.data)
+    with ledger:
+        with pytest.raises(BadInput, match=match) as refusal:
+            intake.accept(ledger, file, terms)
+        assert refusal.value.file == file
+        assert refusal.value.field == field
+        assert refusal.value.hint
+        assert count(ledger) == 0
+        with ledger.reading() as view:
+            assert list(view.batches()) == []
+
+
+def test_too_large_is_refused(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = kit.signed(*kit.trials(range(3))).data
+    with ledger:
+        with monkeypatch.context() as less:
+            less.setattr(batch, "RECORDS", 2)
+            with pytest.raises(BadInput, match=r"has 3 records, .* the most is 2"):
+                intake.accept(ledger, data, kit.TERMS)
+        monkeypatch.setattr(batch, "BATCH_BYTES", 100)
+        with pytest.raises(BadInput):
+            intake.accept(ledger, data, kit.TERMS)
+        assert count(ledger) == 0
+
+
+def test_nothing_new_is_taken_of_a_settled_epoch(ledger: Store) -> None:
+    kept = kit.signed(kit.one(task="t1"))
+    with ledger:
+        intake.accept(ledger, kept, kit.TERMS)
+        with ledger.writing() as tx:
+            tx.add_settled(*kit.settled(3))
+        for epoch in (2, 3):
+            with pytest.raises(BadInput, match=f"epoch {epoch} is settled, the last is 3") as refusal:
+                intake.accept(ledger, kit.signed(kit.one(task="t2", epoch=epoch)), kit.TERMS)
+            assert refusal.value.field == "epoch"
+        assert intake.accept(ledger, kept, kit.TERMS) == Accepted(new=0, known=1)  # whoever did not hear the answer asks again
+        assert intake.accept(ledger, kit.signed(kit.one(task="t2", epoch=4)), kit.TERMS).new == 1
+        assert count(ledger) == 2
+
+
+def test_a_ledger_keeps_to_one_competition(ledger: Store) -> None:
+    with ledger, pytest.raises(BadInput, match="the ledger is of 'small', the scheme is called 'other'"):
+        intake.accept(ledger, kit.signed(kit.one(), competition="other"), replace(kit.TERMS, competition="other"))
+
+
+def test_evidence_on_an_unsaid_task_set_is_taken(ledger: Store) -> None:
+    with ledger:
+        terms = replace(kit.TERMS, task_set=f"sha256:{2:064x}")
+        assert intake.accept(ledger, kit.signed(kit.one()), terms).new == 1
+        assert intake.accept(ledger, kit.signed(kit.one(task="t2"), task_set=terms.task_set), terms).new == 1
+
+
+def _terms(place: Path, kind: str = "tests", /, **changes: Any) -> intake.Terms:
+    return intake.terms(small_folder.make(place, kind, **{"validators_csv": NAMES} | changes))
+
+
+def test_the_terms_are_those_of_the_folder(tmp_path: Path) -> None:
+    found = _terms(tmp_path / "tests")
+    assert (found.competition, found.kind, found.participants) == ("small", "tests", {"m1", "m2"})
+    assert found.validators == {name: key.public for name, key in VALIDATORS.items()}
+    assert found.task_set is not None
+    assert _terms(tmp_path / "given", "given").task_set is None
+
+
+def test_two_spellings_of_one_key_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=rf"validators.csv:3: key: is the same key as '{V1}'"):
+        _terms(tmp_path, validators_csv=f"key,stake\n{V1},1\n0x{V1.upper()},1\n")
+
+
+def test_a_validator_whose_name_is_no_key_cannot_sign(tmp_path: Path, ledger: Store) -> None:
+    terms = _terms(tmp_path, validators_csv=f"key,stake\n{V1},1\nelm,1\n")
+    assert isinstance(terms.validators["elm"], BadInput)
+    with ledger:
+        intake.accept(ledger, kit.signed(kit.one(), task_set=terms.task_set), terms)
+        unknown = replace(terms, validators={V1: terms.validators["elm"]})
+        with pytest.raises(BadInput, match="'elm' is not a public key") as refusal:
+            intake.accept(ledger, kit.signed(kit.one(task="t2"), task_set=terms.task_set), unknown)
+        assert refusal.value.field == "validator"

@@ -1,0 +1,77 @@
+"""Judging into a ledger: `assay run --sign` in the real sandbox, then settling and verifying what came of it."""
+
+from pathlib import Path
+
+import pytest
+
+import ledger_kit
+from assay.ledger import keys
+from cli_kit import output, refused, run
+from judge_kit import bubblewrap, make_agent, make_competition, make_task
+from ledger_kit import SIGNER, V1, VALIDATORS
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A competition that is judged by tests, with a ledger, its validator's key named as the validator is."""
+    bubblewrap()
+    monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
+    monkeypatch.delenv("ASSAY_PASSPHRASE", raising=False)
+    keys.save("val-1", VALIDATORS[V1])
+    keys.save("log", SIGNER)
+    make_task(tmp_path / "c" / "tasks" / "t0")
+    place = make_competition(tmp_path / "c", {"ann": ""})
+    text = (place / "validators.csv").read_text()
+    (place / "validators.csv").write_text(f"key,stake,name\n{V1},100,val-1\n")
+    assert "val-1" in text
+    make_agent(tmp_path / "good", "echo working; echo hello > out.txt\n")
+    run("submit", place, "ann", tmp_path / "good")
+    return place
+
+
+def test_what_is_judged_is_signed_settled_and_verified(folder: Path, tmp_path: Path) -> None:
+    words = ("run", folder, "--validator", "val-1", "-q", "--sign", "val-1")
+    assert "so the competition has no ledger" in refused(*words)
+    run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
+    assert "not that of the validator" in refused(*words[:-1], "log")
+    assert "none of the validators has the key" in refused("run", folder, "--sign", "log")
+    assert "validators.csv: there is no validator 'nobody'" in refused("run", folder, "--validator", "nobody", "--sign", "val-1")
+    assert "say whose evidence it is" in run("run", folder, code=2).stderr.replace("\n", " ")
+    assert list(folder.glob("evidence/*")) == []
+
+    said = output(*words)
+    assert "1 trials judged (1 pass)." in said
+    assert "1 record signed and added to the ledger." in said
+    assert "1 of 1 participant has an agreed score." in said
+    assert f"to close it:\n  assay settle {folder}" in said
+    assert "0 records signed and added to the ledger." in output("run", folder, "-q", "--sign", "val-1")
+    trials = output("trials", folder, "--validator", "val-1")
+    assert "1 trials: 1 pass." in trials
+    assert V1 not in trials  # a long key is read by its name
+    run("export", "harbor", folder, tmp_path / "jobs", "--validator", "val-1")
+
+    run("settle", folder)
+    assert "to close it" not in output(*words)
+    run("export", "epoch", folder, "1", "-o", tmp_path / "epoch-1")
+    assert "computed again" in output("verify", tmp_path / "epoch-1", "--key", str(ledger_kit.KEY))
+
+    make_agent(tmp_path / "better", "echo hello > out.txt\n")
+    assert "accepted in epoch 2" in " ".join(output("submit", folder, "ann", tmp_path / "better").split())
+    said = output(*words)
+    assert "1 record signed and added to the ledger." in said
+    assert "epoch 2" in said
+    assert "0 records signed" in output(*words[:5], "--sign", "val-1", "--participant", "ann")
+
+
+def test_without_any_evidence_nothing_is_signed(folder: Path) -> None:
+    from assay.cli.judging.signing import Signing
+    from assay.cli.show import console
+
+    run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
+    signing = Signing(folder, V1, "val-1")
+    assert signing.epoch is None
+    with console().capture() as said:
+        console().print(signing.add())
+    assert said is not None
+    with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
+        assert view.last_seq() == 0
