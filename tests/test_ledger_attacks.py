@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ledger_kit
+from assay import conformance
 from assay.errors import BadInput, Refused
 from assay.exact import canonical, digest
 from assay.ledger import batch, bundle, check, note, receipt, settling
@@ -115,6 +116,12 @@ def test_a_proof_in_the_place_of_the_receipt(honest: Path, tmp_path: Path) -> No
     assert refused.value.stage == "receipt"
 
 
+def test_the_bundle_of_another_receipt(honest: Path, wished: Path) -> None:
+    with pytest.raises(Refused, match="was forked") as refused:
+        verify(honest / "lines" / "receipts" / "epoch-3.receipt", evidence=wished / "lines", key=KEY)
+    assert refused.value.stage == "log"
+
+
 @contextlib.contextmanager
 def pipe(path: Path) -> Iterator[None]:
     """A pipe in the place of a file; whoever opens it gets an end of file, so that a test that fails does not hang."""
@@ -184,6 +191,7 @@ def test_more_work_than_there_are_bytes(honest: Path, tmp_path: Path) -> None:
         (ranges(b"[" + b",".join([b"[1,4]"] * 100_000) + b"]"), "do not ascend"),
         (ranges(b"[[1,9007199254740991]]"), "not those that were signed"),
         (ranges(b"[[4,1]]"), "do not ascend"),
+        (ranges(b"[[1,3],[99,99]]"), "a record of the batch is missing"),
         (lambda lines: lines * 1_000, "is there twice"),
     ):
         whole = (given / bundle.BATCHES).read_bytes()
@@ -309,6 +317,15 @@ def test_a_record_that_was_changed_before_it_was_settled(settled: Path, tmp_path
     assert refused.value.stage == "signatures"
 
 
+def test_an_earlier_receipt_with_the_bundle_of_a_later_one(settled: Path, tmp_path: Path) -> None:
+    with ledger_kit.opened(settled) as ledger:
+        settling.settle(ledger, SIGNER)
+        bundle.export(ledger, 4, tmp_path / "bundle")
+    with pytest.raises(Refused, match="is not the one that is verified") as refused:
+        verify(tmp_path / "bundle" / "receipts" / "epoch-3.receipt", evidence=tmp_path / "bundle", key=KEY)
+    assert refused.value.stage == "chain"
+
+
 # A validator with a key.
 
 
@@ -321,3 +338,18 @@ def test_evidence_of_an_epoch_that_nobody_is_at(settled: Path) -> None:
         made = settling.settle(ledger, SIGNER, 4).receipt
         assert made is not None
         assert made.epoch == 4
+
+
+# What the oracle signed, rightly and wrongly: each is refused at the stage that its case names.
+
+
+@pytest.mark.parametrize("name", ["receipt", "proof", "verify"])
+def test_forgeries_that_are_rightly_signed(name: str) -> None:
+    found = conformance.read(Path(__file__).parents[1] / "conformance" / f"{name}.json")
+    for one in found.cases:
+        if not one.refused:
+            assert conformance.answer(name, one.input) == one.output
+            continue
+        with pytest.raises((BadInput, Refused)) as refused:
+            conformance.answer(name, one.input)
+        assert name != "verify" or one.why.startswith(f"{getattr(refused.value, 'stage', '')}: "), one.name

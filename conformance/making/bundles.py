@@ -9,7 +9,7 @@ from oracle import receipts, trees
 from oracle.pipeline import task_set_digest
 
 from .case import Draft, File, case
-from .epochs import DEFAULTS, VALIDATORS, bundle, case_of, record, seen, story
+from .epochs import DEFAULTS, LOG, VALIDATORS, bundle, case_of, record, seen, story
 from .kept import redone
 from .proofs import NAME, ONE, TWO, fail
 
@@ -119,6 +119,7 @@ def resigned(records: list[Doc], key: Any = ONE, competition: str = "term") -> D
 
 
 MINE = RECORDS[:2]
+REVERSED = ONE_EPOCH["inputs"] | {"participants": ONE_EPOCH["inputs"]["participants"][::-1]}
 BAD = [
     refused("receipt", "another key", ONE_EPOCH | {"key": trees.vkey(NAME, ONE)}, "the key is not the signer's"),
     refused(
@@ -189,6 +190,18 @@ BAD = [
         "a settlement before that was changed, digest and all",
         TWO_EPOCHS | {"previous": redone(STORY.epochs[0].settlement, unallocated="0.1")},
         "the receipt before is not of it",
+    ),
+    refused(
+        "chain",
+        "a receipt left out after it, by its place in the log",
+        put(ONE_EPOCH, "receipts", "3", to=receipts.receipts(STORY.entries, NAME, LOG, 2)[0]),
+        "every receipt of the log is there",
+    ),
+    refused(
+        "evidence",
+        "one seq in two epochs",
+        bundle(story([RECORDS, [record(4, 5, A, "m1")]])),
+        "a seq is one record's",
     ),
     refused(
         "evidence",
@@ -263,7 +276,7 @@ BAD = [
     refused("signatures", "members of another batch", line([3, 4]), "a batch is of its own records"),
     refused("signatures", "one member too few", line([1, 1]), "the statement counts two"),
     refused("signatures", "one member too many", line([1, 3]), "the statement counts two"),
-    refused("signatures", "members of which there are no records", line([1, 2], [9, 9]), "there are four records"),
+    refused("signatures", "members of which there are no records", line([1, 1], [9, 9]), "there are four records"),
     refused("signatures", "all members there could be", line([1, 2**53 - 1]), "there are four records"),
     refused("signatures", "members twice", line([1, 2], [1, 2]), "ranges ascend"),
     refused("signatures", "members that overlap", line([1, 2], [2, 2]), "ranges ascend"),
@@ -316,6 +329,12 @@ BAD = [
         "the name of another competition, signed",
         bundle(story(lie=lambda epoch, said: said | {"competition": "other"}), 1) | {"batches": ELSEWHERE["batches"]},
         "the scheme is of this one",
+    ),
+    refused(
+        "inputs",
+        "rows in another order, signed",
+        lied(inputs=receipts.digest(REVERSED)) | {"inputs": REVERSED},
+        "inputs have one spelling",
     ),
     refused(
         "settlement", "another agreed score", put(ONE_EPOCH, "settlement", "agreed", 0, "score", to="1"), "it is computed again"
