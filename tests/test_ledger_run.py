@@ -40,7 +40,7 @@ def test_what_is_judged_is_signed_settled_and_verified(folder: Path, tmp_path: P
     assert list(folder.glob("evidence/*")) == []
 
     said = output(*words)
-    assert "1 trials judged (1 pass)." in said
+    assert "1 trial judged (1 pass)." in said
     assert "1 record signed and added to the ledger." in said
     assert "1 of 1 participant has an agreed score." in said
     assert f"to close it:\n  assay settle {folder}" in said

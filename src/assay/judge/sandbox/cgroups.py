@@ -35,7 +35,7 @@ SLACK = 16
 """Processes over a bound before the kernel itself refuses, so that a look can see that it was passed."""
 _OURS = 2
 """Processes of bubblewrap's own in a group: the one that was started, and the box's first."""
-_PATIENCE = 10.0
+_PATIENCE = 60.0
 """Seconds until a group must be empty."""
 _numbers = itertools.count()
 

@@ -34,7 +34,7 @@ from assay.judge.sandbox.box import Trouble
 __all__ = ["Scratch", "kill_named"]
 
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_PATIENCE = 10.0
+_PATIENCE = 60.0
 _REMOVERS = 4
 _BEHIND = 16
 """Boxes that may wait to be removed."""

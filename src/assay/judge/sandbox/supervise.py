@@ -212,7 +212,8 @@ class _Run:
         with selectors.DefaultSelector() as selector:
             for number in (self._outer, *capture.pipes):
                 selector.register(number, selectors.EVENT_READ)
-            os.write(self._gate, b"!")
+            with suppress(BrokenPipeError):  # it was killed just now, which is heard of in what follows
+                os.write(self._gate, b"!")
             now = time.monotonic()
             deadline, look = now + task.limits.seconds, now + _SOON
             while True:
