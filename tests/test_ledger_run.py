@@ -46,7 +46,7 @@ def test_what_is_judged_is_signed_settled_and_verified(folder: Path, tmp_path: P
     assert f"to close it:\n  assay settle {folder}" in said
     assert "0 records signed and added to the ledger." in output("run", folder, "-q", "--sign", "val-1")
     trials = output("trials", folder, "--validator", "val-1")
-    assert "1 trials: 1 pass." in trials
+    assert "1 trial: 1 pass." in trials
     assert V1 not in trials  # a long key is read by its name
     run("export", "harbor", folder, tmp_path / "jobs", "--validator", "val-1")
 
