@@ -12,6 +12,7 @@ import ledger_kit
 import small_folder
 from assay.errors import AssayError, BadInput, CannotSettle, Refused
 from assay.ledger import bundle, parquet, settling
+from assay.ledger.audit import audit
 from assay.ledger.importing import Imported, import_bundle
 from assay.ledger.verify import verify
 from cli_kit import files_under
@@ -69,6 +70,32 @@ def test_a_round_trip_loses_nothing(as_parquet: bool, database: str, tmp_path: P
     for epoch in (3, 9):
         again = exported(copy, epoch, tmp_path / f"again-{epoch}", as_parquet=as_parquet)
         assert files_under(again) == files_under(tmp_path / f"epoch-{epoch}")
+
+
+def test_what_an_import_flags_follows_the_order_of_acceptance(database: str, tmp_path: Path) -> None:
+    """Evidence of epoch 4 came before what contradicts it in epoch 3, which is imported first."""
+    place = ledger_kit.made(tmp_path / "small")
+    ledger_kit.add(place, ledger_kit.records(epoch=4, validators=[V1], outcome="fail"))
+    for epoch in (3, 4):
+        ledger_kit.add(place, ledger_kit.records(epoch=epoch))
+        with ledger_kit.opened(place) as ledger:
+            settling.settle(ledger, SIGNER, epoch)
+    copy = ledger_kit.made(tmp_path / "copy", database=database)
+    found = []
+    for epoch in (3, 4):
+        with ledger_kit.opened(copy) as ledger:
+            import_bundle(ledger, exported(place, epoch, tmp_path / str(epoch)))
+            audit(ledger.store)
+            with ledger.store.reading() as view:
+                found.append([(one.record.seq, one.first.seq) for one in view.conflicts()])
+    assert found[0] == []
+    assert content(copy) == content(place)
+    for one in (place, copy):
+        with ledger_kit.opened(one) as ledger, ledger.store.reading() as view:
+            assert found[1] == [(one.record.seq, one.first.seq) for one in view.conflicts()]
+            assert [one.record.seq for one in view.conflicts(3, 3)] == [5, 6, 7, 8]
+            assert view.conflicting() == {batch.id: 4 for batch in view.batches() if batch.members[0][0] in (5, 17, 21, 25)}
+            assert audit(ledger.store).conflicts == len(found[1]) == 16
 
 
 @pytest.mark.parametrize("kind", sorted(small_folder.SCHEMES))

@@ -8,9 +8,12 @@ carry is for `verify`, which has the keys of their time.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 
 from assay.errors import BadInput
 from assay.exact import digest
@@ -21,7 +24,7 @@ from assay.ledger.opened import Ledger
 from assay.ledger.receipt import file_of
 from assay.ledger.store import Damaged, KeptBatch, Receipt, Row, Store, View
 from assay.ledger.store.errors import RESTORE
-from assay.ledger.store.slots import Candidate, same, slot_of
+from assay.ledger.store.slots import Candidate, contradictions, same, slot_of
 from assay.records import Evidence, record
 
 __all__ = ["Audited", "audit", "audit_receipts"]
@@ -42,26 +45,37 @@ class Audited:
 def audit(store: Store) -> Audited:
     """Look at everything; raises Damaged, which names the first thing that is wrong, and StoreError."""
     store.check_integrity()
-    digests = bytearray()
-    flagged = 0
+    seqs, digests = array("q"), bytearray()
+    flagged = conflicts = 0
     try:
         with store.reading() as view:
             batches = {one.id: one for one in view.batches()}
+            brought = _brought(batches.values())
+            expected = chain.from_iterable(brought)
             for one in view.rows():
-                _expect(f"the number of record {one.seq}", len(digests) // SIZE + 1, one.seq)
                 _check_record(one, batches)
+                _expect(f"the number of record {one.seq}", next(expected, None), one.seq)
                 flagged += one.conflict
+                seqs.append(one.seq)
                 digests += one.digest
             for number, found in enumerate(batches.values(), start=1):
                 _expect(f"the number of batch {found.id}", number, found.id)
-                _check_batch(found, digests)
-            new = (one.last_seq - one.first_seq + 1 for one in batches.values() if one.first_seq and one.last_seq)
-            _expect("the count of records", sum(new), len(digests) // SIZE)
-            _expect("the count of conflicts", sum(map(_conflicts, view.contested())), flagged)
+                _check_batch(found, seqs, digests)
+            _expect("the count of records", sum(one.stop - one.start for one in brought), len(seqs))
+            for rows in view.contested():
+                flagged -= _check_flags(rows)
+                conflicts += sum(1 for _ in contradictions(rows))
+            _expect("the count of conflicts", 0, flagged)
     except Damaged as error:
         error.at(file=store.name)
         raise
-    return Audited(len(digests) // SIZE, len(batches), flagged)
+    return Audited(len(seqs), len(batches), conflicts)
+
+
+def _brought(batches: Iterable[KeptBatch]) -> list[range]:
+    """The seqs of the records that were new with a batch: from 1 without a gap, but where not all epochs were imported yet."""
+    ends = ((one.first_seq, one.last_seq) for one in batches)
+    return sorted((range(first, last + 1) for first, last in ends if first and last), key=lambda one: one.start)
 
 
 def audit_receipts(ledger: Ledger) -> int:
@@ -145,7 +159,7 @@ def _parsed(body: bytes, name: str) -> Evidence:
         raise Damaged(f"{name} is no record of evidence ({error})", hint=RESTORE) from None
 
 
-def _check_batch(found: KeptBatch, digests: bytearray) -> None:
+def _check_batch(found: KeptBatch, seqs: Sequence[int], digests: bytearray) -> None:
     name = f"batch {found.id}"
     _expect(f"the form of {name}", bytes, type(found.envelope))
     try:
@@ -155,17 +169,23 @@ def _check_batch(found: KeptBatch, digests: bytearray) -> None:
     _expect(f"the digest of {name}", f"sha256:{sha256(payload).hexdigest()}", found.digest)
     columns = (found.validator, found.epoch, found.count, found.root)
     _expect(f"what {name} states", (said.validator, said.epoch, said.count, said.root), columns)
-    members = sorted(
-        bytes(digests[SIZE * (seq - 1) : SIZE * seq]) for first, last in found.members for seq in range(first, last + 1)
-    )
+    members: list[bytes] = []
+    for first, last in found.members:
+        begin, end = bisect_left(seqs, first), bisect_right(seqs, last)
+        members += (bytes(digests[SIZE * at : SIZE * (at + 1)]) for at in range(begin, end))
     _expect(f"the count of {name}", said.count, len(members))
-    _expect(f"the root of {name}", said.root, root_of(members))
+    _expect(f"the root of {name}", said.root, root_of(sorted(members)))
 
 
-def _conflicts(rows: Sequence[Row]) -> int:
-    """How many of the records with the same 16 bytes, in order of acceptance, differ from the first of their slot."""
-    for number, one in enumerate(rows):
-        parsed = record(json.loads(one.body))
-        first = same(parsed, [Candidate(row.seq, row.digest, row.body) for row in rows[:number]])
+def _check_flags(rows: Sequence[Row]) -> int:
+    """How many of the records with the same 16 bytes are flagged: those that differ from the first that was there of their slot.
+
+    They came in the order of their batches, which is another than that of their seqs where epochs were imported.
+    """
+    there: list[Row] = []
+    for one in sorted(rows, key=lambda row: (row.batch, row.seq)):
+        parsed = _parsed(one.body, f"record {one.seq}")
+        first = same(parsed, [Candidate(row.seq, row.digest, row.body) for row in sorted(there, key=lambda row: row.seq)])
         _expect(f"the flag of record {one.seq}", first is not None and first.content != parsed.content, one.conflict)
+        there.append(one)
     return sum(one.conflict for one in rows)

@@ -40,7 +40,10 @@ class Kept(NamedTuple):
 
 
 class Row(NamedTuple):
-    """All that is kept of a record, for looking it over."""
+    """All that is kept of a record, for looking it over.
+
+    conflict: when it was taken in, the first of its slot that was there said something else.
+    """
 
     seq: int
     digest: bytes

@@ -7,18 +7,18 @@ in the index. Different slots may share these bytes, if somebody takes pains; so
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from assay.ledger.store.rows import Kept
+from assay.ledger.store.rows import Row
 from assay.ledger.store.tables import MARK
 from assay.records import Evidence, record
 
-__all__ = ["Candidate", "candidates", "first_of", "same", "slot_of"]
+__all__ = ["Candidate", "candidates", "contradictions", "same", "slot_of"]
 
 AT_ONCE = 500
 """Slots that are looked up in one query."""
@@ -63,8 +63,11 @@ def same(one: Evidence, there: Iterable[Candidate]) -> Evidence | None:
     return next((earlier for earlier in parsed if earlier.slot == slot), None)
 
 
-def first_of(connection: Connection, slot: bytes, body: bytes) -> Kept:
-    """The record of the slot of this one that was accepted first."""
-    wanted = record(json.loads(body)).slot
-    there = candidates(connection, [slot])[slot]
-    return next(Kept._make(one) for one in there if record(json.loads(one.body)).slot == wanted)
+def contradictions(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    """Of records with the same 16 bytes, in order of acceptance: each that differs from the first of its slot, with that one."""
+    firsts: dict[tuple[object, ...], tuple[Row, Evidence]] = {}
+    for row in rows:
+        one = record(json.loads(row.body))
+        first, said = firsts.setdefault(one.slot, (row, one))
+        if said.content != one.content:
+            yield row, first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from hashlib import sha256
 from itertools import groupby
@@ -13,7 +14,7 @@ from sqlalchemy import Row as Found
 
 from assay.ledger.store.errors import RESTORE, Damaged
 from assay.ledger.store.rows import Conflict, Kept, KeptBatch, Receipt, Row, Settled, Submission
-from assay.ledger.store.slots import first_of
+from assay.ledger.store.slots import contradictions
 from assay.ledger.store.tables import batches, inputs, receipts, records, settlements, submissions
 
 __all__ = ["LATEST", "View"]
@@ -48,14 +49,24 @@ class View:
 
     def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
         """The records that say something else than an earlier one of their slot, with that one. SPEC 3.0."""
-        query = select(*_RECORD, records.c.slot).where(records.c.conflict.is_(True))
-        for row in self._rows(query.where(_between(records, first_epoch, last_epoch)).order_by(records.c.seq)):
-            yield Conflict(Kept._make(row[:3]), first_of(self._connection, row.slot, row.body))
+        pairs = ((one, first) for one, first in self._contradictions() if first_epoch <= one.epoch <= last_epoch)
+        for seqs in sorted((one.seq, first.seq) for one, first in pairs):
+            yield Conflict(
+                *(Kept._make(self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one()) for seq in seqs)
+            )
 
     def conflicting(self) -> dict[int, int]:
         """Batch → how many of its records are conflicts; batches without are left out."""
-        query = select(records.c.batch, func.count()).where(records.c.conflict.is_(True)).group_by(records.c.batch)
-        return {row[0]: row[1] for row in self._connection.execute(query)}
+        return Counter(one.batch for one, _ in self._contradictions())
+
+    def _contradictions(self) -> Iterator[tuple[Row, Row]]:
+        """Each record that is in conflict, and the first of its slot.
+
+        Which of them is flagged depends on the order in which this copy took them in, which an import may have changed; that one
+        is does not.
+        """
+        for rows in self._sharing(select(records.c.slot).where(records.c.conflict.is_(True))):
+            yield from contradictions(rows)
 
     def rows(self) -> Iterator[Row]:
         """All records with all that is kept of them, in order of acceptance."""
@@ -63,8 +74,10 @@ class View:
 
     def contested(self) -> Iterator[list[Row]]:
         """The records that share their slot's 16 bytes with others, those of each in order of acceptance."""
-        several = select(records.c.slot).group_by(records.c.slot).having(func.count() > 1)
-        found = self._rows(select(records).where(records.c.slot.in_(several)).order_by(records.c.slot, records.c.seq))
+        return self._sharing(select(records.c.slot).group_by(records.c.slot).having(func.count() > 1))
+
+    def _sharing(self, slots: Select[Any]) -> Iterator[list[Row]]:
+        found = self._rows(select(records).where(records.c.slot.in_(slots)).order_by(records.c.slot, records.c.seq))
         for _, rows in groupby(map(Row._make, found), key=lambda row: row.slot):
             yield list(rows)
 
