@@ -137,17 +137,18 @@ def story(
     signed: list[tuple[Doc, bytes]] = []
     for epoch, records in zip(epochs, given, strict=False):
         before = found[-1] if found else None
+        previous = before.settlement if before else None
         held = [one for each in found for one in each.records] + list(records)
         case = cases(epoch)
         document = receipts.inputs(case, scheme)
-        settlement = settled(case, scheme, held, before and before.settlement)
+        settlement = settled(case, scheme, held, previous)
         batches = [
             receipts.batch_line(own, signer, name, task_set)
             for validator, signer in VALIDATORS.items()
             for at in sorted({one["epoch"] for one in records})
             if (own := [one for one in records if one["validator"] == validator and one["epoch"] == at])
         ]
-        found.append(Epoch(epoch, list(records), document, settlement, batches, before and before.settlement))
+        found.append(Epoch(epoch, list(records), document, settlement, batches, previous))
         stated = receipts.statement(settlement, document, records, (before.epoch, signed[-1][1]) if before else None)
         said = stated | {"competition": name, "epoch": epoch, "settlement": settlement["digest"]}
         said = said if lie is None else lie(epoch, said)
