@@ -130,7 +130,8 @@ def test_a_bubblewrap_that_is_killed_just_before_its_gate_opens_is_trouble(
 ) -> None:
     def kill(_group: Counted, first: int) -> None:
         handle = os.pidfd_open(first)
-        os.kill(_parent(first), signal.SIGKILL)
+        for pid in (_parent(first), first):
+            os.kill(pid, signal.SIGKILL)
         select.select([handle], [], [])
         os.close(handle)
 
