@@ -1,7 +1,9 @@
 """A competition with a ledger, for tests: three validators with keys, two participants, a log of its own."""
 
+import multiprocessing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +78,11 @@ def opened(place: Path) -> Iterator[Ledger]:
     """The open ledger of a folder."""
     with open_ledger(place) as ledger:
         yield ledger
+
+
+def processes() -> ForkServerContext:
+    """New processes from one that has imported the ledger once; copies of this one would share its connections."""
+    context = multiprocessing.get_context("forkserver")
+    # Modules of the tests cannot be named: their folder is not on the path yet, and what is not found is passed over.
+    context.set_forkserver_preload(["assay.ledger.audit", "assay.ledger.settling", "psycopg", "pyarrow", "pytest"])
+    return context

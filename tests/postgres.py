@@ -132,7 +132,7 @@ def cluster() -> Iterator[Cluster]:
         try:
             yield made
         finally:
-            made.stop()
+            made.stop(signal.SIGQUIT)  # its folder goes too: there is nothing to bring in order
 
 
 def _programs() -> Path:

@@ -209,7 +209,7 @@ BITTENSOR_ED = bittensor_core.serialized_keypair_to_keyfile_data(
         (b'{"secretSeed": "0x12"}', "is not a Bittensor key file"),
         (WATCHED, "is not a Bittensor key file with a private key"),
         (BITTENSOR_ED, "of another kind than sr25519"),
-        (b"$NACLnonsense", "the passphrase does not open it"),
+        (b"$ANSIBLE_VAULT;1.1;AES256\nzz", "the passphrase does not open it"),
         (b"PRIVATE+KEY+a+00000000+AAAA", "is not the key of a log"),
         (b"PRIVATE+KEY+a+00000000+AAA", "is not the key of a log"),
     ],

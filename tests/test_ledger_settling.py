@@ -2,7 +2,6 @@
 
 import base64
 import json
-import multiprocessing
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -138,15 +137,15 @@ def _settle_in_process(place: Path, start: Any, found: Any) -> None:
 def test_of_those_who_settle_at_once_one_wins_and_all_report_the_same(database: str, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", database=database)
     ledger_kit.add(place, ledger_kit.records())
-    context = multiprocessing.get_context("spawn")
+    context = ledger_kit.processes()
     start, found = context.Event(), context.Queue()
-    processes = [context.Process(target=_settle_in_process, args=(place, start, found)) for _ in range(3)]
-    for one in processes:
+    settlers = [context.Process(target=_settle_in_process, args=(place, start, found)) for _ in range(3)]
+    for one in settlers:
         one.start()
     start.set()
-    said = [found.get(timeout=120) for _ in processes]
-    for one in processes:
-        one.join(120)
+    said = [found.get(timeout=300) for _ in settlers]
+    for one in settlers:
+        one.join(300)
         assert one.exitcode == 0
     assert sorted(new for new, _, _ in said) == [False, False, True]
     assert len({(settlement, receipt) for _, settlement, receipt in said}) == 1
