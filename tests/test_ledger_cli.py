@@ -69,7 +69,7 @@ def test_receipts_exports_and_what_verify_says_of_them(place: Path, tmp_path: Pa
     run("settle", place, "--key", "small-log")
     receipt, proof, epoch = tmp_path / "e.receipt", tmp_path / "m1.proof", tmp_path / "epoch-3"
     assert output("receipt", place, "-o", receipt) == ""
-    assert output("receipt", place, "3") == receipt.read_text()
+    assert output("receipt", place, "3") == receipt.read_text("utf-8")
     run("receipt", place, "3", "--for", "m1", "-o", proof)
     assert "could be 2 participants" in refused("receipt", place, "--for", "m")
     exported = output("export", "epoch", place, "3", "-o", epoch)
@@ -106,8 +106,8 @@ def test_what_verify_refuses_ends_with_1(place: Path, tmp_path: Path) -> None:
     run("settle", place, "--key", "small-log")
     epoch = tmp_path / "epoch-3"
     run("export", "epoch", place, "3", "-o", epoch)
-    text = (epoch / "settlement.json").read_text()
-    (epoch / "settlement.json").write_text(text.replace('"u16":32768', '"u16":32769', 1))
+    text = (epoch / "settlement.json").read_text("utf-8")
+    (epoch / "settlement.json").write_text(text.replace('"u16":32768', '"u16":32769', 1), "utf-8")
     said = refused("verify", epoch, "--key", KEY, code=1)
     assert said.startswith("settlement: ")
     assert "m1: weights[0].u16 differs (expected 32768, found 32769)" in said

@@ -147,7 +147,7 @@ def test_a_participants_proof(place: Path) -> None:
     assert done(found) == ["receipt", "log", "results", "chain", "evidence"]
     assert not found.recomputed
     assert done(verify(place / "3.proof", key=KEY)) == ["receipt", "log", "results", "evidence"]
-    whole = (place / "4.proof").read_text()
+    whole = (place / "4.proof").read_text("utf-8")
     assert "m2" not in whole
     assert '"s2"' not in whole
     assert len(json.loads(whole)["records"]) == 12

@@ -28,7 +28,7 @@ def sql(database: str, request: pytest.FixtureRequest) -> Sql:
 @pytest.fixture
 def old(database: str, sql: Sql) -> str:
     """A ledger of version 1, as it was stored."""
-    sql((STORED / f"{'postgresql' if '://' in database else 'sqlite'}.sql").read_text())
+    sql((STORED / f"{'postgresql' if '://' in database else 'sqlite'}.sql").read_text("utf-8"))
     return database
 
 

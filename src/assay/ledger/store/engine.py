@@ -18,7 +18,7 @@ WAIT = 60.0
 """Seconds that a writer waits for another one."""
 CACHE_KIB = 65_536
 """What one connection keeps of an SQLite database in memory."""
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 30
 POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
