@@ -128,7 +128,7 @@ def test_the_competition_settles_by_its_ledger_and_keeps_nothing(tmp_path: Path)
 
 
 def _settle_in_process(place: Path, start: Any, found: Any) -> None:
-    start.wait()
+    assert start.wait(300)
     with ledger_kit.opened(place) as ledger:
         made = settling.settle(ledger, SIGNER)
         found.put((made.new, made.settlement.digest, None if made.receipt is None else made.receipt.digest))
