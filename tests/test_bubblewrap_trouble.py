@@ -132,7 +132,7 @@ def test_a_bubblewrap_that_is_killed_just_before_its_gate_opens_is_trouble(
         handle = os.pidfd_open(first)
         for pid in (_parent(first), first):
             os.kill(pid, signal.SIGKILL)
-        select.select([handle], [], [])
+        assert select.select([handle], [], [], 60)[0]
         os.close(handle)
 
     monkeypatch.setattr(Counted, "add", kill)
