@@ -36,7 +36,7 @@ class Images:
         if self._used is None:
             self._folder.mkdir(mode=0o711, exist_ok=True)
             number = os.open(self._folder / "used", _LOCK, 0o600)
-            self._used = weakref.finalize(self, os.close, number)
+            self._used = weakref.finalize(self, _release, number)
             fcntl.flock(number, fcntl.LOCK_SH)
         return self._folder
 
@@ -56,11 +56,10 @@ class Images:
                             os.rename(image, gone / "image")
                         self._folder.joinpath(f"{image.name}.lock").unlink(missing_ok=True)
                         removed += 1
-                fcntl.flock(number, fcntl.LOCK_UN)  # closing is not enough while another thread is starting a program
         except OSError as error:
             raise Trouble(f"old images cannot be cleared: {error.strerror}", file=error.filename) from error
         finally:
-            os.close(number)
+            _release(number)
         return removed
 
     def close(self) -> None:
@@ -68,3 +67,9 @@ class Images:
         if self._used is not None:
             self._used()
             self._used = None
+
+
+def _release(number: int) -> None:
+    """Lets go of the lock; closing is not enough while another thread is starting a program, which holds the file until then."""
+    fcntl.flock(number, fcntl.LOCK_UN)
+    os.close(number)
