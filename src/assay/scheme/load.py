@@ -15,10 +15,15 @@ from pydantic import BaseModel, ValidationError
 from assay.errors import BadInput, brief
 from assay.scheme.model import Scheme
 
-__all__ = ["MAX_BYTES", "parse", "presets", "read", "read_toml", "refusal", "validate", "warnings"]
+__all__ = ["BOUNTY", "MAX_BYTES", "parse", "presets", "read", "read_toml", "refusal", "validate", "warnings"]
 
 MAX_BYTES = 1_000_000
 """A scheme file is refused above this size."""
+
+BOUNTY = "bounty.toml"
+"""The file of a bounty, beside its scheme; `assay.scheme.bounty` reads the whole of it."""
+SECTIONS = ("problem", "bounty", "checks", "payout", "judge", "enclave")
+"""What it may hold."""
 
 BOM = b"\xef\xbb\xbf"
 M = TypeVar("M", bound=BaseModel)
@@ -27,7 +32,7 @@ M = TypeVar("M", bound=BaseModel)
 def read(path: Path) -> Scheme:
     """The scheme in a TOML file, checks and payout from a `bounty.toml` beside it if there is one; raises BadInput. SPEC 7."""
     content, source = read_toml(path)
-    bounty = path.with_name("bounty.toml")
+    bounty = path.with_name(BOUNTY)
     score = content.get("score")
     if bounty.is_file() and isinstance(score, dict) and score.get("kind") == "rubric":
         return _with_bounty(content, score, path, bounty)
@@ -36,6 +41,11 @@ def read(path: Path) -> Scheme:
 
 def _with_bounty(content: dict[str, Any], score: dict[str, Any], path: Path, bounty: Path) -> Scheme:
     extra, source = read_toml(bounty)
+    for name in extra:
+        if name not in SECTIONS:
+            close = difflib.get_close_matches(name[:80], SECTIONS, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(SECTIONS)}"
+            raise BadInput(f"there is no {name[:80]!r} here", file=bounty, line=line_of(source, [name]), field=name, hint=hint)
     for name, already in (("checks", "checks" in score), ("payout", "payout" in content)):
         if name in extra and already:
             raise BadInput(f"{name} stands in {path.name} too", file=bounty, field=name, hint="keep it in one of the two files")

@@ -1,0 +1,1 @@
+"""The rubric judge: a model answers, `settle` computes. SPEC 2.3."""
