@@ -4,11 +4,12 @@ from assay.enclave.attest.collateral import Collateral, read_collateral
 from assay.enclave.attest.document import Attestation
 from assay.enclave.attest.events import Event, events_of
 from assay.enclave.attest.statement import EnclaveStatement, JudgementStatement, report_data
-from assay.enclave.attest.verify import STAGES, Verified, verify, verify_quote
+from assay.enclave.attest.verify import STAGES, Check, Verified, verify, verify_quote
 
 __all__ = [
     "STAGES",
     "Attestation",
+    "Check",
     "Collateral",
     "EnclaveStatement",
     "Event",

@@ -32,10 +32,9 @@ from assay.enclave.attest.library import dcap
 from assay.enclave.attest.quote import Quote, read_quote
 from assay.enclave.attest.statement import report_data as data_of
 from assay.errors import BadInput, Refused
-from assay.ledger.verify.report import Check, several
 from assay.scheme.measured import Measured
 
-__all__ = ["STAGES", "Verified", "verify", "verify_quote"]
+__all__ = ["STAGES", "Check", "Verified", "verify", "verify_quote"]
 
 STAGES = (
     *("quote", "certificates", "collateral", "debug", "signature", "tcb", "report_data"),
@@ -45,8 +44,17 @@ STAGES = (
 LATEST = 253_402_300_799
 """The last second of the year 9999: no time is after it."""
 _TCB = ("TCB", "Fmspc", "TDX module", "FMSPC")
-_CHAIN = ("certificate chain", "PCK cert", "CRL")
-_COLLATERAL = ("tcb_info", "qe_identity", "TcbInfo", "TCBInfo", "QE Identity", "QeIdentity")
+_CHAIN = ("certificate chain", "PCK cert")
+_COLLATERAL = ("CRL", "Crl", "tcb_info", "qe_identity", "TcbInfo", "TCBInfo", "QE Identity", "QeIdentity")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A stage, and what was found right there; or, `done` being False, what was not looked at."""
+
+    stage: str
+    what: str
+    done: bool = True
 
 
 @dataclass
@@ -145,7 +153,7 @@ def verify_quote(
 def _root(quote: Quote, policy: Measured, into: Verified) -> None:
     """See where the quote's certificates end."""
     if quote.chain.intel:
-        into.right("certificates", f"{several(len(quote.chain.certificates), 'certificate')} up to Intel's root")
+        into.right("certificates", f"{len(quote.chain.certificates)} certificates up to Intel's root")
         return
     expected, found = f"Intel SGX Root CA, {INTEL}", quote.chain.fingerprint
     if not quote.chain.development:
@@ -180,7 +188,7 @@ def _signed(quote: Quote, collateral: Collateral, policy: Measured, now: int, in
 def _refused(said: str) -> Refused:
     """What the library says, at the stage that it is about."""
     what = " ".join(said.split()).removeprefix("Verification failed: ")
-    kinds = (("certificates", _CHAIN), ("collateral", _COLLATERAL), ("tcb", _TCB))
+    kinds = (("collateral", _COLLATERAL), ("certificates", _CHAIN), ("tcb", _TCB))
     stage = next((name for name, words in kinds if any(word in what for word in words)), "signature")
     return Refused(stage, f"the library that verifies quotes says: {what}")
 
@@ -221,7 +229,7 @@ def _logged(quote: Quote, policy: Measured, events: Sequence[Event], into: Verif
     register = logs.replay(events).hex()
     if register != into.measurements["rtmr3"]:
         raise Refused("events", "the log does not lead to RTMR3", expected=into.measurements["rtmr3"], found=register)
-    into.right("events", f"{several(count, 'event')} lead to RTMR3")
+    into.right("events", f"the {count} events of the log lead to RTMR3")
     found = logs.logged(events)
     into.logged = {name: _shown(name, value) for name, value in found.items()}
     compose = found[logs.COMPOSE].hex() if logs.COMPOSE in found else None
