@@ -23,7 +23,7 @@ from assay.enclave.service.judged import Judged, keep, opened
 from assay.errors import AssayError, BadInput
 from assay.judge.rubric.judgement import Judgement
 
-__all__ = ["Pauses", "Work"]
+__all__ = ["Pauses", "Work", "kind_of"]
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Work:
     tell: Callable[[str], None]
     epoch: int = 1
     jobs: int = 4
-    pauses: Pauses = Pauses()
+    pauses: Pauses = field(default_factory=Pauses)
     done: dict[str, Judged] = field(default_factory=dict)
     """Judgements by ID, attested or not yet."""
     troubles: dict[str, str] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Work:
                 async with self._slots:
                     found = await act()
             except Exception as error:  # noqa: BLE001  (whatever it is, it must not become a participant's loss)
-                trouble = _kind(error)
+                trouble = kind_of(error)
                 if self.troubles.get(name) != trouble:
                     self.tell(f"waiting with {name}: {trouble}")
                 self.troubles[name] = trouble
@@ -138,7 +138,7 @@ class Work:
             pause = min(2 * pause, self.pauses.longest)
 
 
-def _kind(error: Exception) -> str:
+def kind_of(error: Exception) -> str:
     """What sort of trouble it is, in words of ours."""
     if isinstance(error, BadInput):
         return "something here is not as it should be"
