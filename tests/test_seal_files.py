@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import enclave_kit as kit
+import seal_kit as kit
 from assay.enclave import commitment, sealed
 from assay.enclave.binding import bound
 from assay.enclave.rejected import Code, Rejected

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from assay.enclave.attest import Collateral
+from assay.enclave.attest import Attestation, Collateral, JudgementStatement
 from assay.enclave.rejected import Code, Rejected
 from assay.enclave.sealed import Opened
 from assay.enclave.service import results
@@ -56,7 +56,7 @@ class Service:
     """One bounty's enclave. judge: a solution's judgement, see `assay.judge.rubric.asking`. check: refuses what that would."""
 
     bounty: Bounty
-    dstack: Callable[[], Attester]
+    dstack: Callable[[], AbstractContextManager[Attester]]
     judge: Callable[[Service, Opened], Awaitable[Judgement]]
     check: Callable[[Service, Opened], None]
     tell: Callable[[str], None]
@@ -109,16 +109,16 @@ class Service:
             pause = min(2 * pause, self.setting.pauses.longest)
 
     def _start(self) -> Work:
-        dstack = self.dstack()
-        identity = derive(dstack, self.bounty.digest)
-        self.attestation = dstack.attest(identity.statement, self.setting.collateral).data
+        with self.dstack() as dstack:
+            identity = derive(dstack, self.bounty.digest)
+            self.attestation = dstack.attest(identity.statement, self.setting.collateral).data
         competition = self.bounty.file.parent
         state = State.load(competition, identity)
         desk = Desk(competition, self.bounty, identity, state, self.times, lambda opened: self.check(self, opened))
         work = Work(
             desk,
             lambda opened: self.judge(self, opened),
-            lambda statement: self.dstack().attest(statement, self.setting.collateral),  # it may have been restarted
+            self._attest,
             self.setting.clock,
             self.tell,
             self.setting.epoch,
@@ -130,6 +130,10 @@ class Service:
             self.results = results.read(load(path, 2**30, hint=""), work)
         self.tell(f"serving bounty {self.bounty.digest} as {identity.signer.public}")
         return work
+
+    def _attest(self, statement: JudgementStatement) -> Attestation:
+        with self.dstack() as dstack:  # anew each time: it may have been restarted
+            return dstack.attest(statement, self.setting.collateral)
 
     async def _given_out(self, work: Work) -> Results:
         """The results, made once and on the disk before anybody sees them."""

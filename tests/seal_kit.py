@@ -1,12 +1,22 @@
 """A bounty with an enclave, for tests: its folder, participants with keys, solutions."""
 
+import base64
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
+from assay.enclave.dstack import Trouble
+
 from assay.enclave import commitment, sealed
+from assay.enclave.attest import Attestation, Collateral, EnclaveStatement, JudgementStatement, report_data
 from assay.enclave.commitment import Secret
+from assay.enclave.develop.authority import Authority
+from assay.enclave.develop.machine import Machine
 from assay.enclave.sealed import Sealed
+from assay.enclave.service.identity import Identity, derive
 from assay.enclave.signed import Signed
+from assay.exact import canonical
 from assay.judge.rubric.solution import Solution
 from assay.ledger import keys, note
 from assay.ledger.keys import PrivateKey, PublicKey
@@ -101,3 +111,43 @@ def handed(bounty: Bounty, participant: str, what: Solution, to: PublicKey) -> t
     """A participant's signed commitment and his sealed solution."""
     secret, signed = committed(bounty, participant, what)
     return signed, sealed.seal_solution(bounty, secret, what, to)
+
+
+def sealed_anyway(bounty: Bounty, secret: Secret, data: bytes, to: PublicKey) -> Sealed:
+    """Bytes sealed as a solution, which `seal_solution` might refuse."""
+    plain = canonical({"salt": secret.salt, "solution": base64.b64encode(data).decode()})
+    return sealed.seal_as("solution", plain, to, bounty=bounty.digest, participant=secret.participant)
+
+
+def digest_of(data: bytes) -> str:
+    """`sha256:…` of bytes."""
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Local:
+    """A development machine as the service sees dstack, without a socket. It can be down."""
+
+    machine: Machine
+    down: list[str] = field(default_factory=list)
+
+    def get_key(self, path: str, purpose: str) -> bytes:
+        if self.down:
+            raise Trouble(self.down[0])
+        return self.machine.key(path, purpose)[0]
+
+    def attest(self, statement: EnclaveStatement | JudgementStatement, collateral: Collateral | None = None) -> Attestation:
+        if self.down:
+            raise Trouble(self.down[0])
+        quote = self.machine.quote(report_data(statement)).hex()
+        return Attestation(statement=statement, quote=quote, event_log=self.machine.log, collateral=collateral)
+
+
+def local(secret: bytes = b"the app of the tests") -> Local:
+    """A machine of its own."""
+    return Local(Machine(Authority(secret), b'{"services": {}}'))
+
+
+def identity(bounty: Bounty, secret: bytes = b"the app of the tests") -> Identity:
+    """The enclave's keys for a bounty."""
+    return derive(local(secret), bounty.digest)
