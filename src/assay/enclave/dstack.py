@@ -62,12 +62,16 @@ class Dstack:
     def __init__(self, endpoint: str | None = None, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
         self._client = _client(endpoint, seconds)
+        self._client.__enter__()  # what it returns is not the client
 
     def __enter__(self) -> Self:
-        self._client.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its connections; it cannot be asked again."""
         self._client.__exit__(None, None, None)
 
     def get_key(self, path: str, purpose: str) -> bytes:
