@@ -30,6 +30,7 @@ COMMANDS = {
     "evidence": ("ledger.evidence:app", "Signed evidence."),
     "receipt": ("ledger.receipt:receipt", "The receipt of an epoch, or a participant's own proof."),
     "verify": ("ledger.verify:verify", "Check a receipt, and compute its settlement again."),
+    "enclave": ("enclave.enclave:app", "Enclaves that judge sealed solutions, and what they prove."),
     "ledger": ("ledger.ledger:app", "A competition's ledger."),
     "conformance": ("conformance:app", "Cases that any implementation can run."),
 }
