@@ -13,7 +13,7 @@ from assay.cli.judging.words import EngineOption, EnvOption, RuntimeOption, Sand
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assay.judge.tests.run import Summary
+    from assay.judge.running import Summary
 
 __all__ = ["run"]
 
@@ -72,9 +72,8 @@ def run(
     from assay.cli.judging.signing import Signing
     from assay.cli.judging.words import given
     from assay.cli.keys import validator_of
-    from assay.judge import judges
-    from assay.judge.tests.proxy import environment_of
-    from assay.judge.tests.run import Options
+    from assay.judge import judges, service
+    from assay.judge.running import Options
     from assay.scheme import read
 
     scheme = folder / "scheme.toml"
@@ -92,7 +91,7 @@ def run(
         runtime=runtime,
         epoch=signing.epoch if signing is not None and epoch is None else epoch,
         attempts=attempts,
-        model=environment_of(os.environ),
+        model=service.of_agents(os.environ),
         env=given(env),
         tasks=tasks,
         participants=participant or (),
@@ -122,31 +121,30 @@ def _told(summary: Summary) -> Iterator[RenderableType]:
 
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
     if not summary.planned:
-        yield sentence("Nothing is missing: every trial has its evidence.")
+        yield sentence(f"Nothing is missing: every {summary.unit} has its evidence.")
     else:
         left = summary.planned - summary.judged
         yield sentence(
-            f"{plural(summary.judged, 'trial')} judged"
+            f"{plural(summary.judged, summary.unit)} judged"
             + (f" ({counts})" if counts else "")
             + (f", {left} left." if left else ".")
         )
     if summary.stopped:
         yield sentence("Stopped; the same command goes on from here.")
     if summary.absent:
-        yield sentence(f"No agent is here for {', '.join(summary.absent)}: assay submit puts one in its place.")
+        absent = ", ".join(summary.absent)
+        yield sentence(f"No {summary.submission} is here for {absent}: assay submit puts one in its place.")
     if summary.others:
         yield sentence(f"Other validators were drawn for {', '.join(summary.others)}.")
     if summary.errors:
         yield ""
         yield heading("Errors, which are nobody's fails")
-        yield grid(
-            [
-                Column("participant", [cell.participant for cell, _ in summary.errors], kind="key"),
-                Column("task", [cell.task for cell, _ in summary.errors], kind="crop"),
-                Column("trial", [str(cell.trial) for cell, _ in summary.errors], right=True),
-                Column("why", [why for _, why in summary.errors], kind="text"),
-            ]
-        )
+        parts = summary.errors[0][0].parts
+        columns = [Column("participant", [cell.participant for cell, _ in summary.errors], kind="key")]
+        columns += [Column(name, [cell.parts[name] for cell, _ in summary.errors], kind="crop") for name in parts]
+        yield grid([*columns, Column("why", [why for _, why in summary.errors], kind="text")])
+    for remark in summary.remarks:
+        yield sentence(remark)
     yield ""
 
 

@@ -24,6 +24,11 @@ class Cell:
     trial: int
 
     @property
+    def parts(self) -> dict[str, str]:
+        """What tells it from the participant's other trials."""
+        return {"task": self.task, "trial": str(self.trial)}
+
+    @property
     def key(self) -> Done:
         """What its evidence is about."""
         return self.submission, self.task, self.trial
