@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput
-from assay.judge import tree
+from assay.judge import entries, tree
 from assay.judge.running import Event, Options, Stop, Summary, stopping
 from assay.judge.sandbox.box import Sandbox, Trouble
 from assay.judge.sandbox.choose import choose
 from assay.judge.tests import agent as agents
 from assay.judge.tests import plan
-from assay.judge.tests.contest import Contest, check_same_tasks, drawn, open_contest, written
+from assay.judge.tests.contest import Contest, check_same_tasks, open_contest, written
 from assay.judge.tests.crew import Crew, Said
 from assay.judge.tests.plan import Cell, Done
 from assay.judge.tests.record import TrialRecord
@@ -63,9 +63,8 @@ def run(
             raise Trouble(f"what an earlier run left cannot be cleared: {error.strerror}", file=error.filename) from error
         sandbox.sweep()
         found = written(contest)
-        epoch = options.epoch if options.epoch is not None else max(1, found.epoch or 1)
-        here = [one for one in plan.counting(contest.participants) if one.submission in contest.agents]
-        wanted = here if options.everybody else drawn(contest, found, epoch)
+        epoch, here = found.of(options.epoch), contest.here
+        wanted = here if options.everybody else entries.drawn(contest, here, found.first, epoch)
         for one in wanted:
             agents.check(contest.agents[one.submission], contest.tasks.values(), options.env, model=options.model is not None)
         check_same_tasks(contest, store.root, found.done)
