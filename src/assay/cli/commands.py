@@ -26,7 +26,7 @@ COMMANDS = {
     "import": ("imports:app", "Results of other harnesses as a competition, and exported epochs."),
     "export": ("judging.export:app", "Epochs of a ledger as files, and trials in the shape of other harnesses."),
     "scheme": ("schemes:app", "Presets, and the rules of a competition."),
-    "keys": ("ledger.keys:app", "Keys that sign evidence and logs."),
+    "keys": ("ledger.keys:app", "Keys that sign evidence and logs, or open what is sealed."),
     "evidence": ("ledger.evidence:app", "Signed evidence."),
     "receipt": ("ledger.receipt:receipt", "The receipt of an epoch, or a participant's own proof."),
     "verify": ("ledger.verify:verify", "Check a receipt, and compute its settlement again."),
