@@ -53,7 +53,7 @@ class Problem(Section):
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
         if sum(one is not None for one in (self.text, self.file, self.sealed)) != 1:
-            raise PydanticCustomError("assay", "is to have one of text, file and sealed; keep one of them")
+            raise PydanticCustomError("assay", "has not exactly one of text, file and sealed; keep one of them")
         if (self.sealed is None) != (self.digest is None):
             raise PydanticCustomError("assay", "sealed and digest go together; `assay seal --problem` prints both")
         return self
@@ -160,7 +160,7 @@ def read_bounty(folder: Path) -> Bounty:
     own = {name: value for name, value in extra.items() if name not in ("checks", "payout")}
     contents = validate(_Contents, own, file=file, source=source)
     _check_times(contents.bounty, scheme, file, source)
-    text, found = _problem(contents.problem, file)
+    text, found = _problem(contents.problem, file, source)
     return Bounty(scheme, contents, text, found, file)
 
 
@@ -178,22 +178,22 @@ def _check_times(terms: Terms, scheme: Scheme, file: Path, source: str) -> None:
             raise BadInput(f"is after {second}", file=file, line=line, field=first, hint=hint)
 
 
-def _problem(said: Problem, file: Path) -> tuple[str | None, str]:
+def _problem(said: Problem, file: Path, source: str) -> tuple[str | None, str]:
     if said.sealed is not None:
         assert said.digest is not None  # they go together
         return None, said.digest
     beside = file if said.file is None else file.with_name(said.file)
     data = said.text.encode() if said.text is not None else _beside(beside)
-    field = "problem" if said.file is None else ""
+    field, line = ("problem", line_of(source, ["problem"])) if said.file is None else ("", None)
     if len(data) > PROBLEM_BYTES:
         hint = "a problem is a text that a model reads whole"
-        raise BadInput(f"is larger than {PROBLEM_BYTES} bytes", file=beside, field=field, hint=hint)
+        raise BadInput(f"is larger than {PROBLEM_BYTES} bytes", file=beside, line=line, field=field, hint=hint)
     try:
         text = data.decode()
     except UnicodeDecodeError:
         raise BadInput("is not UTF-8", file=beside, hint="save the file as UTF-8") from None
     if not text.strip():
-        raise BadInput("is empty", file=beside, field=field, hint="say what is asked for")
+        raise BadInput("is empty", file=beside, line=line, field=field, hint="say what is asked for")
     return text, f"sha256:{sha256(data).hexdigest()}"
 
 
