@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,6 +93,9 @@ def run(
     scheme = folder / "scheme.toml"
     kind = read(scheme).score.kind
     judge = judges.find(kind, file=scheme)
+    agents = {"--task": task, "--tasks": tasks, "--env": env, "--engine": engine, "--runtime": runtime}
+    answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
+    _check_meant(kind, agents if kind == "rubric" else answers)
     jobs = jobs or (TOGETHER if kind == "rubric" else 1)
     if validator is None and sign is None:
         what = "say whose evidence it is, a key or a name of validators.csv; or --sign with the validator's key"
@@ -133,6 +136,13 @@ def run(
         show(command("The epoch is open for others; to close it", "assay", "settle", folder))
     if summary.errors:
         raise typer.Exit(MISSING)
+
+
+def _check_meant(kind: str, others: Mapping[str, object]) -> None:
+    """Refuse an option that says nothing to the judge of this kind."""
+    for name, given in others.items():
+        if given:
+            raise typer.BadParameter(f"says nothing to the judge of the kind {kind!r}; leave it out", param_hint=name)
 
 
 def _told(summary: Summary) -> Iterator[RenderableType]:

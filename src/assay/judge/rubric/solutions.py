@@ -78,7 +78,7 @@ def _fitting(bounty: Bounty, problem: str, said: Path) -> Solution:
 
 
 def find(competition: Path, participant: Participant) -> Solution | None:
-    """The solution that a participant handed in; None if it is not here. Raises BadInput if the file is not what was handed in."""
+    """The solution that a participant handed in; None if it is not here. Raises BadInput if its file holds something else."""
     file = place(competition, participant.submission) if _DIGEST.fullmatch(participant.submission) else None
     if file is None or not file.exists():
         return None
