@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from assay.enclave.attest import Attestation, Collateral, EnclaveStatement, JudgementStatement, Verified, verify
 from assay.errors import BadInput, Refused
 from assay.scheme.bounty import Bounty
-from assay.scheme.load import validate
 from assay.scheme.measured import Measured
 
 __all__ = ["check_enclave", "check_judgement", "pinned"]
@@ -15,11 +12,10 @@ __all__ = ["check_enclave", "check_judgement", "pinned"]
 
 def pinned(bounty: Bounty) -> Measured:
     """What the bounty's enclave must measure as; raises BadInput if the bounty has none."""
-    said: Any = bounty.contents.enclave
-    if said is None:
+    if bounty.enclave is None:
         hint = "pin one: [enclave] compose_hash = …, which `assay enclave compose-hash` prints"
         raise BadInput("says nothing of an enclave", file=bounty.file, field="enclave", hint=hint)
-    return said if isinstance(said, Measured) else validate(Measured, said, file=bounty.file)
+    return bounty.enclave
 
 
 def check_enclave(

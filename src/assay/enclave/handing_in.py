@@ -11,22 +11,37 @@ Doing either again does no harm: the same commitment is made again, and the encl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from assay.enclave import commitment, sealed
 from assay.enclave.commitment import Secret
 from assay.enclave.sealed import Sealed, seal_as
-from assay.enclave.service.state import id_of
+from assay.enclave.service.state import TAKEN, id_of
 from assay.enclave.signed import Signed
-from assay.errors import BadInput, brief
+from assay.errors import BadInput, Refused, brief
 from assay.folder import csvs
 from assay.folder.text import load
 from assay.folder.write import write_bytes
 from assay.judge.rubric.solution import Solution
+from assay.judge.rubric.solutions import private_folder
+from assay.ledger import check
 from assay.ledger.keys import PrivateKey, PublicKey, public
 from assay.scheme.bounty import PROBLEM_BYTES, Bounty
 
-__all__ = ["FOLDER", "Place", "commit", "participant_of", "place_of", "problem_lines", "seal", "seal_problem"]
+__all__ = [
+    "FOLDER",
+    "Place",
+    "check_taken",
+    "commit",
+    "only_participant",
+    "participant_of",
+    "place_of",
+    "problem_digest",
+    "problem_line",
+    "seal",
+    "seal_problem",
+]
 
 FOLDER = "sealing"
 
@@ -86,6 +101,16 @@ def _is(key: PublicKey, text: str) -> bool:
         return False
 
 
+def only_participant(bounty: Bounty) -> str:
+    """The participant that committed from here; raises BadInput if there is none, or several."""
+    folder = bounty.file.parent / FOLDER
+    found = [secret.participant for place in sorted(folder.glob("*/")) if (secret := Place(place).secret()) is not None]
+    if len(found) != 1:
+        what = "several participants committed from here" if found else "nothing was committed to from here"
+        raise BadInput(what, file=folder, hint="name one with --participant" if found else "`assay commit` comes first")
+    return found[0]
+
+
 def commit(bounty: Bounty, solution: Solution, participant: str, signer: PrivateKey) -> tuple[Place, Secret, Signed]:
     """Commit to a solution: salt and commitment are in their files when this returns. Raises BadInput.
 
@@ -104,9 +129,9 @@ def commit(bounty: Bounty, solution: Solution, participant: str, signer: Private
         raise BadInput(what, file=place.salt, hint=hint)
     secret = before or commitment.commit(bounty.digest, participant, solution.digest)
     signed = commitment.sign(secret, signer)
-    _make(place.folder)
+    private_folder(place.folder)
     if before is None:
-        write_private(place.salt, secret.data)
+        write_bytes(place.salt, secret.data, private=True)
     write_bytes(place.commitment, signed.envelope + b"\n")
     return place, secret, signed
 
@@ -125,25 +150,37 @@ def seal(bounty: Bounty, solution: Solution, participant: str, to: PublicKey) ->
     return place, made
 
 
-def problem_lines(text: bytes) -> str:
+def check_taken(answer: bytes, bounty: Bounty, participant: str, signer: str) -> None:
+    """Refuse an answer that the enclave did not sign, or that is about something else: it is no proof. Raises Refused."""
+    try:
+        found = TAKEN.read(answer)
+        found.check_by(public(signer), "taken")
+    except check.Refused as refused:
+        raise Refused("taken", f"the answer is not the enclave's: {refused.what}", expected=signer) from None
+    wanted = {"what": "submission", "bounty": bounty.digest, "participant": participant}
+    for name, value in wanted.items():
+        if found.predicate[name] != value:
+            raise Refused("taken", f"the answer is about another {name}", expected=value, found=found.predicate[name])
+
+
+def problem_line(text: bytes) -> str:
     """What bounty.toml must say of a problem that is sealed; raises BadInput if the text cannot be a problem."""
-    return f'problem = {{ sealed = "problem.sealed", digest = "{_problem_digest(text)}" }}'
+    return f'problem = {{ sealed = "problem.sealed", digest = "{problem_digest(text)}" }}'
 
 
 def seal_problem(bounty: Bounty, text: bytes, to: PublicKey) -> Path:
     """The sponsor's text sealed to the enclave, in the file that bounty.toml names; raises BadInput if it names another text."""
     if bounty.sealed is None:
-        raise BadInput("does not say that it is sealed", file=bounty.file, field="problem", hint=f"write {problem_lines(text)}")
-    if _problem_digest(text) != bounty.problem_digest:
-        what = f"is the digest of another text: this one has {_problem_digest(text)}"
+        raise BadInput("does not say that it is sealed", file=bounty.file, field="problem", hint=f"write {problem_line(text)}")
+    if problem_digest(text) != bounty.problem_digest:
+        what = f"is the digest of another text: this one has {problem_digest(text)}"
         raise BadInput(what, file=bounty.file, field="problem.digest", hint="seal the text that the bounty was published with")
     write_bytes(bounty.sealed, seal_as("problem", text, to, bounty=bounty.digest).file)
     return bounty.sealed
 
 
-def _problem_digest(text: bytes) -> str:
-    from hashlib import sha256
-
+def problem_digest(text: bytes) -> str:
+    """`sha256:…` of a problem's text; raises BadInput if it cannot be one."""
     if len(text) > PROBLEM_BYTES:
         raise BadInput(f"the problem is larger than {PROBLEM_BYTES} bytes", hint="a model reads it whole")
     try:
@@ -153,26 +190,3 @@ def _problem_digest(text: bytes) -> str:
     if empty:
         raise BadInput("the problem is empty", hint="say what is asked for")
     return f"sha256:{sha256(text).hexdigest()}"
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Put bytes in a file for the owner alone; raises BadInput if it is there, or cannot be written."""
-    import os
-
-    from assay.folder.write import flush_folder
-
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        flush_folder(path.parent)
-    except OSError as error:
-        raise BadInput(f"cannot be written ({error.strerror})", file=path, hint="check the folder and its permissions") from None
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint="check the folder and its permissions") from None

@@ -6,6 +6,7 @@ import typer
 
 from assay.cli.enclave.compose import compose_hash
 from assay.cli.enclave.develop import develop
+from assay.cli.enclave.serve import serve
 from assay.cli.enclave.verify import verify
 
 __all__ = ["app"]
@@ -18,4 +19,5 @@ app = typer.Typer(
 )
 app.command()(verify)
 app.command("compose-hash")(compose_hash)
+app.command()(serve)
 app.command()(develop)
