@@ -119,6 +119,7 @@ def _released(work: Work, group: list[str]) -> dict[str, Any]:
     return {
         "participant": _whose(work, group),
         "submission": given.solution.digest,
+        "judgement": one.digest,
         "solution": base64.b64encode(given.solution.data).decode(),
         "salt": given.salt.hex(),
         "quotes": one.quotes,
