@@ -22,7 +22,7 @@ from assay.scheme.bounty import Bounty
 if TYPE_CHECKING:
     from assay.judge.rubric.service import Service
 
-__all__ = ["Event", "check_size", "judge", "judge_all"]
+__all__ = ["Event", "check", "check_size", "judge", "judge_all"]
 
 
 Kind = Literal["asking", "waiting", "malformed", "failed", "judged", "unjudged", "missing"]
@@ -47,6 +47,11 @@ def _quiet(event: Event) -> None:
 
 def _done(solution: Solution, found: Judgement | AssayError) -> None:
     del solution, found
+
+
+def check(bounty: Bounty, problem: str, solution: Solution) -> None:
+    """Raise BadInput as `judge` would before it asks; who does not know a sealed problem uses `check_size`."""
+    Case(bounty, problem, solution)
 
 
 async def judge(
@@ -82,16 +87,21 @@ async def judge_all(
 ) -> dict[str, Judgement | AssayError]:
     """Many solutions, at most `jobs` at a time over one client, by digest; what befell one (BadInput, Unreachable) is its own.
 
-    on_done is called as each ends. After an Unreachable that is `final` no other is begun: they have it too.
+    on_done is called as each ends. After an Unreachable that is `final` no other is begun: they have it too. Solutions are taken
+    from the iterable as there is room for them, and a second one of a digest is passed over.
     """
-    left = iter({solution.digest: solution for solution in solutions}.values())
+    left = iter(solutions)
+    begun: set[str] = set()
     found: dict[str, Judgement | AssayError] = {}
     final: Unreachable | None = None
 
     async def work(service: Service) -> None:
         nonlocal final
+        result: Judgement | AssayError
         for solution in left:
-            result: Judgement | AssayError
+            if solution.digest in begun:
+                continue
+            begun.add(solution.digest)
             try:
                 if final is not None:
                     raise final

@@ -38,10 +38,11 @@ _STAGE = "transcript"
 class Change:
     """An answer that two judgements of one solution do not share: `B3`, a check's id, `verdict`, `outcome`; before and after."""
 
-    phase: Literal["outcome", "baseline", "checks", "verdict"]
     name: str
     before: bool | str | None
     after: bool | str | None
+    phase: str = ""
+    """`outcome`, `baseline`, `checks` or `verdict`: a check may be called as something else is."""
 
 
 class _Reply(Section):
@@ -152,10 +153,10 @@ def _compare_requests(course: Course, kept: _Transcript) -> None:
 
 def compare(old: Judgement, new: Judgement) -> list[Change]:
     """Every answer that changed, in the order outcome, baseline, checks, verdict; empty: the same score."""
-    changes = [Change("outcome", "outcome", old.outcome, new.outcome)]
+    changes = [Change("outcome", old.outcome, new.outcome, "outcome")]
     before, after = old.baseline or {}, new.baseline or {}
-    changes += [Change("baseline", name, before.get(name), after.get(name)) for name in BASELINE]
+    changes += [Change(name, before.get(name), after.get(name), "baseline") for name in BASELINE]
     before, after = old.checks or {}, new.checks or {}
-    changes += [Change("checks", name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
-    changes.append(Change("verdict", "verdict", old.verdict, new.verdict))
+    changes += [Change(name, before.get(name), after.get(name), "checks") for name in dict.fromkeys([*before, *after])]
+    changes.append(Change("verdict", old.verdict, new.verdict, "verdict"))
     return [change for change in changes if change.before != change.after]
