@@ -45,7 +45,6 @@ def test_every_stage_of_a_right_one() -> None:
     assert found.logged["app-id"] == MACHINE.app_id.hex()
     assert "not a KMS" in found.logged["key-provider"]
     assert json.loads(canonical(found.document()))["tcb"] == {"status": "UpToDate", "advisories": []}
-    assert STATEMENT.seal in found.checked[6].what
 
 
 def test_nothing_is_left_to_look_at_when_all_is_pinned() -> None:
@@ -270,8 +269,6 @@ def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         verify(attested(), policy=policy(), now=NOW)
 
 
-def test_a_statement_says_what_it_is() -> None:
-    assert STATEMENT.words().startswith("the enclave of bounty sha256:abab")
-    assert JUDGEMENT.words().startswith("judgement sha256:1212")
+def test_what_is_no_statement() -> None:
     with pytest.raises(BadInput):
         validate(EnclaveStatement, {"bounty": "x", "seal": "y", "signer": "z"})

@@ -6,20 +6,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from assay.enclave.rejected import Code, Rejected
-from assay.errors import AssayError, BadInput, brief
+from assay.errors import BadInput, Unreachable, brief
 from assay.folder import strict
 from assay.folder.text import decode
 
-__all__ = ["ANSWER_BYTES", "Client", "NoAnswer"]
+__all__ = ["ANSWER_BYTES", "Client"]
 
 ANSWER_BYTES = 2**30
 """Bytes of one answer: of results with every judgement's quote, or of a release."""
 SECONDS = 120.0
 """Without a byte."""
-
-
-class NoAnswer(AssayError):
-    """The enclave does not answer, or not as it should."""
 
 
 class Client:
@@ -50,7 +46,7 @@ class Client:
         self._client.close()
 
     def get(self, path: str, most: int = ANSWER_BYTES) -> bytes:
-        """What is there; raises Rejected where the enclave says no, NoAnswer where it does not answer."""
+        """What is there; raises Rejected where the enclave says no, Unreachable where it does not answer."""
         return self._asked("GET", path, None, most)
 
     def post(self, path: str, body: bytes, most: int = ANSWER_BYTES) -> bytes:
@@ -64,14 +60,14 @@ class Client:
                 for piece in answer.iter_raw():
                     found += piece
                     if len(found) > most:
-                        raise NoAnswer(f"{self.url} answered with more than {most} bytes", hint="is it an enclave's service?")
+                        raise Unreachable(f"{self.url} answered with more than {most} bytes", hint="is it an enclave's service?")
                 status = answer.status_code
         except self._errors as error:
             hint = "is it running there? What was taken stays taken: asking again does no harm"
-            raise NoAnswer(f"{self.url} does not answer ({type(error).__name__})", hint=hint) from None
+            raise Unreachable(f"{self.url} does not answer ({type(error).__name__})", hint=hint) from None
         if status == 200:
             return bytes(found)
-        raise _refusal(bytes(found)) or NoAnswer(f"{self.url} answered with status {status}", hint="is it an enclave's service?")
+        raise _refusal(bytes(found)) or Unreachable(f"{self.url} answered with status {status}", hint="is it an enclave's service?")
 
 
 def _refusal(data: bytes) -> Rejected | None:

@@ -23,6 +23,7 @@ from assay.errors import BadInput, Refused, brief
 from assay.folder import csvs
 from assay.folder.text import load
 from assay.folder.write import write_bytes
+from assay.judge.rubric.questions import check_size
 from assay.judge.rubric.solution import Solution
 from assay.judge.rubric.solutions import private_folder
 from assay.ledger import check
@@ -116,7 +117,7 @@ def commit(bounty: Bounty, solution: Solution, participant: str, signer: Private
 
     The same solution again is the same commitment; another one is refused, since the enclave would refuse it.
     """
-    sealed.check_size(bounty, solution)
+    check_size(bounty, solution)
     place = place_of(bounty, participant)
     before = place.secret()
     if before is not None and (before.bounty, before.participant, before.submission) != (

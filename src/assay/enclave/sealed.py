@@ -27,6 +27,7 @@ from assay.exact import canonical
 from assay.folder import strict
 from assay.folder.text import decode
 from assay.judge.rubric import solution as solutions
+from assay.judge.rubric.questions import check_size
 from assay.judge.rubric.solution import Solution
 from assay.ledger.keys import PrivateKey, PublicKey, sealing
 from assay.ledger.keys.seal import open_sealed, seal
@@ -39,7 +40,6 @@ __all__ = [
     "SEALED_BYTES",
     "Opened",
     "Sealed",
-    "check_size",
     "open_solution",
     "parse",
     "seal_as",
@@ -111,16 +111,6 @@ def parse(data: bytes, *, most: int = SEALED_BYTES) -> Sealed:
         raise BadInput("goes with a solution, and with nothing else", field="participant", hint="seal it again: `assay seal`")
     sealing(made.to)
     return made
-
-
-def check_size(bounty: Bounty, solution: Solution) -> None:
-    """Refuse a solution that the bounty's judge would not read whole; raises BadInput. SPEC 2.3."""
-    most = bounty.judge.solution_tokens
-    if solution.tokens > most:
-        raise BadInput(
-            f"the solution has {solution.tokens} tokens (bytes of UTF-8), the bounty allows {most}",
-            hint="leave out what need not be read",
-        )
 
 
 def seal_solution(bounty: Bounty, secret: Secret, solution: Solution, to: PublicKey) -> Sealed:

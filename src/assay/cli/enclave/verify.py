@@ -149,12 +149,13 @@ def _bytes(text: str) -> bytes:
 
 
 def _show(found: Verified) -> None:
-    from assay.cli.show import heading, note, sentence, show, stages
+    from assay.cli.show import Column, grid, heading, sentence, show, stages
 
     about = found.statement["type"] if found.statement else "quote"
     how = "of a development root, so it proves nothing" if found.development else "verified"
     show(heading(f"{about}: {how}"), stages(found.checked), "")
     if found.development:
         show(sentence("Anybody can make such an attestation. Never seal anything to it that is worth something."), "")
-    logged = " · ".join(f"{name} {value}" for name, value in found.logged.items() if name != "compose-hash")
-    show(note(logged or f"Report data {found.report_data}"))
+    bound = {name: value for name, value in (found.statement or {"report data": found.report_data}).items() if name != "type"}
+    facts = bound | found.logged
+    show(grid([Column("", list(facts)), Column("what it says", list(facts.values()), kind="key")]))

@@ -31,10 +31,6 @@ class EnclaveStatement(Section):
     seal: _SealKey
     signer: _Signer
 
-    def words(self) -> str:
-        """What is bound, for people."""
-        return f"the enclave of bounty {self.bounty}: solutions are sealed to {self.seal}, results are signed by {self.signer}"
-
 
 class JudgementStatement(Section):
     """One judgement: the digest of its document, and who signs it."""
@@ -43,10 +39,6 @@ class JudgementStatement(Section):
     bounty: _Digest
     judgement: _Digest
     signer: _Signer
-
-    def words(self) -> str:
-        """What is bound, for people."""
-        return f"judgement {self.judgement} of bounty {self.bounty}, signed by {self.signer}"
 
 
 Statement = Annotated[EnclaveStatement | JudgementStatement, Field(discriminator="type")]

@@ -111,7 +111,7 @@ def verify(attestation: Attestation, *, policy: Measured, now: int, collateral: 
         collateral=collateral or attestation.collateral,
         report_data=data_of(attestation.statement),
         events=attestation.event_log,
-        about=attestation.statement.words(),
+        about=f"the quote binds the statement ({attestation.statement.type})",
     )
     found.statement = attestation.statement.model_dump(mode="json")
     return found
@@ -125,7 +125,7 @@ def verify_quote(
     collateral: Collateral | None,
     report_data: bytes | None = None,
     events: Sequence[Event] = (),
-    about: str = "the given 64 bytes",
+    about: str = "the quote binds the given 64 bytes",
 ) -> Verified:
     """Check a bare quote, as `verify` does. report_data: the 64 bytes that it must carry; about: what they are, in words."""
     if not 0 <= now <= LATEST:
@@ -197,7 +197,7 @@ def _bound(quote: Quote, wanted: bytes | None, about: str, into: Verified) -> No
     """See that the quote is about what it is said to be."""
     into.report_data = quote.report.report_data.hex()
     if wanted is None:
-        into.not_looked_at("report_data", f"give what it must be; it is {into.report_data}")
+        into.not_looked_at("report_data", "give what it must be; what it is, is shown")
         return
     if wanted.hex() != into.report_data:
         raise Refused("report_data", "the quote is about something else", expected=wanted.hex(), found=into.report_data)
@@ -234,11 +234,11 @@ def _logged(quote: Quote, policy: Measured, events: Sequence[Event], into: Verif
     into.logged = {name: _shown(name, value) for name, value in found.items()}
     compose = found[logs.COMPOSE].hex() if logs.COMPOSE in found else None
     if policy.compose_hash is None:
-        into.not_looked_at("compose", f"no compose hash is pinned; it is {compose}")
+        into.not_looked_at("compose", "no compose hash is pinned; what it is, is shown")
         return
     if compose != policy.compose_hash:
         raise Refused("compose", "another program runs there", expected=policy.compose_hash, found=compose or "none")
-    into.right("compose", f"compose hash {compose}")
+    into.right("compose", "the compose hash is the one that is pinned")
 
 
 def _shown(name: str, value: bytes) -> str:

@@ -21,6 +21,7 @@ from assay.enclave.service.state import Commitment, State, Submission, id_of
 from assay.enclave.signed import ENVELOPE_BYTES
 from assay.errors import BadInput
 from assay.folder import csvs
+from assay.judge.rubric.questions import check_size
 from assay.scheme.bounty import Bounty
 from assay.scheme.times import instant_text
 
@@ -133,7 +134,7 @@ class Desk:
 
     def _check(self, opened: Opened) -> None:
         try:
-            sealed.check_size(self.bounty, opened.solution)
+            check_size(self.bounty, opened.solution)
             self.check(opened)
         except BadInput:
             what = f"the solution is larger than the bounty's {self.bounty.judge.solution_tokens} tokens"

@@ -13,7 +13,8 @@ from assay.enclave.sealed import Opened, parse
 from assay.enclave.service.desk import Times
 from assay.enclave.service.run import harden, serve
 from assay.enclave.service.service import Service, Setting
-from assay.errors import AssayError, BadInput
+from assay.enclave.service.work import NoProblem
+from assay.errors import BadInput
 from assay.folder import csvs
 from assay.folder.text import load
 from assay.judge.rubric import asking
@@ -23,11 +24,7 @@ from assay.judge.rubric.model import Models
 from assay.ledger.keys import sealing
 from assay.scheme.bounty import PROBLEM_BYTES, Bounty, read_bounty
 
-__all__ = ["NoProblem", "Problem", "Start", "serving"]
-
-
-class NoProblem(AssayError):
-    """The sealed problem is not there yet, or does not open, or is another."""
+__all__ = ["Problem", "Start", "serving"]
 
 
 class Problem:

@@ -17,15 +17,20 @@ from datetime import datetime
 from typing import TypeVar
 
 from assay.enclave.attest import Attestation, JudgementStatement
+from assay.enclave.dstack import Trouble
 from assay.enclave.sealed import Opened
 from assay.enclave.service.desk import Desk
 from assay.enclave.service.judged import Judged, keep, opened
-from assay.errors import AssayError, BadInput
+from assay.errors import AssayError, BadInput, Unreachable
 from assay.judge.rubric.judgement import Judgement
 
-__all__ = ["Pauses", "Work", "kind_of"]
+__all__ = ["NoProblem", "Pauses", "Work", "kind_of"]
 
 T = TypeVar("T")
+
+
+class NoProblem(AssayError):
+    """The sealed problem is not there yet, or does not open, or is another."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ class Work:
 
 
 def kind_of(error: Exception) -> str:
-    """What sort of trouble it is, in words of ours."""
-    if isinstance(error, BadInput):
-        return "something here is not as it should be"
-    return type(error).__name__ if isinstance(error, AssayError) else f"internal: {type(error).__name__}"
+    """What sort of trouble it is, in words of ours alone."""
+    if isinstance(error, Unreachable | Trouble | NoProblem):
+        return str(error)
+    return "something here is not as it should be" if isinstance(error, BadInput) else f"internal: {type(error).__name__}"
