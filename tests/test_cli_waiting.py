@@ -50,8 +50,7 @@ def test_before_the_deadline_nobody_is_settled_without(tmp_path: Path, records: 
 
 def test_who_handed_nothing_in_or_the_same_is_not_waited_for(tmp_path: Path) -> None:
     rows = ["key,submission,submitted_at", "m1,s1,2026-11-02T09:00:00Z", "m2,s1,2026-11-03T09:00:00Z", "m3,,"]
-    people = "".join(f"{row}
-" for row in rows)
+    people = "".join(f"{row}\n" for row in rows)
     place = small_folder.make(tmp_path / "c", "rubric", scheme_toml=SCHEME, participants_csv=people, evidence=evidence(ONE))
     statuses = {row["participant"]: row["status"] for row in json.loads(output("settle", place, "--json"))["agreed"]}
     assert statuses == {"m1": "agreed", "m2": "duplicate", "m3": "no-quorum"}
