@@ -67,7 +67,9 @@ class Client:
             raise Unreachable(f"{self.url} does not answer ({type(error).__name__})", hint=hint) from None
         if status == 200:
             return bytes(found)
-        raise _refusal(bytes(found)) or Unreachable(f"{self.url} answered with status {status}", hint="is it an enclave's service?")
+        raise _refusal(bytes(found)) or Unreachable(
+            f"{self.url} answered with status {status}", hint="is it an enclave's service?"
+        )
 
 
 def _refusal(data: bytes) -> Rejected | None:

@@ -21,13 +21,13 @@ from assay.judge import entries
 from assay.judge.entries import Entries
 from assay.judge.rubric import asking, solutions
 from assay.judge.rubric.judgement import Judgement
-from assay.judge.rubric.keep import Keep
+from assay.judge.rubric.keep import JUDGEMENTS, Keep, document_of, hexed
 from assay.judge.rubric.limits import LIMITS, Limits
 from assay.judge.rubric.model import Models, Price
 from assay.judge.rubric.opening import reader
 from assay.judge.running import Event, Options, Stop, Summary, stopping
 from assay.ledger import keys
-from assay.records import Evidence, Participant
+from assay.records import Evidence, Participant, Rubric
 from assay.scheme.bounty import Bounty, read_bounty
 from assay.scheme.load import BOUNTY
 from assay.scheme.times import instant_text
@@ -117,10 +117,11 @@ def run(
         if options.again:
             _again(keep)
         found = entries.written(seen, _about)
-        recovered = keep.recover(found.done)
+        recovered = keep.recover({submission for submission, _ in found.done})
         if recovered:
             on_event(Event("kept", count=len(recovered)))
-        done, epoch = found.done | set(recovered), found.of(options.epoch)
+        _check_same_bounty(bounty, competition, [attestation for _, attestation in found.done if attestation is not None])
+        done, epoch = {submission for submission, _ in found.done} | set(recovered), found.of(options.epoch)
         wanted = here if options.everybody else entries.drawn(seen, here, found.first, epoch)
         missing = [one for one in wanted if one.submission not in done]
         on_event(Event("planned", count=len(missing), done=len(wanted) - len(missing)))
@@ -180,8 +181,19 @@ def _here(seen: Entries, options: Options) -> tuple[list[Participant], tuple[str
     return here, absent
 
 
-def _about(found: Evidence) -> str:
-    return found.submission
+def _about(found: Evidence) -> tuple[str, str | None]:
+    assert isinstance(found, Rubric)  # evidence of another kind was refused
+    return found.submission, found.attestation
+
+
+def _check_same_bounty(bounty: Bounty, competition: Path, attestations: list[str]) -> None:
+    """Refuse to go on with judgements of another bounty than this: a sponsor changed it since. Raises BadInput."""
+    for attestation in attestations:
+        if (competition / JUDGEMENTS / f"{hexed(attestation)}.json").exists():
+            judged = document_of(competition, attestation).get("bounty")
+            if judged != bounty.digest:
+                hint = f"it was {judged}: get that back, or judge this one in a folder of its own"
+                raise BadInput(f"is another bounty ({bounty.digest}) than was judged before", file=bounty.file, hint=hint)
 
 
 def _again(keep: Keep) -> None:
