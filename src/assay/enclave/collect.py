@@ -79,10 +79,10 @@ def _documents(competition: Path, found: Verdicts) -> list[Path]:
 def _validators(competition: Path, found: Verdicts) -> str | None:
     """validators.csv with the enclave as the only one; None if it has it. Raises BadInput if it has only others."""
     file = competition / csvs.VALIDATORS.name
-    key, known = public(found.stated.signer).raw.hex(), intake.keys_of(competition)
-    if key in known:
-        return None
-    if known:
+    key = public(found.stated.signer).raw.hex()
+    if file.exists() and csvs.read(file, csvs.VALIDATORS):
+        if key in intake.keys_of(competition):
+            return None
         hint = f"add a row with its key and a stake: {key},{STAKE},enclave"
         raise BadInput("does not have the enclave among the validators", file=file, hint=hint)
     return f"key,stake,name\n{key},{STAKE},enclave\n"
