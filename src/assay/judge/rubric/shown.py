@@ -22,7 +22,7 @@ _HIDDEN = (
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
 )
 _OURS = "⟪⟫⟦⟧"
-MARKERS = r"(?:[<＜]{2}|[《«≪⟨‹⦅⧼]{1,2})[ \t/]{0,8}(?:begin|end)?[ \t]{0,8}assay\b"
+MARKERS = r"[<＜《«≪⟨‹⦅⧼]{1,2}[ \t/]{0,8}(?:begin|end)?[ \t]{0,8}assay\b"
 """What looks like the beginning of a marker of ours."""
 CHAT_TOKENS = (
     r"[<＜][|｜][A-Za-z0-9_▁.:/-]{1,60}[|｜][>＞]"
