@@ -33,6 +33,10 @@ COMMANDS = {
     "evidence": ("ledger.evidence:app", "Signed evidence."),
     "receipt": ("ledger.receipt:receipt", "The receipt of an epoch, or a participant's own proof."),
     "verify": ("ledger.verify:verify", "Check a receipt, and compute its settlement again."),
+    "commit": ("enclave.commit:commit", "Commit to a solution before anybody sees it."),
+    "seal": ("enclave.seal:seal", "Seal a solution so that only the bounty's enclave can read it."),
+    "open": ("enclave.open:open_", "Open what is sealed to a key of yours."),
+    "enclave": ("enclave.enclave:app", "Enclaves that judge sealed solutions, and what they prove."),
     "ledger": ("ledger.ledger:app", "A competition's ledger."),
     "conformance": ("conformance:app", "Cases that any implementation can run."),
 }
