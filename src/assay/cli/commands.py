@@ -23,6 +23,7 @@ COMMANDS = {
     "logs": ("judging.logs:logs", "Show what one trial printed, and how it ended."),
     "tasks": ("judging.tasks:app", "Task sets in Harbor's format."),
     "sandbox": ("judging.sandbox:app", "Where agents run."),
+    "model": ("judging.model:app", "A scripted model, for demonstrations and tests."),
     "import": ("imports:app", "Results of other harnesses as a competition, and exported epochs."),
     "export": ("judging.export:app", "Epochs of a ledger as files, and trials in the shape of other harnesses."),
     "scheme": ("schemes:app", "Presets, and the rules of a competition."),
