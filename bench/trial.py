@@ -25,6 +25,7 @@ from assay.judge.sandbox import again, bubblewrap, cgroups, disk, root, scratch
 from assay.judge.sandbox.box import Image
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.tests import agent as agents
+from assay.judge.tests import record as records
 from assay.judge.tests.store import Store
 from assay.judge.tests.tasks import Task, read_task
 from assay.judge.tests.trial import Judge, image_of, run_trial
@@ -83,6 +84,7 @@ class Trials:
         )  # fmt: skip
         found = record_of(job, (agent.name, agent.version, task.mode), self._sandbox.name, tried)
         assert found.outcome == ("pass" if agent.name == small.SOLVER else "fail"), found
+        records.write(partial, found)
         self._store.keep(partial, found)
         self._store.append(found)
 

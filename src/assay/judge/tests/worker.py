@@ -109,6 +109,11 @@ class _Worker:
         except BadInput as error:
             tried, names, final = Tried.failed(str(error)), ("?", "?", "separate"), True
         found = record_of(job, names, self.sandbox.name, tried)
+        if found.outcome != "error":
+            try:
+                records.write(Path(job.folder), found)  # by the judge, so that no other waits until it is on the disk
+            except BadInput as error:
+                found = records.not_kept(found, str(error))
         self.say(job=job.number, record=found.model_dump(mode="json", by_alias=True, exclude_none=True), final=final)
 
     def tried(self, job: Job) -> tuple[Tried, tuple[str, str, Mode]]:
