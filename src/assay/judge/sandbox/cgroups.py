@@ -145,8 +145,7 @@ class _V1Group(_Made):
 
     def add(self, pid: int) -> None:
         with suppress(OSError):
-            lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-            if sum(line.endswith(f"/{self._folders[0].name}") for line in lines) == len(self._folders):
+            if Path(f"/proc/{pid}/cgroup").read_text().count(f"/{self._folders[0].name}\n") == len(self._folders):
                 return
         super().add(pid)
 
