@@ -113,6 +113,7 @@ def _collateral(file: Path | None) -> Collateral | None:
 
 def _checked(file: Path, policy: Measured, collateral: Collateral | None, report_data: str | None, now: int) -> Verified:
     """Verify what is in the file; raises BadInput and Refused."""
+    from assay.cli.enclave.collateral import quote_in
     from assay.enclave.attest import verify as check
     from assay.enclave.attest import verify_quote
     from assay.enclave.attest.document import ATTESTATION_BYTES, parse
@@ -125,15 +126,7 @@ def _checked(file: Path, policy: Measured, collateral: Collateral | None, report
             raise BadInput("an attestation says itself what it binds", field="--report-data", hint="leave it out")
         return check(parse(data, file), policy=policy, now=now, collateral=collateral)
     wanted = None if report_data is None else _bytes(report_data)
-    return verify_quote(_quote(data), policy=policy, now=now, collateral=collateral, report_data=wanted)
-
-
-def _quote(data: bytes) -> bytes:
-    """The bytes of a quote, which may be written in hex."""
-    try:
-        return bytes.fromhex(data.decode("ascii").strip().removeprefix("0x"))
-    except ValueError:
-        return data
+    return verify_quote(quote_in(data, file), policy=policy, now=now, collateral=collateral, report_data=wanted)
 
 
 def _bytes(text: str) -> bytes:
