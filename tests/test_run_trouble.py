@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import secrets
 import signal
@@ -15,15 +17,20 @@ from pathlib import Path
 
 import pytest
 
+from assay.judge.running import Event, Options, Summary
 from assay.judge.sandbox.box import Trouble
+from assay.judge.service import Model
 from assay.judge.tests import agent as agents
+from assay.judge.tests import worker
+from assay.judge.tests.outcome import Reason, Verdict
 from assay.judge.tests.plan import Cell
-from assay.judge.tests.proxy import Model
 from assay.judge.tests.record import TrialRecord
-from assay.judge.tests.run import Event, Options, Summary, run
+from assay.judge.tests.run import run
 from assay.judge.tests.store import Store
 from assay.judge.tests.submit import submit
-from assay.judge.tests.worker import Settings
+from assay.judge.tests.tasks import Mode
+from assay.judge.tests.trial import Tried
+from assay.judge.tests.worker import Job, Settings
 from judge_kit import make_agent, make_competition, make_task
 from run_kit import NOOP, ORACLE, QUICK, competition, everything, lines, outcomes
 from test_proxy import KEY, say, service
@@ -43,7 +50,7 @@ def test_errors_are_tried_again_and_leave_no_evidence(tmp_path: Path) -> None:
     summary = run(folder, "val-1", Options(attempts=3, delay=0.01, participants=["ann"]), events.append)
     assert [event.kind for event in events if event.kind != "phase"] == ["planned", *["began", "again"] * 2, "began", "ended"]
     assert [event.seconds for event in events if event.kind == "again"] == [0.01, 0.04]
-    assert (summary.judged, [cell.task for cell, _ in summary.errors]) == (0, ["t0"])
+    assert (summary.judged, [cell.parts["task"] for cell, _ in summary.errors]) == (0, ["t0"])
     assert "exit code 3" in summary.errors[0][1]
     assert lines(folder) == []
     kept = Store(folder, "val-1").result("ann", ORACLE, "t0", 1)
@@ -179,10 +186,29 @@ def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pyte
     assert "No space left" in again.record.message
 
 
+def test_a_trial_that_its_judge_cannot_write_down_is_an_error(tmp_path: Path) -> None:
+    job = Job(
+        number=7, validator="val-1", participant="bob", submission="sha256:00", task="t0", task_id="t0", task_digest="sha256:11",
+        trial=1, agent="noop", folder=str(tmp_path / "gone"), epoch=1,
+    )  # fmt: skip
+
+    out = io.BytesIO()
+
+    class Judge(worker._Worker):
+        def tried(self, job: Job) -> tuple[Tried, tuple[str, str, Mode]]:
+            return replace(Tried.failed(""), verdict=Verdict("pass", Reason.PASSED)), ("noop", "1", "separate")
+
+    Judge(Settings("bubblewrap", "fail"), out).carry_out(job)
+    said = json.loads(out.getvalue())
+    assert (said["final"], said["record"]["outcome"], said["record"]["reason"]) == (False, "error", "trouble")
+    assert "could not be kept" in said["record"]["message"]
+
+
 CHILD = """
 import sys
 from pathlib import Path
-from assay.judge.tests.run import Options, run
+from assay.judge.running import Options
+from assay.judge.tests.run import run
 def tell(event):
     print(event.kind, event.phase, flush=True)
 summary = run(Path(sys.argv[1]), "val-1", Options(jobs=2, delay=0.01), tell)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import typer
 
 from assay.cli.enclave.collateral import collateral
+from assay.cli.enclave.collect import collect
 from assay.cli.enclave.compose import compose_hash
 from assay.cli.enclave.develop import develop
+from assay.cli.enclave.serve import serve
+from assay.cli.enclave.sponsor import release, results
 from assay.cli.enclave.verify import verify
 
 __all__ = ["app"]
@@ -20,4 +23,8 @@ app = typer.Typer(
 app.command()(verify)
 app.command()(collateral)
 app.command("compose-hash")(compose_hash)
+app.command()(serve)
+app.command()(collect)
+app.command()(results)
+app.command()(release)
 app.command()(develop)
