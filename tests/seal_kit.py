@@ -88,14 +88,14 @@ solution_tokens = {tokens}
 """
 
 
-def made(place: Path, *, tokens: int = 1000, more: str = "", **changes: str) -> Path:
+def made(place: Path, *, tokens: int = 1000, more: str = "", changes: Mapping[str, str] | None = None) -> Path:
     """A bounty's folder: scheme, bounty, registries. changes: in place of what the text of bounty.toml has."""
     place.mkdir(parents=True, exist_ok=True)
     (place / "scheme.toml").write_text(SCHEME)
     log = str(note.log_key("example.org/sorting", LOG.public))
     values = {"sponsor": SPONSOR.public.id, "log": log, "commit": COMMIT_UNTIL, "submit": SUBMIT_UNTIL, "score": SCORE_UNTIL}
     text = BOUNTY.format(**values, tokens=tokens)
-    for old, new in changes.items():
+    for old, new in (changes or {}).items():
         assert old in text
         text = text.replace(old, new)
     (place / "bounty.toml").write_text(text + more)
