@@ -72,8 +72,10 @@ def _key(said: str | None) -> str | None:
 
 
 def _refused(error: Refused) -> dict[str, object]:
+    from assay.errors import told
+
     plain = {
-        name: None if value is None else str(value) for name, value in (("expected", error.expected), ("found", error.found))
+        name: None if value is None else told(value) for name, value in (("expected", error.expected), ("found", error.found))
     }
     place = {"file": None if error.file is None else str(error.file), "line": error.line}
     return {
