@@ -13,39 +13,42 @@ from assay.cli.judging.words import EngineOption, EnvOption, RuntimeOption, Sand
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from assay.cli.judging.signing import Signing
     from assay.judge.tests.run import Summary
 
 __all__ = ["run"]
 
 MISSING, STOPPED = 1, 130
 
+_Validator = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv; with --sign, the key's."),
+]
+_Participant = Annotated[list[str] | None, typer.Option(metavar="KEY", help="Only this participant; can be said several times.")]
+_Everybody = Annotated[
+    bool, typer.Option("--all", help="Also submissions for which `assign` drew other validators; it counts for nothing.")
+]
+_Epoch = Annotated[int | None, typer.Option(metavar="N", help="Of the evidence; otherwise the highest there is, or 1.", min=0)]
+_Sign = Annotated[
+    str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key file, and add it to the ledger.")
+]
+
 
 def run(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
-    validator: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv; with --sign, the key's."),
-    ] = None,
+    validator: _Validator = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Trials at one time; one a core is right.", min=1)] = 1,
     sandbox: SandboxOption = SandboxName.bubblewrap,
     engine: EngineOption = None,
     runtime: RuntimeOption = None,
-    participant: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="Only this participant; can be said several times.")
-    ] = None,
+    participant: _Participant = None,
     task: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this task; can be said several times.")] = None,
-    everybody: Annotated[
-        bool, typer.Option("--all", help="Also submissions for which `assign` drew other validators; it counts for nothing.")
-    ] = False,
-    epoch: Annotated[
-        int | None, typer.Option(metavar="N", help="Of the evidence; otherwise the highest there is, or 1.", min=0)
-    ] = None,
+    everybody: _Everybody = False,
+    epoch: _Epoch = None,
     tasks: Annotated[Path | None, typer.Option(metavar="DIR", help="The task set, if it is not DIR/tasks.")] = None,
     env: EnvOption = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
-    sign: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key file, and add it to the ledger.")
-    ] = None,
+    sign: _Sign = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Judge every trial that has no evidence yet, then settle.
@@ -69,9 +72,7 @@ def run(
     import os
 
     from assay.cli.judging.live import Live
-    from assay.cli.judging.signing import Signing
     from assay.cli.judging.words import given
-    from assay.cli.keys import validator_of
     from assay.judge import judges
     from assay.judge.tests.proxy import environment_of
     from assay.judge.tests.run import Options
@@ -79,12 +80,7 @@ def run(
 
     scheme = folder / "scheme.toml"
     judge = judges.find(read(scheme).score.kind, file=scheme)
-    if validator is None and sign is None:
-        what = "say whose evidence it is, a key or a name of validators.csv; or --sign with the validator's key"
-        raise typer.BadParameter(what, param_hint="--validator")
-    named = None if validator is None else validator_of(folder, validator)
-    signing = None if sign is None else Signing(folder, named, sign)
-    validator = signing.validator if signing is not None else str(named)
+    whose, signing = _whose(folder, validator, sign)
     options = Options(
         jobs=jobs,
         sandbox=sandbox.value,
@@ -100,8 +96,27 @@ def run(
         everybody=everybody,
     )
     with Live(jobs, quiet=quiet) as live:
-        summary = judge(folder, validator, options, live.event)
+        summary = judge(folder, whose, options, live.event)
+    _conclude(folder, summary, signing)
 
+
+def _whose(folder: Path, validator: str | None, sign: str | None) -> tuple[str, Signing | None]:
+    """The validator's key as the registry has it, and what signs for it; both are looked at before anything is judged."""
+    from assay.cli.judging.signing import Signing
+    from assay.cli.keys import validator_of
+
+    named = None if validator is None else validator_of(folder, validator)
+    if sign is not None:
+        signing = Signing(folder, named, sign)
+        return signing.validator, signing
+    if named is None:
+        what = "say whose evidence it is, a key or a name of validators.csv; or --sign with the validator's key"
+        raise typer.BadParameter(what, param_hint="--validator")
+    return named, None
+
+
+def _conclude(folder: Path, summary: Summary, signing: Signing | None) -> None:
+    """Say what came of the run, sign it, and settle. Raises typer.Exit where something is missing."""
     from assay.cli.show import command, show
 
     show(*_told(summary))
