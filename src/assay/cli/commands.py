@@ -19,7 +19,7 @@ COMMANDS = {
     "explain": ("explain:explain", "Explain each number of one participant."),
     "emission": ("emission:emission", "Join the competitions of a subnet."),
     "submit": ("judging.submit:submit", "Make an agent or a solution the current submission of a participant."),
-    "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its transcript, or ask again."),
+    "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),
     "trial": ("judging.trial:trial", "Run one agent on one task, and show what it prints."),
     "trials": ("judging.trials:trials", "List the trials that were judged here."),
     "logs": ("judging.logs:logs", "Show what one trial printed, and how it ended."),
