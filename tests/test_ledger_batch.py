@@ -1,5 +1,6 @@
 """Signed batches: what is written is what the oracle writes, and nothing else is read."""
 
+import base64
 import json
 from collections.abc import Callable
 from hashlib import sha256
@@ -103,6 +104,14 @@ def test_a_hotkey_signs_too() -> None:
     address = keys.hotkey.address(hotkey.public.raw)
     found = signed([seen(validator=address)], signer=hotkey, validator=address)
     batch.check_signature(batch.read(found.data), keys.public(address))
+    envelope = json.loads(found.envelope)
+    signature = base64.b64decode(envelope["signatures"][0]["sig"])
+    for at in range(len(signature)):
+        wrong = signature[:at] + bytes([signature[at] ^ 1]) + signature[at + 1 :]
+        envelope["signatures"][0]["sig"] = base64.b64encode(wrong).decode()
+        changed = batch.read(found.data.replace(found.envelope, canonical(envelope), 1))
+        with pytest.raises(BadInput, match="it is not signed by the key"):
+            batch.check_signature(changed, keys.public(address))
 
 
 def test_a_record_of_a_batch_is_provable_alone() -> None:

@@ -483,7 +483,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("receipt", type=Path)
     parser.add_argument("--key", action="append", required=True, help="the log's public key; can be said several times")
     parser.add_argument("--checkpoint", type=Path, help="a signed checkpoint of the log, seen at another time")
-    parser.add_argument("--consistency", type=Path, help="the proof between the two: hashes in base64, one a line")
+    parser.add_argument("--consistency", type=Path, help="the proof between the two, by `assay ledger consistency`")
     said = parser.parse_args(arguments)
     try:
         seen = said.checkpoint.read_bytes() if said.checkpoint else None

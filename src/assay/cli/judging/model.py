@@ -10,13 +10,12 @@ import typer
 __all__ = ["app"]
 
 HELP = "A scripted model, for demonstrations and tests."
-
 app = typer.Typer(name="model", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
 def _group() -> None:
-    """A group, though it has one command."""
+    """A scripted model, for demonstrations and tests."""
 
 
 @app.command()
