@@ -42,8 +42,10 @@ SERVICES = 1_000
 """Services of a competition."""
 ANSWER_BYTES = 1_000_000
 """Bytes of one answer of a service, unless services.toml says otherwise."""
-REQUEST_BYTES = 4_000_000
+REQUEST_BYTES = 2_000_000
 """Bytes of one request, when the data of earlier steps have been put into it."""
+KEPT_BYTES = 16_000_000
+"""Bytes that the steps of a run may answer in all."""
 NUMBER = 300
 """Characters of a number in an answer; also the largest power of ten in it."""
 CALLS = {"http": 64, "command": 2, "python": 4}
