@@ -54,9 +54,9 @@ CALL_SECONDS = 3600
 """The longest time-out that a step may declare, and the longest latency of a task, in seconds."""
 HEALTH_SECONDS = "5"
 """Seconds that a service may take to answer its health action, unless services.toml says otherwise."""
-GRACE = 0.7
+GRACE = 0.75
 """Seconds beyond the latency bound that a service may still take to answer its health action: a run ends within one second."""
-RETRY_WAIT, LONGEST_WAIT = 0.05, 1.0
+RETRY_WAIT, LONGEST_WAIT = 0.0625, 1.0
 """Seconds before the second attempt of a step, doubled for every further one, and the most."""
 
 TASK_BYTES = 8_000_000
