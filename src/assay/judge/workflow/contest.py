@@ -1,4 +1,4 @@
-"""What a run needs of a competition's folder: rules, registry, services, the round's tasks, and what participants submitted. SPEC 7.
+"""What a run needs of a competition's folder: rules, registry, services, the tasks, and what participants submitted. SPEC 7.
 
 tasks/ID/…                the tasks, pinned by tasks.txt; --tasks names another place
 planners/<digest12>/…     what participants submitted, as `submit` put it there

@@ -11,7 +11,7 @@ from typing import Any
 from assay.errors import BadInput
 from assay.exact import text
 from assay.judge.sandbox.box import Sandbox
-from assay.judge.workflow.call.service import Given, opened
+from assay.judge.workflow.call.service import Given, check_key, opened
 from assay.judge.workflow.execute import Bounds, execute
 from assay.judge.workflow.plan import Plan
 from assay.judge.workflow.quality.scored import NOTHING, Scored
@@ -54,6 +54,8 @@ class Desk:
     def ready(self, task: Task) -> None:
         """Refuses a task that cannot be judged here; raises BadInput."""
         self.services.check_has(task.allowed, file=task.folder / "task.toml")
+        for name in sorted(task.allowed):
+            check_key(name, self.services.services[name], self.env)
         task.measure.ready()
         if self.sandbox is None and self.boxed(task):
             raise BadInput(f"the task {task.id!r} needs a sandbox", field="sandbox")

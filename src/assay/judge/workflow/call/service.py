@@ -15,7 +15,7 @@ from assay.judge.workflow.services import Command, Http, Python, Service, Servic
 if TYPE_CHECKING:
     from assay.judge.sandbox.box import Sandbox
 
-__all__ = ["Asked", "Call", "Given", "opened"]
+__all__ = ["Asked", "Call", "Given", "check_key", "opened"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ async def _open(name: str, spec: Service, given: Given, later: AsyncExitStack) -
     if isinstance(spec, Http):
         from assay.judge.workflow.call.http import HttpService
 
-        return await later.enter_async_context(HttpService.open(spec, parallel, _key(name, spec, given)))
+        return await later.enter_async_context(HttpService.open(spec, parallel, check_key(name, spec, given.env)))
     if isinstance(spec, Command):
         from assay.judge.workflow.call.command import CommandService
 
@@ -93,10 +93,11 @@ async def _open(name: str, spec: Service, given: Given, later: AsyncExitStack) -
     return PythonService(spec, parallel)
 
 
-def _key(name: str, spec: Http, given: Given) -> str | None:
-    if spec.key is None:
+def check_key(name: str, spec: Service, env: Mapping[str, str]) -> str | None:
+    """The key of a service, None if it wants none; raises BadInput if it is not set."""
+    if not isinstance(spec, Http) or spec.key is None:
         return None
-    key = given.env.get(spec.key, "")
+    key = env.get(spec.key, "")
     if not key or not key.isascii() or not key.isprintable():
         raise BadInput(
             f"the service {name!r} wants a key, and {spec.key} is not set, or not printable ASCII",
