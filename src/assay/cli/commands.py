@@ -13,11 +13,13 @@ __all__ = ["COMMANDS", "Loaded"]
 
 COMMANDS = {
     "init": ("init:init", "Make a competition from a preset."),
-    "run": ("judging.run:run", "Judge every trial that has no evidence yet, then settle."),
+    "bounty": ("bounty.app:app", "Bounties: what is asked for, how it is judged and paid."),
+    "run": ("judging.run:run", "Judge what has no evidence yet, then settle."),
     "settle": ("settle:settle", "Settle an epoch: evidence into scores, weights or payouts."),
     "explain": ("explain:explain", "Explain each number of one participant."),
     "emission": ("emission:emission", "Join the competitions of a subnet."),
-    "submit": ("judging.submit:submit", "Make an agent the current submission of a participant."),
+    "submit": ("judging.submit:submit", "Make an agent or a solution the current submission of a participant."),
+    "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its transcript, or ask again."),
     "trial": ("judging.trial:trial", "Run one agent on one task, and show what it prints."),
     "trials": ("judging.trials:trials", "List the trials that were judged here."),
     "logs": ("judging.logs:logs", "Show what one trial printed, and how it ended."),
