@@ -31,7 +31,7 @@ from assay.exact import digest as digest_of
 from assay.folder import strict
 from assay.folder.text import decode, load
 from assay.judge import tree
-from assay.judge.workflow import limits
+from assay.judge.workflow import limits as most
 from assay.judge.workflow.plan import Bounds, Rules
 from assay.judge.workflow.quality import measures
 from assay.judge.workflow.quality.measures import Measure
@@ -48,10 +48,10 @@ BOUNDS = tree.Bounds(bytes=64_000_000, files=2_000)
 
 
 class _Limits(Section):
-    nodes: Annotated[int, Field(ge=1, le=limits.MOST_NODES)] = limits.NODES
-    edges: Annotated[int, Field(ge=0, le=limits.MOST_EDGES)] = limits.EDGES
-    bytes: Annotated[int, Field(ge=2, le=limits.MOST_PLAN_BYTES)] = limits.PLAN_BYTES
-    depth: Annotated[int, Field(ge=1, le=32)] = limits.PLAN_DEPTH
+    nodes: Annotated[int, Field(ge=1, le=most.MOST_NODES)] = most.NODES
+    edges: Annotated[int, Field(ge=0, le=most.MOST_EDGES)] = most.EDGES
+    bytes: Annotated[int, Field(ge=2, le=most.MOST_PLAN_BYTES)] = most.PLAN_BYTES
+    depth: Annotated[int, Field(ge=1, le=32)] = most.PLAN_DEPTH
 
 
 class _Task(Section):
@@ -59,11 +59,9 @@ class _Task(Section):
     instruction: Annotated[str, Field(min_length=1, max_length=100_000)]
     budget: Amount
     max_seconds: Amount
-    min_steps: Annotated[int, Field(ge=1, le=limits.MOST_NODES)] = 1
+    min_steps: Annotated[int, Field(ge=1, le=most.MOST_NODES)] = 1
     output: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")] | None = None
-    services: Annotated[
-        dict[Key, Annotated[dict[Key, Text], Field(min_length=1)]], Field(min_length=1, max_length=limits.SERVICES)
-    ]
+    services: Annotated[dict[Key, Annotated[dict[Key, Text], Field(min_length=1)]], Field(min_length=1, max_length=most.SERVICES)]
     limits: _Limits = _Limits()
     input: dict[str, Any] | None = None
     quality: dict[str, Any] = Field(default_factory=dict)
@@ -143,8 +141,8 @@ def read(folder: Path) -> Task:
     for name in ("budget", "max_seconds"):
         if getattr(settings, name) == 0:
             raise _at(file, source, name, "is 0", "it must be more than 0")
-    if settings.max_seconds > limits.CALL_SECONDS * NANO:
-        raise _at(file, source, "max_seconds", "is more than an hour", f"at most {limits.CALL_SECONDS}")
+    if settings.max_seconds > most.CALL_SECONDS * NANO:
+        raise _at(file, source, "max_seconds", "is more than an hour", f"at most {most.CALL_SECONDS}")
     given = _input(folder, settings, file, source)
     measure = measures.read(settings.type, settings.quality, folder, file=file, source=source)
     try:
@@ -165,7 +163,7 @@ def _input(folder: Path, settings: _Task, file: Path, source: str) -> Any:
     if settings.input is not None:
         raise _at(file, source, "input", f"stands in {INPUT} too", "keep one of the two")
     try:
-        given = strict.parse(decode(load(place, limits.TASK_BYTES, hint=""), place))
+        given = strict.parse(decode(load(place, most.TASK_BYTES, hint=""), place))
     except BadInput as error:
         raise error.at(file=place) from None
     _check_plain(given, "", place, "")

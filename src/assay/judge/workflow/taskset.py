@@ -15,11 +15,10 @@ from assay.folder import tasks as listed
 from assay.folder.limits import TABLE_BYTES
 from assay.folder.places import Place
 from assay.folder.text import load
-from assay.folder.write import write_text
 from assay.judge.workflow import task as one_task
 from assay.judge.workflow.task import FILE, Task
 
-__all__ = ["LIST", "TASKS", "Pinned", "everything", "pin", "read"]
+__all__ = ["LIST", "TASKS", "Pinned", "everything", "read", "text"]
 
 LIST, TASKS = "tasks.txt", "tasks"
 _HEAD = "# The tasks of this competition, each with the digest of its folder; `assay workflow pin` writes it.\n"
@@ -74,6 +73,6 @@ def everything(folder: Path) -> list[Task]:
     return [one_task.read(place) for place in places]
 
 
-def pin(tasks: Iterable[Task], file: Path) -> None:
-    """Writes tasks.txt whole or not at all; raises BadInput."""
-    write_text(file, _HEAD + "".join(f"{one.id} {one.digest}\n" for one in tasks))
+def text(tasks: Iterable[Task]) -> str:
+    """What tasks.txt is for these."""
+    return _HEAD + "".join(f"{one.id} {one.digest}\n" for one in tasks)
