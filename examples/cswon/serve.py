@@ -1,7 +1,7 @@
 """The two services of this example on loopback: `python examples/cswon/serve.py [PORT PORT]`. Ctrl-C ends them.
 
 The library finds passages and rows. The writer makes answers of them, on one of three lines: `fast` costs 0.01 and answers at
-once, `slow` costs 0.002 and takes 0.6 s, `bad` costs 0.002 and breaks off at the first attempt of every step.
+once, `slow` costs 0.004 and takes 0.6 s, `bad` costs as much as `fast` and breaks off at the first attempt of every step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 PORTS = (8801, 8802)
-LINES = {"fast": ("0.01", 0.0), "slow": ("0.002", 0.6), "bad": ("0.002", 0.0)}
+LINES = {"fast": ("0.01", 0.0), "slow": ("0.004", 0.6), "bad": ("0.01", 0.0)}
 
 PASSAGES = [
     "The night ferry to Skarn is owned by the harbour cooperative, and has been since the flood.",

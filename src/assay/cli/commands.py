@@ -24,6 +24,7 @@ COMMANDS = {
     "trials": ("judging.trials:trials", "List the trials that were judged here."),
     "logs": ("judging.logs:logs", "Show what one trial printed, and how it ended."),
     "tasks": ("judging.tasks:app", "Task sets in Harbor's format."),
+    "workflow": ("workflow.app:app", "Plans of workflows, and the tasks they are for."),
     "sandbox": ("judging.sandbox:app", "Where agents run."),
     "import": ("imports:app", "Results of other harnesses as a competition, and exported epochs."),
     "export": ("judging.export:app", "Epochs of a ledger as files, and trials in the shape of other harnesses."),

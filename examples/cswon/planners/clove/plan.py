@@ -1,4 +1,4 @@
-"""A planner: reads the package on stdin, prints a plan. It takes the bad line, which is cheap, and declares a retry for it."""
+"""A planner: reads the package on stdin, prints a plan. It takes the bad line, and declares a retry for it."""
 
 import json
 import sys
@@ -30,5 +30,5 @@ elif "triage" in writer:
 else:
     step("writer", "program", wanted=package["instruction"])
 
-handling = {node["id"]: {"retry_count": 1, "timeout_seconds": "2"} for node in nodes if node["service"] == "writer"}
+handling = {node["id"]: {"retry_count": 1, "timeout_seconds": "1"} for node in nodes if node["service"] == "writer"}
 print(json.dumps({"nodes": nodes, "edges": edges, "error_handling": handling}))

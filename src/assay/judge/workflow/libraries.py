@@ -7,7 +7,7 @@ from typing import Any
 
 from assay.errors import BadInput
 
-__all__ = ["httpx_library", "library"]
+__all__ = ["library"]
 
 
 def library(name: str) -> Any:
@@ -16,8 +16,3 @@ def library(name: str) -> Any:
         return import_module(name)
     except ImportError:
         raise BadInput(f"{name} is not installed", hint="pip install 'assay[workflow]'") from None
-
-
-def httpx_library() -> Any:
-    """`httpx`."""
-    return library("httpx")

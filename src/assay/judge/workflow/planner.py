@@ -32,7 +32,7 @@ from assay.judge.sandbox.box import Sandbox, Trouble
 from assay.judge.workflow.call.answer import Broken, plain
 from assay.judge.workflow.call.command import box_limits, run_once
 from assay.judge.workflow.call.http import body, client
-from assay.judge.workflow.libraries import httpx_library
+from assay.judge.workflow.libraries import library
 from assay.judge.workflow.services import Planners, Url, Words
 from assay.scheme.fields import Key, Section, Text
 from assay.scheme.load import read_toml, validate
@@ -149,21 +149,21 @@ def _by_command(
 
 
 async def _by_url(url: str, package: bytes, most: int, rules: Planners) -> bytes:
-    library = httpx_library()
+    httpx = library("httpx")
     seconds = rules.seconds / NANO
     try:
         async with asyncio.timeout(seconds), client(url) as opened:
             for left in range(ASKED - 1, -1, -1):
                 try:
                     return await _post(opened, url, package, most, private=rules.private)
-                except library.TransportError as error:
+                except httpx.TransportError as error:
                     _refuse_ours(error)
                     if not left:
                         raise NoPlan(plain(f"the planner cannot be reached: {error or type(error).__name__}")) from None
                     await asyncio.sleep(_PAUSE)
     except TimeoutError:
         raise NoPlan(f"the planner took longer than {seconds:g} s") from None
-    except (library.HTTPError, library.InvalidURL, library.StreamError, Broken) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, Broken) as error:
         raise NoPlan(plain(f"the planner's answer: {error}")) from None
     raise AssertionError("unreachable")  # pragma: no cover
 
@@ -174,7 +174,7 @@ async def _post(opened: Any, url: str, package: bytes, most: int, *, private: bo
     host = parts.hostname or ""
     address = await _address(host, parts.port or (443 if parts.scheme == "https" else 80), private=private)
     headers = {"host": parts.netloc, "content-type": "application/json", "accept-encoding": "identity"}
-    where = httpx_library().URL(url).copy_with(host=address)
+    where = library("httpx").URL(url).copy_with(host=address)
     extensions = {"sni_hostname": host}
     async with opened.stream("POST", where, content=package, headers=headers, extensions=extensions) as response:
         if response.status_code != 200:

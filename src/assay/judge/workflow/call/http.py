@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from assay.exact import NANO
 from assay.judge.workflow.call.answer import Broken, CallFailed, Denied, read
 from assay.judge.workflow.call.service import Call
-from assay.judge.workflow.libraries import httpx_library
+from assay.judge.workflow.libraries import library
 from assay.judge.workflow.services import Http
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ _BUSY = frozenset({408, 425, 429})
 
 def client(url: str) -> httpx.AsyncClient:
     """A client that does only what it is told: no proxy of the environment, no redirect, each call on a connection of its own."""
-    library = httpx_library()
-    bounds = library.Limits(max_connections=None, max_keepalive_connections=0)
+    loaded = library("httpx")
+    library("httpcore")
+    bounds = loaded.Limits(max_connections=None, max_keepalive_connections=0)
     verify: ssl.SSLContext | bool = _context() if url.lower().startswith("https:") else False
-    made: httpx.AsyncClient = library.AsyncClient(
+    made: httpx.AsyncClient = loaded.AsyncClient(
         verify=verify, trust_env=False, timeout=None, follow_redirects=False, limits=bounds
     )
     return made
@@ -64,6 +65,7 @@ class HttpService:
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
         async with client(spec.url) as opened:
+            await library("anyio").lowlevel.checkpoint()  # what the first connection would load is loaded now
             yield cls(spec, parallel, opened, headers)
 
     @property
@@ -83,7 +85,7 @@ class HttpService:
 
     async def ask(self, call: Call) -> bytes:
         """See `Asked`."""
-        library = httpx_library()
+        httpx = library("httpx")
         headers = self._headers | {"idempotency-key": call.step, "assay-attempt": str(call.attempt)}
         try:
             async with self._client.stream("POST", self.spec.url, content=call.request, headers=headers) as response:
@@ -93,7 +95,7 @@ class HttpService:
                 if 400 <= status < 500 and status not in _BUSY:
                     raise await self._denied(response)
                 raise Broken(f"the service answered {status}")
-        except (library.HTTPError, library.InvalidURL, library.StreamError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise Broken(f"the service cannot be reached: {error or type(error).__name__}") from None
 
     async def _denied(self, response: httpx.Response) -> CallFailed:

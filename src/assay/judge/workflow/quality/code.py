@@ -170,10 +170,12 @@ def _findings(lint: Lint, app: Path, names: list[str], sandbox: Sandbox) -> int 
     )
     if ran.stopped is not None:
         return None
+    if ran.exit_code:
+        raise Trouble(f"ruff ended with {ran.exit_code}")
     try:
-        return sum(int(row["count"]) for row in json.loads(data))
+        return sum(int(row["count"]) for row in json.loads(data or b"[]"))  # it prints nothing where it finds nothing
     except (ValueError, TypeError, KeyError):
-        raise Trouble(f"ruff ended with {ran.exit_code}, and its answer cannot be read") from None
+        raise Trouble("what ruff found cannot be read") from None
 
 
 @cache
