@@ -16,8 +16,8 @@ def submit(
     agent: Annotated[
         str,
         typer.Argument(
-            metavar="AGENT|SOLUTION",
-            help="A folder with agent.toml, a command line, oracle or noop; of a bounty, a text file or a folder of them.",
+            metavar="AGENT|SOLUTION|PLANNER",
+            help="A folder with agent.toml, a command line, oracle or noop; of a bounty, a text or a folder of them; of plans, a folder.",
             show_default=False,
         ),
     ],

@@ -103,7 +103,7 @@ def _steps(steps: Sequence[Json]) -> Table:
         [
             Column("step", [step["id"] for step in steps], style="bold"),
             Column("asked", [f"{step['service']}.{step['action']}" for step in steps], spare=3),
-            Column("ended", [_ENDED.get(step["state"], step["state"]) for step in steps]),
+            Column("ended", [_ENDED.get(str(step["state"]), str(step["state"])) for step in steps]),
             Column("attempts", [str(len(step["attempts"])) for step in steps], right=True),
             Column("at", [took(step) for step in steps], right=True, spare=1),
             Column("cost", [spent(step) for step in steps], right=True, spare=2),
