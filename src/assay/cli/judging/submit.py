@@ -17,7 +17,7 @@ def submit(
         str,
         typer.Argument(
             metavar="AGENT|SOLUTION|PLANNER",
-            help="A folder with agent.toml, a command line, oracle or noop; of a bounty, a text or a folder of them; of plans, a folder.",
+            help="A folder with agent.toml, a command line, oracle or noop; a text or texts for a bounty; a folder of plans.",
             show_default=False,
         ),
     ],
@@ -32,7 +32,7 @@ def submit(
         ),
     ] = None,
 ) -> None:
-    """Make an agent, a solution of a bounty, or a planner of workflows the current submission of a participant.
+    """Make an agent, a solution or a planner the current submission of a participant.
 
     Its files are copied into the competition, under their digest, which is the submission. What was judged of an earlier
     submission is kept and no longer counts. The same once more changes nothing. In a competition with a ledger, the
