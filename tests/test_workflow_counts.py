@@ -7,13 +7,13 @@ from typing import Any
 
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from oracle import workflow_run as oracle
-from workflow_kit import Fake, VirtualLoop, broken, virtually, well
 
 from assay.exact import NANO
 from assay.judge.workflow import execute as judge
 from assay.judge.workflow import limits
 from assay.judge.workflow.plan import Plan
+from oracle import workflow_run as oracle
+from workflow_kit import Fake, VirtualLoop, broken, virtually, well
 
 TICK = 512
 """Ticks of a second: their multiples are exact as floats of seconds, and as integers of nanoseconds."""
@@ -21,7 +21,7 @@ NANOSECONDS = NANO // TICK
 WAITS = [round(min(limits.RETRY_WAIT * 2**place, limits.LONGEST_WAIT) * TICK) for place in range(8)]
 
 costs = st.integers(0, 3).map(lambda count: count * NANO // 10)
-results = st.sampled_from(("answered", "answered", "answered", "answered", "denied", "broken", "lied"))
+outcomes: list[oracle.Result] = ["answered", "answered", "answered", "answered", "denied", "broken", "lied"]
 times = st.lists(st.integers(1, 4000).map(lambda half: 2 * half), min_size=26, max_size=26, unique=True)
 odd = st.integers(0, 6000).map(lambda half: 2 * half + 1)
 """What time-outs are: never exactly what something takes."""
@@ -36,7 +36,9 @@ def worlds(draw: st.DrawFn) -> World:
     steps = {}
     for place, name in enumerate(names):
         needs = draw(st.sets(st.sampled_from(names[:place]), max_size=3)) if place else set()
-        script = [oracle.Scripted(next(take), draw(results), draw(costs)) for _ in range(draw(st.integers(1, 3)))]
+        script = [
+            oracle.Scripted(next(take), draw(st.sampled_from(outcomes)), draw(costs)) for _ in range(draw(st.integers(1, 3)))
+        ]
         timeout = draw(st.none() | odd)
         steps[name] = oracle.Step(frozenset(needs), draw(st.sampled_from("st")), script, draw(st.integers(0, 3)), timeout)
     health = {

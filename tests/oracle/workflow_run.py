@@ -1,5 +1,7 @@
-"""How a plan runs, done slowly: every attempt that could be made is listed with its times, then the first reason to stop is looked
-for, and what came before it is counted. SPEC 2.2, and docs/workflows.md for what SPEC leaves open. Times are integers.
+"""How a plan runs, done slowly. SPEC 2.2, and docs/workflows.md for what SPEC leaves open. Times are integers.
+
+Every attempt that could be made is listed with its times; then the first reason to stop is looked for, and what came before it
+is counted.
 """
 
 from __future__ import annotations
