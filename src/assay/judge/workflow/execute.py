@@ -69,6 +69,7 @@ async def execute(
     try:
         return await run.carry_out()
     finally:
+        await _given_up([*run.going.values(), *run.probes.values()])
         run.threads.shutdown(wait=False, cancel_futures=True)
 
 
@@ -302,8 +303,10 @@ class _Run:
 
 async def _given_up(tasks: Iterable[asyncio.Task[None]]) -> None:
     """Cancels what is going on, and waits until it is gone."""
-    left = [task for task in tasks if not task.done()]
+    left = set(tasks)
     for task in left:
         task.cancel()
     if left:
-        await asyncio.wait(left)
+        for task in (await asyncio.wait(left))[0]:
+            if not task.cancelled():
+                task.exception()  # it was seen
