@@ -301,8 +301,8 @@ max_cost = "0.01"
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("kind = \"http\"", "kind = \"smtp\""), "services.toml:3: services.s.kind: is missing or unknown; use one of command, http, python"),
-        (("\"http://127.0.0.1:1/\"", "\"ftp://x/\""), "services.s"),
+        (("kind = \"http\"", "kind = \"smtp\""), "services.toml:3: services.s.kind: is missing or unknown; use one of command"),
+        (("\"http://127.0.0.1:1/\"", "\"ftp://x/\""), "services.toml:4: services.s.url: is not an address"),
         (("\"http://127.0.0.1:1/\"", "\"http://user:secret@x/\""), "is not an address"),
         (("health = \"ping\"", "health = \"pong\""), "health is not one of the actions"),
         (("max_cost = \"0.01\"", "max_cost = 0.01"), "is not a decimal string"),

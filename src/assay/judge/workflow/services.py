@@ -15,6 +15,7 @@ private = false                     # true: also at loopback and private address
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -28,12 +29,14 @@ from assay.errors import BadInput
 from assay.judge.workflow import limits
 from assay.records import Amount
 from assay.scheme.fields import Key, Section, Text
-from assay.scheme.load import read_toml, validate
+from assay.scheme.load import line_of, read_toml, validate
 
 __all__ = ["FILE", "Command", "Http", "Planners", "Python", "Service", "Services", "read"]
 
 FILE = "services.toml"
 
+_TAG = re.compile(r"^(services\.[^.]+)\.(?:http|command|python)\b")
+"""What a service is stands in the path of its fields, and in no file."""
 _ENTRY = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$"
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
 
@@ -137,7 +140,12 @@ def read(path: Path) -> Services:
     if not path.is_file():
         raise BadInput("no such file", file=path, hint="it says where the services are that plans may ask; see docs/workflows.md")
     content, source = read_toml(path)
-    found = validate(Services, content, file=path, source=source)
+    try:
+        found = validate(Services, content, file=path, source=source)
+    except BadInput as error:
+        error.field = _TAG.sub(r"\1", error.field)
+        error.line = line_of(source, error.field.partition("[")[0].split("."))
+        raise
     for name, one in found.services.items():
         if isinstance(one, Command) and one.folder is not None and not (path.parent / one.folder).is_dir():
             field = f"services.{name}.folder"

@@ -122,8 +122,7 @@ def _files(output: Any, name: str) -> dict[str, str] | str:
     for path, text in files.items():
         if not isinstance(text, str) or _PATH.fullmatch(path) is None:
             return "an object with something else than relative paths and texts"
-    paths = {path.split("/")[0] for path in files if "/" in path} & files.keys()
-    return f"{paths.pop()!r} is a file and a folder" if paths or _nested(files) else files
+    return "a path that is a file and a folder" if _nested(files) else files
 
 
 def _nested(files: dict[str, str]) -> bool:

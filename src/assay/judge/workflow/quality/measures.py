@@ -5,6 +5,7 @@ A measure without a reference, or with an empty checklist, is refused when the t
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
@@ -23,6 +24,9 @@ from assay.scheme.load import line_of, validate
 __all__ = ["Measure", "read"]
 
 S = TypeVar("S", bound=Section)
+_TAG = re.compile(r"^(checks\[[0-9]+\])\.(?:keyword|json_key|regex)\b")
+"""What a check is stands in the path of its fields, and in no file."""
+_PART = re.compile(r"[^.\[\]]+")
 REFERENCE, SCHEMA, TESTS = "reference", "schema.json", "tests"
 
 
@@ -59,8 +63,9 @@ def read(kind: str, table: dict[str, Any], folder: Path, *, file: Path, source: 
         try:
             return validate(model, table, file=file)
         except BadInput as error:
-            error.field = ".".join(part for part in ("quality", error.field) if part)
-            error.line = line_of(source, error.field.partition("[")[0].split("."))
+            field = _TAG.sub(r"\1", error.field)
+            error.field = f"quality.{field}" if field else "quality"
+            error.line = line_of(source, [int(part) if part.isdigit() else part for part in _PART.findall(error.field)])
             raise
 
     if kind == "code":
