@@ -24,9 +24,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.server.seen.append((self.asked["action"], dict(self.headers)))
+        action = self.asked.get("action", "")  # a planner is sent the package, which has none
+        self.server.seen.append((action, dict(self.headers)))
         with suppress(ConnectionError):
-            self.server.replies[self.asked["action"]](self)
+            self.server.replies[action](self)
 
     def reply(self, content: Any, status: int = 200, **headers: str) -> None:
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
