@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from assay.errors import AssayError, BadInput, Unreachable
@@ -25,6 +28,7 @@ from assay.judge.rubric.model import Models, Price
 from assay.judge.rubric.questions import Case
 from assay.judge.rubric.scripted import Server, opened
 from assay.judge.rubric.scripted.script import CONTENTS
+from assay.judge.rubric.scripted.seen import Seen
 from assay.judge.rubric.solution import Solution
 from rubric_kit import ADD, KEY, QUICK, asked, asked_all, make_case, script
 
@@ -173,7 +177,7 @@ def test_who_only_listens_is_given_up(case: Case) -> None:
     assert "big (timeout), small (timeout)" in str(error)
 
 
-def test_retry_after_is_kept_to_by_everybody(case: Case) -> None:
+def test_retry_after_is_kept_to(case: Case) -> None:
     """The server says a second; whoever came before that would be turned down, and so would find a pause that doubles."""
     waits: list[Event] = []
     with _serving({"kind": "429", "times": 1, "seconds": 1}) as server:
@@ -183,9 +187,37 @@ def test_retry_after_is_kept_to_by_everybody(case: Case) -> None:
     assert [event.detail for event in waits if event.kind == "waiting"] == ["status-429"]
 
 
+def test_after_a_429_nobody_else_asks_either(case: Case) -> None:
+    honest = script(faults=[{"kind": "429", "times": 1, "seconds": 1}])
+    times: list[float] = []
+
+    def answer(seen: Seen) -> dict[str, Any]:
+        times.append(time.monotonic())
+        return honest.solutions[0].answer(seen)
+
+    solutions = [Solution({"add.py": f"{ADD}# {number}\n"}) for number in range(8)]
+    with opened(honest, brain=answer) as server:
+        asked_all(case, solutions, server.url, jobs=2, limits=Limits(first_pause=0.001, longest_pause=5))
+    assert len(times) == 24
+    assert max(later - earlier for earlier, later in pairwise(times)) >= 0.9
+
+
 def test_retry_after_has_a_bound(case: Case) -> None:
     with _serving({"kind": "503", "times": 1, "seconds": 3000}) as server:
         assert asked(case, server.url, limits=QUICK).outcome == "judged"
+
+
+def test_the_body_of_an_error_is_not_read_without_end() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 100_000
+
+    async def look() -> None:
+        await service._raise_for_status(httpx2.Response(503, content=endless(), headers={"Retry-After": "3"}))
+
+    with pytest.raises(service._Status) as status:
+        asyncio.run(look())
+    assert (status.value.status, status.value.code, status.value.retry_after) == (503, "", "3")
 
 
 @pytest.mark.parametrize(

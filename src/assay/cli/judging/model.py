@@ -9,12 +9,13 @@ import typer
 
 __all__ = ["app"]
 
-app = typer.Typer(name="model", help="Models that answer rubrics.", no_args_is_help=True, rich_markup_mode=None)
+HELP = "A scripted model, for demonstrations and tests."
+app = typer.Typer(name="model", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
 def _group() -> None:
-    """Models that answer rubrics."""
+    """A scripted model, for demonstrations and tests."""
 
 
 @app.command()
