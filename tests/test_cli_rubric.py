@@ -120,6 +120,7 @@ def test_a_replay_comes_out_as_it_was(folder: Path) -> None:
     before = files_under(folder)
     said = " ".join(output("rejudge", folder, "ann").split())
     assert "ann: replayed, the judgement by val-1 comes out as it is in the evidence, 10000 BPS." in said
+    assert "Answered by scripted/deepseek-ai/DeepSeek-V3: 3 requests, " in said
     assert "0 BPS" in output("rejudge", folder, "cyd")
     shown = run("rejudge", folder, "bob", "--json")
     found = json.loads(shown.stdout)

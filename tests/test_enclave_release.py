@@ -298,7 +298,7 @@ def test_results_are_believed_as_they_were_given_out_and_in_no_other_form(house:
     for wrong in wrongs:
         refused(wrong, "is not what an enclave gives out")
     refused(plain | {"statement": {}}, "statement")
-    refused(signed(lambda said: said, kit.LOG), "statement: no signature by the key")
+    refused(signed(lambda said: said, kit.LOG), "statement: it is not signed by the key")
     refused(signed(lambda said: said["submissions"].append(said["submissions"][0])), "a participant is there twice")
     late = "2031-01-01T00:00:00Z"
     refused(signed(lambda said: said["submissions"][0].update(committed_at=late)), "a commitment came late")

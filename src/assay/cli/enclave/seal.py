@@ -37,7 +37,7 @@ def seal(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
-    """Seal a solution so that only the bounty's enclave can read it, and hand it in.
+    """Seal a solution so that only the bounty's enclave can read it.
 
     First the enclave's attestation is verified: a real machine, up to date, that runs the program which bounty.toml pins, and
     states this key for this bounty. --no-verify seals to a key that anybody may have. A solution that is too large, or is not

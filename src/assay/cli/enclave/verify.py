@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.enclave.words import AtOption, CollateralOption
+
 if TYPE_CHECKING:
     from assay.enclave.attest import Attestation, Collateral, Verified
     from assay.scheme.measured import Measured
@@ -35,9 +37,9 @@ def verify(
     tcb: Annotated[
         list[str] | None, typer.Option(metavar="STATUS", help="A TCB status to accept beside UpToDate; may be repeated.")
     ] = None,
-    collateral: Annotated[Path | None, typer.Option(metavar="FILE", help="The quote's collateral, in place of its own.")] = None,
+    collateral: CollateralOption = None,
     report_data: Annotated[str | None, typer.Option(metavar="HEX", help="The 64 bytes that a bare quote must carry.")] = None,
-    at: Annotated[str | None, typer.Option(metavar="TIME", help="The time to verify at; otherwise now.")] = None,
+    at: AtOption = None,
     development: Annotated[bool, typer.Option("--development", help="Accept a development root, which proves nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
@@ -55,6 +57,7 @@ def verify(
       assay enclave verify attestation.json --compose-hash 8f7c…
       assay enclave verify quote.bin --rtmr3 0000… --collateral collateral.json --at 2025-07-01T00:00:00Z
     """
+    from assay.cli.enclave.words import collateral_in, seconds_of
     from assay.errors import BadInput, Refused
 
     pins = {
@@ -69,7 +72,7 @@ def verify(
     if bounty is not None and (tcb or development or report_data or any(pins.values())):
         raise BadInput("with --bounty nothing else is pinned", field="--bounty", hint="bounty.toml says what must be measured")
     try:
-        found = _checked(source, policy, bounty, _collateral(collateral), report_data, _time(at))
+        found = _checked(source, policy, bounty, collateral_in(collateral), report_data, seconds_of(at))
     except Refused as refused:
         if as_json:
             from assay.cli.output import json_bytes, put, refused_json
@@ -100,27 +103,6 @@ def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool)
     except BadInput as error:
         error.field = f"--{error.field.partition('[')[0].replace('_', '-')}"
         raise
-
-
-def _time(said: str | None) -> int:
-    """Seconds since 1970; the clock's, if none are said."""
-    import time
-
-    from assay.errors import BadInput
-    from assay.scheme.times import instant
-
-    if said is None:
-        return int(time.time())
-    try:
-        return int(instant(said).timestamp())
-    except BadInput as error:
-        raise error.at(field="--at") from None
-
-
-def _collateral(file: Path | None) -> Collateral | None:
-    from assay.enclave.attest import read_collateral
-
-    return None if file is None else read_collateral(file)
 
 
 def _checked(
