@@ -427,6 +427,26 @@ def test_what_was_kept_just_before_a_crash_is_made_up_for(tmp_path: Path) -> Non
     assert sorted(file.read_bytes().splitlines()) == sorted(whole.splitlines())
 
 
+def test_a_full_disk_is_nobodys_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(*_rest: Any, **_more: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with serving(do=DONE) as server:
+        folder = competition(tmp_path, server, {"ann": plan()}, tasks=1)
+        monkeypatch.setattr(planners, "ask", full)
+        found = run(folder, attempts=2)
+    assert [why for _, why in found.errors] == ["the host: No space left on device"]
+    assert lines(folder) == []
+
+
+def test_names_may_be_in_any_script_and_services_do_not_learn_them(tmp_path: Path) -> None:
+    with serving(do=DONE) as server:
+        folder = competition(tmp_path, server, {"zoë β": plan()}, tasks=1, validators=("prüfer/1",))
+        assert dict(run(folder, "prüfer/1").outcomes) == {"ran": 1}
+        assert "zo" not in json.dumps([headers for _, headers in server.seen])
+    assert outcomes(folder, "prüfer/1") == {("zoë β", "t0"): "ran"}
+
+
 def test_a_record_that_cannot_be_kept_is_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(do=DONE) as server:
         folder = competition(tmp_path, server, {"ann": plan()}, tasks=1)

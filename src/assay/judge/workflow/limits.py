@@ -6,13 +6,18 @@ __all__ = [
     "ANSWER_BYTES",
     "CALLS",
     "CALL_SECONDS",
+    "CHECKS",
     "CODE_FILES",
     "DRAWN",
     "EDGES",
     "GRACE",
-    "HEALTH_SECONDS",
     "KEPT_ATTEMPTS",
+    "KEPT_BYTES",
+    "LONGEST_WAIT",
     "MESSAGE",
+    "MOST_EDGES",
+    "MOST_NODES",
+    "MOST_PLAN_BYTES",
     "NODES",
     "NUMBER",
     "OUTPUT_BYTES",
@@ -20,13 +25,12 @@ __all__ = [
     "PLAN_DEPTH",
     "REGEX_SECONDS",
     "REQUEST_BYTES",
+    "RETRY_WAIT",
     "ROUGE_OUTPUT",
     "ROUGE_REFERENCE",
     "SERVICES",
     "TASK_BYTES",
     "TESTS",
-    "TEST_SECONDS",
-    "TOOLS",
 ]
 
 NODES, MOST_NODES = 100, 10_000
@@ -52,8 +56,6 @@ CALLS = {"http": 64, "command": 2, "python": 4}
 """Calls of one service at one time in a run, unless services.toml says otherwise."""
 CALL_SECONDS = 3600
 """The longest time-out that a step may declare, and the longest latency of a task, in seconds."""
-HEALTH_SECONDS = "5"
-"""Seconds that a service may take to answer its health action, unless services.toml says otherwise."""
 GRACE = 0.75
 """Seconds beyond the latency bound that a service may still take to answer its health action: a run ends within one second."""
 RETRY_WAIT, LONGEST_WAIT = 0.0625, 1.0
@@ -61,14 +63,10 @@ RETRY_WAIT, LONGEST_WAIT = 0.0625, 1.0
 
 TASK_BYTES = 8_000_000
 """Bytes of each file of a task that is read: its input, its reference."""
-TASKS = 10_000
-"""Tasks of a set."""
 DRAWN = 10_000
 """Tasks of a round."""
 TESTS = 200
 """Tests of a task of type code."""
-TEST_SECONDS = "10"
-"""Seconds that one of them has, unless the task says otherwise."""
 CODE_FILES = 200
 """Files that a final output of type code may hold."""
 OUTPUT_BYTES = 1_000_000
@@ -79,10 +77,6 @@ ROUGE_REFERENCE, ROUGE_OUTPUT = 1_000, 4_000
 """Tokens of a reference, and of an output, of type rag."""
 CHECKS = 200
 """Items of a checklist."""
-FIELDS = 100_000
-"""Fields of an output or a reference that are compared one by one."""
-TOOLS = "assay.workflow-quality/1"
-"""What the way of taking quality is called in the evidence."""
 
 MESSAGE = 500
 """Characters of a message of trouble in what is kept."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -223,6 +224,8 @@ class _Run:
             fields |= await self.fields(cell)
         except Trouble as error:
             fields |= {"outcome": "error", "message": plain(str(error))}
+        except OSError as error:
+            fields |= {"outcome": "error", "message": plain(f"the host: {error.strerror or error}")}
         return self.record(cell, started, fields)
 
     async def fields(self, cell: Cell) -> dict[str, Any]:
@@ -236,8 +239,7 @@ class _Run:
         except NoPlan as error:
             return about | {"outcome": "invalid", "message": plain(str(error))}
         self.on_event(Event("phase", cell, phase="run"))
-        name = f"{self.asked.epoch}/{cell.task}/{cell.participant}"
-        done = await self.desk.carry_out(task, plan, name=name)
+        done = await self.desk.carry_out(task, plan, name=secrets.token_hex(16))  # services do not learn whose plan it is
         if done.ran.broken:
             self.broken.setdefault(cell.task, done.ran.broken)
         return about | {"plan": plan.document(), "plan_digest": plan.digest} | fields_of(done, task, plan)
