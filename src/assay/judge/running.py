@@ -84,6 +84,8 @@ class Options:
     jobs: int = 1
     epoch: int | None = None
     """Of the evidence; None: the highest that there is evidence of, or 1."""
+    since: int | None = None
+    """The first epoch that is open, where there is a ledger; what is before is settled."""
     attempts: int = ATTEMPTS
     delay: float = DELAY
     participants: Sequence[str] = ()
