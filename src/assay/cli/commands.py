@@ -13,6 +13,7 @@ __all__ = ["COMMANDS", "Loaded"]
 
 COMMANDS = {
     "init": ("init:init", "Make a competition from a preset."),
+    "bounty": ("bounty.app:app", "Bounties: what is asked for, how it is judged and paid."),
     "run": ("judging.run:run", "Judge every trial that has no evidence yet, then settle."),
     "settle": ("settle:settle", "Settle an epoch: evidence into scores, weights or payouts."),
     "explain": ("explain:explain", "Explain each number of one participant."),
