@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": ("explain:explain", "Explain each number of one participant."),
     "emission": ("emission:emission", "Join the competitions of a subnet."),
     "submit": ("judging.submit:submit", "Make an agent the current submission of a participant."),
+    "issues": ("issues.app:app", "Issues: accounts linked, and what counted for whom."),
     "trial": ("judging.trial:trial", "Run one agent on one task, and show what it prints."),
     "trials": ("judging.trials:trials", "List the trials that were judged here."),
     "logs": ("judging.logs:logs", "Show what one trial printed, and how it ended."),

@@ -136,6 +136,8 @@ class Summary:
     """What a participant hands in."""
     remarks: list[str] = field(default_factory=list)
     """Sentences on what else the run came to."""
+    table: Sequence[Mapping[str, str]] = ()
+    """What stands now, for a judge whose evidence is worth a table: rows of cells by the name of their column."""
 
     @property
     def judged(self) -> int:

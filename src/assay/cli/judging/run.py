@@ -90,6 +90,7 @@ def run(
         engine=engine,
         runtime=runtime,
         epoch=signing.epoch if signing is not None and epoch is None else epoch,
+        since=None if signing is None else signing.epoch,
         attempts=attempts,
         model=service.of_agents(os.environ),
         env=given(env),
@@ -116,6 +117,7 @@ def run(
 
 
 def _told(summary: Summary) -> Iterator[RenderableType]:
+    from assay.cli.judging.words import table
     from assay.cli.show import Column, grid, heading, sentence
     from assay.settle.story.telling import plural
 
@@ -143,6 +145,9 @@ def _told(summary: Summary) -> Iterator[RenderableType]:
         columns = [Column("participant", [cell.participant for cell, _ in summary.errors], kind="key")]
         columns += [Column(name, [cell.parts[name] for cell, _ in summary.errors], kind="crop") for name in parts]
         yield grid([*columns, Column("why", [why for _, why in summary.errors], kind="text")])
+    if summary.table:
+        yield ""
+        yield table(summary.table)
     for remark in summary.remarks:
         yield sentence(remark)
     yield ""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = [
     "EngineOption",
@@ -20,6 +23,7 @@ __all__ = [
     "duration",
     "given",
     "memory",
+    "table",
     "text_lines",
 ]
 
@@ -80,3 +84,16 @@ def text_lines(data: bytes) -> list[str]:
     from assay.cli.errors import printable
 
     return [printable(line) for line in data.decode("utf-8", "replace").replace("\t", "    ").split("\n")]
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> Table:
+    """Rows of cells by the name of their column: numbers to the right, keys shortened, the last column wrapped."""
+    from assay.cli.show import Column, grid
+
+    names = list(rows[0])
+    columns = []
+    for name in names:
+        cells = [row[name] for row in rows]
+        kind: Literal["key", "text", "whole"] = "key" if name == names[0] else "text" if name == names[-1] else "whole"
+        columns.append(Column(name, cells, right=all(cell.isdigit() for cell in cells), kind=kind))
+    return grid(columns)

@@ -75,7 +75,7 @@ class GitHub:
         self,
         api: str,
         token: str,
-        cache: Cache,
+        cache: Cache | None,
         stop: Stop,
         *,
         attempts: int,
@@ -118,13 +118,13 @@ class GitHub:
         """
         url = self._address(path if "://" in path else f"{self.api}{path}", params)
         for _ in range(HOPS + 1):
-            kept = None if fresh else self.cache.get(url, accept)
+            kept = None if fresh or self.cache is None else self.cache.get(url, accept)
             answer, body = self._answered(url, accept, kept)
             date = self._dated(answer)
             if answer.status_code == 200:
                 following = answer.links.get("next", {}).get("url")
                 following = None if following is None else self._address(following)
-                if etag := answer.headers.get("etag"):
+                if self.cache is not None and (etag := answer.headers.get("etag")):
                     self.cache.put(url, accept, Kept(etag, body, following))
                 return Got(body, following, date)
             if answer.status_code == 304 and kept is not None:

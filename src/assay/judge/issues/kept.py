@@ -29,7 +29,7 @@ from assay.scheme.fields import Section
 from assay.scheme.load import validate
 from assay.scheme.times import Instant
 
-__all__ = ["Ignored", "Kept", "KeptChange", "KeptIssue", "place", "read", "root", "told", "write"]
+__all__ = ["Ignored", "Kept", "KeptChange", "KeptEvent", "KeptIssue", "place", "read", "root", "told", "write"]
 
 MOST = 256_000_000
 """Bytes of one file."""
@@ -47,7 +47,9 @@ def place(competition: Path, validator: str, repository: str) -> Path:
     return root(competition, validator) / f"{segment(repository)}.json"
 
 
-class _Event(Section):
+class KeptEvent(Section):
+    """A label was set, or taken off."""
+
     at: Instant
     label: Text
     added: bool
@@ -61,14 +63,14 @@ class KeptChange(Section):
     epoch: int
     before: Verdict | None = None
     after: Verdict | None = None
-    event: _Event
+    event: KeptEvent
 
 
 class Ignored(Section):
     """A deciding label that counts for nothing, since a stranger or the author himself set it."""
 
     why: Literal["author", "maintainer"]
-    event: _Event
+    event: KeptEvent
 
 
 class KeptIssue(Section):
@@ -127,15 +129,17 @@ def told(facts: Facts, linked: Mapping[str, Linked], validator: str, rules: Rule
     earlier = before.issues if before else ()
     issues = {one.number: one.model_copy(update={"gone": one.gone or one.number in facts.gone}) for one in earlier}
     issues |= {one.number: _issue(one, whose[one.author], rules) for one in facts.issues}
+    others = [one for one in (before.accounts if before else ()) if one.participant not in linked]
+    mine = [
+        _Account(participant=one.participant, account=one.account, login=one.login, starred_at=facts.stars.get(one.account))
+        for one in linked.values()
+    ]
     return Kept(
         validator=validator,
         repository=facts.name,
         called=facts.called,
         read_at=facts.at,
-        accounts=tuple(
-            _Account(participant=one.participant, account=one.account, login=one.login, starred_at=facts.stars.get(one.account))
-            for one in linked.values()
-        ),
+        accounts=(*others, *mine),
         issues=tuple(one for _, one in sorted(issues.items())),
     )
 
@@ -162,6 +166,6 @@ def _issue(one: Issue, participant: str, rules: Rules) -> KeptIssue:
     )
 
 
-def _event(one: LabelEvent) -> _Event:
+def _event(one: LabelEvent) -> KeptEvent:
     at: datetime = one.at
-    return _Event(at=at, label=one.label, added=one.added, by=one.login, by_id=one.actor)
+    return KeptEvent(at=at, label=one.label, added=one.added, by=one.login, by_id=one.actor)

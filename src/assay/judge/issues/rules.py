@@ -42,7 +42,7 @@ from assay.scheme.load import read_toml, validate
 from assay.scheme.model import PointsScore
 from assay.scheme.times import Instant
 
-__all__ = ["FILE", "Epochs", "Rules", "Verdict", "loopback", "read"]
+__all__ = ["FILE", "Epochs", "Rules", "Verdict", "api", "loopback", "read"]
 
 FILE = "issues.toml"
 PUBLIC = "https://api.github.com"
@@ -169,17 +169,26 @@ class Rules(Section):
         return (found.since is None or found.since <= moment) and (found.until is None or moment < found.until)
 
 
-def read(folder: Path, score: PointsScore) -> Rules:
-    """The rules of a competition's folder; raises BadInput with file, line and field, and for a repository without an id."""
+def api(folder: Path) -> str:
+    """Where the competition's GitHub is; raises BadInput as `read` does."""
+    return _rules(folder).github.api
+
+
+def _rules(folder: Path) -> Rules:
     path = folder / FILE
     if not path.is_file():
         what = "no such file, so it is not known whose labels decide"
         raise BadInput(what, file=path, hint="`assay init --preset bounty-challenge` writes one to start from")
     content, source = read_toml(path)
-    rules = validate(Rules, content, file=path, source=source)
+    return validate(Rules, content, file=path, source=source)
+
+
+def read(folder: Path, score: PointsScore) -> Rules:
+    """The rules of a competition's folder; raises BadInput with file, line and field, and for a repository without an id."""
+    path, rules = folder / FILE, _rules(folder)
     for name in score.repositories:
         if name not in rules.repositories:
-            hint = f"add its id: `assay issues id {name}` shows it"
+            hint = f"add its id: `assay issues id DIR {name}` shows it"
             raise BadInput(f"{name} of scheme.toml is missing", file=path, field="repositories", hint=hint)
     for name in rules.repositories:
         if name not in score.repositories:

@@ -17,13 +17,14 @@ from assay.errors import BadInput
 from assay.exact import canonical
 from assay.judge import entries, keeping
 from assay.judge.entries import Entries, Written
-from assay.judge.issues import accounts, kept, linking, reading, rules
+from assay.judge.issues import accounts, kept, linking, reading, rules, shown
 from assay.judge.issues.accounts import Link
 from assay.judge.issues.answers import Unread
 from assay.judge.issues.cache import Cache
 from assay.judge.issues.client import GitHub, Stopped
 from assay.judge.issues.counting import Counts, counts
 from assay.judge.issues.linking import Linked, Links
+from assay.judge.issues.lookup import TOKEN
 from assay.judge.issues.reading import Facts
 from assay.judge.issues.rules import Rules
 from assay.judge.running import Event, Options, Stop, Summary, stopping
@@ -31,10 +32,8 @@ from assay.records import Evidence, Points
 from assay.scheme import read as read_scheme
 from assay.scheme.model import PointsScore
 
-__all__ = ["TOKEN", "Cell", "run"]
+__all__ = ["Cell", "run"]
 
-TOKEN = "GITHUB_TOKEN"
-"""The variable that holds the token; it is read from nowhere else, and never shown."""
 RECORDS = 200_000
 """Records of one run."""
 _SAID = 5
@@ -116,7 +115,7 @@ class _Run:
                 cells = [cell for cell in missing if cell.repository == name]
                 if cells:
                     self._repository(github, name, cells, found.linked)
-            if not self.summary.errors:
+            if not self.summary.errors and not self.options.participants:
                 cache.drop_unused()
 
     def _repository(self, github: GitHub, name: str, cells: Sequence[Cell], linked: Mapping[str, Linked]) -> None:
@@ -259,7 +258,8 @@ def run(
         except Stopped:
             going.summary.stopped = True
             on_event(Event("stopping"))
-        return going.summary
+    going.summary.table = shown.rows(shown.lines(competition, validator, options.participants))
+    return going.summary
 
 
 def _done(one: Evidence) -> _Done:
