@@ -188,7 +188,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json; charset=utf-8")
         if status != 304:
             self.send_header("Content-Length", str(len(data)))
-        for name, value in {**self.server.limits(), **(headers or {})}.items():
+        rows = self.server.limits() | {name.lower(): value for name, value in (headers or {}).items()}
+        for name, value in rows.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
@@ -239,7 +240,7 @@ class Server(ThreadingHTTPServer):
         """What an answer says of the rate limit."""
         reset = int(self.world.now.timestamp()) + 3600
         rows = {"limit": self.limit, "remaining": max(0, self.left), "used": self.limit - max(0, self.left), "reset": reset}
-        return {f"X-RateLimit-{name.title()}": str(value) for name, value in rows.items()}
+        return {f"x-ratelimit-{name}": str(value) for name, value in rows.items()}
 
 
 def started(facts: Json, port: int) -> Server:
