@@ -154,6 +154,7 @@ class Handler(BaseHTTPRequestHandler):
     """One request."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for the client to say that it has the headers
     server: Server
 
     def do_GET(self) -> None:

@@ -7,13 +7,14 @@ GitHub says whether what is kept is still right. A file that is damaged is dropp
 from __future__ import annotations
 
 import json
+import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from assay.exact import canonical
-from assay.folder.write import clear, write_bytes
+from assay.folder.write import clear
 
 __all__ = ["Cache", "Kept"]
 
@@ -53,9 +54,16 @@ class Cache:
         return None
 
     def put(self, url: str, accept: str, kept: Kept) -> None:
-        """Keeps an answer; raises BadInput where it cannot be written."""
+        """Keeps an answer, if there is room for it. It is not flushed: what a power cut leaves of it, its digest gives away."""
         said = {"url": url, "accept": accept, "etag": kept.etag, "next": kept.next, "digest": sha256(kept.body).hexdigest()}
-        write_bytes(self._path(url, accept), canonical(said) + b"\n" + kept.body)
+        path = self._path(url, accept)
+        beside = path.with_name(f".{path.name[:16]}.{secrets.token_hex(8)}.tmp")
+        with suppress(OSError):
+            try:
+                beside.write_bytes(canonical(said) + b"\n" + kept.body)
+                beside.replace(path)
+            finally:
+                beside.unlink(missing_ok=True)
 
     def drop_unused(self) -> None:
         """Drops what was not asked for since this was made."""

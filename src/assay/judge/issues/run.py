@@ -111,11 +111,11 @@ class _Run:
             self.summary.planned = len(missing)
             self.summary.epoch = max((cell.epoch or 0 for cell in wanted), default=self.rules.epochs.first)
             self.tell(Event("planned", count=len(missing), done=len(wanted) - len(missing)))
-            for name in self.score.repositories:
-                cells = [cell for cell in missing if cell.repository == name]
+            by_name = {name: [cell for cell in missing if cell.repository == name] for name in self.score.repositories}
+            for name, cells in by_name.items():
                 if cells:
                     self._repository(github, name, cells, found.linked)
-            if not self.summary.errors and not self.options.participants:
+            if all(by_name.values()) and not self.summary.errors and not self.options.participants:
                 cache.drop_unused()
 
     def _repository(self, github: GitHub, name: str, cells: Sequence[Cell], linked: Mapping[str, Linked]) -> None:
@@ -185,13 +185,9 @@ class _Run:
         first = epochs[0] if epochs else self.rules.epochs.first
         mine = here if self.options.everybody else entries.drawn(self.entries, here, {}, first)
         self.summary.others = tuple(one.key for one in here if one not in mine)
-        if len(mine) * len(epochs) * len(self.score.repositories) > RECORDS:
-            what = (
-                f"{len(mine)} participants in {len(epochs)} epochs and {len(self.score.repositories)} repositories are too many"
-            )
-            raise BadInput(
-                what, field="epochs", hint=f"{RECORDS} records are written in one run; judge an epoch at a time: --epoch"
-            )
+        if (records := len(mine) * len(epochs) * len(self.score.repositories)) > RECORDS:
+            what = f"there are {records} records to be made, and a run makes {RECORDS}"
+            raise BadInput(what, field="epochs", hint="judge an epoch at a time: --epoch")
         return [Cell(one.key, name, epoch) for epoch in epochs for name in self.score.repositories for one in mine]
 
     def _unlinked(self, found: Links) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from assay.errors import BadInput, brief
 from assay.exact import canonical
-from assay.ledger import batch, check
+from assay.ledger import check
 from assay.ledger.envelope import sign
 from assay.ledger.keys import PrivateKey, PublicKey
 from assay.ledger.refusal import as_bad_input
@@ -77,26 +77,26 @@ def claimed(text: str, competition: str, participant: str, key: PublicKey) -> Cl
         if number == BLOCKS:
             break
         try:
-            claim = _read(found[1].encode("utf-8", "surrogatepass"))
+            envelope, claim = _read(found[1].encode("utf-8", "surrogatepass"))
             if (claim.competition, claim.participant) != (competition, participant):
                 what = f"the statement is about {brief(claim.participant)} in {brief(claim.competition)}"
                 raise BadInput(what, hint=f"publish one about {participant!r} in {competition!r}: `assay issues link`")
             with as_bad_input("sign it with the participant's own key: `assay issues link --key`"):
-                batch.check_envelope(found[1].encode(), key)
+                check.check_envelope(envelope, [key], "statement")
             return claim
         except BadInput as error:
             refused = refused or error
     raise refused or BadInput("there is no statement in it", hint=_AGAIN)
 
 
-def _read(envelope: bytes) -> Claim:
-    """What an envelope states, whoever signed it; raises BadInput."""
+def _read(data: bytes) -> tuple[check.Envelope, Claim]:
+    """An envelope, and what it states, whoever signed it; raises BadInput."""
     with as_bad_input(_AGAIN):
-        payload = check.Envelope.parse(check.parse_json(envelope, "statement"), "statement").payload
-        document = check.parse_json(payload, "statement")
+        envelope = check.Envelope.parse(check.parse_json(data, "statement"), "statement")
+        document = check.parse_json(envelope.payload, "statement")
         if bad := check.misfit(document, _SHAPE):
             raise check.Refused("statement", "it does not state whose account it is", found=f"another {bad}")
     claim = Claim(**document["predicate"])
-    if canonical(claim.document()) != payload:
+    if canonical(claim.document()) != envelope.payload:
         raise BadInput("the statement is not in its canonical form", hint=_AGAIN)
-    return claim
+    return envelope, claim
