@@ -27,7 +27,7 @@ ISSUES = [
     issue(7, 52, label("valid", 3, by=kit.MERLIN), label("Confirmed", 2, by=kit.MERLIN)),
     issue(8, None, label("valid", 1)),
 ]
-STARS = [
+STARS: list[dict[str, Any]] = [
     {"by": 51, "at": kit.at(2, 5)},
     {"by": 60, "at": kit.at(1)},
     {"by": None, "at": kit.at(1)},
