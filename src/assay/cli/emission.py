@@ -79,10 +79,10 @@ def _board(document: dict[str, Any]) -> Iterator[RenderableType]:
         styles=[*("" for _ in rows), "dim"],
     )
     yield ""
-    receipts = {one["competition"]: one["digest"] for one in document.get("receipts", ())}
-    for name, digest in receipts.items():
-        yield note(f"Receipt of {name} {digest}")
-    without = [one["name"] for one in parts if one["name"] not in receipts]
+    receipts, without = document.get("receipts", ()), [one["name"] for one in parts]
+    for one in receipts:
+        without.remove(one["competition"])
+        yield note(f"Receipt of {one['competition']} {one['digest']}")
     if receipts and without:
         yield note(f"Not settled in a ledger, so without a receipt: {', '.join(without)}.")
     yield note(f"Digest {document['digest']}")

@@ -87,13 +87,16 @@ def text_lines(data: bytes) -> list[str]:
 
 
 def table(rows: Sequence[Mapping[str, str]]) -> Table:
-    """Rows of cells by the name of their column: numbers to the right, keys shortened, the last column wrapped."""
+    """Rows of cells by the name of their column: keys are shortened, numbers to the right, the last column is wrapped."""
     from assay.cli.show import Column, grid
 
     names = list(rows[0])
+    kinds: dict[str, Literal["key", "text"]] = {names[-1]: "text", names[0]: "key"}
     columns = []
     for name in names:
         cells = [row[name] for row in rows]
-        kind: Literal["key", "text", "whole"] = "key" if name == names[0] else "text" if name == names[-1] else "whole"
-        columns.append(Column(name, cells, right=all(cell.isdigit() for cell in cells), kind=kind))
+        if all(cell.isdigit() for cell in cells):
+            columns.append(Column(name, cells, right=True))
+        else:
+            columns.append(Column(name, cells, kind=kinds.get(name, "crop")))
     return grid(columns)

@@ -114,7 +114,7 @@ def rows(found: Sequence[Line]) -> list[Mapping[str, str]]:
             "valid": str(one.total("valid")),
             "invalid": str(one.total("invalid")),
             "revoked": str(one.total("revoked_valid") + one.total("revoked_invalid")),
-            "starred": "yes" if one.starred else "no",
+            "star": "yes" if one.starred else "no",
             "issues": _issues(one.issues),
         }
         for one in found
