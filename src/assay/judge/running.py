@@ -94,6 +94,11 @@ class Options:
     """Judge also those for whom `assign` drew other validators."""
     model: Model | None = None
     """What agents may ask, or what answers a rubric."""
+    primary: str | None = None
+    fallback: str | None = None
+    """What the service calls the two models of a bounty, if not as the bounty does."""
+    prices: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """What a million tokens of a question and of an answer cost, in millionths, by the name that the service is asked for."""
     again: bool = False
     """Judge again what was left unjudged."""
     sandbox: str = "bubblewrap"

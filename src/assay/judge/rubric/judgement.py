@@ -7,7 +7,7 @@ transcript) are the sponsor's, and are kept sealed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal
@@ -76,7 +76,7 @@ class Judgement:
     quotes: Mapping[str, str] = field(repr=False)
     """Check id → the quote as the model was shown the text, for each check answered YES. Private."""
     reasons: Mapping[str, str] = field(repr=False)
-    """`baseline`, `verdict` and check ids → what the model says of it, printable. Private."""
+    """`baseline.B1`, `checks.C1`, `verdict` → what the model says of it, printable. Private."""
     detectors: tuple[str, ...]
     """Which signs of an injection the solution has, sorted. Evidence only: they change no answer."""
     reason: str | None
@@ -110,7 +110,22 @@ class Judgement:
 
     def document(self, blind: bytes = b"") -> dict[str, Any]:
         """The judgement as JSON, without the texts; `blind` (a secret, if any) keeps short quotes from being guessed."""
-        raise NotImplementedError
+        return {
+            "schema": SCHEMA,
+            "bounty": self.bounty,
+            "submission": self.submission,
+            **self.answers,
+            "reason": self.reason,
+            "quotes": {name: quote_digest(quote, blind) for name, quote in self.quotes.items()},
+            "injection_suspected": self.injection_suspected,
+            "detectors": list(self.detectors),
+            "model": self.model,
+            "parameters": dict(self.parameters),
+            "prompts": self.prompts,
+            "exchanges": [asdict(exchange) for exchange in self.exchanges],
+            "transcript": self.transcript_digest,
+            "measured": None if self.measured is None else asdict(self.measured),
+        }
 
     def digest(self, blind: bytes = b"") -> str:
         """`sha256:…` over the canonical JSON of `document(blind)`."""
@@ -126,4 +141,18 @@ def record(
     judgement: Judgement, *, epoch: int, validator: str, participant: str, observed_at: datetime, blind: bytes = b""
 ) -> Rubric:
     """The record of evidence: the answers, the document's digest as `attestation`, the quotes' digests. SPEC 7."""
-    raise NotImplementedError
+    return Rubric(
+        kind="rubric",
+        epoch=epoch,
+        validator=validator,
+        participant=participant,
+        submission=judgement.submission,
+        observed_at=observed_at,
+        baseline=judgement.baseline,
+        checks=judgement.checks,
+        verdict=judgement.verdict,
+        outcome=judgement.outcome,
+        injection_suspected=judgement.injection_suspected,
+        attestation=judgement.digest(blind),
+        quotes={name: quote_digest(quote, blind) for name, quote in judgement.quotes.items()} or None,
+    )

@@ -16,6 +16,8 @@ ANSWER_BYTES = 256_000
 """Bytes of what a model answers."""
 BODY_BYTES = 1_000_000
 """Bytes of a body that the service sends."""
+NAME_CHARACTERS = 200
+"""Characters of what a service calls a model, and of its fingerprint."""
 QUOTE_CHARACTERS = 2_000
 """Most characters of a quote."""
 QUOTE_LEAST = 8
@@ -28,18 +30,18 @@ TRANSCRIPT_BYTES = 64_000_000
 
 @dataclass(frozen=True)
 class Limits:
-    """How often and how long a model is asked; seconds. What a test may shorten, a user need not change."""
+    """How often and how long a model is asked; seconds. A test may shorten what a user need not change."""
 
     attempts: int = 3
     """Answers of one model to one question; when the last is malformed too, the other model is asked from the start."""
     answer_tokens: int = 16_000
     """Most tokens of an answer (`max_tokens`)."""
     seconds: float = 300.0
-    """Of one request, from the first byte to the last."""
-    tries: int = 12
-    """Requests for one answer, where the service fails: no connection, a time-out, 429, 5xx, a body that is none."""
+    """Of one request, from its first byte to the last of the reply."""
+    tries: int = 6
+    """Requests for one answer that the service may fail otherwise than by 429: no connection, a time-out, 5xx, no completion."""
     patience: float = 900.0
-    """Of pauses in all for one answer."""
+    """Of pauses in all for one answer; 429 ends with it alone."""
     first_pause: float = 1.0
     """Doubled with each failure."""
     longest_pause: float = 60.0
