@@ -64,14 +64,16 @@ def run(
     """Judge what has no evidence yet, then settle.
 
     By tests: agents run in sandboxes, then the tasks' own tests decide. By rubric: a model answers for each solution, with
-    quotes. What is done is kept at once: Ctrl-C stops cleanly, and the same command goes on where it stopped. An error is never
-    a fail: it is tried again, then left missing.
+    quotes. For points: issues and their labels are read from GitHub, and each epoch that is over is counted. What is done is
+    kept at once: Ctrl-C stops cleanly, and the same command goes on where it stopped. An error is never a fail: it is tried
+    again, then left missing.
 
     In a competition with a ledger, --sign puts the evidence into it, and shows what it would be settled as. The epoch stays open
     for other validators; `assay settle` closes it.
 
     A model for agents that ask for one: ASSAY_MODEL_URL, ASSAY_MODEL_KEY. The key stays outside the sandbox. The model that
-    answers a rubric: ASSAY_LLM_BASE_URL, ASSAY_LLM_API_KEY. Past the bounty's scoring deadline nothing is judged.
+    answers a rubric: ASSAY_LLM_BASE_URL, ASSAY_LLM_API_KEY. Past the bounty's scoring deadline nothing is judged. The token for
+    GitHub: GITHUB_TOKEN.
 
     Ends with 0 if nothing is missing any more, 1 if something is left without a result, 130 if it was stopped.
 
@@ -95,7 +97,7 @@ def run(
     judge = judges.find(kind, file=scheme)
     agents = {"--task": task, "--tasks": tasks, "--env": env, "--engine": engine, "--runtime": runtime}
     answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
-    _check_meant(kind, agents if kind == "rubric" else answers)
+    _check_meant(kind, {"rubric": agents, "points": agents | answers}.get(kind, answers))
     jobs = jobs or (TOGETHER if kind == "rubric" else 1)
     if validator is None and sign is None:
         what = "say whose evidence it is, a key or a name of validators.csv; or --sign with the validator's key"
@@ -152,7 +154,7 @@ def _told(summary: Summary) -> Iterator[RenderableType]:
     from assay.settle.story.telling import plural
 
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
-    if not summary.planned:
+    if not summary.planned and not summary.errors:
         yield sentence(f"Nothing is missing: every {summary.unit} has its evidence.")
     else:
         left = summary.planned - summary.judged

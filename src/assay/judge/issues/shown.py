@@ -110,7 +110,7 @@ def rows(found: Sequence[Line]) -> list[Mapping[str, str]]:
     return [
         {
             "participant": one.participant,
-            "repository": one.repository,
+            "repo": one.repository,
             "valid": str(one.total("valid")),
             "invalid": str(one.total("invalid")),
             "revoked": str(one.total("revoked_valid") + one.total("revoked_invalid")),
