@@ -167,6 +167,27 @@ def test_show_says_where_github_tells_another_history_now(place: Path, server: F
     assert json.loads(output("issues", "show", place, "ann", "--json"))["counts"][0]["differs"] == [1, 3]
 
 
+def test_show_several_repositories_and_no_other_kind(place: Path, server: Faulty) -> None:
+    scheme, rules = place / "scheme.toml", place / "issues.toml"
+    for file, old, new in (
+        (scheme, "[consensus]", f'"{kit.OTHER}" = "5"\n[consensus]'),
+        (rules, "[repositories]", f'[repositories]\n"{kit.OTHER}" = {kit.OTHER_ID}'),
+    ):
+        cli_kit.rewrite(file, old, new)
+    server.world.facts["repositories"][1]["issues"].append(issue(1, 51, *(label("valid", 1),)))
+    server.world.facts["repositories"][1]["issues"] += [issue(number, 51, label("invalid", 2)) for number in range(2, 20)]
+    run("run", place, "--validator", "val-1")
+    board = output("issues", "show", place, "ben", columns=120)
+    assert "\n\nben" not in board
+    assert board.index("in acme/widget") < board.index("in acme/gadget")
+    assert "valid #1, invalid #2 #3 #4 #5 #6 #7 #8 #9 #10 #11 #12 #13 and 6 more" in output("issues", "show", place, columns=300)
+    cli_kit.rewrite(scheme, 'kind = "points"', 'kind = "given"')
+    cli_kit.rewrite(scheme, "[score.repositories]", "[score.x]")
+    refused("issues", "show", place)
+    scheme.write_text('[scheme]\nname = "x"\n[score]\nkind = "given"\n', encoding="utf-8")
+    assert "issues are counted for points" in refused("issues", "show", place)
+
+
 def test_without_what_was_read_the_records_are_shown(place: Path) -> None:
     run("run", place, "--validator", "val-1")
     (path,) = (place / "issues" / "val-1").glob("*.json")

@@ -56,6 +56,7 @@ def test_what_issues_toml_says(place: Path) -> None:
         ("kestrel = 90", 'kestrel = "90"', "maintainers.kestrel"),
         ("kestrel = 90", "kestrel = { id = 90, from = 1 }", "there is no field 'from' here"),
         (API, "ftp://127.0.0.1", "is not an address of GitHub"),
+        (f'"{API}"', "7", "github.api"),
         (API, "http://github.example.com", "http would show the token to everybody on the way"),
         (API, "https://me:secret@github.example.com", "is not an address of GitHub"),
         (API, "https://[::1", "is not an address"),

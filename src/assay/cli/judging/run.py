@@ -97,7 +97,8 @@ def run(
     judge = judges.find(kind, file=scheme)
     agents = {"--task": task, "--tasks": tasks, "--env": env, "--engine": engine, "--runtime": runtime}
     answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
-    _check_meant(kind, {"rubric": agents, "points": agents | answers}.get(kind, answers))
+    foreign: dict[str, dict[str, object]] = {"rubric": {**agents}, "points": {**agents, **answers}}
+    _check_meant(kind, foreign.get(kind, {**answers}))
     jobs = jobs or (TOGETHER if kind == "rubric" else 1)
     if validator is None and sign is None:
         what = "say whose evidence it is, a key or a name of validators.csv; or --sign with the validator's key"
