@@ -88,7 +88,7 @@ def _issues(issues: Sequence[KeptIssue]) -> Iterator[RenderableType]:
                 Column("label", [label(change.event) for _, change in counted], kind="crop"),
                 Column("by", [change.event.by or "?" for _, change in counted], kind="crop"),
                 Column("when", [instant_text(change.event.at) for _, change in counted]),
-                Column("where", [one.url + _remark(one) for one, _ in counted], kind="text", spare=1),
+                Column("where", [one.url + _remark(one) for one, _ in counted], spare=1),
             ]
         )
         yield ""

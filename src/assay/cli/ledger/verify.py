@@ -107,6 +107,6 @@ def _show(found: Verified, *, own: bool) -> None:
     what = f"{said['competition']} · epoch {said['epoch']}" if joint is None else f"emission · epoch {joint['epoch']}"
     show(heading(f"{what}: {how}"), grid(columns), "")
     if own:
-        several = "" if joint is None else ", and each other log's"
-        show(sentence(f"Whose receipt it is was not checked: give the log's public key{several}, with --key."), "")
+        several = "" if joint is None else ", and each other log's,"
+        show(sentence(f"Whose receipt it is was not checked: give the log's public key{several} with --key."), "")
     show(note(f"Settlement {said['settlement']}" if joint is None else f"Emission {joint['digest']}"))
