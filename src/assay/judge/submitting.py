@@ -45,7 +45,7 @@ class Row:
         epoch: in which it is accepted, for a competition with a ledger; None is the latest that is open. The same submission
         once more changes nothing, and keeps its time: it ranks ties.
         """
-        when = instant_text((at or datetime.now(UTC)).replace(microsecond=0))
+        when = instant_text(at or datetime.now(UTC).replace(microsecond=0))
         changed = self.submission != submission
         if not changed:
             when = self.row.get("submitted_at", "")

@@ -32,7 +32,7 @@ def submit(
         ),
     ] = None,
 ) -> None:
-    """Make an agent, or a solution of a bounty, the current submission of a participant.
+    """Make an agent or a solution the current submission of a participant.
 
     Its files are copied into the competition, under their digest, which is the submission. What was judged of an earlier
     submission is kept and no longer counts. The same once more changes nothing. In a competition with a ledger, the

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from assay.errors import Refused
     from assay.ledger.verify import Verified
 
 __all__ = ["verify"]
@@ -54,9 +53,9 @@ def verify(
             )
     except Refused as refused:
         if as_json:
-            from assay.cli.output import json_bytes, put
+            from assay.cli.output import json_bytes, put, refused_json
 
-            put(json_bytes(_refused(refused)), None)
+            put(json_bytes(refused_json(refused)), None)
             raise typer.Exit(refused.exit_code) from None
         raise
     if as_json:
@@ -77,35 +76,14 @@ def _key(said: str) -> str:
     return decode(load(path, 65_536, hint="give NAME+HEX+BASE64, or a file that holds it"), path).strip()
 
 
-def _refused(error: Refused) -> dict[str, object]:
-    plain = {
-        name: None if value is None else str(value) for name, value in (("expected", error.expected), ("found", error.found))
-    }
-    place = {"file": None if error.file is None else str(error.file), "line": error.line}
-    return {
-        "verified": False,
-        "stage": error.stage,
-        "participant": error.participant or None,
-        "what": error.what,
-        **plain,
-        **place,
-    }
-
-
 def _show(found: Verified, *, own: bool) -> None:
-    from assay.cli.show import Column, grid, heading, note, sentence, show
+    from assay.cli.show import heading, note, sentence, show, stages
 
     said = found.receipt
     how = "verified, and computed again" if found.recomputed else "verified"
-    rows = found.checked
-    columns = [
-        Column("", ["✓" if one.done else "–" for one in rows]),
-        Column("stage", [one.stage for one in rows]),
-        Column("what", [one.what for one in rows], kind="text"),
-    ]
     joint = found.emission
     what = f"{said['competition']} · epoch {said['epoch']}" if joint is None else f"emission · epoch {joint['epoch']}"
-    show(heading(f"{what}: {how}"), grid(columns), "")
+    show(heading(f"{what}: {how}"), stages(found.checked), "")
     if own:
         several = "" if joint is None else ", and each other log's,"
         show(sentence(f"Whose receipt it is was not checked: give the log's public key{several} with --key."), "")

@@ -79,6 +79,7 @@ class _Http(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Http
+    protocol_version = "HTTP/1.1"
     timeout = 60
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -98,6 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 < length <= _BODY_BYTES:
+            self.close_connection = True
             self._send(413, {"error": {"message": "the body is empty or too large", "code": "too_large"}})
             return
         data = self.rfile.read(length)
@@ -117,6 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(int(fault.kind), {"error": {"message": "as the script says", "code": "scripted"}}, extra)
         elif fault.kind == "close":
             self.server.model.note(0)
+            self.close_connection = True
             with suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
         elif fault.kind == "no-json":
@@ -162,10 +165,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response_only(status)
             for name, value in {"Content-Type": "application/json", "Content-Length": str(len(data)), **(extra or {})}.items():
                 self.send_header(name, value)
-            self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(data[: len(data) // 2] if cut else data)
-        self.close_connection = True
+        self.close_connection = self.close_connection or cut
 
 
 def serve(script: Script, *, port: int = 0, brain: Brain | None = None) -> tuple[Server, ThreadingHTTPServer]:
