@@ -245,6 +245,42 @@ def test_one_account_is_one_participant_s_the_earlier_stands(place: Path, server
     assert any(f"the account ann is that of '{kit.public_of('ben')}', who said so earlier" in one for one in summary.remarks)
 
 
+def test_who_of_two_is_earlier_is_asked_even_where_only_one_is_judged(place: Path, server: Faulty) -> None:
+    server.world.facts["gists"][1] = kit.gist("ben", owner=50, text=kit.statement("ben", 50), moment=kit.at(1, 30))
+    summary = judged(place, participants=(kit.public_of("ben"),))
+    assert records(place) == []
+    assert any("who said so earlier" in one for one in summary.remarks)
+    judged(place)
+    assert counted(place)[1] == "1/1/0/0"
+    server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
+    server.faults.append(Fault(f"/gists/{kit.gist_id('ann')}", status(502)))
+    errors = {cell.participant: why for cell, why in judged(place).errors}
+    assert set(errors) == {kit.public_of("ann"), kit.public_of("ben")}
+    assert "whose link cannot be read now" in errors[kit.public_of("ben")]
+    assert counted(place, "ben") == {}
+
+
+def test_a_link_counts_from_the_epoch_in_which_it_was_published(place: Path, server: Faulty) -> None:
+    judged(place)
+    server.world.facts["gists"][0]["at"] = kit.at(3, 59)
+    server.world.facts["gists"][1] = kit.gist("ben", owner=50, text=kit.statement("ben", 50), moment=kit.at(2, 1))
+    assert sorted(counted(place)) == [1, 2, 3]
+    judged(place, "val-2")
+    assert counted(place, "ann", "val-2") == {}
+    assert counted(place, "ben", "val-2") == {2: "1/0/0/1", 3: "0/0/0/0"}  # what ann had in epoch 1 is not his
+    server.world.facts["gists"][1]["at"] = kit.at(4, 1)
+    server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
+    judged(place, "val-2")
+    assert sorted(counted(place, "ann", "val-2")) == [3, 4]
+
+
+def test_where_nobody_is_linked_nothing_is_counted(place: Path, server: Faulty) -> None:
+    server.world.facts["gists"].clear()
+    summary = judged(place)
+    assert (summary.planned, summary.errors, len(summary.remarks)) == (0, [], 3)
+    assert all("there is nothing there (404)" in one for one in summary.remarks)
+
+
 def test_a_statement_may_stand_in_a_comment(place: Path, server: Faulty) -> None:
     comment = {"id": 41, "by": 50, "at": kit.at(1), "body": f"It is me:\r\n\r\n{kit.statement('ann')}".replace("\n", "\r\n")}
     server.repository["issues"][0]["comments"] = [comment]
@@ -310,10 +346,14 @@ def test_stars_that_are_worth_nothing_are_not_asked_for(place: Path, server: Fau
 def test_too_many_records_are_refused_before_anything_is_read(
     place: Path, server: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assay.judge.issues.run.RECORDS", 8)
+    monkeypatch.setattr("assay.judge.issues.cells.RECORDS", 8)
     with pytest.raises(BadInput, match="there are 9 records to be made"):
         judged(place)
     assert judged(place, epoch=2).judged == 3
+    rules = place / "issues.toml"
+    rules.write_text(rules.read_text(encoding="utf-8").replace("2026-11-02T00:00:00Z", "0001-01-01T00:00:00Z"), encoding="utf-8")
+    with pytest.raises(BadInput, match=r"there are \d+ records to be made"):
+        judged(place)
 
 
 def test_another_kind_of_competition_is_refused(place: Path) -> None:

@@ -16,13 +16,12 @@ from assay.errors import BadInput
 from assay.exact import canonical
 from assay.folder.write import flush_folder, write_bytes
 from assay.ledger import bundle, settling
+from assay.ledger.bundle import COMPETITIONS, EMISSION, SUBNET
 from assay.ledger.opened import open_ledger
 from assay.scheme import subnet
 from assay.settle.emission import Emission, join
 
-__all__ = ["COMPETITIONS", "EMISSION", "SUBNET", "export"]
-
-EMISSION, SUBNET, COMPETITIONS = "emission.json", "subnet.toml", "competitions"
+__all__ = ["export"]
 
 
 def export(path: Path, epoch: int, target: Path) -> Emission:

@@ -3,11 +3,12 @@
 - The signature is the participant's, the gist or comment is the account's, and the statement names both, by the account's id.
 - One account is one participant's. Of two who both have a right statement on it, the one that was published earlier stands.
 - A gist or comment that is gone ends the link. What was counted stays.
+- While somebody's link cannot be read, nobody else has the account that it was of: who of two is earlier, is not known then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -44,8 +45,13 @@ class Links:
     unread: dict[str, str] = field(default_factory=dict)
 
 
-def check(github: GitHub, links: Sequence[Link], competition: str, began: Callable[[str], None]) -> Links:
-    """Looks at every link; began: is told whose. Raises BadInput for a token that is refused, and Stopped."""
+def check(
+    github: GitHub, links: Sequence[Link], competition: str, known: Mapping[str, int], began: Callable[[str], None]
+) -> Links:
+    """Looks at every link; raises BadInput for a token that is refused, and Stopped.
+
+    known: participant → account, by an earlier reading. began: is told whose link is looked at.
+    """
     found = Links()
     claims: list[Linked] = []
     for link in links:
@@ -60,9 +66,13 @@ def check(github: GitHub, links: Sequence[Link], competition: str, began: Callab
             found.refused[link.participant] = error.what
         except Unread as error:
             found.unread[link.participant] = str(error)
+    held = {known[participant]: participant for participant in found.unread if participant in known}
     for one in sorted(claims, key=lambda one: (one.since, one.participant.encode())):
         holder = next((other for other in found.linked.values() if other.account == one.account), None)
-        if holder is None:
+        if one.account in held:
+            why = f"the account {one.login} was that of {held[one.account]!r}, whose link cannot be read now"
+            found.unread[one.participant] = why
+        elif holder is None:
             found.linked[one.participant] = one
         else:
             found.refused[one.participant] = f"the account {one.login} is that of {holder.participant!r}, who said so earlier"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.errors import Refused
+from assay.ledger.bundle import COMPETITIONS, EMISSION, SUBNET
 from assay.ledger.check import LogKey, Receipt
-from assay.ledger.joint import COMPETITIONS, EMISSION, SUBNET
 from assay.ledger.verify.material import document, gathered
 from assay.ledger.verify.recompute import differs
 from assay.ledger.verify.report import Check, Verified, several, stage
