@@ -28,7 +28,7 @@ TAO = 10**9
 
 PARTICIPANTS = ("key", "uid", "name", "submission", "submitted_at", "last_reset_epoch", "address")
 VALIDATORS = ("key", "stake", "name")
-BY_HAND = ("base/", "term-challenge/tasks/", "term-challenge/agents/", "bounty-challenge/github.py")
+BY_HAND = ("agonaut/", "base/", "term-challenge/tasks/", "term-challenge/agents/", "bounty-challenge/github.py")
 """What is written by hand."""
 JUDGED = ("term-challenge/evidence/", "term-challenge/trials/")
 """Folders that `assay run` makes; git does not keep them."""
@@ -328,7 +328,7 @@ def judged() -> Files:
     return {**bounty("bounty-challenge", [(key, stake, key.title()) for key, stake in JUDGES]), **github()}
 
 
-def agonaut() -> Files:
+def verdicts() -> Files:
     """agonaut, epoch 1: the example of Agonaut's page, a cap, a failed baseline, a malformed judgement, a second place."""
     met = {"B1": True, "B2": True, "B3": True, "B4": True}
     checks = [f"C{number}" for number in range(1, 9)]
@@ -354,10 +354,10 @@ def agonaut() -> Files:
         for place, key in enumerate(judged)
     ]
     return {
-        "agonaut/scheme.toml": presets()["agonaut"],
-        "agonaut/participants.csv": table(PARTICIPANTS, rows),
-        "agonaut/validators.csv": table(VALIDATORS, [("enclave-1", 1, "Enclave")]),
-        **evidence("agonaut", records),
+        "verdicts/scheme.toml": presets()["agonaut"],
+        "verdicts/participants.csv": table(PARTICIPANTS, rows),
+        "verdicts/validators.csv": table(VALIDATORS, [("enclave-1", 1, "Enclave")]),
+        **evidence("verdicts", records),
     }
 
 
@@ -407,7 +407,7 @@ def live() -> Files:
 
 def files() -> Files:
     """Every generated file: path below examples/ → content."""
-    return {**season(), **live(), **cswon(), **judged(), **agonaut(), **platform()}
+    return {**season(), **live(), **cswon(), **judged(), **verdicts(), **platform()}
 
 
 def main() -> None:

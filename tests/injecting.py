@@ -1,5 +1,7 @@
 """Attacks on a rubric's judge, each in a file of injections/, and a model that obeys whatever gets out of its frame. SPEC 2.3.
 
+`python -m tests.injecting` writes the tables in docs/rubric.md.
+
 The files are TOML: `what` it tries, `signs` that `detect` finds in it, `[files]` of the solution. `repeat`: a text is said that
 often. `refused`: it is too large, and what the refusal says. `fixed`: it would hold if the key were known and nothing escaped;
 `sloppy`: if nothing were escaped, against a model that reads carelessly. @KEY@ in a text is the key that the attacker guesses.
@@ -12,20 +14,25 @@ import binascii
 import codecs
 import html
 import re
+import sys
 import tomllib
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.judge.rubric import prompts
-from assay.judge.rubric.limits import QUOTE_CHARACTERS, QUOTE_LEAST
+sys.path.insert(0, str(Path(__file__).parent))
+
+from assay.judge.rubric import limits, prompts
+from assay.judge.rubric.detect import DETECTORS
+from assay.judge.rubric.limits import LIMITS, QUOTE_CHARACTERS, QUOTE_LEAST
 from assay.judge.rubric.scripted.script import Script
 from assay.judge.rubric.scripted.seen import Seen
 from assay.judge.rubric.solution import Solution
 from rubric_kit import ADD
 
-__all__ = ["GUESS", "INJECTIONS", "Injection", "Obeying"]
+__all__ = ["GUESS", "INJECTIONS", "PAGE", "Injection", "Obeying", "filled"]
 
 GUESS = "0" * 32
 _FOLDER = Path(__file__).parent / "injections"
@@ -127,3 +134,54 @@ def _read(text: str) -> list[str]:
             continue
     found += [bytes.fromhex(blob).decode("latin-1") for blob in re.findall(r"(?:[0-9a-f]{2}){16,}", text)]
     return found
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "rubric.md"
+
+
+def tables() -> dict[str, str]:
+    """The tables of the page, by what stands in their marks."""
+    signs = ["| sign | the solution |", "|---|---|", *(f"| `{name}` | {what} |" for name, what in DETECTORS.items())]
+    rows = ["| attack | what it tries | signs | |", "|---|---|---|---|"]
+    for one in INJECTIONS:
+        ends = "refused: too large" if one.refused else "†" * one.sloppy + "‡" * one.fixed
+        rows.append(f"| `{one.name}` | {one.what} | {', '.join(one.signs)} | {ends} |")
+    return {
+        "signs": "\n".join(signs) + "\n",
+        "injections": "\n".join(rows) + "\n",
+        "limits": "\n".join(["| bound | |", "|---|---:|", *_limits()]) + "\n",
+    }
+
+
+def _limits() -> Iterator[str]:
+    named = {
+        "bytes of a question beside the solution": limits.REQUEST_BYTES,
+        "checks in one question": limits.CHECKS_AT_ONCE,
+        "bytes of the checks in one question": limits.CHECKS_BYTES,
+        "bytes of an answer": limits.ANSWER_BYTES,
+        "bytes of a reply's body": limits.BODY_BYTES,
+        "characters of a quote": limits.QUOTE_CHARACTERS,
+        "characters of a reason": limits.REASON_CHARACTERS,
+        "tokens of an answer": LIMITS.answer_tokens,
+        "answers of one model to one question": LIMITS.attempts,
+        "requests for one answer that may fail, 429 not counted": LIMITS.tries,
+        "seconds of one request": int(LIMITS.seconds),
+        "seconds of the first pause": int(LIMITS.first_pause),
+        "seconds of the longest pause": int(LIMITS.longest_pause),
+        "seconds of all pauses for one answer": int(LIMITS.patience),
+        "bytes of a transcript": limits.TRANSCRIPT_BYTES,
+    }
+    return (f"| {what} | {f'{count:,}'.replace(',', ' ')} |" for what, count in named.items())
+
+
+def filled(page: str) -> str:
+    """The page with its tables as they must be."""
+    for name, table in tables().items():
+        begin, end = f"<!-- {name}: python -m tests.injecting -->\n", f"<!-- end of {name} -->"
+        before, rest = page.split(begin)
+        page = before + begin + table + end + rest.split(end)[1]
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -76,7 +76,25 @@ def _collect(world: World) -> dict[str, list[dict[str, str]]]:
     assert json.loads(output(*words, "--json"))["submissions"] == found["submissions"]  # again changes nothing
     assert _files(world.place) == before
     assert "collected" in run(*words).stdout
+    _verified(world)
     return found
+
+
+def _verified(world: World) -> None:
+    """Each quote that came is of this bounty's enclave, and of a judgement that came with it."""
+    pinned = ("--bounty", world.place, "--collateral", world.collateral)
+    assert "✓  compose" in run("enclave", "verify", world.url, *pinned).stdout
+    enclaves = world.place / "judgements" / "enclave.attestation.json"
+    judged = sorted(set((world.place / "judgements").glob("*.attestation.json")) - {enclaves})
+    assert len(judged) == 4
+    for file in (enclaves, *judged):
+        assert "✓  compose" in run("enclave", "verify", file, *pinned).stdout
+    assert "with --bounty nothing else is pinned" in refused("enclave", "verify", judged[0], *pinned, "--tcb", "OutOfDate")
+    document = judged[0].with_name(judged[0].name.replace(".attestation", ""))
+    kept = document.read_bytes()
+    document.unlink()
+    assert document.name in refused("enclave", "verify", judged[0], *pinned)
+    document.write_bytes(kept)
 
 
 def _files(place: Path) -> dict[str, bytes]:

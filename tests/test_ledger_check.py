@@ -245,7 +245,7 @@ def test_a_threshold_counts_keys() -> None:
         check.check_envelope(twice, keys, "s", 2)
     with pytest.raises(Refused, match="expected 1 of no key at all"):
         check.check_envelope(twice, [], "s")
-    with pytest.raises(Refused, match="no signature by the key"):
+    with pytest.raises(Refused, match="it is not signed by the key"):
         check.check_envelope(twice, [public(TWO)], "s", 0)
 
 
@@ -254,7 +254,7 @@ def test_a_keyid_is_a_hint() -> None:
     document["signatures"][0]["keyid"] = public(ONE).id
     envelope = Envelope.parse(document, "s")
     assert check.check_envelope(envelope, [public(TWO)], "s") == [public(TWO)]
-    with pytest.raises(Refused, match="no signature by the key"):
+    with pytest.raises(Refused, match="it is not signed by the key"):
         check.check_envelope(envelope, [public(ONE)], "s")
     del document["signatures"][0]["keyid"]
     with pytest.raises(Refused, match="found one without a keyid"):
@@ -265,7 +265,7 @@ def test_the_type_of_the_payload_is_signed_and_asked_for() -> None:
     with pytest.raises(Refused, match="the payload is of another type"):
         check.check_envelope(Envelope.parse(envelopes.dsse(b"{}", ONE, kind="text/plain"), "s"), [public(ONE)], "s")
     renamed = envelopes.dsse(b"{}", ONE, kind="text/plain") | {"payloadType": check.IN_TOTO}
-    with pytest.raises(Refused, match="no signature by the key"):
+    with pytest.raises(Refused, match="it is not signed by the key"):
         check.check_envelope(Envelope.parse(renamed, "s"), [public(ONE)], "s")
 
 
@@ -398,7 +398,7 @@ def test_signatures_of_strangers_are_ignored() -> None:
     assert check.check_note(note, [OTHER, KEY, KEY])[1] == [OTHER, KEY]
     twice = f"{text}\n{lines[3] * 2}".encode()
     assert check.check_note(twice, [KEY])[1] == [KEY]
-    with pytest.raises(Refused, match="no signature of the note by the key"):
+    with pytest.raises(Refused, match="the note is not signed by the key"):
         check.check_note(f"{text}\n{''.join(lines[:3])}".encode(), [KEY])
 
 
@@ -544,8 +544,8 @@ def test_a_receipt_checks() -> None:
 def test_each_step_of_a_receipt_is_checked() -> None:
     wrong_proof = file_of(2, 5) | {"proof": file_of(3, 5)["proof"]}
     for document, keys, why in (
-        (file_of(2, 5), [OTHER], "receipt: no signature by the key"),
-        (file_of(2, 5, key=TWO), [KEY], "log: no signature of the note by the key"),
+        (file_of(2, 5), [OTHER], "receipt: it is not signed by the key"),
+        (file_of(2, 5, key=TWO), [KEY], "log: the note is not signed by the key"),
         (wrong_proof, [KEY], "log: the proof does not lead to the root"),
     ):
         with pytest.raises(Refused, match=why):
@@ -562,9 +562,9 @@ def test_a_receipt_goes_on_from_a_checkpoint_seen_before() -> None:
     foreign = trees.note("example.org/other", 2, trees.tree_of(hashes[:2]), ONE).encode()
     other = LogKey.parse(trees.vkey("example.org/other", ONE))
     for note, keys, why in (
-        (forked, [KEY], "the proof does not lead from the 2 entries of before to 3"),
-        (foreign, [KEY, other], "the other checkpoint is of another log"),
-        (foreign, [KEY], "consistency: no signature of the note"),
+        (forked, [KEY], "the proof does not lead from the first 2 entries to the 3"),
+        (foreign, [KEY, other], "the checkpoint that was seen is of another log"),
+        (foreign, [KEY], "consistency: the note is not signed"),
     ):
         with pytest.raises(Refused, match=why):
             check.check_receipt(parsed(file_of(2, 3)), keys, note, trees.consistency(2, hashes[:3]))
@@ -573,17 +573,17 @@ def test_a_receipt_goes_on_from_a_checkpoint_seen_before() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"schema": "assay.receipt/2"}, "not of the format assay.receipt/1 .*another schema"),
+        ({"schema": "assay.receipt/2"}, "not of the format assay.receipt/1: schema does not fit"),
         ({"more": 1}, "not of the format assay.receipt/1"),
-        ({"proof": 1}, "another proof"),
+        ({"proof": 1}, "proof does not fit"),
         ({"proof": "x"}, "log: it is not a c2sp.org/tlog-proof@v1"),
         ({"envelope": 1}, "not a DSSE envelope"),
         ({"envelope": envelopes.dsse(b'{"a": 1, "a": 1}', ONE)}, "one reading"),
-        ({"envelope": envelopes.dsse(b"[]", ONE)}, "another the document"),
-        ({"envelope": receipts(1, epoch="1")[0][0]}, "another epoch"),
-        ({"envelope": receipts(1, scheme="sha256:AB")[0][0]}, "another scheme"),
-        ({"envelope": receipts(1, previous={"epoch": 1})[0][0]}, "another previous"),
-        ({"envelope": receipts(1, extra=1)[0][0]}, "another predicate"),
+        ({"envelope": envelopes.dsse(b"[]", ONE)}, "the document does not fit"),
+        ({"envelope": receipts(1, epoch="1")[0][0]}, "epoch does not fit"),
+        ({"envelope": receipts(1, scheme="sha256:AB")[0][0]}, "scheme does not fit"),
+        ({"envelope": receipts(1, previous={"epoch": 1})[0][0]}, "previous does not fit"),
+        ({"envelope": receipts(1, extra=1)[0][0]}, "predicate does not fit"),
         ({"envelope": receipts(1, competition="other")[0][0]}, "its subject is not the settlement"),
         ({"envelope": receipts(1, settlement="sha256:" + "ef" * 32)[0][0]}, "its subject is not the settlement"),
     ],
@@ -636,7 +636,7 @@ def test_the_command_says_what_it_has_checked(files: Path, capsys: pytest.Captur
 def test_the_command_says_what_is_wrong(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     receipt = str(files / "receipt")
     for words, code, why in (
-        ([receipt, "--key", str(OTHER)], 1, "refused: receipt: no signature by the key"),
+        ([receipt, "--key", str(OTHER)], 1, "refused: receipt: it is not signed by the key"),
         ([receipt, "--key", "nonsense"], 1, "refused: key: "),
         ([receipt, "--key", str(KEY), "--checkpoint", str(files / "forked")], 1, "refused: consistency: "),
         ([str(files / "none"), "--key", str(KEY)], 2, "cannot read: "),

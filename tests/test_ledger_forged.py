@@ -94,7 +94,7 @@ def test_an_operator_who_signs_something_else(stage: str, changes: Json, forged:
 
 def test_an_operator_whose_inputs_are_not_normal(forged: Path) -> None:
     for change, words in (
-        (lambda found: found | {"participants": found["participants"][::-1]}, "not in its normal form"),
+        (lambda found: found | {"participants": found["participants"][::-1]}, "not written in the one form"),
         (lambda found: found | {"participants": []}, "no participant"),
         (lambda found: found | {"extra": 1}, "there is no field 'extra'"),
         (lambda found: [found], "not a JSON object"),
@@ -132,7 +132,7 @@ def test_a_bundle_has_all_receipts_up_to_its_checkpoint(forged: Path) -> None:
     path = forged / "receipts/epoch-3.receipt"
     document = json.loads(path.read_bytes())
     mine, other = sha256(base64.b64decode(document["envelope"]["payload"])).digest(), bytes(32)
-    for entries, words in (([other, mine], "its place in the log is another"), ([mine, other], "are not all that the log has")):
+    for entries, words in (([other, mine], "it is not at its place in the log"), ([mine, other], "are not all that the log has")):
         tree = Tree([leaf_hash(one) for one in entries])
         checkpoint = note.sign_checkpoint(2, tree.root(), ledger_kit.KEY, SIGNER)
         document["proof"] = note.proof_text(tree.inclusion(entries.index(mine)), checkpoint)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +18,9 @@ from assay.exact import canonical
 from assay.ledger import bundle, note, settling, tiles
 from assay.ledger.check import leaf_hash
 from assay.ledger.merkle import root
-from assay.ledger.verify import verify
+from assay.ledger.verify import STAGES, verify
 from assay.ledger.verify.receipts import log_of
+from assay.ledger.verify.report import or_null
 
 KEY = str(ledger_kit.KEY)
 Path_ = tuple[str | int, ...]
@@ -117,6 +119,7 @@ def all_refused(given: Path, file: str, stages: set[str], found: Iterator[Change
             slipped.append((what, None if error is None else str(error)))
             continue
         errors[what] = error
+        assert not re.search(rf": ({'|'.join(STAGES)}): ", str(error)), f"a stage is named twice: {error}"
         if error.stage != "chain" and error.expected is not None:
             assert error.expected != error.found, what
     assert slipped == []
@@ -156,7 +159,7 @@ def test_the_settlement(exported: Path) -> None:
         if path[0] in ("agreed", "weights") and path[2:] != ("participant",):
             error = errors[f"{path}"]
             assert error.participant == document[path[0]][path[1]]["participant"]
-            assert (error.expected, error.found) == (value, flipped(value))
+            assert (error.expected, error.found) == (or_null(value), flipped(value))
 
 
 def test_every_field_of_every_record(exported: Path) -> None:

@@ -17,7 +17,7 @@ from assay.judge.rubric.frame import Frames
 from assay.judge.rubric.judgement import Judgement
 from assay.judge.rubric.scripted import opened
 from assay.judge.rubric.solution import Solution
-from injecting import GUESS, INJECTIONS, Injection, Obeying
+from injecting import GUESS, INJECTIONS, PAGE, Injection, Obeying, filled
 from rubric_kit import ADD, asked_all, make_bounty, make_case, script
 
 HONEST = {
@@ -162,3 +162,9 @@ def test_the_key_is_of_bounty_solution_prompts_and_kind(tmp_path: Path) -> None:
         for kind in frames.KINDS
     }
     assert len(keys) == 24
+
+
+def test_the_page_lists_them_all() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert filled(page) == page, "run python -m tests.injecting"
+    assert all(f"| `{injection.name}` |" in page for injection in INJECTIONS)

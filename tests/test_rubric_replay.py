@@ -126,6 +126,19 @@ def test_a_transcript_that_was_touched_is_refused(
     assert what in str(refusal.value)
 
 
+def test_one_in_which_the_service_failed_leads_to_no_judgement(case: Case, judged: Judgement) -> None:
+    """The primary answered badly, and the fallback could not be asked."""
+
+    def cut(found: dict[str, Any]) -> None:
+        del found["exchanges"][7:]
+        found["exchanges"][6] |= {"reply": None, "fault": "timeout"}
+        used = {name for said in found["exchanges"] for name in (said["system"], *said["user"])}
+        found["texts"] = {name: text for name, text in found["texts"].items() if name in used}
+
+    with pytest.raises(Refused, match="the service failed in it"):
+        _replayed(case, _changed(judged, cut))
+
+
 def _same_answers_otherwise(found: dict[str, Any]) -> None:
     reply = found["exchanges"][-1]["reply"]
     reply["content"] = reply["content"].replace("COHERENT", "EXCEPTIONAL")
@@ -206,6 +219,11 @@ def test_the_document_has_no_text_of_anybody(judged: Judgement) -> None:
     assert document["measured"]["tries"] == 10
     assert document["measured"]["cost"] >= 0
     assert document["schema"] == "assay.judgement/1"
+    assert sorted(document) == [
+        *("baseline", "bounty", "checks", "detectors", "exchanges", "injection_suspected", "measured", "model", "outcome"),
+        *("parameters", "prompts", "quotes", "reason", "schema", "submission", "transcript", "verdict"),
+    ]
+    assert sorted(document["exchanges"][0]) == ["answered", "asked", "fault", "fingerprint", "part", "phase"]
     assert judged.digest(b"salt") == digest(document) != judged.digest(b"pepper")
 
 

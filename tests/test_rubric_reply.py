@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from assay.judge.rubric.reply import FAULTS, Faulty, Reply, read_baseline, read_checks, read_verdict
 from assay.judge.rubric.scripted.faults import spoilt
 from assay.judge.rubric.scripted.script import CONTENTS
+from assay.judge.rubric.shown import shown
 from rubric_kit import says
 
 TEXTS = ("def add(a, b):\n    return a + b\n", "x=1")
@@ -136,6 +137,13 @@ def test_what_is_no_verdict(said: str, code: str) -> None:
 def test_a_text_that_is_shorter_than_a_quote_may_be_quoted_whole() -> None:
     assert _checks(_with(quote="x=1")).quotes == {"C1": "x=1"}
     assert _code(_with(quote="x=")) == "short-quote"
+
+
+def test_a_quote_may_have_the_character_for_its_escape() -> None:
+    texts = (shown("a = '<s>'\u202e  # the beginning"),)
+    for quote in ("a = '<s>'\u202e  #", "a = '⟦U+003C⟧s>'⟦U+202E⟧  #"):
+        said = json.dumps({"C1": {"reason": "", "quote": quote, "answer": "YES"}})
+        assert read_checks(says(said), ("C1",), texts).quotes == {"C1": "a = '⟦U+003C⟧s>'⟦U+202E⟧  #"}
 
 
 def test_all_faults_are_told_at_once_by_their_place_and_nothing_else_is_said_again() -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from assay.errors import AssayError, BadInput, Unreachable
@@ -186,6 +188,19 @@ def test_retry_after_is_kept_to_by_everybody(case: Case) -> None:
 def test_retry_after_has_a_bound(case: Case) -> None:
     with _serving({"kind": "503", "times": 1, "seconds": 3000}) as server:
         assert asked(case, server.url, limits=QUICK).outcome == "judged"
+
+
+def test_the_body_of_an_error_is_not_read_without_end() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 100_000
+
+    async def look() -> None:
+        await service._raise_for_status(httpx2.Response(503, content=endless(), headers={"Retry-After": "3"}))
+
+    with pytest.raises(service._Status) as status:
+        asyncio.run(look())
+    assert (status.value.status, status.value.code, status.value.retry_after) == (503, "", "3")
 
 
 @pytest.mark.parametrize(

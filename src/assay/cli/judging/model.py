@@ -9,9 +9,9 @@ import typer
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="model", help="A scripted model, for demonstrations and tests.", no_args_is_help=True, rich_markup_mode=None
-)
+HELP = "A scripted model, for demonstrations and tests."
+
+app = typer.Typer(name="model", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()

@@ -35,7 +35,7 @@ def bound(path: Path, one: Receipt, first: int, signed: Path | None = None) -> H
         if len(found.seqs) != said["evidence"]["count"]:
             if of := unlike.named(path, found, signed, epochs):
                 raise of
-            what = f"of the receipt of epoch {said['epoch']} there are not all records"
+            what = f"records of the receipt of epoch {said['epoch']} are missing"
             raise Refused("evidence", what, expected=said["evidence"]["count"], found=len(found.seqs), file=path)
         if any(earlier >= later for earlier, later in itertools.pairwise(found.seqs)):
             raise Refused("evidence", "the records are not in the order of their acceptance", file=path)
@@ -145,10 +145,9 @@ def _batch(
             )
         mine = found.said[begin:end]
         if mine.count(wanted) != len(mine):
-            other = next(one for one in mine if one != wanted)
-            raise Refused(
-                "signatures", "a record is of another validator, epoch or kind than its batch", expected=wanted, found=other
-            )
+            told = ["{}, epoch {}, of {}".format(*one) for one in (wanted, next(one for one in mine if one != wanted))]
+            what = "a record is of another validator, epoch or kind than its batch"
+            raise Refused("signatures", what, expected=told[0], found=told[1])
         digests += found.digests[begin:end]
         covered[begin:end] = True
     digests.sort()

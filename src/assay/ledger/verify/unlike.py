@@ -64,7 +64,8 @@ def _batches(signed: Path | None, epochs: tuple[int, int]) -> Iterator[tuple[Bat
 def _other(path: Path, stated: BatchStatement, members: Ranges, missing: int, root: str) -> Refused:
     """What is refused of a batch's records, of which so many are missing, and the others have this root."""
     seqs = _few([str(first) if first == last else f"{first} … {last}" for first, last in members])
-    of = f"of the records with seq {seqs} that {stated.validator} signed about {_few(stated.submissions)}"
+    about = _few([one for one in stated.submissions if one])
+    of = f"of the records with seq {seqs} that {stated.validator} signed{about and f' about {about}'}"
     whose = _participants(path, members)
     if missing:
         return Refused("evidence", f"{of}, {missing} {'is' if missing == 1 else 'are'} missing", participant=whose, file=path)
