@@ -159,7 +159,7 @@ def test_a_statement_is_found_among_other_text() -> None:
         ("", "there is no statement in it"),
         ("-----BEGIN ASSAY ACCOUNT-----\n{}\n-----END ASSAY ACCOUNT-----\n", "it is not a DSSE envelope"),
         (kit.statement("ann").replace("payload", "payl0ad", 1), "it is not base64"),
-        (kit.statement("ann", signer="ben"), "no signature by the key"),
+        (kit.statement("ann", signer="ben"), "it is not signed by the key"),
         (kit.statement("ben"), f"the statement is about '{kit.public_of('ben')[:57]}"),
         (kit.statement("ann", competition="other"), "in 'other'; publish one about"),
         ("-----BEGIN ASSAY ACCOUNT-----\n{" + "[" * 5000 + "}\n-----END ASSAY ACCOUNT-----\n", "it is not JSON with one reading"),
@@ -193,7 +193,7 @@ def test_a_hotkey_links_too() -> None:
     name = hotkey.address(signer.public.raw)
     text = block(Claim(kit.COMPETITION, name, 50, "ann"), signer)
     assert claimed(text, kit.COMPETITION, name, signer.public).account == 50
-    with pytest.raises(BadInput, match="no signature by the key"):
+    with pytest.raises(BadInput, match="it is not signed by the key"):
         claimed(text, kit.COMPETITION, name, kit.key_of("ann").public)
 
 

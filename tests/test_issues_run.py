@@ -210,7 +210,7 @@ def test_who_is_not_linked_has_no_record_and_is_told_why(server: Faulty, tmp_pat
     summary = judged(place)
     assert {one["participant"] for one in records(place)} == {kit.public_of("ann")}
     said = "\n".join(summary.remarks)
-    assert f"No account is linked for {kit.public_of('ben')}: statement: no signature by the key" in said
+    assert f"No account is linked for {kit.public_of('ben')}: it is not signed by the key" in said
     assert f"Not in accounts.csv: {kit.public_of('cyd')}." in said
     server.world.facts["gists"][1]["files"] = {"assay.txt": kit.statement("ben")}
     assert judged(place).judged == 3
