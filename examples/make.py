@@ -25,7 +25,7 @@ TAO = 10**9
 
 PARTICIPANTS = ("key", "uid", "name", "submission", "submitted_at", "last_reset_epoch", "address")
 VALIDATORS = ("key", "stake", "name")
-BY_HAND = ("base/", "term-challenge/tasks/", "term-challenge/agents/")
+BY_HAND = ("agonaut/", "base/", "term-challenge/tasks/", "term-challenge/agents/")
 """Folders whose files are written by hand."""
 JUDGED = ("term-challenge/evidence/", "term-challenge/trials/")
 """Folders that `assay run` makes; git does not keep them."""
@@ -236,7 +236,7 @@ def bounty(folder: str) -> Files:
     }
 
 
-def agonaut() -> Files:
+def verdicts() -> Files:
     """agonaut, epoch 1: the example of Agonaut's page, a cap, a failed baseline, a malformed judgement, a second place."""
     met = {"B1": True, "B2": True, "B3": True, "B4": True}
     checks = [f"C{number}" for number in range(1, 9)]
@@ -262,10 +262,10 @@ def agonaut() -> Files:
         for place, key in enumerate(judged)
     ]
     return {
-        "agonaut/scheme.toml": presets()["agonaut"],
-        "agonaut/participants.csv": table(PARTICIPANTS, rows),
-        "agonaut/validators.csv": table(VALIDATORS, [("enclave-1", 1, "Enclave")]),
-        **evidence("agonaut", records),
+        "verdicts/scheme.toml": presets()["agonaut"],
+        "verdicts/participants.csv": table(PARTICIPANTS, rows),
+        "verdicts/validators.csv": table(VALIDATORS, [("enclave-1", 1, "Enclave")]),
+        **evidence("verdicts", records),
     }
 
 
@@ -316,7 +316,7 @@ def live() -> Files:
 
 def files() -> Files:
     """Every generated file: path below examples/ → content."""
-    return {**season(), **live(), **cswon(), **bounty("bounty-challenge"), **agonaut(), **platform()}
+    return {**season(), **live(), **cswon(), **bounty("bounty-challenge"), **verdicts(), **platform()}
 
 
 def main() -> None:

@@ -15,11 +15,14 @@ from assay.competition import open_competition
 from assay.errors import BadInput
 from assay.folder import read
 from assay.judge import tree
+from assay.judge.entries import counting
+from assay.judge.keeping import Busy, segment, short
+from assay.judge.running import Event, Options
 from assay.judge.tests import agent as agents
 from assay.judge.tests import worker
-from assay.judge.tests.plan import cells, counting, missing
-from assay.judge.tests.run import Event, Options, run
-from assay.judge.tests.store import Busy, Store, segment, short
+from assay.judge.tests.plan import cells, missing
+from assay.judge.tests.run import run
+from assay.judge.tests.store import Store
 from assay.judge.tests.submit import submit
 from assay.judge.tests.tasks import read_task
 from assay.records import Participant

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,11 +36,16 @@ def settle(
         str | None, typer.Option(metavar="NAME", help="With a ledger: the log's key, if ledger.toml does not name it.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With a ledger: show the settlement, and keep nothing.")] = False,
+    early: Annotated[
+        bool, typer.Option("--early", help="Settle a payout before its scoring deadline, without whom nobody has judged yet.")
+    ] = False,
 ) -> None:
     """Settle an epoch: evidence into scores, weights or payouts.
 
     Shows who is ranked where and why the others are not. Nothing is written unless --output says so, and then all of it or
     nothing.
+
+    A payout with a scoring deadline waits until then for submissions that have no agreed score; after it they are left out.
 
     A competition with a ledger is settled from it, after what it settled before: settlement and receipt are kept, the log grows
     by one, and the epoch is closed. Settled again, it is computed again and must come out the same.
@@ -54,7 +60,7 @@ def settle(
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other", param_hint="--csv")
 
-    settlement, remark = _settled(folder, epoch, previous, key, dry_run=dry_run)
+    settlement, remark = _settled(folder, epoch, previous, key, dry_run=dry_run, early=early)
     if as_json or as_csv or output is not None:
         from assay.cli.output import json_bytes, put, settlement_csv
 
@@ -64,9 +70,12 @@ def settle(
         _show(settlement, folder, remark)
 
 
-def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, dry_run: bool) -> tuple[Settlement, str]:
+def _settled(
+    folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, dry_run: bool, early: bool
+) -> tuple[Settlement, str]:
     """The settlement, kept if there is a ledger and it is not a dry run, and what to say of its receipt."""
     from assay.cli.progress import Working
+    from assay.cli.waiting import check_waited, deadline
     from assay.competition import open_competition
     from assay.scheme import warnings
 
@@ -76,13 +85,20 @@ def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | 
         if given and not ledger:
             what, hint = "there is no ledger, so nothing is signed or kept", "leave it out, or make a ledger: assay ledger init"
             raise BadInput(what, file=folder, field=option, hint=hint)
+    until = None if early or dry_run else deadline(competition.scheme, datetime.now(UTC))
+
+    def hold(found: Settlement) -> None:
+        if until is not None:
+            check_waited(found, folder, until)
+
     if ledger and previous is None:
         from assay.cli.ledger.settling import settled
 
-        settlement, remark = settled(folder, epoch, key, dry_run=dry_run)
+        settlement, remark = settled(folder, epoch, key, dry_run=dry_run, hold=None if until is None else hold)
     else:  # a ledger, which knows the settlement before, refuses to be told another
         with Working(f"settling {folder}"):
             settlement = competition.settle(epoch, previous=previous)
+        hold(settlement)
     warn(f"{folder / 'scheme.toml'}: {message}" for message in warnings(competition.scheme))
     return settlement, remark
 

@@ -42,7 +42,7 @@ def init(
     from assay.ledger import config, intake, keys
     from assay.ledger.making import make
 
-    strangers = [name for name, found in intake.keys_of(folder).items() if isinstance(found, BadInput)]
+    strangers = [name for name, found in intake.keys_of(folder, may_be_empty=True).items() if isinstance(found, BadInput)]
     if strangers:
         named = ", ".join(map(repr, strangers[:3])) + (" …" if len(strangers) > 3 else "")
         what = f"evidence is taken from keys only; {len(strangers)} are none: {named}"

@@ -1,0 +1,111 @@
+"""A solution: the text files that a participant hands in, and the digest that is its submission. SPEC 2, 2.3.
+
+Its document is {"schema": "assay.solution/1", "files": {path: text}}; the bytes are its canonical JSON, the digest is over them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInput, brief
+from assay.exact import canonical
+from assay.folder.text import load
+
+__all__ = ["BYTES", "FILES", "SCHEMA", "Solution", "parse", "read"]
+
+SCHEMA = "assay.solution/1"
+FILES = 200
+"""Files of a solution."""
+BYTES = 1_000_000
+"""Bytes of all texts together; a bounty's `solution_tokens` is what usually binds."""
+_PATH = re.compile(r"(?!/)(?!.*(?:^|/)\.{1,2}(?:/|$))[^\x00-\x1f\x7f\\]{1,200}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The files of a solution: path → text, in the order of the paths' UTF-8 bytes. Raises BadInput for what is none."""
+
+    files: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if not self.files or len(self.files) > FILES:
+            raise BadInput(f"a solution has from 1 to {FILES} files, this {len(self.files)}", hint="hand in text files alone")
+        for path, text in self.files.items():
+            if not (isinstance(path, str) and _PATH.fullmatch(path) and path.isprintable() and "//" not in path):
+                raise BadInput(f"{brief(path)} is not the path of a file", hint="use a relative path, with / between its parts")
+            if not isinstance(text, str):
+                raise BadInput(f"{brief(path)} is not a text", hint="hand in text files alone")
+        if self.tokens > BYTES:
+            raise BadInput(f"the solution has {self.tokens} bytes, the most are {BYTES}", hint="leave out what need not be read")
+        if not any(text.strip() for text in self.files.values()):
+            raise BadInput("the solution is empty", hint="there is nothing to be judged")
+        object.__setattr__(self, "files", dict(sorted(self.files.items(), key=lambda row: row[0].encode())))
+
+    @property
+    def tokens(self) -> int:
+        """The texts' bytes: no tokenizer of bytes makes more tokens of them. Raises BadInput for a lone surrogate."""
+        try:
+            return sum(len(text.encode()) for text in self.files.values())
+        except UnicodeEncodeError:
+            raise BadInput(
+                "the solution has a character that is none (a lone surrogate)", hint="save the file as UTF-8"
+            ) from None
+
+    @cached_property
+    def data(self) -> bytes:
+        """Its bytes: canonical JSON."""
+        return canonical({"schema": SCHEMA, "files": dict(self.files)})
+
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:…` over its bytes: the submission."""
+        return f"sha256:{sha256(self.data).hexdigest()}"
+
+
+def read(path: Path) -> Solution:
+    """The solution in a text file, or in a folder of them; raises BadInput, with the file, for anything but text."""
+    if not path.is_dir():
+        return Solution({path.name: _text(path, BYTES)})
+    files: dict[str, str] = {}
+    left = BYTES
+    for found in sorted(path.rglob("*")):
+        if found.is_symlink() or not (found.is_file() or found.is_dir()):
+            raise BadInput("is a link or a device", file=found, hint="hand in text files alone")
+        if found.is_file():
+            if len(files) == FILES:
+                raise BadInput(f"has more than {FILES} files", file=path, hint="hand in what need be read")
+            text = _text(found, left)
+            left -= len(text.encode())
+            files[found.relative_to(path).as_posix()] = text
+    return Solution(files)
+
+
+def parse(data: bytes) -> Solution:
+    """The solution in its bytes; raises BadInput unless they are exactly those that it has."""
+    what = "these are not the bytes of a solution"
+    if len(data) > 8 * BYTES:
+        raise BadInput(what, hint="`assay seal` makes them")
+    try:
+        found: Any = json.loads(data)
+        files = found["files"]
+        solution = Solution(files if isinstance(files, dict) else {})
+        if solution.data == data:
+            return solution
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise BadInput(what, hint="`assay seal` makes them")
+
+
+def _text(path: Path, most: int) -> str:
+    data = load(path, most, hint="give the file or the folder of the solution")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BadInput("is not UTF-8 text", file=path, hint="a model reads text; leave out what is none") from None

@@ -1,0 +1,207 @@
+"""bounty.toml beside a scheme: what a sponsor asks for, by when, and who may judge it. SPEC 2.3, 5, 7.
+
+problem    a text; or { file = "problem.md" }; or { sealed = "problem.sealed", digest = "sha256:…" }, which only an enclave reads
+[bounty]   name, title, sponsor, log, commitments_until, submissions_until
+[[checks]] and [payout], as in a scheme
+[judge]    model, fallback, solution_tokens
+[enclave]  what an enclave must measure as (`assay.scheme.measured`); left out: the bounty is judged without one
+
+The bounty's digest is over all of it, the whole scheme that it stands beside, every default filled in, and the digest of the
+problem's text. Commitments, sealed solutions and judgements name it, so that nothing of it can be changed once somebody has
+worked for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from assay.errors import BadInput
+from assay.exact import digest
+from assay.scheme.fields import Key, Section, Text
+from assay.scheme.load import BOUNTY, line_of, read, read_toml, validate
+from assay.scheme.measured import Measured
+from assay.scheme.model import RubricScore, Scheme
+from assay.scheme.times import Instant
+
+__all__ = ["PROBLEM_BYTES", "SCHEMA", "Bounty", "Judge", "Problem", "Terms", "read_bounty"]
+
+SCHEMA = "assay.bounty/1"
+PROBLEM_BYTES = 64_000
+"""Bytes of a problem's text."""
+_Digest = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+_SealKey = Annotated[str, Field(pattern="^x25519:[0-9a-f]{64}$")]
+_File = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
+_Model = Annotated[Key, Field(max_length=200, pattern=r"^\S+$")]
+
+
+class Problem(Section):
+    """`problem`: a text, a file beside bounty.toml with one, or a file that is sealed to the enclave and the text's digest."""
+
+    text: Annotated[str, Field(min_length=1)] | None = None
+    file: _File | None = None
+    sealed: _File | None = None
+    digest: _Digest | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if sum(one is not None for one in (self.text, self.file, self.sealed)) != 1:
+            raise PydanticCustomError("assay", "has not exactly one of text, file and sealed; keep one of them")
+        if (self.sealed is None) != (self.digest is None):
+            raise PydanticCustomError("assay", "sealed and digest go together; `assay seal --problem` prints both")
+        return self
+
+
+def _text(value: object) -> object:
+    return {"text": value} if isinstance(value, str) else value
+
+
+class Terms(Section):
+    """`[bounty]`: what it is called, to whom results are sealed, and its deadlines."""
+
+    name: Key
+    title: Text = ""
+    sponsor: _SealKey | None = None
+    """Results are sealed to it; `assay keys new --kind x25519` makes one."""
+    log: Annotated[str, Field(max_length=4096)] | None = None
+    """The public key (vkey) of the log whose receipts release the winners' solutions."""
+    commitments_until: Instant | None = None
+    submissions_until: Instant | None = None
+
+
+class Judge(Section):
+    """`[judge]`: the models that answer, and the bound on what they are given. SPEC 2.3."""
+
+    model: _Model = "deepseek-ai/DeepSeek-V3"
+    fallback: _Model = "Qwen/Qwen2.5-72B-Instruct"
+    solution_tokens: Annotated[int, Field(ge=100, le=1_000_000)] = 64_000
+    """Most tokens of a solution, a byte of UTF-8 counted as one: no tokenizer of bytes makes more."""
+
+
+class _Contents(Section):
+    problem: Annotated[Problem, BeforeValidator(_text)]
+    bounty: Terms
+    judge: Judge = Judge()
+    enclave: Measured | None = None
+
+
+@dataclass(frozen=True)
+class Bounty:
+    """A bounty as it is read: the scheme it stands beside, and its own sections. `problem` is None where it is sealed."""
+
+    scheme: Scheme
+    contents: _Contents
+    problem: str | None
+    problem_digest: str
+    file: Path
+
+    @property
+    def terms(self) -> Terms:
+        """`[bounty]`."""
+        return self.contents.bounty
+
+    @property
+    def judge(self) -> Judge:
+        """`[judge]`."""
+        return self.contents.judge
+
+    @property
+    def enclave(self) -> Measured | None:
+        """`[enclave]`; None: it is judged without one."""
+        return self.contents.enclave
+
+    @property
+    def rules(self) -> RubricScore:
+        """`[score]`, with the checks."""
+        assert isinstance(self.scheme.score, RubricScore)  # `read_bounty` saw to it
+        return self.scheme.score
+
+    @property
+    def sealed(self) -> Path | None:
+        """The file with the sealed problem."""
+        name = self.contents.problem.sealed
+        return None if name is None else self.file.with_name(name)
+
+    def document(self) -> dict[str, Any]:
+        """The bounty as JSON with every default filled in: what its digest is taken of."""
+        return {
+            "schema": SCHEMA,
+            "scheme": self.scheme.document(),
+            "problem": self.problem_digest,
+            "bounty": self.terms.model_dump(mode="json", exclude_none=True),
+            "judge": self.judge.model_dump(mode="json"),
+            "enclave": None if self.enclave is None else self.enclave.model_dump(mode="json", exclude_none=True),
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:…` over the canonical JSON of `document()`: the bounty's id."""
+        return digest(self.document())
+
+
+def read_bounty(folder: Path) -> Bounty:
+    """The bounty of a competition's folder; raises BadInput, with file, line and field. SPEC 7."""
+    scheme, file = read(folder / "scheme.toml"), folder / BOUNTY
+    if scheme.score.kind != "rubric":
+        raise BadInput(
+            f"is {scheme.score.kind!r}; a bounty has a rubric",
+            file=folder / "scheme.toml",
+            field="score.kind",
+            hint='use kind = "rubric", or another judge',
+        )
+    extra, source = read_toml(file)
+    own = {name: value for name, value in extra.items() if name not in ("checks", "payout")}
+    contents = validate(_Contents, own, file=file, source=source)
+    _check_times(contents.bounty, scheme, file, source)
+    text, found = _problem(contents.problem, file, source)
+    return Bounty(scheme, contents, text, found, file)
+
+
+def _check_times(terms: Terms, scheme: Scheme, file: Path, source: str) -> None:
+    scoring = scheme.payout.scoring_deadline if scheme.payout is not None else None
+    times = [
+        ("bounty.commitments_until", terms.commitments_until),
+        ("bounty.submissions_until", terms.submissions_until),
+        ("payout.scoring_deadline", scoring),
+    ]
+    given = [(name, time) for name, time in times if time is not None]
+    for (first, earlier), (second, later) in pairwise(given):
+        if earlier > later:
+            line, hint = line_of(source, first.split(".")), "commitments come first, then solutions, then scores"
+            raise BadInput(f"is after {second}", file=file, line=line, field=first, hint=hint)
+
+
+def _problem(said: Problem, file: Path, source: str) -> tuple[str | None, str]:
+    if said.sealed is not None:
+        assert said.digest is not None  # they go together
+        return None, said.digest
+    beside = file if said.file is None else file.with_name(said.file)
+    data = said.text.encode() if said.text is not None else _beside(beside)
+    field, line = ("problem", line_of(source, ["problem"])) if said.file is None else ("", None)
+    if len(data) > PROBLEM_BYTES:
+        hint = "a problem is a text that a model reads whole"
+        raise BadInput(f"is larger than {PROBLEM_BYTES} bytes", file=beside, line=line, field=field, hint=hint)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise BadInput("is not UTF-8", file=beside, hint="save the file as UTF-8") from None
+    if not text.strip():
+        raise BadInput("is empty", file=beside, line=line, field=field, hint="say what is asked for")
+    return text, f"sha256:{sha256(data).hexdigest()}"
+
+
+def _beside(path: Path) -> bytes:
+    """The bytes of a file, and one too many of one that is too large."""
+    try:
+        with path.open("rb") as opened:
+            return opened.read(PROBLEM_BYTES + 1)
+    except OSError as error:
+        what, hint = f"cannot be read ({error.strerror})", "problem.file names a file beside bounty.toml"
+        raise BadInput(what, file=path, hint=hint) from None
