@@ -71,8 +71,11 @@ def test_what_is_kept_and_damaged_is_dropped(server: Faulty, tmp_path: Path, dam
         path.write_bytes(damage)
         assert github.get(HOME).body == body
         assert "If-None-Match" not in server.asked[-1][1]
-        path.write_bytes(path.read_bytes().replace(b"acme", b"evil"))
-        assert github.get(HOME).body == body
+        for old, new in ((b"acme", b"evil"), (b'"name": "widget"', b'"name": "gadget"')):
+            assert old in path.read_bytes()
+            path.write_bytes(path.read_bytes().replace(old, new))
+            assert github.get(HOME).body == body
+            assert "If-None-Match" not in server.asked[-1][1]
         assert github.get(HOME).kept
 
 

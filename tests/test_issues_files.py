@@ -1,5 +1,6 @@
 """issues.toml, accounts.csv and the published statement: what is read, and every refusal with its place."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -7,11 +8,13 @@ import pytest
 
 import github_kit as kit
 from assay.errors import BadInput
+from assay.exact import canonical
 from assay.judge.issues import accounts, rules
 from assay.judge.issues.accounts import Comment, Gist
 from assay.judge.issues.rules import Epochs
 from assay.judge.issues.statement import Claim, block, claimed
 from assay.ledger import keys
+from assay.ledger.envelope import sign
 from assay.scheme import read as read_scheme
 from assay.scheme.load import validate
 from assay.scheme.model import PointsScore
@@ -183,6 +186,16 @@ def test_a_changed_statement_is_refused_at_every_byte() -> None:
         except BadInput:
             continue
         assert found == claim(text)  # only the keyid, which nobody signs, may be another
+
+
+def test_a_statement_has_one_spelling() -> None:
+    document = Claim(kit.COMPETITION, kit.public_of("ann"), 50, "ann").document()
+    loose = {**document, "subject": [{**document["subject"][0], "digest": {"sha256": "0" * 64}}]}
+    for payload in (json.dumps(document).encode(), canonical(loose)):
+        text = kit.statement("ann")
+        line = text.splitlines()[1]
+        with pytest.raises(BadInput, match="the statement is not in its canonical form"):
+            claim(text.replace(line, json.dumps(sign(payload, kit.key_of("ann")))))
 
 
 def test_a_hotkey_links_too() -> None:

@@ -150,7 +150,8 @@ def test_a_deleted_issue_keeps_what_it_counted(place: Path, server: Faulty) -> N
     assert counted(place, validator="val-2")[1] == "0/1/0/0"  # who never saw it cannot count it
     asked = len(server.asked)
     server.world.now = server.world.now.fromisoformat(kit.at(6, 6))
-    judged(place)
+    summary = judged(place)
+    assert f"{kit.REPOSITORY}: deleted or moved away; what they counted stays: #1." in summary.remarks
     assert not any(path.endswith("/issues/1") for path in server.paths[asked:])  # it is known to be gone
 
 
