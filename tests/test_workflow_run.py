@@ -427,6 +427,19 @@ def test_what_was_kept_just_before_a_crash_is_made_up_for(tmp_path: Path) -> Non
     assert sorted(file.read_bytes().splitlines()) == sorted(whole.splitlines())
 
 
+@pytest.mark.parametrize("name", ["task_digest", "submission", "validator", "participant"])
+def test_what_was_kept_of_something_else_is_not_made_evidence_of_this(tmp_path: Path, name: str) -> None:
+    with serving(do=DONE) as server:
+        folder = competition(tmp_path, server, {"ann": plan()}, tasks=1)
+        run(folder)
+        evidence_file(folder, "val-1").unlink()
+        (file,) = (folder / "workflows" / "val-1").glob("*/*@*/*.json")
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps(kept | {name: "another"}), encoding="utf-8")
+        assert run(folder).planned == 1
+        assert lines(folder)[0]["participant"] == "ann"
+
+
 def test_a_full_disk_is_nobodys_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def full(*_rest: Any, **_more: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
