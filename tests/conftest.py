@@ -3,11 +3,15 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import postgres
+
+if TYPE_CHECKING:
+    import evm_kit
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 
@@ -43,6 +47,35 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "ledger.db")
     made: postgres.Cluster = request.getfixturevalue("postgresql")
     return made.database()
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator["evm_kit.Anvil"]:
+    """An Ethereum node of our own, where gas is free, started when the first test asks for it."""
+    import evm_kit
+
+    options = ("--block-base-fee-per-gas", "0", "--disable-min-priority-fee", "--enable-tx-gas-limit", "--accounts", "24")
+    with evm_kit.anvil(tmp_path_factory.mktemp("anvil"), *options) as made:
+        yield made
+
+
+@pytest.fixture
+def chain(node: "evm_kit.Anvil") -> Iterator["evm_kit.Chain"]:
+    """The chain of that node, as it was before the first test."""
+    import evm_kit
+
+    found = evm_kit.Chain(node.url)
+    begun = found.ask("evm_snapshot")
+    yield found
+    found.ask("evm_revert", begun)
+
+
+@pytest.fixture
+def world(chain: "evm_kit.Chain") -> "evm_kit.World":
+    """A scoring oracle there, and who takes part in a bounty."""
+    import evm_kit
+
+    return evm_kit.world(chain)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
