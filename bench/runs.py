@@ -13,7 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.judge.tests.run import Event, Options, run
+from assay.judge.running import Event, Options
+from assay.judge.tests.run import run
 from bench import small
 
 SHARE = 0.8

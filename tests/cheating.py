@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import pytest
 
 import podman
+from assay.judge.running import ATTEMPTS
 from assay.judge.sandbox.box import Sandbox
 from assay.judge.sandbox.choose import NAMES
-from assay.judge.tests.run import ATTEMPTS
 from assay.judge.tests.trial import Judge, Keeping, Tried, image_of, run_trial
 from judge_kit import bubblewrap, make_task, sh
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from assay.judge.running import Options
 from assay.judge.tests import agent as agents
-from assay.judge.tests.run import Options
 from assay.judge.tests.store import Store
 from judge_kit import bubblewrap, make_competition, make_task
 

@@ -20,7 +20,8 @@ def test_a_new_competition_has_a_board(tmp_path: Path, preset: str) -> None:
     files = files_under(place)
     assert all(name in shown for name in files)
     assert {"scheme.toml", "participants.csv", "validators.csv", "evidence/README.md", "evidence/sample.jsonl"} <= set(files)
-    assert files["scheme.toml"].decode() == presets()[preset]
+    if preset != "agonaut":  # which has a part of the sponsor's own: see test_bounty_check.py
+        assert files["scheme.toml"].decode() == presets()[preset]
     document = json.loads(output("settle", place, "--json"))
     assert document["ranking"] == ["miner-a", "miner-b", "miner-c"]
     assert "miner-a" in output("settle", place)

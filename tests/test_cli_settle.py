@@ -92,7 +92,7 @@ def test_csv_has_the_weights_and_the_burn(tmp_path: Path, preset: str) -> None:
 
 def test_csv_has_the_payouts_and_the_refund(tmp_path: Path) -> None:
     place = made(tmp_path / "prize", "agonaut")
-    rewrite(place / "scheme.toml", "fee_bps = 0", "fee_bps = 250")
+    rewrite(place / "bounty.toml", "fee_bps = 0", "fee_bps = 250")
     rows = list(csv.DictReader(io.StringIO(output("settle", place, "--csv"))))
     assert [row["place"] for row in rows] == ["1", ""]
     assert sum(int(row["net"] or 0) + int(row["fee"] or 0) for row in rows) == 10**18

@@ -12,9 +12,10 @@ import pytest
 from assay import imports
 from assay.errors import BadInput
 from assay.imports import Options as ImportOptions
+from assay.judge.running import Options
 from assay.judge.tests import agent as agents
 from assay.judge.tests.export import harbor
-from assay.judge.tests.run import Options, run
+from assay.judge.tests.run import run
 from assay.judge.tests.store import Store
 from assay.judge.tests.submit import submit
 from assay.records import Tests, record

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from assay.judge import tree
+from assay.judge.running import Event, Options
 from assay.judge.sandbox.disk import SPARE
-from assay.judge.tests.proxy import Model
+from assay.judge.service import Model
 from assay.judge.tests.record import TrialRecord
-from assay.judge.tests.run import Event, Options, run
+from assay.judge.tests.run import run
 from assay.judge.tests.store import Store
 from assay.judge.tests.submit import submit
 from assay.judge.tests.tasks import read_task

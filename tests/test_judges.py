@@ -15,7 +15,7 @@ from assay.judge.tests.run import run
 RUBRIC = """
 import json
 from collections import Counter
-from assay.judge.tests.run import Summary
+from assay.judge.running import Summary
 
 def run(competition, validator, options, on_event):
     record = {"kind": "given", "validator": validator, "participant": "ann", "submission": "", "epoch": 1, "score": "0.5",

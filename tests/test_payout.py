@@ -10,9 +10,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.conformance import answer
 from assay.exact import BPS, NANO
 from assay.scheme.model import Payout
 from assay.settle.payout import Paid, pay
+from oracle.cases import case_of, seeds
 
 ONE_BPS = NANO // BPS
 
@@ -76,6 +78,51 @@ def test_a_scheme_may_have_tiers_of_its_own() -> None:
     rules = payout(tiers=[{"reach_bps": 9000, "release_bps": 7000}], threshold_bps=10_000)
     assert pay([NANO * 9 // 10], rules).released == 700
     assert pay([NANO * 9 // 10 - 1], rules).released == 0
+
+
+@st.composite
+def tiers(draw: st.DrawFn) -> list[dict[str, int]]:
+    reach = sorted(draw(st.sets(st.integers(1, BPS), min_size=1, max_size=5)), reverse=True)
+    release = sorted(draw(st.lists(st.integers(0, BPS), min_size=len(reach), max_size=len(reach))), reverse=True)
+    return [{"reach_bps": a, "release_bps": b} for a, b in zip(reach, release, strict=True)]
+
+
+@given(
+    scores=st.lists(st.integers(0, BPS).map(lambda bps: bps * ONE_BPS) | st.integers(0, NANO), max_size=8),
+    deposit=st.integers(0, 2**256 - 1) | st.integers(0, 300),
+    threshold=st.integers(1, BPS),
+    fee=st.integers(0, BPS),
+    steps=tiers(),
+    cuts=st.sets(st.integers(1, BPS - 1), max_size=7),
+)
+def test_nothing_of_a_deposit_is_lost_or_made_whatever_the_tiers(
+    scores: list[int], deposit: int, threshold: int, fee: int, steps: list[dict[str, int]], cuts: set[int]
+) -> None:
+    edges = [0, *sorted(cuts), BPS]
+    rules = payout(
+        deposit=str(deposit), threshold_bps=threshold, split=[b - a for a, b in pairwise(edges)], fee_bps=fee, tiers=steps
+    )
+    found = pay(sorted(scores, reverse=True), rules)
+    assert sum(row.net for row in found.rows) + found.fees + found.refund == deposit
+    assert all(row.net + row.fee == row.gross for row in found.rows)
+    assert min([found.refund, found.fees, *(value for row in found.rows for value in (row.gross, row.fee, row.net))]) >= 0
+    assert sum(row.gross for row in found.rows) <= found.released <= deposit
+
+
+@given(seed=seeds())
+def test_a_settlement_gives_out_the_deposit_to_the_addresses_of_the_registry(seed: int) -> None:
+    case = case_of(seed, "rubric", 4)
+    case["scheme"] |= {
+        "reward": {"kind": "payout"},
+        "payout": {"deposit": str(seed), "split": [5000, 3000, 2000], "fee_bps": 333},
+    }
+    case["scheme"].pop("decay", None)
+    document = answer("settle", case)
+    rows = document["payouts"]
+    assert sum(int(row["net"]) + int(row["fee"]) for row in rows) + int(document["refund"]) == seed
+    assert sum(int(row["fee"]) for row in rows) == int(document["fees"])
+    addresses = {one["key"]: one["address"] for one in case["participants"]}
+    assert [row["address"] for row in rows] == [addresses[row["participant"]] for row in rows]
 
 
 @given(

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from assay.errors import BadInput
-from assay.judge.tests.proxy import LIMITS, Model, ProxyLimits, Seen, environment_of, open_proxy
+from assay.judge.service import Model, of_agents, of_judges
+from assay.judge.tests.proxy import LIMITS, ProxyLimits, Seen, open_proxy
 
 KEY = "sk-of-the-validator"
 
@@ -352,8 +353,9 @@ def test_closed_while_the_service_keeps_everybody_waiting(door: Path) -> None:
     ["", "x", "ftp://a/", "http://", "http://u:p@a/", "http://a/?q", "http://a/#f", "http://a:x/", "http://a/b c", "file:///etc"],
 )
 def test_addresses_that_are_none(url: str) -> None:
-    with pytest.raises(BadInput, match="is not the address of a service"):
+    with pytest.raises(BadInput, match="is not the address of a service") as refused:
         Model(url)
+    assert "u:p" not in str(refused.value)  # it may be a password
 
 
 def test_the_key_is_not_shown() -> None:
@@ -365,9 +367,13 @@ def test_the_key_is_not_shown() -> None:
 
 
 def test_from_the_environment() -> None:
-    assert environment_of({}) is None
-    found = environment_of({"ASSAY_MODEL_URL": "https://a/v1", "ASSAY_MODEL_KEY": "k", "ASSAY_MODEL_HEADER": "x-api-key"})
+    assert of_agents({}) is None
+    found = of_agents({"ASSAY_MODEL_URL": "https://a/v1", "ASSAY_MODEL_KEY": "k", "ASSAY_MODEL_HEADER": "x-api-key"})
     assert found == Model("https://a/v1", "k", "x-api-key")
     assert found is not None
     assert found.credentials == {"x-api-key": "k"}
     assert Model("https://a").credentials == {}
+    assert of_agents({"ASSAY_MODEL_URL": "https://a"}, "https://b") == Model("https://b")
+    assert of_judges({"ASSAY_MODEL_URL": "https://a", "ASSAY_LLM_API_KEY": "k"}) is None
+    assert of_judges({"ASSAY_LLM_BASE_URL": "https://a", "ASSAY_LLM_API_KEY": "k"}) == Model("https://a", "k")
+    assert of_judges({"ASSAY_LLM_BASE_URL": "https://a"}, "https://b/v1") == Model("https://b/v1")

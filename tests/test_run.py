@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 from assay.competition import open_competition
 from assay.errors import BadInput
 from assay.folder import read
+from assay.judge.entries import counting
+from assay.judge.keeping import Busy, segment, short
+from assay.judge.running import Event, Options
 from assay.judge.tests import agent as agents
-from assay.judge.tests.plan import cells, counting, missing
-from assay.judge.tests.run import Event, Options, run
-from assay.judge.tests.store import Busy, Store, segment, short
+from assay.judge.tests.plan import cells, missing
+from assay.judge.tests.run import run
+from assay.judge.tests.store import Store
 from assay.judge.tests.submit import submit
 from assay.records import Participant
 from assay.scheme.times import instant

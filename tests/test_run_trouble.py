@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from assay.judge.running import Event, Options, Summary
 from assay.judge.sandbox.box import Trouble
+from assay.judge.service import Model
 from assay.judge.tests import agent as agents
 from assay.judge.tests.plan import Cell
-from assay.judge.tests.proxy import Model
 from assay.judge.tests.record import TrialRecord
-from assay.judge.tests.run import Event, Options, Summary, run
+from assay.judge.tests.run import run
 from assay.judge.tests.store import Store
 from assay.judge.tests.submit import submit
 from assay.judge.tests.worker import Settings
@@ -43,7 +44,7 @@ def test_errors_are_tried_again_and_leave_no_evidence(tmp_path: Path) -> None:
     summary = run(folder, "val-1", Options(attempts=3, delay=0.01, participants=["ann"]), events.append)
     assert [event.kind for event in events if event.kind != "phase"] == ["planned", *["began", "again"] * 2, "began", "ended"]
     assert [event.seconds for event in events if event.kind == "again"] == [0.01, 0.04]
-    assert (summary.judged, [cell.task for cell, _ in summary.errors]) == (0, ["t0"])
+    assert (summary.judged, [cell.parts["task"] for cell, _ in summary.errors]) == (0, ["t0"])
     assert "exit code 3" in summary.errors[0][1]
     assert lines(folder) == []
     kept = Store(folder, "val-1").result("ann", ORACLE, "t0", 1)
@@ -182,7 +183,8 @@ def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pyte
 CHILD = """
 import sys
 from pathlib import Path
-from assay.judge.tests.run import Options, run
+from assay.judge.running import Options
+from assay.judge.tests.run import run
 def tell(event):
     print(event.kind, event.phase, flush=True)
 summary = run(Path(sys.argv[1]), "val-1", Options(jobs=2, delay=0.01), tell)

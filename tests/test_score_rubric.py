@@ -131,6 +131,31 @@ def test_scores_and_work() -> None:
     assert found.first == {"ann": 1, "bob": 1}
 
 
+def test_a_suspected_injection_counts_unless_the_scheme_says_otherwise() -> None:
+    whole: dict[str, Any] = {"baseline": MET, "checks": BOTH, "verdict": "COHERENT"}
+    records: list[Evidence] = [
+        make("rubric", **whole, injection_suspected=True),
+        make("rubric", "v2", **whole, injection_suspected=False),
+        make("rubric", "v1", "bob", **whole | {"verdict": None}, injection_suspected=True),
+        make("rubric", "v2", "bob", **whole),
+    ]
+    noted = score(records, axes(), TWO)
+    assert noted.counting.tolist() == [[True, False], [True, True]]
+    assert noted.suspected is not None
+    assert not noted.suspected.any()
+    wary = score(records, axes(), TWO.model_copy(update={"injection": "unjudged"}))
+    assert wary.counting.tolist() == [[False, False], [True, True]]
+    assert wary.scores.tolist() == [[0, 0], [1_000_000_000, 1_000_000_000]]
+    assert wary.unjudged is not None
+    assert wary.unjudged.tolist() == [[True, True], [False, False]]
+    assert wary.suspected is not None
+    assert wary.suspected.tolist() == [[True, False], [False, False]]  # bob's is malformed, whatever is suspected
+
+
+def test_a_scheme_that_says_nothing_of_injections_has_the_digest_that_it_had() -> None:
+    assert "injection" not in TWO.model_dump(mode="json", exclude_none=True)
+
+
 @pytest.mark.parametrize("odd", [1, 1.0, 0, "true", None])
 def test_a_malformed_judgement_is_not_the_same_as_one_that_python_finds_equal_to_it(odd: object) -> None:
     whole = make("rubric", baseline=MET, checks=BOTH, verdict="COHERENT")

@@ -346,6 +346,19 @@ def test_unjudged() -> None:
     assert said(story, "status").startswith("v could not judge it:")
 
 
+def test_a_suspected_injection() -> None:
+    case = given_case({"a": "0.9"}, {})
+    case["scheme"]["score"] = {"kind": "rubric", "checks": [{"id": "C1", "weight": 10000}], "injection": "unjudged"}
+    record = {"kind": "rubric", "epoch": 1, "validator": "v", "participant": "a", "submission": "a", "observed_at": WHEN}
+    answers = {"baseline": dict.fromkeys(("B1", "B2", "B3", "B4"), True), "checks": {"C1": True}, "verdict": "COHERENT"}
+    case["evidence"] = [record | answers | {"injection_suspected": True}]
+    story = told(case, "a")
+    assert said(story, "status").startswith("v found signs that the solution speaks to the judge;")
+    table = story["evidence"].table
+    assert table is not None
+    assert table.rows[0][-1] == "no: an injection is suspected, which this scheme does not score"
+
+
 @pytest.mark.parametrize(
     ("answers", "verdict", "expected"),
     [

@@ -18,8 +18,8 @@ from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.sandbox.box import Box, Image, Limits, Trouble
 from assay.judge.sandbox.bubblewrap import Bubblewrap
+from assay.judge.service import Model
 from assay.judge.tests import agent as agents
-from assay.judge.tests.proxy import Model
 from assay.judge.tests.trial import Judge, Tried, image_of, run_trial
 from judge_kit import bubblewrap, make_agent, make_task, outcome, sh, try_
 from test_proxy import KEY, say, service

@@ -177,6 +177,12 @@ SCHEME = [
     ),
     wrong("no repository", given(score={"kind": "points", "repositories": {}}), "a table has a repository"),
     wrong("points without a table", given(score={"kind": "points"}), "a table has a repository"),
+    scheme(
+        "a rubric by which a suspected injection counts as unjudged",
+        given(score=rubric(CHECK) | {"injection": "unjudged"}),
+        whole(score=rubric(TOLD) | {"injection": "unjudged"}),
+    ),
+    wrong("rubric: an injection that scores zero", given(score=rubric(CHECK) | {"injection": "zero"}), "no model makes a zero"),
     wrong("rubric weights that do not sum to 10 000", given(score=rubric(CHECK | {"weight": 9000})), "weights sum to 10 000"),
     wrong("a rubric without checks", given(score={"kind": "rubric"}), "a rubric has checks"),
     wrong("drop with exact-sum", given(reward={"excess": "drop", "encoding": "exact-sum"}), "a part is left that nobody has"),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .case import case
 from .worlds import ALONE, CHECKS, MET, agreed, record, settled, status, tests, workflow
+
+YES: dict[str, Any] = {"baseline": MET, "checks": {"C1": True, "C2": True}, "verdict": "COHERENT"}
 
 KINDS = [
     case("tests: a timeout is a fail", tests({"a": ["pt", "pt", "pt"]}), {"agreed": [{"score": "0.5"}]}),
@@ -155,6 +159,29 @@ KINDS = [
         "rubric: unjudged is unjudged",
         settled("rubric", [record("rubric", "v1", "a", outcome="unjudged")], score={"checks": CHECKS}, consensus=ALONE),
         status(("a", "unjudged", "malformed-or-unjudged")),
+    ),
+    *(
+        case(
+            f"rubric: a suspected injection {what}",
+            settled(
+                "rubric",
+                [
+                    record("rubric", "v1", "a", **YES, injection_suspected=True),
+                    record("rubric", "v1", "b", **YES, injection_suspected=False),
+                ],
+                score={"checks": CHECKS} | rules,
+                consensus=ALONE,
+            ),
+            status(*expected),
+        )
+        for what, rules, expected in (
+            ("is noted", {}, [("a", "agreed", None), ("b", "agreed", None)]),
+            (
+                "counts as unjudged",
+                {"injection": "unjudged"},
+                [("b", "agreed", None), ("a", "unjudged", "malformed-or-unjudged")],
+            ),
+        )
     ),
     case(
         "rubric: the baseline gate is a score of 0",

@@ -3,6 +3,7 @@
     AssayError
     ├── BadInput        what was given is wrong: exit code 2
     ├── CannotSettle    the input is right, and yet no settlement follows from it: exit code 1
+    ├── Unreachable     a service of the world does not answer, or will not: nothing follows from it; exit code 1
     └── Refused         a receipt, or what it rests on, does not check: exit code 1
 
 Each says what is wrong, where, and what to do about it.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "brief"]
+__all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief"]
 
 
 class AssayError(Exception):
@@ -59,6 +60,17 @@ class BadInput(AssayError):
 
 class CannotSettle(AssayError):
     """The input is well formed, but no settlement follows from it: exit code 1, nothing written."""
+
+
+class Unreachable(AssayError):
+    """A service of the world does not answer, or refuses us: nothing is concluded of anybody, and what waits for it is missing.
+
+    `final`: to try again does not help before somebody mends it (a wrong key, an address that is none).
+    """
+
+    def __init__(self, what: str, *, final: bool = False, hint: str = "") -> None:
+        super().__init__(what, hint=hint)
+        self.final = final
 
 
 class Refused(AssayError):

@@ -33,6 +33,22 @@ def case_of(seed: int, kind: str, size: int = MAX_SIZE) -> Doc:
     return World(Random(f"{kind}/{seed}"), kind, size).case()
 
 
+def suspecting(case: Doc, seed: int) -> Doc:
+    """A case of kind rubric in which some judgements suspect an injection, by a scheme to which that may or may not matter.
+
+    It draws from a source of its own, so that the cases that are made without it stay what they are.
+    """
+    r = Random(f"suspecting/{seed}")
+    case = copy.deepcopy(case)
+    if r.random() < 0.8:
+        case["scheme"]["score"]["injection"] = "unjudged"
+    said: dict[Any, Any] = {}
+    for record in case["evidence"]:
+        slot = record["validator"], record["submission"] or record["participant"]
+        record |= said.setdefault(slot, r.choice([{}, {"injection_suspected": False}, {"injection_suspected": True}]))
+    return case
+
+
 def chain_of(seed: int, kind: str, size: int = MAX_SIZE, length: int = 3) -> list[Doc]:
     """The successive cases of a seed."""
     world = World(Random(f"{kind}/{seed}"), kind, size)

@@ -106,11 +106,11 @@ def without_quorum(
 ) -> tuple[str, str]:
     """Status and reason where the counting validators are no quorum. SPEC 3 Status."""
     consensus = rules["consensus"]
-    for reason, status, code in (
-        ("unjudged", "unjudged", "malformed-or-unjudged"),
-        ("incomplete", "incomplete", "missing-trials"),
+    for reasons, status, code in (
+        (("unjudged", "injection-suspected"), "unjudged", "malformed-or-unjudged"),
+        (("incomplete",), "incomplete", "missing-trials"),
     ):
-        more = [stakes[row["validator"]] for row in not_counted if row["reason"] == reason]
+        more = [stakes[row["validator"]] for row in not_counted if row["reason"] in reasons]
         if more and quorum(counting + more, whole, consensus):
             return status, code
     if not counting:

@@ -13,7 +13,7 @@ from assay.cli.keys import complete
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assay.settle.story import Explanation, Table
+    from assay.settle.story import Explanation
 
 __all__ = ["explain"]
 
@@ -67,34 +67,11 @@ def explain(
 
 
 def _told(told: Explanation) -> Iterator[RenderableType]:
+    from assay.cli.chapters import rendered
     from assay.cli.show import heading, note, sentence
 
     yield heading(f"{told.scheme} {told.version} · epoch {told.epoch}")
     yield sentence(told.summary)
-    for number, chapter in enumerate(told.chapters, start=1):
-        yield ""
-        yield heading(f"{number}. {chapter.title}")
-        for said in chapter.text:
-            yield sentence(said, indent=3)
-        if chapter.table is not None:
-            from rich.padding import Padding
-
-            yield Padding(_table(chapter.table), (0, 0, 0, 3), expand=False)
+    yield from rendered(told.chapters)
     yield ""
     yield note(f"Digest {told.settlement}")
-
-
-def _table(table: Table) -> RenderableType:
-    from assay.cli.show import Column, console, grid
-
-    keys, words = {"validator"}, {"counts", "saw"}
-    columns = [
-        Column(
-            name,
-            [row[at] for row in table.rows],
-            right=name == "stake" or (name in {"counts", "needed"} and "validator" not in table.columns),
-            kind="key" if name in keys else "text" if name in words and "validator" in table.columns else "whole",
-        )
-        for at, name in enumerate(table.columns)
-    ]
-    return grid(columns, width=console().width - 3)

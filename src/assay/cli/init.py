@@ -68,6 +68,8 @@ def _about(name: str) -> str:
     return {
         "my-subnet.toml": "the competitions of the subnet and their shares",
         "scheme.toml": "the rules, each with what it does",
+        "bounty.toml": "what the sponsor asks for, the checks, what is paid",
+        "problem.md": "the problem, in the sponsor's words",
         "participants.csv": "who takes part, with which submission",
         "validators.csv": "who judges, with how much stake",
         "tasks.txt": "the task set",

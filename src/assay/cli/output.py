@@ -6,14 +6,17 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from assay.exact import canonical
 from assay.folder import write_bytes
 
-__all__ = ["csv_bytes", "json_bytes", "put", "settlement_csv"]
+if TYPE_CHECKING:
+    from assay.errors import Refused
+
+__all__ = ["csv_bytes", "json_bytes", "put", "refused_json", "settlement_csv"]
 
 Json = dict[str, Any]
 
@@ -24,6 +27,22 @@ PAYOUTS = ("participant", "address", "place", "gross", "fee", "net")
 def json_bytes(document: Json) -> bytes:
     """The document as one line of canonical JSON (RFC 8785)."""
     return canonical(document) + b"\n"
+
+
+def refused_json(error: Refused) -> Json:
+    """What is not right, as `--json` of a command that verifies has it."""
+    plain = {
+        name: None if value is None else str(value) for name, value in (("expected", error.expected), ("found", error.found))
+    }
+    place = {"file": None if error.file is None else str(error.file), "line": error.line}
+    return {
+        "verified": False,
+        "stage": error.stage,
+        "participant": error.participant or None,
+        "what": error.what,
+        **plain,
+        **place,
+    }
 
 
 def csv_bytes(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+from assay.cli.bounty import start as bounty
 from assay.scheme import Scheme, parse
 from assay.scheme.model import PointsScore, RubricScore
 
@@ -43,8 +44,8 @@ def _competition(text: str) -> Files:
     scheme = parse(text)
     pays = scheme.payout is not None
     stakes = dict.fromkeys(["enclave-1"], 1) if scheme.consensus.min_validators == 1 else STAKES
-    files = {
-        "scheme.toml": text,
+    files = bounty.files_of(text) if scheme.score.kind == "rubric" else {"scheme.toml": text}
+    files |= {
         "participants.csv": _table(("key", "uid", "name", "submission", "submitted_at", "address"), _participants(pays)),
         "validators.csv": _table(("key", "stake", "name"), [(key, stake, "") for key, stake in stakes.items()]),
     }

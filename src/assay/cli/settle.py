@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.cli.errors import warn
+
+if TYPE_CHECKING:
+    from assay.settle import Settlement
 
 __all__ = ["settle"]
 
@@ -31,11 +35,16 @@ def settle(
         str | None, typer.Option(metavar="NAME", help="With a ledger: the log's key, if ledger.toml does not name it.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With a ledger: show the settlement, and keep nothing.")] = False,
+    early: Annotated[
+        bool, typer.Option("--early", help="Settle a payout before its scoring deadline, without whom nobody has judged yet.")
+    ] = False,
 ) -> None:
     """Settle an epoch: evidence into scores, weights or payouts.
 
     Shows who is ranked where and why the others are not. Nothing is written unless --output says so, and then all of it or
     nothing.
+
+    A payout with a scoring deadline waits until then for submissions that have no agreed score; after it they are left out.
 
     A competition with a ledger is settled from it, after what it settled before: settlement and receipt are kept, the log grows
     by one, and the epoch is closed. Settled again, it is computed again and must come out the same.
@@ -51,18 +60,27 @@ def settle(
         raise typer.BadParameter("--json and --csv exclude each other", param_hint="--csv")
 
     from assay.cli.progress import Working
+    from assay.cli.waiting import check_waited, deadline
     from assay.competition import open_competition
     from assay.scheme import warnings
 
     competition = open_competition(folder)
+
+    until = None if early or dry_run else deadline(competition.scheme, datetime.now(UTC))
+
+    def hold(found: Settlement) -> None:
+        if until is not None:
+            check_waited(found, folder, until)
+
     remark = ""
     if (folder / "ledger.toml").exists() and previous is None:
         from assay.cli.ledger.settling import settled
 
-        settlement, remark = settled(folder, epoch, key, dry_run=dry_run)
+        settlement, remark = settled(folder, epoch, key, dry_run=dry_run, hold=None if until is None else hold)
     else:
         with Working(f"settling {folder}"):
             settlement = competition.settle(epoch, previous=previous)
+        hold(settlement)
     document = settlement.document
     warn(f"{folder / 'scheme.toml'}: {message}" for message in warnings(competition.scheme))
 

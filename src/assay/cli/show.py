@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import typer
 from rich import box
@@ -23,7 +23,7 @@ from assay.cli.errors import printable
 if TYPE_CHECKING:
     from rich.style import StyleType
 
-__all__ = ["Column", "command", "console", "grid", "heading", "note", "sentence", "shorten", "show"]
+__all__ = ["Column", "command", "console", "grid", "heading", "note", "sentence", "shorten", "show", "stages"]
 
 PIPED = 200
 """Columns where the output goes to a file or another program: whole keys rather than short ones."""
@@ -126,6 +126,26 @@ def grid(columns: Iterable[Column], *, width: int | None = None, styles: Sequenc
     for at, row in enumerate(zip(*(column.cells for column in fitted), strict=True)):
         table.add_row(*(Text(cell) for cell in row), style=styles[at] if at < len(styles) else None)
     return table
+
+
+class _Stage(Protocol):
+    @property
+    def stage(self) -> str: ...
+    @property
+    def what(self) -> str: ...
+    @property
+    def done(self) -> bool: ...
+
+
+def stages(rows: Sequence[_Stage]) -> Table:
+    """What was checked, stage by stage; with a dash, what was not looked at."""
+    return grid(
+        [
+            Column("", ["✓" if one.done else "–" for one in rows]),
+            Column("stage", [one.stage for one in rows]),
+            Column("what", [one.what for one in rows], kind="text"),
+        ]
+    )
 
 
 def _clean(column: Column) -> Column:

@@ -123,7 +123,8 @@ def _vote() -> Json:
 
 
 def _not_counted() -> Json:
-    reasons = ["not-assigned", "no-stake", "stake-below-minimum", "unjudged", "incomplete", "no-tasks"]
+    reasons = ["not-assigned", "no-stake", "stake-below-minimum", "injection-suspected", "unjudged"]
+    reasons += ["incomplete", "no-tasks"]
     return closed({"validator": KEY, "reason": {"enum": reasons}, "missing": COUNT})
 
 

@@ -16,13 +16,16 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Put bytes in a file: written beside it, flushed to the disk, then renamed over it; raises BadInput if that fails."""
+def write_bytes(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Put bytes in a file: written beside it, flushed to the disk, then renamed over it; raises BadInput if that fails.
+
+    private: for its owner alone (0600), at no moment for others; else it keeps the mode that it had.
+    """
     target = Path(os.path.realpath(path))
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
         try:
-            _write(beside, data, target)
+            _write(beside, data, target, private=private)
             beside.replace(target)
         except BaseException:
             beside.unlink(missing_ok=True)
@@ -34,10 +37,10 @@ def write_bytes(path: Path, data: bytes) -> None:
         ) from None
 
 
-def _write(beside: Path, data: bytes, target: Path) -> None:
-    number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+def _write(beside: Path, data: bytes, target: Path, *, private: bool) -> None:
+    number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
     with os.fdopen(number, "wb") as file:
-        if target.is_file():
+        if target.is_file() and not private:
             os.fchmod(number, target.stat().st_mode & 0o777)
         file.write(data)
         file.flush()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from assay.errors import BadInput
-from assay.judge.tests.run import Event, Options, Summary
+from assay.judge.running import Event, Options, Summary
 
 __all__ = ["GROUP", "Judge", "find"]
 

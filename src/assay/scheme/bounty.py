@@ -4,10 +4,11 @@ problem    a text; or { file = "problem.md" }; or { sealed = "problem.sealed", d
 [bounty]   name, title, sponsor, log, commitments_until, submissions_until
 [[checks]] and [payout], as in a scheme
 [judge]    model, fallback, solution_tokens
-[enclave]  what an enclave must measure as; left out: the bounty is judged without one
+[enclave]  what an enclave must measure as (`assay.scheme.measured`); left out: the bounty is judged without one
 
-The bounty's digest is over all of it, checks and payout with their defaults, and the digest of the problem's text. Commitments,
-sealed solutions and judgements name it, so that nothing of it can be changed once somebody has worked for it.
+The bounty's digest is over all of it, the whole scheme that it stands beside, every default filled in, and the digest of the
+problem's text. Commitments, sealed solutions and judgements name it, so that nothing of it can be changed once somebody has
+worked for it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from pydantic_core import PydanticCustomError
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.scheme.fields import Key, Section, Text
-from assay.scheme.load import BOUNTY, read, read_toml, validate
+from assay.scheme.load import BOUNTY, line_of, read, read_toml, validate
+from assay.scheme.measured import Measured
 from assay.scheme.model import RubricScore, Scheme
 from assay.scheme.times import Instant
 
@@ -37,13 +39,13 @@ PROBLEM_BYTES = 64_000
 _Digest = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
 _SealKey = Annotated[str, Field(pattern="^x25519:[0-9a-f]{64}$")]
 _File = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
-_Model = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+$")]
+_Model = Annotated[Key, Field(max_length=200, pattern=r"^\S+$")]
 
 
 class Problem(Section):
     """`problem`: a text, a file beside bounty.toml with one, or a file that is sealed to the enclave and the text's digest."""
 
-    text: Annotated[str, Field(min_length=1, max_length=PROBLEM_BYTES)] | None = None
+    text: Annotated[str, Field(min_length=1)] | None = None
     file: _File | None = None
     sealed: _File | None = None
     digest: _Digest | None = None
@@ -51,7 +53,7 @@ class Problem(Section):
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
         if sum(one is not None for one in (self.text, self.file, self.sealed)) != 1:
-            raise PydanticCustomError("assay", "is to have one of text, file and sealed; keep one of them")
+            raise PydanticCustomError("assay", "has not exactly one of text, file and sealed; keep one of them")
         if (self.sealed is None) != (self.digest is None):
             raise PydanticCustomError("assay", "sealed and digest go together; `assay seal --problem` prints both")
         return self
@@ -87,7 +89,7 @@ class _Contents(Section):
     problem: Annotated[Problem, BeforeValidator(_text)]
     bounty: Terms
     judge: Judge = Judge()
-    enclave: dict[str, Any] | None = None
+    enclave: Measured | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,11 @@ class Bounty:
         return self.contents.judge
 
     @property
+    def enclave(self) -> Measured | None:
+        """`[enclave]`; None: it is judged without one."""
+        return self.contents.enclave
+
+    @property
     def rules(self) -> RubricScore:
         """`[score]`, with the checks."""
         assert isinstance(self.scheme.score, RubricScore)  # `read_bounty` saw to it
@@ -124,15 +131,13 @@ class Bounty:
 
     def document(self) -> dict[str, Any]:
         """The bounty as JSON with every default filled in: what its digest is taken of."""
-        scheme = self.scheme.document()
         return {
             "schema": SCHEMA,
+            "scheme": self.scheme.document(),
             "problem": self.problem_digest,
-            "score": scheme["score"],
-            "payout": scheme.get("payout"),
             "bounty": self.terms.model_dump(mode="json", exclude_none=True),
             "judge": self.judge.model_dump(mode="json"),
-            "enclave": self.contents.enclave,
+            "enclave": None if self.enclave is None else self.enclave.model_dump(mode="json", exclude_none=True),
         }
 
     @cached_property
@@ -154,12 +159,12 @@ def read_bounty(folder: Path) -> Bounty:
     extra, source = read_toml(file)
     own = {name: value for name, value in extra.items() if name not in ("checks", "payout")}
     contents = validate(_Contents, own, file=file, source=source)
-    _check_times(contents.bounty, scheme, file)
-    text, found = _problem(contents.problem, file)
+    _check_times(contents.bounty, scheme, file, source)
+    text, found = _problem(contents.problem, file, source)
     return Bounty(scheme, contents, text, found, file)
 
 
-def _check_times(terms: Terms, scheme: Scheme, file: Path) -> None:
+def _check_times(terms: Terms, scheme: Scheme, file: Path, source: str) -> None:
     scoring = scheme.payout.scoring_deadline if scheme.payout is not None else None
     times = [
         ("bounty.commitments_until", terms.commitments_until),
@@ -169,34 +174,34 @@ def _check_times(terms: Terms, scheme: Scheme, file: Path) -> None:
     given = [(name, time) for name, time in times if time is not None]
     for (first, earlier), (second, later) in pairwise(given):
         if earlier > later:
-            raise BadInput(
-                f"is after {second}", file=file, field=first, hint="commitments come first, then solutions, then scores"
-            )
+            line, hint = line_of(source, first.split(".")), "commitments come first, then solutions, then scores"
+            raise BadInput(f"is after {second}", file=file, line=line, field=first, hint=hint)
 
 
-def _problem(said: Problem, file: Path) -> tuple[str | None, str]:
+def _problem(said: Problem, file: Path, source: str) -> tuple[str | None, str]:
     if said.sealed is not None:
         assert said.digest is not None  # they go together
         return None, said.digest
-    data = said.text.encode() if said.text is not None else _beside(file, said.file or "")
+    beside = file if said.file is None else file.with_name(said.file)
+    data = said.text.encode() if said.text is not None else _beside(beside)
+    field, line = ("problem", line_of(source, ["problem"])) if said.file is None else ("", None)
+    if len(data) > PROBLEM_BYTES:
+        hint = "a problem is a text that a model reads whole"
+        raise BadInput(f"is larger than {PROBLEM_BYTES} bytes", file=beside, line=line, field=field, hint=hint)
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise BadInput("is not UTF-8", file=file.with_name(said.file or ""), hint="save the file as UTF-8") from None
+        raise BadInput("is not UTF-8", file=beside, hint="save the file as UTF-8") from None
     if not text.strip():
-        raise BadInput("is empty", file=file, field="problem", hint="say what is asked for")
+        raise BadInput("is empty", file=beside, line=line, field=field, hint="say what is asked for")
     return text, f"sha256:{sha256(data).hexdigest()}"
 
 
-def _beside(file: Path, name: str) -> bytes:
-    path = file.with_name(name)
+def _beside(path: Path) -> bytes:
+    """The bytes of a file, and one too many of one that is too large."""
     try:
         with path.open("rb") as opened:
-            data = opened.read(PROBLEM_BYTES + 1)
+            return opened.read(PROBLEM_BYTES + 1)
     except OSError as error:
-        raise BadInput(
-            f"cannot be read ({error.strerror})", file=path, hint="problem.file names a file beside bounty.toml"
-        ) from None
-    if len(data) > PROBLEM_BYTES:
-        raise BadInput(f"is larger than {PROBLEM_BYTES} bytes", file=path, hint="a problem is a text that a model reads whole")
-    return data
+        what, hint = f"cannot be read ({error.strerror})", "problem.file names a file beside bounty.toml"
+        raise BadInput(what, file=path, hint=hint) from None

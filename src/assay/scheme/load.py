@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from assay.errors import BadInput, brief
 from assay.scheme.model import Scheme
 
-__all__ = ["BOUNTY", "MAX_BYTES", "parse", "presets", "read", "read_toml", "refusal", "validate", "warnings"]
+__all__ = ["BOUNTY", "MAX_BYTES", "line_of", "parse", "presets", "read", "read_toml", "refusal", "validate", "warnings"]
 
 MAX_BYTES = 1_000_000
 """A scheme file is refused above this size."""
@@ -35,30 +35,39 @@ def read(path: Path) -> Scheme:
     bounty = path.with_name(BOUNTY)
     score = content.get("score")
     if bounty.is_file() and isinstance(score, dict) and score.get("kind") == "rubric":
-        return _with_bounty(content, score, path, bounty)
+        return _with_bounty(content, source, path, bounty)
     return validate(Scheme, content, file=path, source=source)
 
 
-def _with_bounty(content: dict[str, Any], score: dict[str, Any], path: Path, bounty: Path) -> Scheme:
-    extra, source = read_toml(bounty)
+def _with_bounty(content: dict[str, Any], source: str, path: Path, bounty: Path) -> Scheme:
+    extra, text = read_toml(bounty)
+    score = content["score"]
     for name in extra:
         if name not in SECTIONS:
             close = difflib.get_close_matches(name[:80], SECTIONS, n=1, cutoff=0.5)
             hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(SECTIONS)}"
-            raise BadInput(f"there is no {name[:80]!r} here", file=bounty, line=line_of(source, [name]), field=name, hint=hint)
+            raise BadInput(f"there is no {name[:80]!r} here", file=bounty, line=line_of(text, [name]), field=name, hint=hint)
     for name, already in (("checks", "checks" in score), ("payout", "payout" in content)):
         if name in extra and already:
-            raise BadInput(f"{name} stands in {path.name} too", file=bounty, field=name, hint="keep it in one of the two files")
+            what, hint = f"stands in {path.name} too", "keep it in one of the two files"
+            raise BadInput(what, file=bounty, line=line_of(text, [name]), field=name, hint=hint)
     merged = content | {"score": score | {key: extra[key] for key in ("checks",) if key in extra}}
     merged |= {key: extra[key] for key in ("payout",) if key in extra}
     try:
-        return validate(Scheme, merged, file=path)
+        return validate(Scheme, merged, file=path, source=source)
     except BadInput as error:
-        ours = error.field.startswith("payout") or error.field.startswith("score.checks")
-        if ours:
-            error.file, error.field = bounty, error.field.removeprefix("score.")
-            error.line = line_of(source, error.field.split("."))
+        field = error.field.removeprefix("score.")
+        if field == "score" and "checks" in extra:
+            field = "checks"  # what is wrong with a rubric as a whole is wrong with its checks
+        section = re.split(r"[.\[]", field)[0]
+        if section in extra or (section == "checks" and "checks" not in score):
+            error.file, error.field, error.line = bounty, field, line_of(text, _parts(field))
         raise
+
+
+def _parts(field: str) -> list[int | str]:
+    """The path that `_path` wrote: `checks[3].weight` is checks, 3, weight."""
+    return [int(part[1:-1]) if part.startswith("[") else part for part in re.findall(r"\[\d+\]|[^.\[\]]+", field)]
 
 
 def parse(source: str, *, file: Path | str | None = None) -> Scheme:

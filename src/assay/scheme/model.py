@@ -117,6 +117,8 @@ class RubricScore(Section):
 
     kind: Literal["rubric"]
     checks: Annotated[tuple[Check, ...], Field(strict=False, min_length=1, max_length=1000)]
+    injection: Literal["unjudged"] | None = None
+    """What a judgement of a solution that seems to speak to the judge counts as; None: it counts, and the suspicion is noted."""
 
     @model_validator(mode="after")
     def _whole_and_unique(self) -> Self:

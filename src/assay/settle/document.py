@@ -103,11 +103,13 @@ def _plain(name: str, value: Any) -> Any:
 def _not_counted(settlement: Settlement, column: int) -> list[Json]:
     """Validators with evidence that does not count for this participant, and the first reason why. SPEC 3.0, 3.1."""
     scored, seats, rows = settlement.scored, settlement.seats, []
-    flags = {
-        name: mask
-        for name, mask in (("unjudged", scored.unjudged), ("incomplete", scored.incomplete), ("no-tasks", scored.emptied))
-        if mask is not None
+    masks = {
+        "injection-suspected": scored.suspected,
+        "unjudged": scored.unjudged,
+        "incomplete": scored.incomplete,
+        "no-tasks": scored.emptied,
     }
+    flags = {name: mask for name, mask in masks.items() if mask is not None}
     heard = np.logical_or.reduce([scored.counting[:, column], *(mask[:, column] for mask in flags.values())])
     for row in heard.nonzero()[0].tolist():
         own = [name for name, mask in flags.items() if mask[row, column]]

@@ -111,7 +111,9 @@ class Scored:
     incomplete: Bools | None = None
     """tests: has evidence, but misses a trial."""
     unjudged: Bools | None = None
-    """rubric: has a judgement, but it is malformed or says unjudged."""
+    """rubric: has a judgement, but it is malformed or says unjudged, or counts as unjudged."""
+    suspected: Bools | None = None
+    """rubric: the part of `unjudged` where the judgement is whole, and the scheme has it count so for a suspected injection."""
     emptied: Bools | None = None
     """workflow: had tasks, but service errors took all of them out."""
     missing: Ints | None = None

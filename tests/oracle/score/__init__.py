@@ -27,7 +27,7 @@ def judged(kind: str, records: list[Doc], standing: list[Doc], rules: Doc, tasks
         elif kind == "workflow":
             result[validator] = workflow.verdict(own, workflow.taken_out(standing, validator), rules)
         elif kind == "rubric":
-            result[validator] = rubric.verdict(own, rules["checks"])
+            result[validator] = rubric.verdict(own, rules)
         elif kind == "points":
             result[validator] = points.verdict(own, rules, epoch)
         else:

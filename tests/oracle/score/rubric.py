@@ -67,10 +67,16 @@ def work(record: Doc, checks: list[Doc]) -> Doc:
     }
 
 
-def verdict(records: list[Doc], checks: list[Doc]) -> Verdict:
-    """BPS / 10 000 of the one judgement of this validator; malformed is unjudged, never zero. SPEC 2.3."""
+def verdict(records: list[Doc], rules: Doc) -> Verdict:
+    """BPS / 10 000 of the one judgement of this validator; malformed is unjudged, never zero. SPEC 2.3.
+
+    A scheme may have a judgement that suspects an injection count as unjudged too.
+    """
     (record,) = records
+    checks = rules["checks"]
     if record.get("outcome", "judged") == "unjudged" or not well_formed(record, checks):
         return Verdict(why_not="unjudged")
+    if record.get("injection_suspected") and rules.get("injection") == "unjudged":
+        return Verdict(why_not="injection-suspected")
     done = work(record, checks)
     return Verdict(Fraction(done["bps"], 10_000), done)

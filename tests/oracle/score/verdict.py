@@ -9,7 +9,8 @@ from typing import Any
 class Verdict:
     """A score (a fraction of whole nanos) with the work behind it, or why there is none.
 
-    `why_not` is "unjudged", "incomplete" or "no-tasks"; None with no score: nothing that counts, nothing to report.
+    `why_not` is "unjudged", "injection-suspected", "incomplete" or "no-tasks"; None with no score: nothing that counts, nothing
+    to report.
     """
 
     score: Fraction | None = None

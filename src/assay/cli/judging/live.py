@@ -1,4 +1,4 @@
-"""Progress of a run: a bar and what is going on, on a terminal; a line for each trial elsewhere."""
+"""Progress of a run: a bar and what is going on, on a terminal; a line for each thing judged elsewhere."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live as RichLive
 
-    from assay.judge.tests.plan import Cell
-    from assay.judge.tests.run import Event
+    from assay.judge.running import Cell, Event
 
 __all__ = ["Live"]
 
 SHOWN = 8
-"""How many of the trials that are going on are shown."""
+"""How many of those that are going on are shown."""
 _PER_SECOND = 8
 
 
@@ -71,13 +70,13 @@ class Live:
             self.stopping = True
             self._say("stopping: what is going on is given up, what is done is kept")
         elif event.kind == "kept":
-            self._say(f"{event.count} trials of an earlier run had no evidence yet, and have it now")
+            self._say(f"{event.count} of an earlier run had no evidence yet, and have it now")
 
     def _line(self, event: Event, took: float) -> None:
         found = event.record
         assert found is not None
         assert event.cell is not None
-        what = f"{event.cell.participant}  {event.cell.task}  {event.cell.trial}"
+        what = _named(event.cell)
         if event.kind == "again":
             self._say(f"error    {what}  {found.message}; again in {duration(event.seconds)}")
         elif found.outcome == "error":
@@ -115,7 +114,7 @@ class Live:
         now = time.monotonic()
         lines = []
         for cell, (phase, since) in list(self.going.items())[:SHOWN]:
-            what = f"  {cell.participant}  {cell.task}  {cell.trial}  {phase}  {duration(now - since)}"
+            what = f"  {_named(cell)}  {phase}  {duration(now - since)}"
             lines.append(Text(printable(what), no_wrap=True, overflow="ellipsis"))
         return Group(row, *lines)
 
@@ -128,3 +127,7 @@ class Live:
         elif left is not None and self.done < self.planned:
             words.append(f"about {duration(left)} left")
         return " · ".join(words)
+
+
+def _named(cell: Cell) -> str:
+    return "  ".join((cell.participant, *cell.parts.values()))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption, prices, service
 from assay.cli.judging.words import EngineOption, EnvOption, RuntimeOption, SandboxName, SandboxOption
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assay.judge.tests.run import Summary
+    from assay.judge.running import Summary
 
 __all__ = ["run"]
 
 MISSING, STOPPED = 1, 130
+TOGETHER = 8
+"""Solutions that are judged at one time, if nothing is said: a judge by rubric waits for its model."""
 
 
 def run(
@@ -26,7 +29,10 @@ def run(
         str | None,
         typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv; with --sign, the key's."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Trials at one time; one a core is right.", min=1)] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", metavar="N", help="Trials at one time (1), or solutions (8).", min=1, show_default=False),
+    ] = None,
     sandbox: SandboxOption = SandboxName.bubblewrap,
     engine: EngineOption = None,
     runtime: RuntimeOption = None,
@@ -43,42 +49,54 @@ def run(
     tasks: Annotated[Path | None, typer.Option(metavar="DIR", help="The task set, if it is not DIR/tasks.")] = None,
     env: EnvOption = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
+    model_url: UrlOption = None,
+    model: ModelOption = None,
+    fallback: FallbackOption = None,
+    price: PriceOption = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also judge again what a rubric's models left unjudged; not what a ledger has.")
+    ] = False,
     sign: Annotated[
         str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key file, and add it to the ledger.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Judge every trial that has no evidence yet, then settle.
+    """Judge what has no evidence yet, then settle.
 
-    Agents run in sandboxes, then the tasks' own tests decide. What is done is kept at once: Ctrl-C stops cleanly, and the same
-    command goes on where it stopped. An error is never a fail: it is tried again, then left missing.
+    By tests: agents run in sandboxes, then the tasks' own tests decide. By rubric: a model answers for each solution, with
+    quotes. What is done is kept at once: Ctrl-C stops cleanly, and the same command goes on where it stopped. An error is never
+    a fail: it is tried again, then left missing.
 
     In a competition with a ledger, --sign puts the evidence into it, and shows what it would be settled as. The epoch stays open
     for other validators; `assay settle` closes it.
 
-    A model for agents that ask for one: ASSAY_MODEL_URL, ASSAY_MODEL_KEY. The key stays outside the sandbox.
+    A model for agents that ask for one: ASSAY_MODEL_URL, ASSAY_MODEL_KEY. The key stays outside the sandbox. The model that
+    answers a rubric: ASSAY_LLM_BASE_URL, ASSAY_LLM_API_KEY. Past the bounty's scoring deadline nothing is judged.
 
-    Ends with 0 if nothing is missing any more, 1 if trials are left without a result, 130 if it was stopped.
+    Ends with 0 if nothing is missing any more, 1 if something is left without a result, 130 if it was stopped.
 
     \b
     Examples:
       assay run my-competition --validator val-1 --jobs 2
       assay run my-competition --validator val-1 --participant miner-7 --task git-rescue
       assay run my-competition --sign val-1 --jobs 2
+      assay run my-bounty --validator val-1 --model-url https://api.example.com/v1
     """
-    import os
-
     from assay.cli.judging.live import Live
     from assay.cli.judging.signing import Signing
     from assay.cli.judging.words import given
     from assay.cli.keys import validator_of
     from assay.judge import judges
-    from assay.judge.tests.proxy import environment_of
-    from assay.judge.tests.run import Options
+    from assay.judge.running import Options
     from assay.scheme import read
 
     scheme = folder / "scheme.toml"
-    judge = judges.find(read(scheme).score.kind, file=scheme)
+    kind = read(scheme).score.kind
+    judge = judges.find(kind, file=scheme)
+    agents = {"--task": task, "--tasks": tasks, "--env": env, "--engine": engine, "--runtime": runtime}
+    answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
+    _check_meant(kind, agents if kind == "rubric" else answers)
+    jobs = jobs or (TOGETHER if kind == "rubric" else 1)
     if validator is None and sign is None:
         what = "say whose evidence it is, a key or a name of validators.csv; or --sign with the validator's key"
         raise typer.BadParameter(what, param_hint="--validator")
@@ -92,7 +110,11 @@ def run(
         runtime=runtime,
         epoch=signing.epoch if signing is not None and epoch is None else epoch,
         attempts=attempts,
-        model=environment_of(os.environ),
+        model=service(kind, model_url),
+        primary=model,
+        fallback=fallback,
+        prices=prices(price),
+        again=again,
         env=given(env),
         tasks=tasks,
         participants=participant or (),
@@ -116,37 +138,43 @@ def run(
         raise typer.Exit(MISSING)
 
 
+def _check_meant(kind: str, others: Mapping[str, object]) -> None:
+    """Refuse an option that says nothing to the judge of this kind."""
+    for name, given in others.items():
+        if given:
+            raise typer.BadParameter(f"says nothing to the judge of the kind {kind!r}; leave it out", param_hint=name)
+
+
 def _told(summary: Summary) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, heading, sentence
     from assay.settle.story.telling import plural
 
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
     if not summary.planned:
-        yield sentence("Nothing is missing: every trial has its evidence.")
+        yield sentence(f"Nothing is missing: every {summary.unit} has its evidence.")
     else:
         left = summary.planned - summary.judged
         yield sentence(
-            f"{plural(summary.judged, 'trial')} judged"
+            f"{plural(summary.judged, summary.unit)} judged"
             + (f" ({counts})" if counts else "")
             + (f", {left} left." if left else ".")
         )
     if summary.stopped:
         yield sentence("Stopped; the same command goes on from here.")
     if summary.absent:
-        yield sentence(f"No agent is here for {', '.join(summary.absent)}: assay submit puts one in its place.")
+        absent = ", ".join(summary.absent)
+        yield sentence(f"No {summary.submission} is here for {absent}: assay submit puts one in its place.")
     if summary.others:
         yield sentence(f"Other validators were drawn for {', '.join(summary.others)}.")
     if summary.errors:
         yield ""
         yield heading("Errors, which are nobody's fails")
-        yield grid(
-            [
-                Column("participant", [cell.participant for cell, _ in summary.errors], kind="key"),
-                Column("task", [cell.task for cell, _ in summary.errors], kind="crop"),
-                Column("trial", [str(cell.trial) for cell, _ in summary.errors], right=True),
-                Column("why", [why for _, why in summary.errors], kind="text"),
-            ]
-        )
+        parts = summary.errors[0][0].parts
+        columns = [Column("participant", [cell.participant for cell, _ in summary.errors], kind="key")]
+        columns += [Column(name, [cell.parts[name] for cell, _ in summary.errors], kind="crop") for name in parts]
+        yield grid([*columns, Column("why", [why for _, why in summary.errors], kind="text")])
+    for remark in summary.remarks:
+        yield sentence(remark)
     yield ""
 
 

@@ -1,4 +1,4 @@
-"""`assay submit`: make an agent the submission of a participant."""
+"""`assay submit`: make an agent or a solution the submission of a participant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ def submit(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
     participant: Annotated[str, typer.Argument(metavar="PARTICIPANT", help="A key of participants.csv.", show_default=False)],
     agent: Annotated[
-        str, typer.Argument(metavar="AGENT", help="A folder with agent.toml, a command line, oracle or noop.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="AGENT|SOLUTION",
+            help="A folder with agent.toml, a command line, oracle or noop; of a bounty, a text file or a folder of them.",
+            show_default=False,
+        ),
     ],
     epoch: Annotated[
         int | None,
@@ -27,20 +32,33 @@ def submit(
         ),
     ] = None,
 ) -> None:
-    """Make an agent the current submission of a participant.
+    """Make an agent, or a solution of a bounty, the current submission of a participant.
 
     Its files are copied into the competition, under their digest, which is the submission. What was judged of an earlier
-    submission is kept and no longer counts. The same agent once more changes nothing. In a competition with a ledger, the
+    submission is kept and no longer counts. The same once more changes nothing. In a competition with a ledger, the
     submission is kept there too, with the epoch in which it was accepted.
 
+    A solution is refused if it is larger than the bounty allows, or comes after its deadline.
+
     \b
-    Example:
+    Examples:
       assay submit my-competition miner-7 my-agent/
+      assay submit my-bounty agent-7 solution.md
     """
     from assay.cli.show import sentence, show
-    from assay.judge.tests.submit import submit as do
+    from assay.scheme import read
 
-    done = do(folder, participant, agent, epoch=epoch)
-    what = "is the submission" if done.changed else "is already the submission"
-    kept = "" if done.epoch is None else f", accepted in epoch {done.epoch}"
-    show(sentence(f"{done.agent.name} {done.agent.version} {what} of {participant}{kept}: {done.agent.digest}"))
+    if read(folder / "scheme.toml").score.kind == "rubric":
+        from assay.judge.rubric.solutions import submit as hand_in
+
+        given = hand_in(folder, participant, Path(agent), epoch=epoch)
+        name, submission, changed, accepted = "The solution", given.solution.digest, given.changed, given.epoch
+    else:
+        from assay.judge.tests.submit import submit as do
+
+        done = do(folder, participant, agent, epoch=epoch)
+        name, submission = f"{done.agent.name} {done.agent.version}", done.agent.digest
+        changed, accepted = done.changed, done.epoch
+    what = "is the submission" if changed else "is already the submission"
+    kept = "" if accepted is None else f", accepted in epoch {accepted}"
+    show(sentence(f"{name} {what} of {participant}{kept}: {submission}"))

@@ -47,15 +47,15 @@ def trial(
     from assay.cli.judging.follow import Follow
     from assay.cli.judging.words import given
     from assay.errors import BadInput
+    from assay.judge import service
     from assay.judge.sandbox.choose import choose
     from assay.judge.tests import agent as agents
-    from assay.judge.tests.proxy import environment_of
     from assay.judge.tests.tasks import read_task
     from assay.judge.tests.trial import Judge, image_of, run_trial
 
     loaded, who = read_task(task.resolve()), agents.find(agent)
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
-    judge = Judge(chosen, "verify" if verify else "fail", environment_of(os.environ), env=given(env))
+    judge = Judge(chosen, "verify" if verify else "fail", service.of_agents(os.environ), env=given(env))
     agents.check(who, [loaded], judge.env, model=judge.model is not None)
     judge.sandbox.sweep()
     with TemporaryDirectory(prefix="assay-trial-") as made:

@@ -1,4 +1,4 @@
-"""`assay keys`: the keys that sign evidence and logs. Only public parts are ever printed."""
+"""`assay keys`: the keys that sign evidence and logs, or open what is sealed. Only public parts are ever printed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "asking"]
 
-app = typer.Typer(name="keys", help="Keys that sign evidence and logs.", no_args_is_help=True, rich_markup_mode=None)
+HELP = "Keys that sign evidence and logs, or open what is sealed."
+
+app = typer.Typer(name="keys", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
 
 class Kind(StrEnum):
@@ -23,10 +25,11 @@ class Kind(StrEnum):
 
     ed25519 = "ed25519"
     sr25519 = "sr25519"
+    x25519 = "x25519"
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name, or the path of its file.", show_default=False)]
-KindOption = Annotated[Kind, typer.Option(help="sr25519 is the kind of Bittensor's hotkeys.")]
+KindOption = Annotated[Kind, typer.Option(help="sr25519 is the kind of Bittensor's hotkeys; x25519 opens, and does not sign.")]
 Passphrase = Annotated[
     bool, typer.Option("--passphrase", help="Ask for a passphrase to encrypt it with; ASSAY_PASSPHRASE is used unasked.")
 ]
@@ -41,6 +44,7 @@ def new(name: Name, kind: KindOption = Kind.ed25519, passphrase: Passphrase = Fa
     Examples:
       assay keys new val-1
       assay keys new log --passphrase
+      assay keys new sponsor --kind x25519
     """
     from assay.ledger import keys
 
@@ -172,12 +176,12 @@ def _new_passphrase(wanted: bool) -> str:
 
 def _spelt(public: PublicKey | None) -> dict[str, Any]:
     """The public key as it is spelt in a registry, and as a signature names it."""
-    from assay.ledger.keys import ED25519, hotkey
+    from assay.ledger.keys import ED25519, SR25519, hotkey
 
     if public is None:
         return {"kind": None, "key": None, "id": None}
-    spelling = public.raw.hex() if public.kind == ED25519 else hotkey.address(public.raw)
-    return {"kind": public.kind, "key": spelling, "id": public.id}
+    spelling = public.raw.hex() if public.kind == ED25519 else public.id
+    return {"kind": public.kind, "key": hotkey.address(public.raw) if public.kind == SR25519 else spelling, "id": public.id}
 
 
 def _show(name: str, path: Path, public: PublicKey, as_json: bool, vkey: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["settled"]
 
 
-def settled(folder: Path, epoch: int | None, key: str | None, *, dry_run: bool) -> tuple[Settlement, str]:
-    """The settlement, kept unless it is a dry run, and what to say of its receipt."""
+def settled(
+    folder: Path, epoch: int | None, key: str | None, *, dry_run: bool, hold: Callable[[Settlement], None] | None = None
+) -> tuple[Settlement, str]:
+    """The settlement, kept unless it is a dry run, and what to say of its receipt; hold: raises if it is not to be kept yet."""
     from assay.cli.ledger.keys import asking
     from assay.cli.progress import Working
     from assay.ledger import config, keys, settling
@@ -39,6 +42,8 @@ def settled(folder: Path, epoch: int | None, key: str | None, *, dry_run: bool) 
             )
         signer = keys.load(name, asking())
         with Working(f"settling {folder}"):
+            if hold is not None:
+                hold(settling.draft(ledger, epoch).settlement)
             made = settling.settle(ledger, signer, epoch)
         return made.settlement, _remark(ledger, made)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from assay.errors import Refused
     from assay.ledger.verify import Verified
 
 __all__ = ["verify"]
@@ -48,9 +47,9 @@ def verify(
             found = check(receipt, evidence=evidence, scheme=scheme, key=_key(key), checkpoint=checkpoint, log=log)
     except Refused as refused:
         if as_json:
-            from assay.cli.output import json_bytes, put
+            from assay.cli.output import json_bytes, put, refused_json
 
-            put(json_bytes(_refused(refused)), None)
+            put(json_bytes(refused_json(refused)), None)
             raise typer.Exit(refused.exit_code) from None
         raise
     if as_json:
@@ -71,33 +70,12 @@ def _key(said: str | None) -> str | None:
     return decode(load(path, 65_536, hint="give NAME+HEX+BASE64, or a file that holds it"), path).strip()
 
 
-def _refused(error: Refused) -> dict[str, object]:
-    plain = {
-        name: None if value is None else str(value) for name, value in (("expected", error.expected), ("found", error.found))
-    }
-    place = {"file": None if error.file is None else str(error.file), "line": error.line}
-    return {
-        "verified": False,
-        "stage": error.stage,
-        "participant": error.participant or None,
-        "what": error.what,
-        **plain,
-        **place,
-    }
-
-
 def _show(found: Verified, *, own: bool) -> None:
-    from assay.cli.show import Column, grid, heading, note, sentence, show
+    from assay.cli.show import heading, note, sentence, show, stages
 
     said = found.receipt
     how = "verified, and computed again" if found.recomputed else "verified"
-    rows = found.checked
-    columns = [
-        Column("", ["✓" if one.done else "–" for one in rows]),
-        Column("stage", [one.stage for one in rows]),
-        Column("what", [one.what for one in rows], kind="text"),
-    ]
-    show(heading(f"{said['competition']} · epoch {said['epoch']}: {how}"), grid(columns), "")
+    show(heading(f"{said['competition']} · epoch {said['epoch']}: {how}"), stages(found.checked), "")
     if own:
         show(sentence("Whose receipt it is was not checked: give the log's public key with --key."), "")
     show(note(f"Settlement {said['settlement']}"))

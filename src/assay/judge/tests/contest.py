@@ -6,7 +6,6 @@ agents/<digest12>/…       submitted agents, as `submit` put them there
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,22 +13,21 @@ from pathlib import Path
 
 from assay.errors import BadInput
 from assay.exact import canonical
-from assay.folder import csvs, evidence, registry
-from assay.folder.places import Place
+from assay.folder import csvs
 from assay.folder.text import load
 from assay.folder.write import write_bytes
+from assay.judge import entries
+from assay.judge.entries import Entries, Written
+from assay.judge.keeping import short
 from assay.judge.tests import agent as agents
 from assay.judge.tests.agent import Agent
-from assay.judge.tests.plan import Done, counting
-from assay.judge.tests.store import short
+from assay.judge.tests.plan import Done
 from assay.judge.tests.tasks import Task, manifest, read
-from assay.records import Participant, Tests, Validator
-from assay.scheme import Scheme
+from assay.records import Evidence, Participant, Tests
 from assay.scheme import read as read_scheme
 from assay.scheme.model import TestsScore
-from assay.settle import assign
 
-__all__ = ["Contest", "agent_of", "check_same_tasks", "drawn", "open_contest", "written"]
+__all__ = ["Contest", "agent_of", "check_same_tasks", "open_contest", "written"]
 
 AGENTS = "agents"
 TASKS = "tasks"
@@ -38,16 +36,10 @@ _SET_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
-class Contest:
+class Contest(Entries):
     """A competition that is judged by tests, as one validator sees it."""
 
-    folder: Path
-    scheme: Scheme
     rules: TestsScore
-    validator: str
-    participants: tuple[Participant, ...]
-    """Of everybody, in the order given."""
-    validators: tuple[Validator, ...]
     tasks: Mapping[str, Task]
     """By id, in the order of tasks.txt."""
     agents: Mapping[str, Agent]
@@ -55,16 +47,10 @@ class Contest:
     absent: tuple[str, ...]
     """Participants whose submission counts, and whose agent is not here."""
 
-
-@dataclass(frozen=True)
-class Written:
-    """What the evidence in a competition's folder says of one validator."""
-
-    done: frozenset[Done]
-    epoch: int | None
-    """The highest epoch of anybody's evidence."""
-    first: Mapping[str, int]
-    """Submission → the lowest epoch of anybody's evidence about it."""
+    @property
+    def here(self) -> list[Participant]:
+        """The participants whose submission counts and whose agent is here."""
+        return [one for one in entries.counting(self.participants) if one.submission in self.agents]
 
 
 def open_contest(
@@ -80,15 +66,10 @@ def open_contest(
     if not isinstance(scheme.score, TestsScore):
         what = f"is {scheme.score.kind!r}, and agents are judged by tests"
         raise BadInput(what, file=folder / "scheme.toml", field="score.kind", hint='use kind = "tests"')
-    file = folder / "participants.csv"
-    everybody = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme)
-    judges = _validators(folder, len(everybody))
-    _known(validator, [one.key for one in judges], folder / "validators.csv", "validator")
-    for key in participants:
-        _known(key, [one.key for one in everybody], file, "participant")
+    seen = entries.read(folder, scheme, validator, participants)
     found: dict[str, Agent] = {}
     absent: list[str] = []
-    for one in counting(everybody):
+    for one in entries.counting(seen.participants):
         if participants and one.key not in participants:
             continue
         agent = agent_of(folder, one)
@@ -99,10 +80,20 @@ def open_contest(
     if not found:
         raise BadInput(
             "no participant has an agent here" + (f": {', '.join(absent[:5])} have none" if absent else ""),
-            file=file,
+            file=folder / csvs.PARTICIPANTS.name,
             hint="assay submit DIR PARTICIPANT AGENT puts one in its place",
         )
-    return Contest(folder, scheme, scheme.score, validator, everybody, judges, _tasks(folder, tasks, only), found, tuple(absent))
+    return Contest(
+        folder=folder,
+        scheme=scheme,
+        validator=validator,
+        participants=seen.participants,
+        validators=seen.validators,
+        rules=scheme.score,
+        tasks=_tasks(folder, tasks, only),
+        agents=found,
+        absent=tuple(absent),
+    )
 
 
 def agent_of(folder: Path, participant: Participant) -> Agent | None:
@@ -129,51 +120,14 @@ def _others(folder: Path) -> tuple[Agent, ...]:
     return tuple(agents.load(one.parent) for one in found if not one.parent.name.startswith("."))
 
 
-def written(contest: Contest) -> Written:
-    """Reads all evidence once; raises BadInput for what is wrong with it."""
-    judges = frozenset(one.key for one in contest.validators)
-    known = evidence.Registry("tests", judges, frozenset(one.key for one in contest.participants))
-    done: set[Done] = set()
-    epoch: int | None = None
-    first: dict[str, int] = {}
-    folder = contest.folder / "evidence"
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    for path in paths:
-        if path.suffix == ".parquet":
-            raise BadInput("is Parquet, and a run writes .jsonl beside it", file=path, hint="keep all evidence in .jsonl")
-        if path.suffix != ".jsonl":
-            continue
-        for found in evidence.read([path], known).records:  # file by file, so that no more than one is in memory
-            epoch = found.epoch if epoch is None else max(epoch, found.epoch)
-            first[found.submission] = min(found.epoch, first.get(found.submission, found.epoch))
-            if isinstance(found, Tests) and found.validator == contest.validator:
-                done.add((found.submission, found.task, found.trial))
-    return Written(frozenset(done), epoch, first)
+def written(contest: Contest) -> Written[Done]:
+    """What there is evidence of; raises BadInput for what is wrong with it."""
+    return entries.written(contest, _about)
 
 
-def drawn(contest: Contest, found: Written, epoch: int) -> list[Participant]:
-    """The participants whose submissions count, are here, and are this validator's to judge. SPEC 2, 3.0.
-
-    epoch: of the evidence that is to come; a submission that has none yet, and no accepted_epoch, is accepted in it.
-    Raises BadInput where the randomness of an epoch is missing.
-    """
-    file = contest.folder / csvs.RANDOMNESS.name
-    rules = contest.scheme.consensus
-    asked = rules.assign is not None and file.exists()
-    randomness = registry.randomness(csvs.read(file, csvs.RANDOMNESS), Place(file)) if asked else {}
-    keys = [one.key for one in contest.validators]
-    may = assign.may_count([one.stake for one in contest.validators], rules)
-    mine = []
-    for one in counting(contest.participants):
-        if one.submission in contest.agents:
-            at = found.first.get(one.submission, epoch) if one.accepted_epoch is None else one.accepted_epoch
-            try:
-                rows = assign.drawn(one, at, keys, may, rules, randomness)
-            except BadInput as error:
-                raise error.at(file=file) from None
-            if contest.validator in (keys[row] for row in rows):
-                mine.append(one)
-    return mine
+def _about(found: Evidence) -> Done:
+    assert isinstance(found, Tests)  # evidence of another kind was refused
+    return found.submission, found.task, found.trial
 
 
 def check_same_tasks(contest: Contest, root: Path, done: frozenset[Done]) -> None:
@@ -202,22 +156,10 @@ def check_same_tasks(contest: Contest, root: Path, done: frozenset[Done]) -> Non
     write_bytes(file, canonical(kept | now) + b"\n")
 
 
-def _validators(folder: Path, participants: int) -> tuple[Validator, ...]:
-    file = folder / "validators.csv"
-    return registry.validators(csvs.read(file, csvs.VALIDATORS), Place(file), participants)
-
-
 def _tasks(folder: Path, place: Path | None, only: Sequence[str]) -> dict[str, Task]:
     file = folder / "tasks.txt"
     pinned = manifest.read(file)
     found = {task.id: task for task in manifest.chosen(pinned, read(place or folder / TASKS), file=file)}
     for name in only:
-        _known(name, list(found), file, "task")
+        entries.known(name, list(found), file, "task")
     return {one.id: found[one.id] for one in pinned.pins if not only or one.id in only}
-
-
-def _known(said: str, known: Sequence[str], file: Path, what: str) -> None:
-    if said not in known:
-        close = difflib.get_close_matches(said, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(sorted(known)[:5])}"
-        raise BadInput(f"there is no {what} {said[:80]!r}", file=file, field=what, hint=hint)

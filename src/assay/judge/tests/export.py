@@ -22,9 +22,10 @@ from assay.errors import BadInput
 from assay.folder import csvs, evidence, registry
 from assay.folder.places import Place
 from assay.judge import tree
+from assay.judge.keeping import segment
 from assay.judge.tests.outcome import Reason
 from assay.judge.tests.record import TrialRecord
-from assay.judge.tests.store import Store, segment
+from assay.judge.tests.store import Store
 from assay.records import Tests
 from assay.scheme import read as read_scheme
 from assay.scheme.times import instant_text

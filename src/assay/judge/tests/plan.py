@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from assay.judge.entries import counting
 from assay.records import Participant
 
-__all__ = ["Cell", "Done", "cells", "counting", "missing"]
+__all__ = ["Cell", "Done", "cells", "missing"]
 
 Done = tuple[str, str, int]
 """(submission, task, trial): what one validator's evidence is about."""
@@ -24,18 +24,14 @@ class Cell:
     trial: int
 
     @property
+    def parts(self) -> dict[str, str]:
+        """What tells it from the participant's other trials."""
+        return {"task": self.task, "trial": str(self.trial)}
+
+    @property
     def key(self) -> Done:
         """What its evidence is about."""
         return self.submission, self.task, self.trial
-
-
-def counting(participants: Iterable[Participant]) -> list[Participant]:
-    """Those whose submission counts, in the order given: of several with the same one the earliest only. SPEC 2."""
-    listed = [one for one in participants if one.submission]
-    first: dict[str, Participant] = {}
-    for one in sorted(listed, key=lambda one: (one.submitted_at or datetime.max.replace(tzinfo=UTC), one.key.encode())):
-        first.setdefault(one.submission, one)
-    return [one for one in listed if first[one.submission] is one]
 
 
 def cells(participants: Iterable[Participant], tasks: Sequence[str], trials: int) -> Iterator[Cell]:

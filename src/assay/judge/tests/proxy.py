@@ -16,7 +16,7 @@ import socket
 import socketserver
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from assay.errors import BadInput
+from assay.judge.service import HEADER, PATH, Model
 
-__all__ = ["LIMITS", "Model", "ProxyLimits", "Seen", "environment_of", "open_proxy"]
+__all__ = ["LIMITS", "Model", "ProxyLimits", "Seen", "open_proxy"]
 
 _DROPPED = frozenset(
     {
@@ -38,46 +38,9 @@ _DROPPED = frozenset(
 _DROPPED_BACK = frozenset(
     {"alt-svc", "connection", "content-length", "keep-alive", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-_TARGET = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*", re.ASCII)
 _ESCAPED = re.compile("%(2e|2f|5c|00)", re.ASCII | re.IGNORECASE)
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _NOT_THE_AGENTS = frozenset({401, 402, 403, 407, 429})
 _CHUNK = 65_536
-
-
-@dataclass(frozen=True)
-class Model:
-    """The one service that agents may be let through to, and how it knows the validator."""
-
-    base_url: str
-    key: str = field(default="", repr=False)
-    header: str = "Authorization"
-    """`Authorization` carries `Bearer KEY`, any other header the bare key."""
-
-    def __post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.base_url)
-            _ = parts.port
-        except ValueError as error:
-            raise _no_url(self.base_url, str(error)) from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise _no_url(self.base_url, "it must begin with http:// or https:// and a host")
-        if parts.query or parts.fragment or "@" in parts.netloc or (parts.path and _TARGET.fullmatch(parts.path) is None):
-            raise _no_url(self.base_url, "it may have a path, but no user, query or fragment")
-        if not (self.key.isascii() and self.key.isprintable()) or _HEADER.fullmatch(self.header) is None:
-            raise BadInput("the key or the name of its header is not printable ASCII", field="model")
-
-    @property
-    def credentials(self) -> dict[str, str]:
-        """The header that the service knows the validator by."""
-        if not self.key:
-            return {}
-        return {self.header: f"Bearer {self.key}" if self.header.lower() == "authorization" else self.key}
-
-
-def _no_url(url: str, why: str) -> BadInput:
-    hint = f"{why}; for example https://api.example.com/v1"
-    return BadInput(f"{url[:100]!r} is not the address of a service", field="model", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -253,7 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _target(self) -> str:
         target = self.path
         path = target.partition("?")[0]
-        if _TARGET.fullmatch(target) is None or _ESCAPED.search(path) or "//" in path:
+        if PATH.fullmatch(target) is None or _ESCAPED.search(path) or "//" in path:
             raise _Refused(403, "only paths below the service's base_url are forwarded")
         if any(part in (".", "..") for part in path.split("/")):
             raise _Refused(403, "only paths below the service's base_url are forwarded")
@@ -363,7 +326,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _passes(name: str, value: str, model: Model) -> bool:
     """Whether a header of the agent's is forwarded: a well-formed one that is neither a credential nor about the connection."""
-    well_formed = _HEADER.fullmatch(name) is not None and value.isascii() and value.replace("\t", " ").isprintable()
+    well_formed = HEADER.fullmatch(name) is not None and value.isascii() and value.replace("\t", " ").isprintable()
     return well_formed and name.lower() not in _DROPPED and name.lower() != model.header.lower()
 
 
@@ -373,11 +336,3 @@ def _connection(model: Model, seconds: float) -> http.client.HTTPConnection:
     if parts.scheme == "https":
         return http.client.HTTPSConnection(host, parts.port, timeout=seconds, context=ssl.create_default_context())
     return http.client.HTTPConnection(host, parts.port, timeout=seconds)
-
-
-def environment_of(given: Mapping[str, str]) -> Model | None:
-    """The service that variables name: ASSAY_MODEL_URL, ASSAY_MODEL_KEY, ASSAY_MODEL_HEADER; None without an address."""
-    url = given.get("ASSAY_MODEL_URL")
-    if not url:
-        return None
-    return Model(url, given.get("ASSAY_MODEL_KEY", ""), given.get("ASSAY_MODEL_HEADER", "Authorization"))

@@ -9,111 +9,38 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import signal
-import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 from assay.errors import BadInput
-from assay.judge import tree
+from assay.judge import entries, tree
+from assay.judge.running import Event, Options, Stop, Summary, stopping
 from assay.judge.sandbox.box import Sandbox, Trouble
 from assay.judge.sandbox.choose import choose
 from assay.judge.tests import agent as agents
 from assay.judge.tests import plan
-from assay.judge.tests.contest import Contest, check_same_tasks, drawn, open_contest, written
+from assay.judge.tests.contest import Contest, check_same_tasks, open_contest, written
 from assay.judge.tests.crew import Crew, Said
 from assay.judge.tests.plan import Cell, Done
-from assay.judge.tests.proxy import Model
 from assay.judge.tests.record import TrialRecord
 from assay.judge.tests.store import Store
-from assay.judge.tests.trial import KEEPING, Keeping, Tried
+from assay.judge.tests.trial import Tried
 from assay.judge.tests.worker import Job, Settings, record_of
 from assay.records import Participant
 from assay.scheme.load import validate
 
-__all__ = ["ATTEMPTS", "Event", "Options", "Summary", "run"]
+__all__ = ["run"]
 
-ATTEMPTS = 3
-"""How often a trial is begun before its error is left as it is."""
-DELAY, FACTOR, LONGEST = 2.0, 4.0, 300.0
-"""Seconds before the second attempt, how much longer each further one waits, and the most."""
+FACTOR, LONGEST = 4.0, 300.0
+"""How much longer each further attempt waits than the one before, and the most seconds."""
 SPARE = 900.0
 """Seconds that a trial may take beyond all of its task's own bounds, before its worker is taken for lost."""
 _TICK = 0.2
-
-Kind = Literal["planned", "began", "phase", "ended", "again", "kept", "stopping"]
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that happened in a run."""
-
-    kind: Kind
-    cell: Cell | None = None
-    phase: str = ""
-    record: TrialRecord | None = None
-    """Of what ended, or is tried again."""
-    count: int = 0
-    """planned: trials to be judged. kept: trials whose evidence an earlier run had not written yet."""
-    done: int = 0
-    """planned: trials that have evidence already."""
-    seconds: float = 0.0
-    """again: until then."""
-    folder: Path | None = None
-    """ended: where the trial is kept."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a run is carried out."""
-
-    jobs: int = 1
-    sandbox: str = "bubblewrap"
-    engine: str | None = None
-    runtime: str | None = None
-    """Of the containers: the engine's socket and the runtime, if not what is usual."""
-    epoch: int | None = None
-    """Of the evidence; None: the highest that there is evidence of, or 1."""
-    attempts: int = ATTEMPTS
-    delay: float = DELAY
-    model: Model | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    """What agents may be given, by name."""
-    tasks: Path | None = None
-    """The task set's folder; None: tasks/ in the competition."""
-    participants: Sequence[str] = ()
-    only: Sequence[str] = ()
-    """Task ids; none: all."""
-    everybody: bool = False
-    """Judge also those for whom `assign` drew other validators."""
-    keeping: Keeping = KEEPING
-
-
-@dataclass
-class Summary:
-    """What came of a run."""
-
-    planned: int
-    outcomes: Counter[str] = field(default_factory=Counter)
-    errors: list[tuple[Cell, str]] = field(default_factory=list)
-    """Trials that are still missing after all attempts, and why."""
-    absent: tuple[str, ...] = ()
-    """Participants whose agent is not here."""
-    others: tuple[str, ...] = ()
-    """Participants for whom `assign` drew other validators, who were not judged."""
-    stopped: bool = False
-    epoch: int = 1
-
-    @property
-    def judged(self) -> int:
-        """Trials that have evidence now and had none before."""
-        return sum(self.outcomes.values())
 
 
 def run(
@@ -124,11 +51,11 @@ def run(
     Ctrl-C and SIGTERM end it cleanly, if it runs in the main thread: the summary then says `stopped`.
     """
     options = options or Options()
-    _check(options)
+    options.check()
     sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime)
     contest = open_contest(competition, validator, tasks=options.tasks, participants=options.participants, only=options.only)
     store = Store(competition, validator)
-    with store.lock() as lock, _signals() as stop:
+    with store.lock() as lock, stopping() as stop:
         try:
             store.clean()
             store.repair()
@@ -136,9 +63,8 @@ def run(
             raise Trouble(f"what an earlier run left cannot be cleared: {error.strerror}", file=error.filename) from error
         sandbox.sweep()
         found = written(contest)
-        epoch = options.epoch if options.epoch is not None else max(1, found.epoch or 1)
-        here = [one for one in plan.counting(contest.participants) if one.submission in contest.agents]
-        wanted = here if options.everybody else drawn(contest, found, epoch)
+        epoch, here = found.of(options.epoch), contest.here
+        wanted = here if options.everybody else entries.drawn(contest, here, found.first, epoch)
         for one in wanted:
             agents.check(contest.agents[one.submission], contest.tasks.values(), options.env, model=options.model is not None)
         check_same_tasks(contest, store.root, found.done)
@@ -152,13 +78,6 @@ def run(
         if cells:
             going.judge(cells, lock)
         return going.summary
-
-
-def _check(options: Options) -> None:
-    if options.jobs < 1 or options.jobs > 1024:
-        raise BadInput(f"{options.jobs} is not a number of jobs", field="jobs", hint="from 1 to 1024; one for each core is right")
-    if options.attempts < 1 or options.attempts > 100:
-        raise BadInput(f"{options.attempts} is not a number of attempts", field="attempts", hint="from 1 to 100")
 
 
 def _recovered(
@@ -182,32 +101,6 @@ def _recovered(
 
 
 @dataclass
-class _Stop:
-    """How often somebody asked for the end."""
-
-    asked: int = 0
-
-
-@contextmanager
-def _signals() -> Iterator[_Stop]:
-    """Ctrl-C and SIGTERM are counted instead of breaking in anywhere; outside the main thread they cannot be."""
-    stop = _Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def heard(_number: int, _frame: FrameType | None) -> None:
-        stop.asked += 1
-
-    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@dataclass
 class _Run:
     """The loop: gives jobs out, keeps what comes back."""
 
@@ -217,7 +110,7 @@ class _Run:
     sandbox: Sandbox
     epoch: int
     on_event: Callable[[Event], None]
-    stop: _Stop
+    stop: Stop
     summary: Summary
     numbers: Iterator[int] = field(default_factory=itertools.count)
     going: dict[int, Cell] = field(default_factory=dict)
@@ -231,9 +124,8 @@ class _Run:
             self.contest.rules.agent_timeout,
             self.options.model,
             dict(self.options.env),
-            self.options.keeping,
-            self.options.engine,
-            self.options.runtime,
+            engine=self.options.engine,
+            runtime=self.options.runtime,
         )
         crew = Crew(settings, min(self.options.jobs, len(cells)), self.store.partial(), lock)
         try:

@@ -20,10 +20,10 @@ from typing import Any, BinaryIO
 from assay.errors import AssayError, BadInput
 from assay.judge.sandbox.box import Image, Sandbox, Trouble
 from assay.judge.sandbox.choose import choose
+from assay.judge.service import Model
 from assay.judge.tests import agent as agents
 from assay.judge.tests import record as records
 from assay.judge.tests.outcome import AgentTimeout
-from assay.judge.tests.proxy import Model
 from assay.judge.tests.record import TrialRecord
 from assay.judge.tests.tasks import Mode, Task, read_task
 from assay.judge.tests.trial import KEEPING, Judge, Keeping, Tried, image_of, run_trial

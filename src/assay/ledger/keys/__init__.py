@@ -1,4 +1,4 @@
-"""Keys of validators and of logs: public ones as text, private ones in files that only their owner reads. SPEC 6.
+"""Keys that sign, and keys that open: public ones as text, private ones in files that only their owner reads. SPEC 6.
 
 key = keys.public("5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY")    # or 64 hex digits: Ed25519
 signer = keys.load("val-1")                                              # ~/.config/assay/keys/val-1.key
@@ -6,17 +6,19 @@ key.verifies(signer.sign(message), message)
 """
 
 from assay.ledger.keys.files import NamedKey, folder, listed, load, path_of, save
-from assay.ledger.keys.private import PrivateKey, new, read
-from assay.ledger.keys.public import ED25519, KINDS, SR25519, PublicKey, public
+from assay.ledger.keys.private import PrivateKey, from_seed, new, read
+from assay.ledger.keys.public import ED25519, KINDS, SR25519, X25519, PublicKey, public, sealing
 
 __all__ = [
     "ED25519",
     "KINDS",
     "SR25519",
+    "X25519",
     "NamedKey",
     "PrivateKey",
     "PublicKey",
     "folder",
+    "from_seed",
     "listed",
     "load",
     "new",
@@ -24,4 +26,5 @@ __all__ = [
     "public",
     "read",
     "save",
+    "sealing",
 ]

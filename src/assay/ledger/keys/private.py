@@ -1,4 +1,8 @@
-"""Private keys: made, read and written; never shown. An Ed25519 key is a PKCS#8 PEM, an sr25519 key a Bittensor key file."""
+"""Private keys: made, read and written; never shown.
+
+An Ed25519 key, which signs, and an X25519 key, which opens what is sealed to it, is a PKCS#8 PEM; an sr25519 key a Bittensor
+key file.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any, NoReturn
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -19,16 +24,16 @@ from cryptography.hazmat.primitives.serialization import (
 
 from assay.errors import BadInput
 from assay.ledger.keys import hotkey
-from assay.ledger.keys.public import ED25519, KINDS, SR25519, PublicKey
+from assay.ledger.keys.public import ED25519, KINDS, SR25519, X25519, PublicKey
 
-__all__ = ["PrivateKey", "new", "read"]
+__all__ = ["PrivateKey", "from_seed", "new", "read"]
 
 _SEED = re.compile(rb"\s*(?:0x)?([0-9a-fA-F]{64})\s*")
 _NOTE_KEY = re.compile(rb"\s*PRIVATE\+KEY\+[^\s+]+\+[0-9a-f]{8}\+([A-Za-z0-9+/=]+)\s*")
 
 
 class PrivateKey:
-    """A private key: signs; its public key is `public`. It does not show itself, and cannot be pickled."""
+    """A private key: signs, or opens; its public key is `public`. It does not show itself, and cannot be pickled."""
 
     __slots__ = ("_pair", "public")
 
@@ -43,12 +48,23 @@ class PrivateKey:
         raise TypeError("a private key is not pickled")
 
     def sign(self, message: bytes) -> bytes:
-        """The signature of a message, 64 bytes. Ed25519 signs one message in one way only, sr25519 in a new way each time."""
+        """The signature of a message, 64 bytes. Ed25519 signs one message in one way only, sr25519 in a new way each time.
+
+        Raises BadInput for an X25519 key, which signs nothing.
+        """
+        if self.public.kind == X25519:
+            raise BadInput(f"{self.public} cannot sign: it opens what is sealed", hint="sign with a key of `assay keys new`")
         return bytes(self._pair.sign(message))
+
+    def opener(self) -> X25519PrivateKey:
+        """The key that opens what is sealed to it; raises BadInput for one that signs."""
+        if not isinstance(self._pair, X25519PrivateKey):
+            raise BadInput(f"{self.public} cannot open: it signs", hint="make one that opens: assay keys new NAME --kind x25519")
+        return self._pair
 
     def to_file(self, passphrase: str = "") -> bytes:
         """The bytes of its file, encrypted where there is a passphrase."""
-        if self.public.kind == ED25519:
+        if self.public.kind != SR25519:
             how = BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
             return bytes(self._pair.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how))
         data = hotkey.to_file(self._pair)
@@ -58,7 +74,19 @@ class PrivateKey:
 def new(kind: str = ED25519) -> PrivateKey:
     """A new key of a kind; raises BadInput if there is no such kind, or if it takes an extra that is not installed."""
     _check(kind)
-    return _ed25519(Ed25519PrivateKey.generate()) if kind == ED25519 else _sr25519(hotkey.generate())
+    if kind == SR25519:
+        return _sr25519(hotkey.generate())
+    return _x25519(X25519PrivateKey.generate()) if kind == X25519 else _ed25519(Ed25519PrivateKey.generate())
+
+
+def from_seed(seed: bytes, kind: str = ED25519) -> PrivateKey:
+    """The key of a kind in the 32 bytes of its seed; of X25519 they are the private key."""
+    _check(kind)
+    if kind == SR25519:
+        return _sr25519(hotkey.from_seed(seed))
+    if kind == X25519:
+        return _x25519(X25519PrivateKey.from_private_bytes(seed))
+    return _ed25519(Ed25519PrivateKey.from_private_bytes(seed))
 
 
 def read(data: bytes, *, kind: str = ED25519, passphrase: Callable[[], str] | None = None) -> PrivateKey:
@@ -69,7 +97,7 @@ def read(data: bytes, *, kind: str = ED25519, passphrase: Callable[[], str] | No
     """
     _check(kind)
     if seed := _SEED.fullmatch(data):
-        return _from_seed(bytes.fromhex(seed[1].decode()), kind)
+        return from_seed(bytes.fromhex(seed[1].decode()), kind)
     if noted := _NOTE_KEY.fullmatch(data):
         return _noted(noted[1])
     if data.lstrip().startswith(b"-----BEGIN"):
@@ -82,8 +110,9 @@ def read(data: bytes, *, kind: str = ED25519, passphrase: Callable[[], str] | No
 
 
 def _check(kind: str) -> None:
-    if kind not in KINDS:
-        raise BadInput(f"there is no kind of key {kind!r}", hint=f"use one of {', '.join(KINDS)}")
+    kinds = (*KINDS, X25519)
+    if kind not in kinds:
+        raise BadInput(f"there is no kind of key {kind!r}", hint=f"use one of {', '.join(kinds)}")
 
 
 def _asked(passphrase: Callable[[], str] | None) -> str:
@@ -97,12 +126,12 @@ def _ed25519(pair: Ed25519PrivateKey) -> PrivateKey:
     return PrivateKey(PublicKey(ED25519, pair.public_key().public_bytes_raw()), pair)
 
 
+def _x25519(pair: X25519PrivateKey) -> PrivateKey:
+    return PrivateKey(PublicKey(X25519, pair.public_key().public_bytes_raw()), pair)
+
+
 def _sr25519(pair: Any) -> PrivateKey:
     return PrivateKey(PublicKey(SR25519, bytes(pair.public_key)), pair)
-
-
-def _from_seed(seed: bytes, kind: str) -> PrivateKey:
-    return _ed25519(Ed25519PrivateKey.from_private_bytes(seed)) if kind == ED25519 else _sr25519(hotkey.from_seed(seed))
 
 
 def _noted(encoded: bytes) -> PrivateKey:
@@ -112,7 +141,7 @@ def _noted(encoded: bytes) -> PrivateKey:
         data = b""
     if len(data) != 33 or data[0] != 1:
         raise BadInput("is not the key of a log that signs with Ed25519", hint="give the whole line PRIVATE+KEY+…")
-    return _from_seed(data[1:], ED25519)
+    return from_seed(data[1:], ED25519)
 
 
 def _pem(data: bytes, passphrase: Callable[[], str] | None) -> PrivateKey:
@@ -122,6 +151,8 @@ def _pem(data: bytes, passphrase: Callable[[], str] | None) -> PrivateKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         what = "is not a PEM of a private key" if said is None else "the passphrase does not open it, or it is damaged"
         raise BadInput(what, hint="PKCS#8 is read: openssl pkcs8 -topk8" if said is None else "try again") from None
+    if isinstance(pair, X25519PrivateKey):
+        return _x25519(pair)
     if not isinstance(pair, Ed25519PrivateKey):
-        raise BadInput("is a private key of another kind than Ed25519", hint="make one: assay keys new")
+        raise BadInput("is a private key of another kind than Ed25519 or X25519", hint="make one: assay keys new")
     return _ed25519(pair)

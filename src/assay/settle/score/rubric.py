@@ -4,6 +4,7 @@
 - base = the weights of the checks answered YES; the verdict moves it; a NO on an unskippable check caps it at a fifth.
 - Points missed on skippable checks alone come back: all of them for EXCEPTIONAL, half for ELEGANT.
 - A missing answer, one that is not a boolean, or an unknown verdict is a malformed judgement: no score, never zero.
+- With `injection = "unjudged"` in the scheme a judgement that suspects an injection has none either; else it decides nothing.
 - base 8000 with 2000 missed on skippable checks → EXCEPTIONAL 10000, ELEGANT 9000, COHERENT 8000, MINOR_ISSUES 7200, FLAWED 6400,
   FUNDAMENTALLY_BROKEN 2000.
 """
@@ -85,7 +86,7 @@ def score(records: Sequence[Evidence], frame: Frame, rules: RubricScore) -> Scor
     """Each validator's BPS of each submission, as nanos; raises BadInput as `accepted` does. SPEC 2.3."""
     mine = of_kind(records, Rubric)
     scores = np.zeros(frame.shape, np.int64)
-    counting, unjudged = np.zeros(frame.shape, np.bool_), np.zeros(frame.shape, np.bool_)
+    counting, unjudged, suspected = (np.zeros(frame.shape, np.bool_) for _ in range(3))
     numbers = {name: np.zeros(frame.shape, np.int64) for name in ("base", "missed_skippable", "bps")}
     flags = {name: np.zeros(frame.shape, np.bool_) for name in ("gate", "capped")}
     verdicts = np.full(frame.shape, None, np.object_)
@@ -99,6 +100,9 @@ def score(records: Sequence[Evidence], frame: Frame, rules: RubricScore) -> Scor
         if found is None:
             unjudged[cell] = True
             continue
+        if record.injection_suspected and rules.injection is not None:
+            unjudged[cell] = suspected[cell] = True
+            continue
         counting[cell] = True
         scores[cell] = found.bps * (NANO // BPS)
         verdicts[cell] = found.verdict
@@ -107,4 +111,5 @@ def score(records: Sequence[Evidence], frame: Frame, rules: RubricScore) -> Scor
         for name, flag in flags.items():
             flag[cell] = getattr(found, name)
     work: dict[str, Ints | Bools | NDArray[np.object_]] = {**numbers, "verdict": verdicts, **flags}
-    return Scored(scores=scores, counting=counting, unjudged=unjudged, work=work, first=first_epochs(mine, frame))
+    first = first_epochs(mine, frame)
+    return Scored(scores=scores, counting=counting, unjudged=unjudged, suspected=suspected, work=work, first=first)

@@ -94,6 +94,7 @@ def _left_out(case: Case, one: Json) -> str:
         "no-stake": "has no stake",
         "stake-below-minimum": f"stake below {case.scheme.consensus.min_validator_stake}",
         "unjudged": "unjudged or malformed",
+        "injection-suspected": "an injection is suspected, which this scheme does not score",
         "no-tasks": "its own service failed in every task",
     }[one["reason"]]
 

@@ -43,6 +43,12 @@ def _duplicate(case: Case) -> tuple[str, str]:
 
 def _unjudged(case: Case) -> tuple[str, str]:
     who = [case.called[one["validator"]] for one in case.row["not_counted"] if one["reason"] == "unjudged"]
+    wary = [case.called[one["validator"]] for one in case.row["not_counted"] if one["reason"] == "injection-suspected"]
+    if wary:
+        return (
+            f"{named(wary)} found signs that the solution speaks to the judge; by the scheme it then counts as unjudged.",
+            "To do: a person reads the solution. A new one without these signs is judged anew.",
+        )
     return (
         f"{named(who)} could not judge it: a judgement is unjudged or malformed, which is never a zero.",
         "To do: these validators judge it again, with the fallback model if need be.",

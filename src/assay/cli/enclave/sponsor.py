@@ -1,0 +1,156 @@
+"""`assay enclave results` and `release`: what is sealed to the sponsor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli.enclave.collect import FromOption
+from assay.cli.enclave.words import Folder
+
+__all__ = ["release", "results"]
+
+KeyOption = Annotated[str, typer.Option(metavar="NAME", help="The sponsor's key file: the key that bounty.toml names.")]
+
+
+def results(
+    folder: Folder,
+    url: FromOption,
+    key: KeyOption = "sponsor",
+    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+) -> None:
+    """Fetch the results that are sealed to the sponsor, and show them: answers, models, what each judgement took and cost.
+
+    They are kept in DIR/results.sealed. Nothing of a solution's text is in them, and nothing that a model wrote of it: that comes
+    with `assay enclave release`, of the winners alone.
+
+    \b
+    Example:
+      assay enclave results my-bounty --from http://127.0.0.1:8300 --key sponsor
+    """
+    from assay.cli.ledger.keys import asking
+    from assay.enclave import sealed, sponsor
+    from assay.enclave.client import Client
+    from assay.folder import write_bytes
+    from assay.ledger import keys
+    from assay.scheme.bounty import read_bounty
+
+    bounty, opener = read_bounty(folder), keys.load(key, asking())
+    with Client(url) as client:
+        data = client.get("/results/sealed")
+    rows = sponsor.results(bounty, sealed.parse(data), opener)
+    write_bytes(folder / "results.sealed", data)
+    if as_json:
+        from assay.cli.output import json_bytes, put
+
+        put(json_bytes({"bounty": bounty.digest, "judgements": rows}), None)
+        return
+
+    from assay.cli.show import Column, grid, heading, note, sentence, show
+
+    if not rows:
+        show(sentence("Nothing was judged."))
+        return
+    columns = [
+        Column("participant", [row["participant"] for row in rows], kind="key"),
+        Column("BPS", [_bps(bounty.rules, row) for row in rows], right=True),
+        Column("verdict", [row["verdict"] or row["reason"] or row["outcome"] for row in rows]),
+        Column("NO", [_noes(row) for row in rows], kind="text"),
+        Column("signs of injection", [", ".join(row["detectors"]) for row in rows], kind="text", spare=3),
+        Column("model", [row["model"] or "" for row in rows], kind="crop", spare=2),
+        Column("tries", [_took(row, "tries") for row in rows], right=True, spare=1),
+        Column("seconds", [_thousandth(_took(row, "milliseconds")) for row in rows], right=True),
+        Column("cost", [_cost(row) for row in rows], right=True),
+    ]
+    show(heading(f"{bounty.scheme.name}: what was judged"), grid(columns), "", note(_sums(rows)))
+
+
+def release(
+    folder: Folder,
+    url: FromOption,
+    key: KeyOption = "sponsor",
+    epoch: Annotated[int | None, typer.Option(metavar="N", help="The settled epoch; otherwise the ledger's last.", min=0)] = None,
+    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="The receipt, where the ledger is not here.")] = None,
+    settlement: Annotated[Path | None, typer.Option(metavar="FILE", help="The settlement that it is of.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+) -> None:
+    """Ask the enclave for the winners' solutions, after settlement, and put them into DIR/solutions.
+
+    It gets the receipt of the settled epoch, signed by the log that bounty.toml names, and the settlement. What both that and
+    the enclave's own judgement pay is released, sealed to the sponsor's key; what lost stays sealed. What comes is checked
+    against the digests that were published. Transcripts go into DIR/transcripts, for `assay rejudge`.
+
+    \b
+    Examples:
+      assay enclave release my-bounty --from http://127.0.0.1:8300 --key sponsor
+      assay enclave release my-bounty --from unix:enclave.sock --receipt epoch-1.receipt --settlement epoch-1.json
+    """
+    from assay.cli.ledger.keys import asking
+    from assay.enclave import sealed, sponsor
+    from assay.enclave.client import Client
+    from assay.folder import write_bytes
+    from assay.ledger import keys
+    from assay.scheme.bounty import read_bounty
+
+    bounty, opener = read_bounty(folder), keys.load(key, asking())
+    asked = sponsor.asked_for(folder, epoch, receipt, settlement)
+    with Client(url) as client:
+        data = client.post("/release", asked)
+    found = sponsor.released(bounty, sealed.parse(data), opener)
+    write_bytes(folder / "release.sealed", data)
+    written = sponsor.write(bounty, found, opener)
+    if as_json:
+        from assay.cli.output import json_bytes, put
+
+        rows = [{"participant": one.participant, "submission": one.solution.digest, "quotes": one.quotes} for one in found]
+        put(json_bytes({"released": rows, "files": [str(path) for path in written]}), None)
+        return
+
+    from assay.cli.errors import printable
+    from assay.cli.show import sentence, show
+
+    for one in found:
+        typer.echo(printable(f"{one.participant}  {', '.join(one.solution.files)}"))
+    show(sentence(f"{len(found)} released into {folder}." if found else "Nobody was paid, so nothing is released."))
+
+
+def _bps(rules: Any, row: dict[str, Any]) -> str:
+    from assay.settle.score.rubric import judge
+
+    found = judge(row["baseline"], row["checks"], row["verdict"], rules) if row["outcome"] == "judged" else None
+    return "" if found is None else str(found.bps)
+
+
+def _noes(row: dict[str, Any]) -> str:
+    answers = (row["baseline"] or {}) | (row["checks"] or {})
+    return " ".join(name for name, yes in answers.items() if not yes)
+
+
+def _took(row: dict[str, Any], name: str) -> str:
+    return "" if row["measured"] is None else str(row["measured"][name])
+
+
+def _thousandth(count: str) -> str:
+    from assay.exact import text
+
+    return text(int(count), 3) if count else ""
+
+
+def _cost(row: dict[str, Any]) -> str:
+    from assay.exact import text
+
+    cost = None if row["measured"] is None else row["measured"]["cost"]
+    return "" if cost is None else text(cost, 6)
+
+
+def _sums(rows: list[dict[str, Any]]) -> str:
+    from assay.exact import text
+
+    took = [row["measured"] for row in rows if row["measured"] is not None]
+    cost = sum(one["cost"] or 0 for one in took)
+    tokens = sum(one["usage"]["prompt"] + one["usage"]["completion"] for one in took)
+    return (
+        f"In all {text(sum(one['milliseconds'] for one in took), 3)} s, {tokens} tokens, {text(cost, 6)} where prices are known"
+    )

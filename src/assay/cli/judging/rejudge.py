@@ -1,0 +1,164 @@
+"""`assay rejudge`: a judgement replayed from its transcript, or asked for again to see what changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption, prices, service
+from assay.cli.keys import complete
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from assay.judge.rubric.again import Kept, Round
+
+__all__ = ["rejudge"]
+
+Json = dict[str, Any]
+
+
+def rejudge(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The bounty's folder.", show_default=False)],
+    participant: Annotated[
+        str,
+        typer.Argument(
+            metavar="PARTICIPANT",
+            help="Its key, name, or the beginning of its key.",
+            autocompletion=complete,
+            show_default=False,
+        ),
+    ],
+    validator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose judgement, where there are several: a key or a name.")
+    ] = None,
+    key: Annotated[str, typer.Option(metavar="NAME", help="The key that opens the transcript.")] = "transcripts",
+    ask: Annotated[bool, typer.Option("--ask", help="Ask the models again, instead of replaying alone.")] = False,
+    times: Annotated[int, typer.Option(metavar="N", help="How often to ask: to measure how often it is the same.", min=1)] = 1,
+    model_url: UrlOption = None,
+    model: ModelOption = None,
+    fallback: FallbackOption = None,
+    price: PriceOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+) -> None:
+    """Replay a judgement from its kept transcript, or ask the models again.
+
+    The replay needs no network: every question is made anew and compared, every answer read anew, and the score computed from
+    them must be the one in the evidence.
+
+    With --ask every answer that changed is told, with the score before and after; --times measures how often it comes out the
+    same. It informs: evidence and settlements stay what they are.
+
+    Ends with 0, also if answers changed; 1 if the transcript does not fit, or no model answers.
+
+    \b
+    Examples:
+      assay rejudge my-bounty agent-7
+      assay rejudge my-bounty agent-7 --ask --times 10
+    """
+    import asyncio
+
+    from assay.cli.judging.words import duration
+    from assay.cli.keys import find, validator_of
+    from assay.cli.ledger.keys import asking
+    from assay.cli.progress import Working
+    from assay.judge.rubric import again
+    from assay.judge.rubric.opening import reader
+    from assay.judge.rubric.run import models_of
+    from assay.judge.running import Options
+
+    named = None if validator is None else validator_of(folder, validator)
+    one = again.kept(folder, lambda everybody: find(participant, everybody), named)
+    before = again.replayed(folder, one, reader(key, asking()))
+    rounds: list[Round] = []
+    if ask:
+        options = Options(model=service("rubric", model_url), primary=model, fallback=fallback, prices=prices(price))
+        models = models_of(one.bounty, options)
+
+        def told(found: Round) -> None:
+            if not as_json:
+                took = found.judgement.measured
+                seconds = "" if took is None else f", {duration(took.milliseconds / 1000)}"
+                changed = len(found.changes)
+                typer.echo(f"asked  {_bps(found.bps)}, {changed} changed{seconds}", err=True)
+
+        with Working(f"asking {times} times" if times > 1 else "asking"):
+            rounds = asyncio.run(again.ask(one, before.judgement, models, times, told))
+    if as_json:
+        from assay.cli.output import json_bytes, put
+
+        put(json_bytes(_document(one, before, rounds)), None)
+        return
+
+    from assay.cli.show import show
+
+    show(*_told(one, before, rounds))
+
+
+def _bps(found: int | None) -> str:
+    return "unjudged" if found is None else f"{found} BPS"
+
+
+def _document(one: Kept, before: Round, rounds: Sequence[Round]) -> Json:
+    found: Json = {
+        "participant": one.participant.key,
+        "submission": one.participant.submission,
+        "validator": one.record.validator,
+        "judgement": one.record.attestation,
+        "answers": before.judgement.answers,
+        "bps": before.bps,
+        "asked": [
+            {
+                "answers": each.judgement.answers,
+                "bps": each.bps,
+                "model": each.judgement.model,
+                "changes": [{"name": row.name, "before": row.before, "after": row.after} for row in each.changes],
+                "milliseconds": None if each.judgement.measured is None else each.judgement.measured.milliseconds,
+                "cost": None if each.judgement.measured is None else each.judgement.measured.cost,
+            }
+            for each in rounds
+        ],
+    }
+    if rounds:
+        found["same_answers"] = sum(not each.changes for each in rounds)
+        found["same_bps"] = sum(each.bps == before.bps for each in rounds)
+    return found
+
+
+def _told(one: Kept, before: Round, rounds: Sequence[Round]) -> Iterator[RenderableType]:
+    from assay.cli.show import Column, grid, note, sentence
+    from assay.settle.story.telling import plural
+
+    who, judged = one.participant.key, f"the judgement by {one.record.validator}"
+    yield sentence(f"{who}: replayed, {judged} comes out as it is in the evidence, {_bps(before.bps)}.")
+    if not rounds:
+        yield note("No model was asked: --ask asks again.")
+        return
+    changes: dict[tuple[str, str, str], int] = {}
+    for each in rounds:
+        for row in each.changes:
+            named = row.name, _answer(row.before), _answer(row.after)
+            changes[named] = changes.get(named, 0) + 1
+    same, equal = sum(not each.changes for each in rounds), sum(each.bps == before.bps for each in rounds)
+    yield sentence(f"Asked {plural(len(rounds), 'time')}: {same} with the same answers, {equal} with the same score.")
+    if changes:
+        yield ""
+        yield grid(
+            [
+                Column("answer", [name for name, _, _ in changes], kind="crop"),
+                Column("before", [old for _, old, _ in changes]),
+                Column("after", [new for _, _, new in changes]),
+                Column("how often", [f"{count} of {len(rounds)}" for count in changes.values()], right=True),
+            ]
+        )
+        yield ""
+        scores = [_bps(found) for found in dict.fromkeys(each.bps for each in rounds)]
+        yield sentence(f"Score before: {_bps(before.bps)}; after: {', '.join(scores)}.")
+    yield note("Evidence and settlements stay as they are.")
+
+
+def _answer(said: object) -> str:
+    return {True: "YES", False: "NO", None: "–"}.get(said, str(said)) if said is None or isinstance(said, bool) else str(said)

@@ -1,0 +1,1 @@
+"""The judging enclave: what it asks of dstack, what it attests, and how anybody checks that."""

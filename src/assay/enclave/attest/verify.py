@@ -1,0 +1,251 @@
+"""Verifying an attestation: every stage, at a given time, offline. What is wrong first is raised as Refused, with its stage.
+
+    quote → certificates → collateral → debug → signature → tcb → report_data → measurements → events → compose
+
+quote         it is a TDX quote, of plain form, nothing behind its end
+certificates  its chain ends at Intel's root; or, if the policy allows that, at a development root, which proves nothing
+collateral    it is there, of the same root and authority, and good at the time that is asked about
+debug         the host cannot look into the TD
+signature     Intel's root → platform → quoting enclave → attestation key → this quote; nothing of it revoked
+tcb           what Intel says of the platform's firmware: up to date, or a status that the policy lists
+report_data   the quote is about this statement, or these 64 bytes
+measurements  those that the policy pins
+events        dstack's log leads to the quote's RTMR3
+compose       the log's compose hash is the policy's
+
+There is no clock and no network in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assay.enclave.attest import events as logs
+from assay.enclave.attest.chain import DEVELOPMENT, INTEL
+from assay.enclave.attest.collateral import Collateral
+from assay.enclave.attest.document import Attestation
+from assay.enclave.attest.events import Event
+from assay.enclave.attest.library import dcap
+from assay.enclave.attest.quote import Quote, read_quote
+from assay.enclave.attest.statement import report_data as data_of
+from assay.errors import BadInput, Refused
+from assay.scheme.measured import Measured
+
+__all__ = ["STAGES", "Check", "Verified", "verify", "verify_quote"]
+
+STAGES = (
+    *("quote", "certificates", "collateral", "debug", "signature", "tcb", "report_data"),
+    *("measurements", "events", "compose"),
+)
+"""In the order in which they are checked."""
+LATEST = 253_402_300_799
+"""The last second of the year 9999: no time is after it."""
+_TCB = ("TCB", "Fmspc", "TDX module", "FMSPC")
+_CHAIN = ("certificate chain", "PCK cert")
+_COLLATERAL = ("CRL", "Crl", "tcb_info", "qe_identity", "TcbInfo", "TCBInfo", "QE Identity", "QeIdentity")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A stage, and what was found right there; or, `done` being False, what was not looked at."""
+
+    stage: str
+    what: str
+    done: bool = True
+
+
+@dataclass
+class Verified:
+    """Everything that was checked is right; `checked` has it stage by stage."""
+
+    development: bool = False
+    """It is of a development root, and proves nothing."""
+    status: str = ""
+    advisories: tuple[str, ...] = ()
+    measurements: dict[str, str] = field(default_factory=dict)
+    report_data: str = ""
+    logged: dict[str, str] = field(default_factory=dict)
+    """What dstack logged: compose-hash, app-id, instance-id and others, in hex; key-provider as its text."""
+    valid_from: int = 0
+    valid_until: int = 0
+    """When the collateral is good (seconds since 1970; the second is the first at which it is not)."""
+    statement: dict[str, Any] | None = None
+    checked: list[Check] = field(default_factory=list)
+
+    def right(self, stage: str, what: str) -> None:
+        """Note that a stage is right."""
+        self.checked.append(Check(stage, what))
+
+    def not_looked_at(self, stage: str, what: str) -> None:
+        """Note what was not looked at, and what would be needed for it."""
+        self.checked.append(Check(stage, what, done=False))
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {
+            "verified": True,
+            "development": self.development,
+            "tcb": {"status": self.status, "advisories": list(self.advisories)},
+            "measurements": self.measurements,
+            "report_data": self.report_data,
+            "logged": self.logged,
+            "valid": {"from": self.valid_from, "until": self.valid_until},
+            "statement": self.statement,
+            "stages": [{"stage": one.stage, "checked": one.done, "what": one.what} for one in self.checked],
+        }
+
+
+def verify(attestation: Attestation, *, policy: Measured, now: int, collateral: Collateral | None = None) -> Verified:
+    """Check an attestation against what a bounty pins, at a time (seconds since 1970).
+
+    collateral: in place of the attestation's own. Raises Refused at the first stage that is not right, and BadInput where the
+    library is not installed. SPEC 7.
+    """
+    found = verify_quote(
+        bytes.fromhex(attestation.quote),
+        policy=policy,
+        now=now,
+        collateral=collateral or attestation.collateral,
+        report_data=data_of(attestation.statement),
+        events=attestation.event_log,
+        about=f"the quote binds the statement ({attestation.statement.type})",
+    )
+    found.statement = attestation.statement.model_dump(mode="json")
+    return found
+
+
+def verify_quote(
+    raw: bytes,
+    *,
+    policy: Measured,
+    now: int,
+    collateral: Collateral | None,
+    report_data: bytes | None = None,
+    events: Sequence[Event] = (),
+    about: str = "the quote binds the given 64 bytes",
+) -> Verified:
+    """Check a bare quote, as `verify` does. report_data: the 64 bytes that it must carry; about: what they are, in words."""
+    if not 0 <= now <= LATEST:
+        raise BadInput(f"{now} is not a time", field="now", hint="give seconds since 1970")
+    into = Verified()
+    quote = read_quote(raw)
+    into.right("quote", f"TDX, version {quote.version}, {quote.size} bytes")
+    _root(quote, policy, into)
+    if collateral is None:
+        raise Refused("collateral", "there is none: give it beside the quote, or in the attestation")
+    collateral.check(quote.chain)
+    window = collateral.good_at(now)
+    into.valid_from, into.valid_until = window.start, window.end
+    into.right("collateral", f"good {window.words()}")
+    if quote.debug:
+        raise Refused("debug", "it is of a TD in debug mode: the host can look into it and change it")
+    into.right("debug", "not in debug mode")
+    _signed(quote, collateral, policy, now, into)
+    _bound(quote, report_data, about, into)
+    _measured(quote, policy, into)
+    _logged(quote, policy, events, into)
+    return into
+
+
+def _root(quote: Quote, policy: Measured, into: Verified) -> None:
+    """See where the quote's certificates end."""
+    if quote.chain.intel:
+        into.right("certificates", f"{len(quote.chain.certificates)} certificates up to Intel's root")
+        return
+    expected, found = f"Intel SGX Root CA, {INTEL}", quote.chain.fingerprint
+    if not quote.chain.development:
+        raise Refused("certificates", "they end at a root that is not Intel's", expected=expected, found=found)
+    if not policy.development:
+        what = "it is a development quote: anybody can make one, and it proves nothing; only a policy for tests allows it"
+        raise Refused("certificates", what, expected=expected, found=f"{DEVELOPMENT}, {found}")
+    into.development = True
+    into.right("certificates", f"they end at {DEVELOPMENT!r}: the policy allows it, and it proves nothing")
+
+
+def _signed(quote: Quote, collateral: Collateral, policy: Measured, now: int, into: Verified) -> None:
+    """Have the library check every signature, and the platform's status."""
+    library = dcap()
+    try:
+        given = library.QuoteCollateralV3.from_json(collateral.text())
+        if into.development:
+            report = library.verify_with_root_ca(quote.raw, given, quote.chain.root, now)
+        else:
+            report = library.verify(quote.raw, given, now)
+    except ValueError as error:
+        raise _refused(str(error)) from None
+    into.right("signature", "the root certifies the platform, the platform its quoting enclave, and that signed this quote")
+    into.status, into.advisories = str(report.status), tuple(report.advisory_ids)
+    said = f"advisories: {', '.join(into.advisories)}" if into.advisories else "no advisories"
+    if not policy.accepts(into.status):
+        wanted = " or ".join(dict.fromkeys(("UpToDate", *policy.tcb)))
+        raise Refused("tcb", f"the platform is not up to date; {said}", expected=wanted, found=into.status)
+    into.right("tcb", f"{into.status}, {said}")
+
+
+def _refused(said: str) -> Refused:
+    """What the library says, at the stage that it is about."""
+    what = " ".join(said.split()).removeprefix("Verification failed: ")
+    kinds = (("collateral", _COLLATERAL), ("certificates", _CHAIN), ("tcb", _TCB))
+    stage = next((name for name, words in kinds if any(word in what for word in words)), "signature")
+    return Refused(stage, f"the library that verifies quotes says: {what}")
+
+
+def _bound(quote: Quote, wanted: bytes | None, about: str, into: Verified) -> None:
+    """See that the quote is about what it is said to be."""
+    into.report_data = quote.report.report_data.hex()
+    if wanted is None:
+        into.not_looked_at("report_data", "give what it must be; what it is, is shown")
+        return
+    if wanted.hex() != into.report_data:
+        raise Refused("report_data", "the quote is about something else", expected=wanted.hex(), found=into.report_data)
+    into.right("report_data", about)
+
+
+def _measured(quote: Quote, policy: Measured, into: Verified) -> None:
+    """Compare what is pinned."""
+    into.measurements = quote.measurements
+    pinned = {name: value for name in into.measurements if (value := getattr(policy, name)) is not None}
+    for name, value in pinned.items():
+        if into.measurements[name] != value:
+            raise Refused("measurements", f"{name} is not what is pinned", expected=value, found=into.measurements[name])
+    if pinned:
+        into.right("measurements", f"{', '.join(pinned)} as pinned")
+    if policy.unpinned:
+        what = f"{', '.join(policy.unpinned)}: not pinned, so it could be another system than dstack's that logs the same"
+        into.not_looked_at("measurements", what)
+
+
+def _logged(quote: Quote, policy: Measured, events: Sequence[Event], into: Verified) -> None:
+    """Replay the log, and compare the compose hash."""
+    count = sum(one.imr == logs.RTMR3 for one in events)
+    if not count:
+        if policy.compose_hash is not None:
+            raise Refused("events", "there is no log that leads to RTMR3, so nothing shows the compose hash")
+        into.not_looked_at("events", "there is no log of RTMR3")
+        return
+    register = logs.replay(events).hex()
+    if register != into.measurements["rtmr3"]:
+        raise Refused("events", "the log does not lead to RTMR3", expected=into.measurements["rtmr3"], found=register)
+    into.right("events", f"the {count} events of the log lead to RTMR3")
+    found = logs.logged(events)
+    into.logged = {name: _shown(name, value) for name, value in found.items()}
+    compose = found[logs.COMPOSE].hex() if logs.COMPOSE in found else None
+    if policy.compose_hash is None:
+        into.not_looked_at("compose", "no compose hash is pinned; what it is, is shown")
+        return
+    if compose != policy.compose_hash:
+        raise Refused("compose", "another program runs there", expected=policy.compose_hash, found=compose or "none")
+    into.right("compose", "the compose hash is the one that is pinned")
+
+
+def _shown(name: str, value: bytes) -> str:
+    """A payload as text: JSON where it is that, else hex."""
+    if name == "key-provider":
+        try:
+            return json.dumps(json.loads(value), sort_keys=True)
+        except (ValueError, RecursionError):
+            pass
+    return value.hex()

@@ -1,0 +1,189 @@
+"""dstack's guest API for one machine, on a Unix socket: JSON over HTTP, bytes in hex, the log as a text of JSON.
+
+    POST /GetQuote {"report_data"}                      a quote of up to 64 bytes, and the log
+    POST /GetKey   {"path", "purpose", "algorithm"}     a key, by its path
+    POST /Info, /Version                                what it is
+    GET  /development/collateral                        not dstack's: what `verify` needs beside the quotes
+
+The socket is for its owner alone, since keys come out of it. An error is answered with 400 and {"error"}, as dstack does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import socketserver
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+from assay.enclave.develop.machine import Machine
+from assay.errors import BadInput
+
+__all__ = ["COLLATERAL", "VERSION", "Server", "running"]
+
+COLLATERAL = "/development/collateral"
+VERSION = {"version": "0.5.4", "rev": "assay development, not dstack"}
+_BODY = 65_536
+_SECONDS = 30.0
+_ALGORITHMS = ("", "secp256k1", "ed25519")
+Json = dict[str, Any]
+
+
+class _Wrong(Exception):
+    """What was asked cannot be answered."""
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """The endpoint; `serve_forever` until `shutdown`. now: gives the time of the collateral (seconds since 1970)."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, path: Path, machine: Machine, now: Callable[[], int]) -> None:
+        self.machine, self.now, self.path = machine, now, path
+        _freed(path)
+        mask = os.umask(0o177)
+        try:
+            super().__init__(str(path), _Handler)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise BadInput(f"cannot be a socket ({why})", file=path, hint="name a new file; its path is short") from None
+        finally:
+            os.umask(mask)
+
+    def server_close(self) -> None:
+        """Close the socket, and remove its file."""
+        super().server_close()
+        self.path.unlink(missing_ok=True)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's concern."""
+
+    def collateral(self) -> Json:
+        """The collateral now."""
+        return self.machine.authority.collateral(self.now()).document()
+
+    def answer(self, path: str, body: Json) -> Json:
+        """What dstack would answer; raises _Wrong."""
+        match path:
+            case "/GetQuote":
+                data = _hex(body, "report_data")
+                quote = self.machine.quote(data)
+                log = self.machine.log_text()
+                return {"quote": quote.hex(), "event_log": log, "report_data": data.hex(), "vm_config": "{}"}
+            case "/GetKey":
+                if body.get("algorithm", "") not in _ALGORITHMS:
+                    raise _Wrong("Unsupported algorithm")
+                key, chain = self.machine.key(_text(body, "path"), _text(body, "purpose"))
+                return {"key": key.hex(), "signature_chain": [one.hex() for one in chain]}
+            case "/Info":
+                return self.machine.info()
+            case "/Version":
+                return VERSION
+        raise KeyError(path)
+
+
+def _freed(path: Path) -> None:
+    """Remove the socket of an endpoint that was killed; raises BadInput if one is alive, or if it is another file."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise BadInput("is there already, and is no socket", file=path, hint="name a new file")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink(missing_ok=True)
+            return
+    raise BadInput("an endpoint is running there", file=path, hint="stop it, or name another file")
+
+
+def _text(body: Json, name: str) -> str:
+    found = body.get(name, "")
+    if not isinstance(found, str):
+        raise _Wrong(f"{name} is not a string")
+    return found
+
+
+def _hex(body: Json, name: str) -> bytes:
+    try:
+        found = bytes.fromhex(_text(body, name))
+    except ValueError:
+        raise _Wrong(f"{name} is not hex") from None
+    if not 0 < len(found) <= 64:
+        raise _Wrong("Report data is too long" if found else "Report data is empty")
+    return found
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = _SECONDS
+    server: Server
+
+    def do_GET(self) -> None:
+        self._answered(lambda: self.server.collateral() if self.path == COLLATERAL else None)
+
+    def do_POST(self) -> None:
+        self._answered(self._posted)
+
+    def _posted(self) -> Json | None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > _BODY:
+            self.close_connection = True
+            raise _Wrong("the body has no length, or is too long")
+        try:
+            body = json.loads(self.rfile.read(int(length)) or b"{}")
+        except (ValueError, RecursionError):
+            raise _Wrong("the body is not JSON") from None
+        if not isinstance(body, dict):
+            raise _Wrong("the body is not an object")
+        try:
+            return self.server.answer(self.path, body)
+        except KeyError:
+            return None
+
+    def _answered(self, asked: Callable[[], Json | None]) -> None:
+        try:
+            found = asked()
+            self._send(404, {"error": "there is no such path"}) if found is None else self._send(200, found)
+        except _Wrong as error:
+            self._send(400, {"error": str(error)})
+
+    def _send(self, status: int, answer: Json) -> None:
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def address_string(self) -> str:
+        return "a client"  # a Unix socket has no addresses
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is logged: paths of keys are nobody's business."""
+
+
+@contextmanager
+def running(path: Path, machine: Machine, now: Callable[[], int]) -> Iterator[Server]:
+    """The endpoint in a thread of this process, for tests."""
+    server = Server(path, machine, now)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        with suppress(OSError):
+            server.server_close()

@@ -1,0 +1,124 @@
+"""Who takes part, as one validator sees it: whose submission counts, whom it is drawn for, what has evidence. SPEC 2, 3.0, 7."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from assay.errors import BadInput
+from assay.folder import csvs, evidence, registry
+from assay.folder.places import Place
+from assay.records import Evidence, Participant, Validator
+from assay.scheme import Scheme
+from assay.settle import assign
+
+__all__ = ["Entries", "Written", "counting", "drawn", "known", "read", "written"]
+
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A competition's registry and rules, and the validator who judges."""
+
+    folder: Path
+    scheme: Scheme
+    validator: str
+    participants: tuple[Participant, ...]
+    """Of everybody, in the order given."""
+    validators: tuple[Validator, ...]
+
+
+@dataclass(frozen=True)
+class Written(Generic[Done]):
+    """What the evidence in a competition's folder says of one validator."""
+
+    done: frozenset[Done]
+    epoch: int | None
+    """The highest epoch of anybody's evidence."""
+    first: Mapping[str, int]
+    """Submission → the lowest epoch of anybody's evidence about it."""
+
+    def of(self, epoch: int | None) -> int:
+        """The epoch of evidence that is to come, `epoch` if that is said."""
+        return epoch if epoch is not None else max(1, self.epoch or 1)
+
+
+def read(folder: Path, scheme: Scheme, validator: str, wanted: Sequence[str] = ()) -> Entries:
+    """Reads the registry; wanted: participants that somebody named. Raises BadInput for whatever is wrong."""
+    file = folder / csvs.PARTICIPANTS.name
+    everybody = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme)
+    place = folder / csvs.VALIDATORS.name
+    judges = registry.validators(csvs.read(place, csvs.VALIDATORS), Place(place), len(everybody))
+    known(validator, [one.key for one in judges], place, "validator")
+    for key in wanted:
+        known(key, [one.key for one in everybody], file, "participant")
+    return Entries(folder, scheme, validator, everybody, judges)
+
+
+def counting(participants: Iterable[Participant]) -> list[Participant]:
+    """Those whose submission counts, in the order given: of several with the same one the earliest only. SPEC 2."""
+    listed = [one for one in participants if one.submission]
+    first: dict[str, Participant] = {}
+    for one in sorted(listed, key=lambda one: (one.submitted_at or datetime.max.replace(tzinfo=UTC), one.key.encode())):
+        first.setdefault(one.submission, one)
+    return [one for one in listed if first[one.submission] is one]
+
+
+def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:
+    """Reads all evidence once; key: what a record is about. Raises BadInput for what is wrong with it."""
+    judges = frozenset(one.key for one in entries.validators)
+    who = frozenset(one.key for one in entries.participants)
+    names = evidence.Registry(entries.scheme.score.kind, judges, who)
+    done: set[Done] = set()
+    epoch: int | None = None
+    first: dict[str, int] = {}
+    folder = entries.folder / "evidence"
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    for path in paths:
+        if path.suffix == ".parquet":
+            raise BadInput("is Parquet, and a run writes .jsonl beside it", file=path, hint="keep all evidence in .jsonl")
+        if path.suffix != ".jsonl":
+            continue
+        for found in evidence.read([path], names).records:  # file by file, so that no more than one is in memory
+            epoch = found.epoch if epoch is None else max(epoch, found.epoch)
+            first[found.submission] = min(found.epoch, first.get(found.submission, found.epoch))
+            if found.validator == entries.validator:
+                done.add(key(found))
+    return Written(frozenset(done), epoch, first)
+
+
+def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int], epoch: int) -> list[Participant]:
+    """Those of `here` whose submissions are this validator's to judge. SPEC 3.0.
+
+    epoch: of the evidence that is to come; a submission that is not in `first`, and has no accepted_epoch, is accepted in it.
+    Raises BadInput where the randomness of an epoch is missing.
+    """
+    file = entries.folder / csvs.RANDOMNESS.name
+    rules = entries.scheme.consensus
+    asked = rules.assign is not None and file.exists()
+    randomness = registry.randomness(csvs.read(file, csvs.RANDOMNESS), Place(file)) if asked else {}
+    keys = [one.key for one in entries.validators]
+    may = assign.may_count([one.stake for one in entries.validators], rules)
+    mine = []
+    for one in here:
+        at = first.get(one.submission, epoch) if one.accepted_epoch is None else one.accepted_epoch
+        try:
+            rows = assign.drawn(one, at, keys, may, rules, randomness)
+        except BadInput as error:
+            raise error.at(file=file) from None
+        if entries.validator in (keys[row] for row in rows):
+            mine.append(one)
+    return mine
+
+
+def known(said: str, names: Sequence[str], file: Path, what: str) -> None:
+    """Refuse a name that is none of these; raises BadInput with a suggestion."""
+    if said not in names:
+        close = difflib.get_close_matches(said, names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(sorted(names)[:5])}"
+        raise BadInput(f"there is no {what} {said[:80]!r}", file=file, field=what, hint=hint)

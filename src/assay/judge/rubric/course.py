@@ -1,0 +1,251 @@
+"""The course of one judgement, without a network: it yields questions and is sent what came back. SPEC 2.3.
+
+- Baseline, checks, verdict, in this order; where the baseline is not met, it ends there.
+- An answer that is not accepted is asked for again, and the model is told what was wrong: at temperature 0 the same question
+  would have the same answer. After `attempts` answers the fallback model is asked, from the start: one judgement is one model's.
+- Where both models' answers stay malformed, the solution is unjudged. Where the service failed one of them, there is no
+  judgement: that is not the participant's doing.
+
+Asking and replaying go through the same course, so that they cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from typing import Any, Literal, TypeVar
+
+from assay.exact import canonical
+from assay.judge.rubric import prompts
+from assay.judge.rubric.detect import detect
+from assay.judge.rubric.judgement import Exchange, Judgement
+from assay.judge.rubric.questions import PARAMETERS, Case, Question
+from assay.judge.rubric.reply import Answers, Faulty, Reply, Verdict, read_baseline, read_checks, read_verdict
+
+__all__ = ["SCHEMA", "Asked", "Course", "Failed", "Settings", "run"]
+
+SCHEMA = "assay.transcript/1"
+Role = Literal["primary", "fallback"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a course needs to know beside the case: it is in the transcript."""
+
+    primary: str
+    fallback: str
+    attempts: int
+    answer_tokens: int
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What each request has beside model, messages and form."""
+        return {**PARAMETERS, "max_tokens": self.answer_tokens}
+
+    @property
+    def models(self) -> dict[Role, str]:
+        """Who is asked, in this order; one model once."""
+        both: dict[Role, str] = {"primary": self.primary}
+        return both if self.primary == self.fallback else {**both, "fallback": self.fallback}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question on its way to a model."""
+
+    role: Role
+    model: str
+    question: Question
+    attempt: int
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The service had no answer of this model, however often it was asked; the reason is a code."""
+
+    reason: str
+
+
+Steps = Generator[Asked, Reply | Failed, Judgement | None]
+"""Ends with the judgement; with None where the service failed, so that there is none."""
+
+
+class _GaveUp(Exception):
+    """This model's part is over."""
+
+    def __init__(self, code: str, *, service: bool) -> None:
+        super().__init__(code)
+        self.code, self.service = code, service
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Course:
+    """One judgement under way: the exchanges so far."""
+
+    case: Case
+    settings: Settings
+    exchanges: list[Exchange] = field(default_factory=list)
+    said: list[dict[str, Any]] = field(default_factory=list)
+    """The exchanges as the transcript has them."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """Digest → text, of all parts of all messages: what is said often is kept once."""
+
+    def steps(self) -> Steps:
+        """The questions, in order."""
+        service, reason = False, ""
+        for role in self.settings.models:
+            try:
+                return (yield from self._by(role))
+            except _GaveUp as end:
+                service, reason = service or end.service, end.code
+        return None if service else self._judgement("unjudged", reason=reason)
+
+    def _by(self, role: Role) -> Generator[Asked, Reply | Failed, Judgement]:
+        case = self.case
+        baseline = yield from self._answer(role, case.baseline(), read_baseline)
+        if not all(baseline.answers.values()):
+            return self._judgement("judged", role, baseline)
+        answers: dict[str, bool] = {}
+        reasons: dict[str, str] = {}
+        quotes: dict[str, str] = {}
+        for part, chunk in enumerate(case.chunks, 1):
+            ids = [check.id for check in chunk]
+            found = yield from self._answer(role, case.checks(part), partial(read_checks, ids=ids, texts=case.texts))
+            answers |= found.answers
+            reasons |= found.reasons
+            quotes |= found.quotes
+        verdict = yield from self._answer(role, case.verdict(answers), read_verdict)
+        return self._judgement("judged", role, baseline, Answers(answers, reasons, quotes), verdict)
+
+    def _answer(self, role: Role, question: Question, read: Callable[[Reply], T]) -> Generator[Asked, Reply | Failed, T]:
+        """The answer to one question, asked as often as it may be; raises _GaveUp."""
+        asked = question
+        code = ""
+        for attempt in range(1, self.settings.attempts + 1):
+            model = self.settings.models[role]
+            body = asked.body(model, self.settings.parameters)
+            came = yield Asked(role, model, asked, attempt, body)
+            if isinstance(came, Failed):
+                self._note(role, asked, attempt, None, came.reason)
+                raise _GaveUp(came.reason, service=True)
+            try:
+                found = read(came)
+            except Faulty as fault:
+                code = fault.code
+                self._note(role, asked, attempt, came, code)
+                asked = question.with_faults(fault.told)
+            else:
+                self._note(role, asked, attempt, came, None)
+                return found
+        raise _GaveUp(code, service=False)
+
+    def _note(self, role: Role, asked: Question, attempt: int, came: Reply | None, fault: str | None) -> None:
+        model = self.settings.models[role]
+        self.exchanges.append(
+            Exchange(
+                phase=asked.phase,
+                part=asked.part,
+                asked=model,
+                answered=came.model if came is not None else None,
+                fingerprint=came.fingerprint if came is not None else None,
+                fault=fault,
+            )
+        )
+        reply = None
+        if came is not None:
+            reply = {
+                "content": came.content,
+                "refusal": came.refusal,
+                "finish": came.finish,
+                "model": came.model,
+                "fingerprint": came.fingerprint,
+            }
+        self.said.append(
+            {
+                "model": model,
+                "phase": asked.phase,
+                "part": asked.part,
+                "attempt": attempt,
+                "system": self._keep(asked.system),
+                "user": [self._keep(part) for part in asked.parts],
+                "form": dict(asked.form),
+                "reply": reply,
+                "fault": fault,
+            }
+        )
+
+    def _keep(self, text: str) -> str:
+        name = f"sha256:{sha256(text.encode()).hexdigest()}"
+        self.texts[name] = text
+        return name
+
+    def transcript(self) -> bytes:
+        """What was asked and answered so far, as canonical JSON."""
+        settings = self.settings
+        return canonical(
+            {
+                "schema": SCHEMA,
+                "bounty": self.case.bounty.digest,
+                "submission": self.case.solution.digest,
+                "prompts": prompts.digest(),
+                "models": {"primary": settings.primary, "fallback": settings.fallback},
+                "parameters": settings.parameters,
+                "attempts": settings.attempts,
+                "exchanges": self.said,
+                "texts": self.texts,
+            }
+        )
+
+    def _judgement(
+        self,
+        outcome: Literal["judged", "unjudged"],
+        role: Role | None = None,
+        baseline: Answers | None = None,
+        checks: Answers | None = None,
+        verdict: Verdict | None = None,
+        *,
+        reason: str | None = None,
+    ) -> Judgement:
+        reasons: dict[str, str] = {}
+        for phase, one in (("baseline", baseline), ("checks", checks)):
+            reasons |= {} if one is None else {f"{phase}.{name}": said for name, said in one.reasons.items()}
+        if verdict is not None:
+            reasons["verdict"] = verdict.reason
+        return Judgement(
+            bounty=self.case.bounty.digest,
+            submission=self.case.solution.digest,
+            outcome=outcome,
+            baseline=None if baseline is None else baseline.answers,
+            checks=None if checks is None else checks.answers,
+            verdict=None if verdict is None else verdict.verdict,
+            quotes={} if checks is None else checks.quotes,
+            reasons=reasons,
+            detectors=detect(self.case.solution, self.case.ids),
+            reason=reason,
+            model=None if role is None else self.settings.models[role],
+            parameters=self.settings.parameters,
+            prompts=prompts.digest(),
+            exchanges=tuple(self.exchanges),
+            transcript=self.transcript(),
+        )
+
+
+def run(course: Course, replies: Sequence[Reply | Failed]) -> Judgement | None:
+    """The judgement that these replies lead to; raises ValueError if they are too few or too many."""
+    steps, left = course.steps(), list(replies)
+    try:
+        next(steps)
+        while left:
+            steps.send(left.pop(0))
+    except StopIteration as end:
+        if left:
+            raise ValueError("there are more replies than questions") from None
+        found: Judgement | None = end.value
+        return found
+    raise ValueError("there are fewer replies than questions")

@@ -1,0 +1,158 @@
+"""What a judgement is, and its document: what a record's `attestation` is the digest of. SPEC 2.3, 6, 7.
+
+The document is public: answers and verdict, but of a quote its digest alone, hidden by `blind`. The texts (quotes, reasons, the
+transcript) are the sponsor's, and are kept sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Literal
+
+from assay.exact import digest
+from assay.records import Rubric
+
+__all__ = ["SCHEMA", "Exchange", "Judgement", "Measured", "Usage", "quote_digest", "record"]
+
+SCHEMA = "assay.judgement/1"
+_QUOTE = b"assay.quote/1\x00"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens, as the service counts them."""
+
+    prompt: int = 0
+    completion: int = 0
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One question and what came back, without the texts: for the document, and for people."""
+
+    phase: str
+    """`baseline`, `checks` or `verdict`."""
+    part: int
+    """Which of several questions of a phase, from 1."""
+    asked: str
+    """The model that was asked."""
+    answered: str | None
+    """The model that says it answered; None where none did."""
+    fingerprint: str | None
+    """`system_fingerprint`."""
+    fault: str | None
+    """Why the answer was not accepted, a code; None where it was."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a judgement took. Nothing is computed from it; a replay has none."""
+
+    usage: Usage
+    cost: int | None
+    """Millionths of the unit that prices are in; None where a price is not known."""
+    milliseconds: int
+    """From the first question to the last answer, pauses included."""
+    tries: int
+    """Requests in all, those included that the service failed."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One solution judged, or `unjudged` with the reason; never a zero for what was no answer. SPEC 2.3."""
+
+    bounty: str
+    submission: str
+    outcome: Literal["judged", "unjudged"]
+    baseline: Mapping[str, bool] | None
+    """B1 … B4; None where unjudged."""
+    checks: Mapping[str, bool] | None
+    """By check id; None where unjudged, and where the baseline is not met."""
+    verdict: str | None
+    """As `checks`."""
+    quotes: Mapping[str, str] = field(repr=False)
+    """Check id → the quote as the model was shown the text, for each check answered YES. Private."""
+    reasons: Mapping[str, str] = field(repr=False)
+    """`baseline.B1`, `checks.C1`, `verdict` → what the model says of it, printable. Private."""
+    detectors: tuple[str, ...]
+    """Which signs of an injection the solution has, sorted. Evidence only: they change no answer."""
+    reason: str | None
+    """Why it is unjudged, a code; None where it is judged."""
+    model: str | None
+    """The model whose answers these are, as it was asked; None where unjudged."""
+    parameters: Mapping[str, Any]
+    """What each request had beside model, messages and schema: temperature 0, seed 42, the most tokens."""
+    prompts: str
+    """The digest of our prompts."""
+    exchanges: tuple[Exchange, ...]
+    transcript: bytes = field(repr=False)
+    """Canonical JSON of what was asked and answered. Private."""
+    measured: Measured | None = None
+    """None in a replay."""
+
+    @property
+    def injection_suspected(self) -> bool:
+        """Whether any detector fired; a scheme may act on it."""
+        return bool(self.detectors)
+
+    @property
+    def transcript_digest(self) -> str:
+        """`sha256:…` over the transcript's bytes."""
+        return f"sha256:{sha256(self.transcript).hexdigest()}"
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """All that decides the score, and the outcome."""
+        return {"outcome": self.outcome, "baseline": self.baseline, "checks": self.checks, "verdict": self.verdict}
+
+    def document(self, blind: bytes = b"") -> dict[str, Any]:
+        """The judgement as JSON, without the texts; `blind` (a secret, if any) keeps short quotes from being guessed."""
+        return {
+            "schema": SCHEMA,
+            "bounty": self.bounty,
+            "submission": self.submission,
+            **self.answers,
+            "reason": self.reason,
+            "quotes": {name: quote_digest(quote, blind) for name, quote in self.quotes.items()},
+            "injection_suspected": self.injection_suspected,
+            "detectors": list(self.detectors),
+            "model": self.model,
+            "parameters": dict(self.parameters),
+            "prompts": self.prompts,
+            "exchanges": [asdict(exchange) for exchange in self.exchanges],
+            "transcript": self.transcript_digest,
+            "measured": None if self.measured is None else asdict(self.measured),
+        }
+
+    def digest(self, blind: bytes = b"") -> str:
+        """`sha256:…` over the canonical JSON of `document(blind)`."""
+        return digest(self.document(blind))
+
+
+def quote_digest(quote: str, blind: bytes = b"") -> str:
+    """`sha256:…` over a tag, the length of the blind, the blind and the quote's UTF-8."""
+    return f"sha256:{sha256(_QUOTE + len(blind).to_bytes(8, 'big') + blind + quote.encode()).hexdigest()}"
+
+
+def record(
+    judgement: Judgement, *, epoch: int, validator: str, participant: str, observed_at: datetime, blind: bytes = b""
+) -> Rubric:
+    """The record of evidence: the answers, the document's digest as `attestation`, the quotes' digests. SPEC 7."""
+    return Rubric(
+        kind="rubric",
+        epoch=epoch,
+        validator=validator,
+        participant=participant,
+        submission=judgement.submission,
+        observed_at=observed_at,
+        baseline=judgement.baseline,
+        checks=judgement.checks,
+        verdict=judgement.verdict,
+        outcome=judgement.outcome,
+        injection_suspected=judgement.injection_suspected,
+        attestation=judgement.digest(blind),
+        quotes={name: quote_digest(quote, blind) for name, quote in judgement.quotes.items()} or None,
+    )

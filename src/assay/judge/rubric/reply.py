@@ -1,0 +1,181 @@
+"""What a model answered, read strictly: one JSON object of the form that was asked for, or what is wrong with it. SPEC 2.3.
+
+A fault is told to the model in our words alone: neither the solution's nor the answer's text is said again outside of a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.errors import BadInput
+from assay.folder import strict
+from assay.judge.rubric.limits import ANSWER_BYTES, QUOTE_CHARACTERS, QUOTE_LEAST, REASON_CHARACTERS
+from assay.judge.rubric.shown import normal
+from assay.settle.score.rubric import BASELINE, VERDICTS
+
+__all__ = ["FAULTS", "Answers", "Faulty", "Reply", "Verdict", "read_baseline", "read_checks", "read_verdict"]
+
+FAULTS: Mapping[str, str] = {
+    "refused": "it was a refusal to answer",
+    "empty": "it was empty",
+    "cut-off": "it was cut off before its end",
+    "too-long": "it was too long",
+    "not-json": "it was not one JSON object and nothing else, without a code fence, with each key once",
+    "wrong-form": "it did not have the keys that are asked for, each once and no others, with strings as their values",
+    "no-answer": "the answer was neither YES nor NO",
+    "no-verdict": "the verdict was none of the six",
+    "long-reason": "the reason was too long",
+    "contradiction": "the answer was NO and yet there was a quote; with NO the quote is the empty string",
+    "no-quote": "the answer was YES without a quote; quote the solution, or answer NO",
+    "short-quote": "the quote was too short",
+    "long-quote": "the quote was too long",
+    "quote-not-found": "the quote was not found, character for character, in an item of the solution's frame",
+}
+"""Codes, and what the model is told."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the service handed on from a model."""
+
+    content: str | None
+    refusal: str | None
+    finish: str | None
+    """`finish_reason`."""
+    model: str | None
+    """The model that says it answered."""
+    fingerprint: str | None
+
+
+class Faulty(Exception):
+    """An answer that is not accepted: the code of the first fault, and each fault in words."""
+
+    def __init__(self, code: str, told: Sequence[str] = ()) -> None:
+        super().__init__(code)
+        self.code, self.told = code, tuple(told) or (FAULTS[code],)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers by name, with the reason of each, and the quotes of those that are true."""
+
+    answers: Mapping[str, bool]
+    reasons: Mapping[str, str]
+    quotes: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict and its reason."""
+
+    verdict: str
+    reason: str
+
+
+def read_baseline(reply: Reply) -> Answers:
+    """The answers of phase 1; raises Faulty."""
+    return _answers(_object(reply, BASELINE), BASELINE, None)
+
+
+def read_checks(reply: Reply, ids: Sequence[str], texts: Sequence[str]) -> Answers:
+    """The answers to the checks `ids`, each YES with a quote that is in one of the texts; raises Faulty."""
+    return _answers(_object(reply, ids), ids, texts)
+
+
+def read_verdict(reply: Reply) -> Verdict:
+    """The answer of phase 3; raises Faulty."""
+    found = _strings(_object(reply, ("reason", "verdict")), ("reason", "verdict"))
+    if found["verdict"] not in VERDICTS:
+        raise Faulty("no-verdict")
+    if len(found["reason"]) > REASON_CHARACTERS:
+        raise Faulty("long-reason")
+    return Verdict(found["verdict"], _printable(found["reason"]))
+
+
+def _object(reply: Reply, keys: Sequence[str]) -> dict[str, Any]:
+    """The one object that the reply is, with exactly these keys."""
+    if reply.refusal or reply.finish == "content_filter":
+        raise Faulty("refused")
+    if reply.finish == "length":
+        raise Faulty("cut-off")
+    if reply.content is None or not reply.content.strip():
+        raise Faulty("empty")
+    if reply.finish != "stop":
+        raise Faulty("cut-off")
+    try:
+        if len(reply.content.encode()) > ANSWER_BYTES:
+            raise Faulty("too-long")
+        value = strict.parse(reply.content)
+        strict.check(value)
+    except (BadInput, UnicodeEncodeError):
+        raise Faulty("not-json") from None
+    if not isinstance(value, dict):
+        raise Faulty("not-json")
+    if value.keys() != set(keys):
+        raise Faulty("wrong-form")
+    return value
+
+
+def _strings(value: object, keys: Sequence[str]) -> dict[str, str]:
+    if not isinstance(value, dict) or value.keys() != set(keys):
+        raise Faulty("wrong-form")
+    if not all(isinstance(one, str) for one in value.values()):
+        raise Faulty("wrong-form")
+    return value
+
+
+def _answers(found: Mapping[str, Any], names: Sequence[str], texts: Sequence[str] | None) -> Answers:
+    """Every fault is collected, so that the model hears of all at once; names are told by their place, as others wrote them."""
+    wrong: list[tuple[str, int]] = []
+    answers: dict[str, bool] = {}
+    reasons: dict[str, str] = {}
+    quotes: dict[str, str] = {}
+    for place, name in enumerate(names, 1):
+        try:
+            one = _strings(found[name], ("reason", "answer") if texts is None else ("reason", "quote", "answer"))
+            if one["answer"] not in ("YES", "NO"):
+                raise Faulty("no-answer")
+            if len(one["reason"]) > REASON_CHARACTERS:
+                raise Faulty("long-reason")
+            yes = one["answer"] == "YES"
+            if texts is not None:
+                quote = _quote(one["quote"], texts, yes=yes)
+                if yes:
+                    quotes[name] = quote
+            answers[name], reasons[name] = yes, _printable(one["reason"])
+        except Faulty as fault:
+            wrong.append((fault.code, place))
+    if wrong:
+        raise Faulty(wrong[0][0], [f"item {place} of {len(names)}: {FAULTS[code]}" for code, place in wrong])
+    return Answers(answers, reasons, quotes)
+
+
+def _quote(given: str, texts: Sequence[str], *, yes: bool) -> str:
+    if not yes:
+        if given:
+            raise Faulty("contradiction")
+        return ""
+    quote = normal(given)
+    size = _ink(quote)
+    if not size:
+        raise Faulty("no-quote")
+    if len(quote) > QUOTE_CHARACTERS:
+        raise Faulty("long-quote")
+    within = [text for text in texts if quote in text]
+    if not within:
+        raise Faulty("quote-not-found")
+    if size < QUOTE_LEAST and all(size < _ink(text) for text in within):
+        raise Faulty("short-quote")
+    return quote
+
+
+def _ink(text: str) -> int:
+    """Characters that are not white space."""
+    return sum(map(len, text.split()))
+
+
+def _printable(text: str) -> str:
+    """What a model wrote, as people may be shown it: on their terminals it does nothing."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

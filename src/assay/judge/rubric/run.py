@@ -1,0 +1,302 @@
+"""A run of the rubric judge: every solution that has no evidence of this validator yet is judged, several at a time. SPEC 2.3.
+
+- What is judged or unjudged is on the disk before it counts; a run that is stopped or killed goes on where it was.
+- The world's trouble (no service, no answer, a full disk) leaves a solution missing. It is no evidence, and nobody's zero.
+- After the scoring deadline nothing is judged: it could not count.
+- Where the bounty has an enclave, the enclave judges: there are no plain solutions here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from assay.errors import AssayError, BadInput
+from assay.exact import text
+from assay.judge import entries
+from assay.judge.entries import Entries
+from assay.judge.rubric import asking, solutions
+from assay.judge.rubric.judgement import Judgement
+from assay.judge.rubric.keep import JUDGEMENTS, Keep, document_of, hexed
+from assay.judge.rubric.limits import LIMITS, Limits
+from assay.judge.rubric.model import Models, Price
+from assay.judge.rubric.opening import reader
+from assay.judge.running import Event, Options, Stop, Summary, stopping
+from assay.ledger import keys
+from assay.records import Evidence, Participant, Rubric
+from assay.scheme.bounty import Bounty, read_bounty
+from assay.scheme.load import BOUNTY
+from assay.scheme.times import instant_text
+
+__all__ = ["Cell", "Outcome", "models_of", "run"]
+
+_TICK = 0.1
+"""Seconds between two looks at whether somebody wants the end."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One solution to be judged."""
+
+    participant: str
+    submission: str
+    parts: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one ended."""
+
+    outcome: str
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass
+class _Tally:
+    """What the judgements took, for the summary."""
+
+    milliseconds: list[int] = field(default_factory=list)
+    tokens: int = 0
+    cost: int | None = 0
+    suspected: list[str] = field(default_factory=list)
+
+    def add(self, participant: str, judgement: Judgement) -> None:
+        found = judgement.measured
+        if found is not None:
+            self.milliseconds.append(found.milliseconds)
+            self.tokens += found.usage.prompt + found.usage.completion
+            self.cost = None if self.cost is None or found.cost is None else self.cost + found.cost
+        if judgement.injection_suspected:
+            self.suspected.append(participant)
+
+    def remarks(self) -> list[str]:
+        count = len(self.milliseconds)
+        said = []
+        if count:
+            mean, longest = sum(self.milliseconds) // count, max(self.milliseconds)
+            each = (
+                f"A judgement took {text(mean, 3)} s on average, {text(longest, 3)} s at most, and {self.tokens // count} tokens"
+            )
+            if self.cost is None:
+                said.append(f"{each}; what it cost is not known: --price says what a model's tokens cost.")
+            else:
+                said.append(f"{each}. It cost {text(self.cost // count, 6)}, all of them {text(self.cost, 6)}.")
+        if self.suspected:
+            said.append(f"Signs that a solution speaks to its judge: {', '.join(sorted(self.suspected))}.")
+        return said
+
+
+def run(
+    competition: Path,
+    validator: str,
+    options: Options | None = None,
+    on_event: Callable[[Event], None] = lambda _event: None,
+    *,
+    limits: Limits = LIMITS,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Summary:
+    """Judges what is missing; raises BadInput and Busy before anything is judged.
+
+    Ctrl-C and SIGTERM end it cleanly, if it runs in the main thread: the summary then says `stopped`.
+    """
+    options = options or Options()
+    options.check()
+    bounty = _bounty(competition)
+    seen = entries.read(competition, bounty.scheme, validator, options.participants)
+    here, absent = _here(seen, options)
+    models = models_of(bounty, options)
+    own = reader(make=True).public
+    sponsor = [] if bounty.terms.sponsor is None else [keys.sealing(bounty.terms.sponsor)]
+    keep = Keep(competition, validator, bounty.digest, list(dict.fromkeys([*sponsor, own])))
+    with keep.lock(), stopping() as stop:
+        if options.again:
+            _again(keep)
+        found = entries.written(seen, _about)
+        recovered = keep.recover({submission for submission, _ in found.done})
+        if recovered:
+            on_event(Event("kept", count=len(recovered)))
+        _check_same_bounty(bounty, competition, [attestation for _, attestation in found.done if attestation is not None])
+        done, epoch = {submission for submission, _ in found.done} | set(recovered), found.of(options.epoch)
+        wanted = here if options.everybody else entries.drawn(seen, here, found.first, epoch)
+        missing = [one for one in wanted if one.submission not in done]
+        on_event(Event("planned", count=len(missing), done=len(wanted) - len(missing)))
+        others = tuple(one.key for one in here if one not in wanted)
+        summary = Summary(len(missing), absent=absent, others=others, epoch=epoch, unit="solution", submission="solution")
+        if missing:
+            _check_time(bounty, now())
+            going = _Run(seen, bounty, models, keep, options, on_event, summary, stop, limits, now)
+            going.judge(missing)
+        return summary
+
+
+def models_of(bounty: Bounty, options: Options) -> Models:
+    """The service and what it calls the bounty's models; raises BadInput where none is named."""
+    if options.model is None:
+        raise BadInput(
+            "no model is named that could judge",
+            field="--model-url",
+            hint="give the address of an OpenAI-compatible service, or set ASSAY_LLM_BASE_URL; its key is ASSAY_LLM_API_KEY",
+        )
+    prices = {name: Price(*price) for name, price in options.prices.items()}
+    return Models(options.model.base_url, options.model.key, options.primary, options.fallback, prices)
+
+
+def _bounty(competition: Path) -> Bounty:
+    file = competition / BOUNTY
+    if (competition / "scheme.toml").exists() and not file.exists():
+        raise BadInput(
+            "no such file", file=file, hint="a solution is judged by a problem: `assay init --preset agonaut` shows one"
+        )
+    bounty = read_bounty(competition)
+    if bounty.enclave is not None or bounty.problem is None:
+        what = "solutions are sealed, and an enclave judges them"
+        hint = "`assay enclave serve` judges, inside the enclave; `assay enclave collect` brings what came of it"
+        raise BadInput(what, file=file, field="enclave" if bounty.enclave is not None else "problem", hint=hint)
+    return bounty
+
+
+def _check_time(bounty: Bounty, now: datetime) -> None:
+    until = None if bounty.scheme.payout is None else bounty.scheme.payout.scoring_deadline
+    if until is not None and now > until:
+        what = f"is past ({instant_text(until)}): what is judged now could not count"
+        raise BadInput(what, file=bounty.file, field="payout.scoring_deadline", hint="settle without: assay settle")
+
+
+def _here(seen: Entries, options: Options) -> tuple[list[Participant], tuple[str, ...]]:
+    """Those whose submission counts and whose solution is here, and the keys of those whose is not; raises BadInput."""
+    wanted = [one for one in entries.counting(seen.participants) if not options.participants or one.key in options.participants]
+    here = [one for one in wanted if solutions.find(seen.folder, one) is not None]
+    absent = tuple(one.key for one in wanted if one not in here)
+    if not here:
+        raise BadInput(
+            "no participant has a solution here" + (f": {', '.join(absent[:5])} have none" if absent else ""),
+            file=seen.folder / "participants.csv",
+            hint="assay submit DIR PARTICIPANT SOLUTION puts one in its place",
+        )
+    return here, absent
+
+
+def _about(found: Evidence) -> tuple[str, str | None]:
+    assert isinstance(found, Rubric)  # evidence of another kind was refused
+    return found.submission, found.attestation
+
+
+def _check_same_bounty(bounty: Bounty, competition: Path, attestations: list[str]) -> None:
+    """Refuse to go on with judgements of another bounty than this: a sponsor changed it since. Raises BadInput."""
+    for attestation in attestations:
+        if (competition / JUDGEMENTS / f"{hexed(attestation)}.json").exists():
+            judged = document_of(competition, attestation).get("bounty")
+            if judged != bounty.digest:
+                hint = f"it was {judged}: get that back, or judge this one in a folder of its own"
+                raise BadInput(f"is another bounty ({bounty.digest}) than was judged before", file=bounty.file, hint=hint)
+
+
+def _again(keep: Keep) -> None:
+    if (keep.competition / "ledger.toml").exists():
+        raise BadInput("what a ledger has accepted stands", field="--again", hint="the first judgement of a solution counts")
+    keep.forget_unjudged()
+
+
+@dataclass
+class _Run:
+    """What is going on."""
+
+    seen: Entries
+    bounty: Bounty
+    models: Models
+    keep: Keep
+    options: Options
+    on_event: Callable[[Event], None]
+    summary: Summary
+    stop: Stop
+    limits: Limits
+    now: Callable[[], datetime]
+    tally: _Tally = field(default_factory=_Tally)
+
+    def judge(self, missing: list[Participant]) -> None:
+        """Judges them all, until there is none left or somebody wants the end."""
+        self.cells = {one.submission: Cell(one.key, one.submission) for one in missing}
+        self.begun: set[str] = set()
+        self.over: set[str] = set()
+        asyncio.run(self._all(missing))
+        self.summary.outcomes = Counter(sorted(self.summary.outcomes.elements()))
+        self.summary.errors.sort(key=lambda row: row[0].participant.encode())
+        self.summary.remarks += self.tally.remarks()
+
+    async def _all(self, missing: list[Participant]) -> None:
+        going = asyncio.ensure_future(self._judged(missing))
+        while not going.done():
+            await asyncio.wait([going], timeout=_TICK)
+            if self.stop.asked and not going.done():
+                self.summary.stopped = True
+                self.on_event(Event("stopping"))
+                going.cancel()
+                await asyncio.wait([going])
+        if not going.cancelled():
+            going.result()
+
+    async def _judged(self, missing: list[Participant]) -> None:
+        assert self.bounty.problem is not None  # `_bounty` saw to it
+        read = (solution for one in missing if (solution := solutions.find(self.seen.folder, one)) is not None)
+        found = await asking.judge_all(
+            self.bounty,
+            self.bounty.problem,
+            read,
+            self.models,
+            jobs=self.options.jobs,
+            on_event=self.heard,
+            on_done=lambda solution, found: self.ended(solution.digest, found),
+            limits=self.limits,
+        )
+        for submission, one in found.items():
+            if submission not in self.over:  # it was not even begun
+                self.ended(submission, one)
+
+    def heard(self, event: asking.Event) -> None:
+        """Shows how far one has come."""
+        cell = self.cells[event.submission]
+        if event.submission not in self.begun:
+            self.begun.add(event.submission)
+            self.on_event(Event("began", cell))
+        if event.kind in ("asking", "waiting", "fallback", "malformed"):
+            said = " ".join(one for one in (event.kind if event.kind != "asking" else "", event.phase, event.detail) if one)
+            self.on_event(Event("phase", cell, phase=said))
+
+    def ended(self, submission: str, found: Judgement | AssayError) -> None:
+        """Keeps what came of one; what cannot be kept is missing, as what cannot be judged."""
+        cell = self.cells[submission]
+        self.over.add(submission)
+        if not isinstance(found, Judgement):
+            self._missing(cell, str(found))
+            return
+        try:
+            at = self.now()
+            _check_time(self.bounty, at)
+            self.keep.add(found, participant=cell.participant, epoch=self.summary.epoch, at=at)
+        except (OSError, BadInput) as error:
+            self._missing(cell, f"the judgement could not be kept: {error}")
+            return
+        self.summary.outcomes[found.outcome] += 1
+        self.tally.add(cell.participant, found)
+        self.on_event(Event("ended", cell, record=Outcome(found.outcome, _reason(found))))
+
+    def _missing(self, cell: Cell, why: str) -> None:
+        self.summary.errors.append((cell, why))
+        self.on_event(Event("ended", cell, record=Outcome("error", message=why)))
+
+
+def _reason(found: Judgement) -> str:
+    """What a line of progress says: the verdict or why there is none; the tokens and what they cost."""
+    said = [found.verdict or found.reason or "baseline not met"]
+    if found.measured is not None:
+        usage, cost = found.measured.usage, found.measured.cost
+        said.append(f"{usage.prompt + usage.completion} tokens")
+        said += [] if cost is None else [text(cost, 6)]
+    if found.injection_suspected:
+        said.append("injection suspected")
+    return ", ".join(said)

@@ -1,0 +1,71 @@
+"""A request of the judge's as a model sees it: the keys that the system message gives, the frames, and what is outside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Framed", "Seen", "read"]
+
+_KEY = re.compile(r"^  (problem|solution|checks) ([0-9a-f]{8,})$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Framed:
+    """What is in one frame: its first line's words, and the texts of its items by name."""
+
+    about: str
+    items: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request. `outside` is all of the user message that is in no frame: to a model, instructions."""
+
+    model: str
+    phase: str
+    ids: tuple[str, ...]
+    """What is to be answered, by the form."""
+    system: str
+    user: str
+    keys: Mapping[str, str]
+    frames: Mapping[str, Framed]
+    outside: str
+
+    @property
+    def submission(self) -> str:
+        """The solution's digest, as the frame says it."""
+        found = re.search("sha256:[0-9a-f]{64}", self.frames["solution"].about) if "solution" in self.frames else None
+        return found[0] if found else ""
+
+    @property
+    def solution(self) -> str:
+        """All texts of the solution, as they are shown."""
+        return "\n".join(self.frames["solution"].items.values()) if "solution" in self.frames else ""
+
+
+def read(body: Mapping[str, Any]) -> Seen:
+    """The request in a body; raises ValueError, LookupError or TypeError for what no judge of ours sends."""
+    system, user = (message["content"] for message in body["messages"])
+    form = body["response_format"]["json_schema"]
+    keys = dict(_KEY.findall(system))
+    frames: dict[str, Framed] = {}
+    outside = user
+    for kind, key in keys.items():
+        whole = re.search(rf"⟪assay begin {kind} {key}: (.*)⟫\n((?s:.*?))⟪assay end {kind} {key}⟫", outside)
+        if whole is not None:
+            item = rf'⟪assay item \d+ of \d+ {key}: "(.*)", \d+ bytes⟫\n((?s:.*?))\n⟪assay end item \d+ of \d+ {key}⟫'
+            frames[kind] = Framed(whole[1], dict(re.findall(item, whole[2])))
+            outside = outside[: whole.start()] + outside[whole.end() :]
+    return Seen(
+        model=str(body["model"]),
+        phase=form["name"].removeprefix("assay_"),
+        ids=tuple(form["schema"]["properties"]),
+        system=system,
+        user=user,
+        keys=keys,
+        frames=frames,
+        outside=outside,
+    )

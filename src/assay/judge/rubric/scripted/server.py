@@ -1,0 +1,191 @@
+"""The server: `/v1/chat/completions` and `/v1/models`; every reply's `model` begins with `scripted/`."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from assay.judge.rubric.scripted.faults import spoilt
+from assay.judge.rubric.scripted.script import CONTENTS, Fault, Script, read_script
+from assay.judge.rubric.scripted.seen import Seen, read
+
+__all__ = ["PREFIX", "Brain", "Server", "opened", "serve"]
+
+PREFIX = "scripted/"
+_BODY_BYTES = 64_000_000
+_FINGERPRINT = "scripted"
+Brain = Callable[[Seen], dict[str, Any] | None]
+"""What answers a question: an object as the form wants it; None where it has nothing to say."""
+
+
+@dataclass
+class Server:
+    """A server that runs. `url` is the `base_url` for clients; `seen` are the requests in the order of their arrival."""
+
+    script: Script
+    brain: Brain
+    url: str = ""
+    seen: list[Seen] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+    """How many replies of each status there were; 0: none, the connection was closed."""
+    _counts: Counter[tuple[int, str]] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fault(self, seen: Seen, body: bytes) -> Fault | None:
+        """The fault that this request meets, if any; it is counted."""
+        name = next((solved.name for solved in self.script.solutions if solved.fits(seen)), "")
+        with self._lock:
+            self.seen.append(seen)
+            for place, fault in enumerate(self.script.faults):
+                if fault.fits(seen, name):
+                    key = (place, sha256(body).hexdigest() if fault.each else "")
+                    self._counts[key] += 1
+                    if self._counts[key] > fault.after and (not fault.times or self._counts[key] <= fault.after + fault.times):
+                        return fault
+        return None
+
+    def note(self, status: int) -> None:
+        """A reply was given."""
+        with self._lock:
+            self.statuses[status] += 1
+
+
+def _scripted(script: Script) -> Brain:
+    def answer(seen: Seen) -> dict[str, Any] | None:
+        return next((solved.answer(seen) for solved in script.solutions if solved.fits(seen)), None)
+
+    return answer
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 256
+    model: Server
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Http
+    timeout = 60
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing of what is asked is written anywhere."""
+
+    def do_GET(self) -> None:
+        """`/v1/models`: whatever is asked for is there."""
+        if self.path != "/v1/models":
+            self._send(404, {"error": {"message": "there is nothing here", "code": "not_found"}})
+            return
+        self._send(200, {"object": "list", "data": [{"id": "scripted", "object": "model", "owned_by": "assay"}]})
+
+    def do_POST(self) -> None:
+        """`/v1/chat/completions`."""
+        if self.path != "/v1/chat/completions":
+            self._send(404, {"error": {"message": "there is nothing here", "code": "not_found"}})
+            return
+        length = int(self.headers.get("Content-Length") or 0)
+        if not 0 < length <= _BODY_BYTES:
+            self._send(413, {"error": {"message": "the body is empty or too large", "code": "too_large"}})
+            return
+        data = self.rfile.read(length)
+        try:
+            seen = read(json.loads(data))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            self._send(400, {"error": {"message": f"this is no question of a rubric: {type(error).__name__}", "code": "unread"}})
+            return
+        fault = self.server.model.fault(seen, data)
+        if fault is None or not self._fails(fault):
+            self._answer(seen, fault)
+
+    def _fails(self, fault: Fault) -> bool:
+        """Faults without an answer; whether it was one."""
+        if fault.kind.isdigit():
+            extra = {"Retry-After": f"{fault.seconds:g}"} if fault.seconds else {}
+            self._send(int(fault.kind), {"error": {"message": "as the script says", "code": "scripted"}}, extra)
+        elif fault.kind == "close":
+            self.server.model.note(0)
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+        elif fault.kind == "no-json":
+            self._send(200, "<html>the proxy is tired</html>")
+        elif fault.kind == "no-choices":
+            self._send(200, {"object": "chat.completion", "choices": []})
+        elif fault.kind == "huge":
+            self._send(200, {"choices": [{"message": {"content": "x" * 8_000_000}, "finish_reason": "stop"}]})
+        else:
+            return False
+        return True
+
+    def _answer(self, seen: Seen, fault: Fault | None) -> None:
+        kind = "" if fault is None else fault.kind
+        found = self.server.model.brain(seen)
+        if found is None:
+            self._send(400, {"error": {"message": "the script has no answer to this solution", "code": "no_answer"}})
+            return
+        if fault is not None and kind == "slow":
+            time.sleep(fault.seconds)
+        content = spoilt(kind, found) if kind in CONTENTS else json.dumps(found, ensure_ascii=False)
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        if kind == "refusal":
+            message |= {"content": None, "refusal": "I cannot help with that."}
+        body = {
+            "id": "chatcmpl-scripted",
+            "object": "chat.completion",
+            "created": 0,
+            "model": f"{PREFIX}another" if kind == "other-model" else PREFIX + seen.model,
+            "system_fingerprint": _FINGERPRINT,
+            "choices": [{"index": 0, "message": message, "finish_reason": "length" if kind == "length" else "stop"}],
+            "usage": {
+                "prompt_tokens": len((seen.system + seen.user).encode()) // 4,
+                "completion_tokens": len(content.encode(errors="replace")) // 4,
+            },
+        }
+        self._send(200, body, cut=kind == "cut")
+
+    def _send(self, status: int, body: Any, extra: dict[str, str] | None = None, *, cut: bool = False) -> None:
+        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        self.server.model.note(status)
+        with suppress(OSError):
+            self.send_response_only(status)
+            for name, value in {"Content-Type": "application/json", "Content-Length": str(len(data)), **(extra or {})}.items():
+                self.send_header(name, value)
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(data[: len(data) // 2] if cut else data)
+        self.close_connection = True
+
+
+def serve(script: Script, *, port: int = 0, brain: Brain | None = None) -> tuple[Server, ThreadingHTTPServer]:
+    """A server that listens on loopback, and does not serve yet; raises OSError where the port is taken."""
+    model = Server(script, brain or _scripted(script))
+    http = _Http(("127.0.0.1", port), _Handler)
+    http.model = model
+    model.url = f"http://127.0.0.1:{http.server_address[1]}/v1"
+    return model, http
+
+
+@contextmanager
+def opened(script: Script | Path, *, port: int = 0, brain: Brain | None = None) -> Iterator[Server]:
+    """The server of a script, on loopback, in threads of this process; raises BadInput for a script that is none."""
+    model, http = serve(script if isinstance(script, Script) else read_script(script), port=port, brain=brain)
+    with http:
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield model
+        finally:
+            http.shutdown()
+            thread.join()

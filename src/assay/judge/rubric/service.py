@@ -1,0 +1,202 @@
+"""Asking, through the `openai` client: with bounds on time, on bytes and on patience, and nothing of what is asked in any log.
+
+- 429, 408, 409, 5xx, time-outs, lost connections and bodies that are no completion are asked again, after pauses that double;
+  `Retry-After` is kept to, within a bound. After a 429 nobody asks before the pause is over.
+- When the bounds are reached, that model has failed (`Failed`); so has one that is not there (404) or does not take the question
+  (other 4xx). Where nobody listens, no other model would be heard either: Unreachable.
+- A key that is refused, an account that is empty and a redirect are for somebody to mend: Unreachable, and final.
+- A filter of the service's that turns a question down is a refusal, as if the model had refused.
+
+What the client would do by itself (retries, redirects) it does not do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from hashlib import sha256
+from http import HTTPStatus
+
+import httpx2
+import openai
+
+from assay.errors import Unreachable
+from assay.exact import canonical
+from assay.judge.rubric.completion import completion, error_code
+from assay.judge.rubric.course import Asked, Failed
+from assay.judge.rubric.judgement import Usage
+from assay.judge.rubric.limits import BODY_BYTES, Limits
+from assay.judge.rubric.model import Models
+from assay.judge.rubric.reply import Reply
+
+__all__ = ["Came", "Service", "opened"]
+
+_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+_TO_MEND = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
+_FILTERED = frozenset({"content_filter", "content_policy_violation", "data_inspection_failed"})
+_NO_CONNECTION = "no-connection"
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came of one question, how many requests it took, and the tokens of all of them."""
+
+    answer: Reply | Failed
+    tries: int
+    usage: Usage
+
+
+class _Status(openai.OpenAIError):
+    """A status that is no success, and what is needed of headers and body. The client hands errors of its kind on as they are."""
+
+    def __init__(self, status: int, code: str, retry_after: str | None) -> None:
+        super().__init__(f"status {status}")
+        self.status, self.code, self.retry_after = status, code, retry_after
+
+
+class _Trouble(Exception):
+    """The service failed a request; it may be asked again after `pause` seconds, if that is known."""
+
+    def __init__(self, reason: str, pause: float = 0.0) -> None:
+        super().__init__(reason)
+        self.reason, self.pause = reason, pause
+
+
+class Service:
+    """One client for many questions. `opened` makes it."""
+
+    def __init__(self, models: Models, limits: Limits, client: openai.AsyncOpenAI) -> None:
+        self.models, self.limits = models, limits
+        self._client = client
+        self._not_before = 0.0
+
+    async def ask(self, asked: Asked, waiting: Callable[[str], None]) -> Came:
+        """One question, asked until there is an answer or the bounds are reached; raises Unreachable."""
+        limits, spread = self.limits, _spread(asked)
+        tries = failures = 0
+        waited, pause = 0.0, limits.first_pause
+        while True:
+            await self._turn()
+            tries += 1
+            try:
+                answer, usage = await self._once(asked)
+            except _Trouble as trouble:
+                reason, least = trouble.reason, trouble.pause
+            else:
+                return Came(answer, tries, usage)
+            limited = reason == "status-429"
+            failures += not limited
+            rest = min(max(pause * spread, least), limits.longest_pause)
+            if failures >= limits.tries or waited + rest > limits.patience:
+                if reason == _NO_CONNECTION:
+                    raise Unreachable(f"there is no connection to the model at {self.models.host}", hint="is it running?")
+                return Came(Failed(reason), tries, Usage())
+            if limited:
+                self._not_before = max(self._not_before, time.monotonic() + rest)
+            waiting(reason)
+            await asyncio.sleep(rest)
+            waited += rest
+            pause *= 2
+
+    async def _turn(self) -> None:
+        while (left := self._not_before - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+
+    async def _once(self, asked: Asked) -> tuple[Reply | Failed, Usage]:
+        """One request; raises _Trouble where it is worth another one, and Unreachable where it is not."""
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                data = await self._body(asked)
+        except (TimeoutError, openai.APITimeoutError, httpx2.TimeoutException):
+            raise _Trouble("timeout") from None
+        except _Status as error:
+            return self._refused(error), Usage()
+        except (openai.APIConnectionError, httpx2.HTTPError) as error:
+            cut = not isinstance(error.__cause__ or error, httpx2.ConnectError)
+            raise _Trouble("cut-off" if cut else _NO_CONNECTION) from None
+        found = None if data is None else completion(data)
+        if found is None:
+            raise _Trouble("no-completion")
+        return found
+
+    async def _body(self, asked: Asked) -> bytes | None:
+        """The bytes of a reply; None where there are too many."""
+        data = bytearray()
+        create = self._client.chat.completions.with_streaming_response.create
+        async with create(**asked.body) as response:
+            async for piece in response.iter_bytes():
+                data += piece
+                if len(data) > BODY_BYTES:
+                    return None
+        return bytes(data)
+
+    def _refused(self, error: _Status) -> Reply | Failed:
+        """What a status means; raises _Trouble or Unreachable."""
+        status, host = error.status, self.models.host
+        if status in _TO_MEND or error.code == "insufficient_quota":
+            raise Unreachable(
+                f"the model at {host} refuses us (status {status})", final=True, hint="check the key and the account"
+            )
+        if status < HTTPStatus.BAD_REQUEST:
+            raise Unreachable(
+                f"the model at {host} sends us elsewhere (status {status})", final=True, hint="give the address itself"
+            )
+        if status in _AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise _Trouble(f"status-{status}", _seconds(error.retry_after))
+        if error.code in _FILTERED:
+            return Reply(content=None, refusal=error.code, finish="content_filter", model=None, fingerprint=None)
+        return Failed(f"status-{status}")
+
+
+@asynccontextmanager
+async def opened(models: Models, limits: Limits) -> AsyncIterator[Service]:
+    """A client that is closed in the end."""
+    logging.getLogger("openai").setLevel(logging.WARNING)  # some versions log at debug what is asked, which is private
+    http = openai.DefaultAsyncHttpxClient(
+        follow_redirects=False, timeout=limits.seconds, event_hooks={"response": [_raise_for_status]}
+    )
+    async with openai.AsyncOpenAI(
+        base_url=models.base_url,
+        api_key=models.api_key or "none",
+        organization="",
+        project="",
+        max_retries=0,
+        timeout=limits.seconds,
+        http_client=http,
+    ) as client:
+        yield Service(models, limits, client)
+
+
+async def _raise_for_status(response: httpx2.Response) -> None:
+    """Raise _Status for what is no success, before the client would read a body without a bound."""
+    if response.is_success:
+        return
+    data = bytearray()
+    async for piece in response.aiter_bytes():
+        data += piece
+        if len(data) > BODY_BYTES:
+            break
+    raise _Status(response.status_code, error_code(bytes(data)), response.headers.get("retry-after"))
+
+
+def _seconds(retry_after: str | None) -> float:
+    """`Retry-After` in seconds; 0 where it says nothing that can be kept to."""
+    if retry_after is None:
+        return 0.0
+    try:
+        if retry_after.strip().isdigit():
+            return float(retry_after[:9])
+        return max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+
+
+def _spread(asked: Asked) -> float:
+    """From 0.5 to 1.5, by the question: so that those who were turned down at once do not come back at once."""
+    return 0.5 + int.from_bytes(sha256(canonical(dict(asked.body))).digest()[:4], "big") / 2**32

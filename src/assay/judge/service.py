@@ -1,0 +1,67 @@
+"""The one model service that a judge may use or let agents through to: where it is, and how it knows the validator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from assay.errors import BadInput
+
+__all__ = ["HEADER", "PATH", "Model", "of_agents", "of_judges"]
+
+PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*", re.ASCII)
+"""What a path may be."""
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+"""What the name of a header may be."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The service: its base URL and the key for it, which is never shown. Raises BadInput for what can be neither."""
+
+    base_url: str
+    key: str = field(default="", repr=False)
+    header: str = "Authorization"
+    """`Authorization` carries `Bearer KEY`, any other header the bare key."""
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.base_url)
+            _ = parts.port
+        except ValueError as error:
+            raise _no_url(self.base_url, str(error)) from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise _no_url(self.base_url, "it must begin with http:// or https:// and a host")
+        if parts.query or parts.fragment or "@" in parts.netloc or (parts.path and PATH.fullmatch(parts.path) is None):
+            raise _no_url(self.base_url, "it may have a path, but no user, query or fragment")
+        if not (self.key.isascii() and self.key.isprintable()) or HEADER.fullmatch(self.header) is None:
+            raise BadInput("the key or the name of its header is not printable ASCII", field="model")
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """The header that the service knows the validator by."""
+        if not self.key:
+            return {}
+        return {self.header: f"Bearer {self.key}" if self.header.lower() == "authorization" else self.key}
+
+
+def of_agents(given: Mapping[str, str], url: str | None = None) -> Model | None:
+    """What agents are let through to: `url`, else ASSAY_MODEL_URL, with ASSAY_MODEL_KEY and ASSAY_MODEL_HEADER; None without."""
+    url = url or given.get("ASSAY_MODEL_URL")
+    if not url:
+        return None
+    return Model(url, given.get("ASSAY_MODEL_KEY", ""), given.get("ASSAY_MODEL_HEADER", "Authorization"))
+
+
+def of_judges(given: Mapping[str, str], url: str | None = None) -> Model | None:
+    """What answers a rubric: `url`, else ASSAY_LLM_BASE_URL, with the key in ASSAY_LLM_API_KEY; None without an address."""
+    url = url or given.get("ASSAY_LLM_BASE_URL")
+    return Model(url, given.get("ASSAY_LLM_API_KEY", "")) if url else None
+
+
+def _no_url(url: str, why: str) -> BadInput:
+    hint = f"{why}; for example https://api.example.com/v1"
+    shown = url.rpartition("@")[2]  # what stands before it may be a password
+    return BadInput(f"{shown[:100]!r} is not the address of a service", field="model", hint=hint)

@@ -1,0 +1,101 @@
+"""Making something the current submission of a participant: participants.csv says whose it is, and since when. SPEC 2, 7.
+
+Where the competition has a ledger, it is told first; what stops after that is made up for when it is submitted again.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.errors import BadInput
+from assay.folder import csvs
+from assay.folder.text import decode, load
+from assay.folder.write import write_text
+from assay.scheme.times import instant_text
+
+if TYPE_CHECKING:
+    from assay.ledger.store import Submission
+
+__all__ = ["Row", "find"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A participant's row, as it stands in participants.csv, among the others."""
+
+    competition: Path
+    participant: str
+    header: list[str]
+    rows: list[dict[str, str]]
+    row: dict[str, str]
+
+    @property
+    def submission(self) -> str:
+        """The participant's submission; empty if there is none."""
+        return self.row.get("submission", "").strip()
+
+    def enter(self, submission: str, *, at: datetime | None = None, epoch: int | None = None) -> int | None:
+        """Makes a digest the submission; returns the epoch in which a ledger has it as accepted. Raises BadInput, StoreError.
+
+        epoch: in which it is accepted, for a competition with a ledger; None is the latest that is open. The same submission
+        once more changes nothing, and keeps its time: it ranks ties.
+        """
+        when = instant_text(at or datetime.now(UTC).replace(microsecond=0))
+        changed = self.submission != submission
+        if not changed:
+            when = self.row.get("submitted_at", "")
+        kept = _handed_in(self.competition, self.participant, submission, epoch, when)
+        if changed:
+            self._write(submission, when if kept is None else kept.submitted_at)
+        return None if kept is None else kept.epoch
+
+    def _write(self, submission: str, when: str) -> None:
+        for name in ("submission", "submitted_at"):
+            if name not in self.header:
+                self.header.append(name)
+        if "accepted_epoch" in self.header:
+            self.row["accepted_epoch"] = ""  # that was the earlier one's
+        self.row["submission"], self.row["submitted_at"] = submission, when
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.header, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        write_text(self.competition / csvs.PARTICIPANTS.name, text.getvalue())
+
+
+def find(competition: Path, participant: str) -> Row:
+    """The row of a participant; raises BadInput if there is none."""
+    file = competition / csvs.PARTICIPANTS.name
+    header, rows = _rows(file)
+    for row in rows:
+        if row.get("key", "").strip() == participant:
+            return Row(competition, participant, header, rows, row)
+    known = ", ".join(row.get("key", "") for row in rows[:5])
+    raise BadInput(f"there is no participant {participant[:80]!r}", file=file, hint=f"add a row for it first; there is {known}")
+
+
+def _handed_in(competition: Path, participant: str, submission: str, epoch: int | None, when: str) -> Submission | None:
+    """What the competition's ledger has of it now; None if there is no ledger."""
+    if not (competition / "ledger.toml").exists():
+        if epoch is not None:
+            raise BadInput("the competition has no ledger to say it to", field="epoch", hint="leave it out")
+        return None
+    from assay.ledger.intake import hand_in
+    from assay.ledger.opened import open_ledger
+
+    with open_ledger(competition) as ledger:
+        return hand_in(ledger.store, participant, submission, epoch=epoch, submitted_at=when)
+
+
+def _rows(file: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """The columns and rows as they are, after they were read as the competition reads them. Raises BadInput."""
+    csvs.read(file, csvs.PARTICIPANTS)
+    text = decode(load(file, 64_000_000, hint="make it first"), file)
+    rows = [[cell.strip(" \t") for cell in row] for row in csv.reader(io.StringIO(text, newline="")) if any(row)]
+    header = rows[0]
+    return header, [dict(zip(header, row, strict=True)) for row in rows[1:]]
