@@ -67,7 +67,10 @@ def chain(node: "evm_kit.Anvil") -> Iterator["evm_kit.Chain"]:
     found = evm_kit.Chain(node.url)
     begun = found.ask("evm_snapshot")
     yield found
+    found.ask("evm_setAutomine", True)
+    found.ask("anvil_dropAllTransactions")  # these are not in the snapshot, nor is the price of gas
     found.ask("evm_revert", begun)
+    found.ask("anvil_setNextBlockBaseFeePerGas", "0x0")
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from assay.ledger import keys
 from cli_kit import output, refused, run
 from serve_kit import GOOD, HALF, POEM, SLOW, World, wait
 
-
 # httpcore leaves the socket of a connection that failed to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 

@@ -146,6 +146,7 @@ def test_a_commitment_is_for_good(world: World) -> None:
         world.chain.send(world.round.functions.commit(bytes(32)), b)
     assert world.round.functions.commitmentOf(a).call() == Web3.keccak(text=a)
     assert (world.round.functions.committedAt(a).call(), world.round.functions.committedAt(b).call()) == (time, 0)
+    assert world.round.functions.committedAtAll([b, a]).call() == [0, time]
     assert world.round.functions.commitments().call() == 1
 
 

@@ -273,6 +273,16 @@ contract BountyRound is IRound, ReentrancyGuard {
         return _commitments[agent].time;
     }
 
+    /// @notice When agents committed.
+    /// @param agents Any accounts.
+    /// @return times For each, as `committedAt` has it.
+    function committedAtAll(address[] calldata agents) external view returns (uint64[] memory times) {
+        times = new uint64[](agents.length);
+        for (uint256 i = 0; i < agents.length; ++i) {
+            times[i] = _commitments[agents[i]].time;
+        }
+    }
+
     /// @notice What an agent committed to.
     /// @param agent The account that committed.
     /// @return The commitment; 0 if it did not.
