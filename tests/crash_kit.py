@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -312,18 +313,18 @@ def look_whole(place: str, seen: str) -> None:
 
 
 class Warm:
-    """A process that has imported everything and forks workers: one at a time."""
+    """A process that has imported everything and forks workers, functions of a module: one at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, module: str = "crash_kit") -> None:
         self._report = folder / "report.json"
-        command = [sys.executable, "-c", "import crash_kit; crash_kit.serve()"]
+        command = [sys.executable, "-c", f"import crash_kit; crash_kit.serve({module!r})"]
         path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
         self._server = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder, env=os.environ | {"PYTHONPATH": path}
         )
 
     def ask(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function of this module returns in a new process; an error there is one here."""
+        """What a function of the module returns in a new process; an error there is one here."""
         number = self._start(function, args)
         assert self._ended(WAIT), f"{function.__name__} did not end (process {number})"
         return self._answer(function)
@@ -381,16 +382,22 @@ class Warm:
         return result
 
 
-def serve() -> None:
-    """Fork a process for each order on standard input; its number and how it ended on standard output."""
-    with tempfile.TemporaryDirectory() as place:  # imports what is imported late
+def imports() -> None:
+    """Import what is imported late."""
+    with tempfile.TemporaryDirectory() as place:
         made(Path(place) / "small", "ledger.db")
         look(f"{place}/small", f"{place}/told", f"{place}/seen")
+
+
+def serve(module: str) -> None:
+    """Fork a process for each order on standard input; its number and how it ended on standard output."""
+    known = import_module(module)
+    known.imports()
     for line in sys.stdin.buffer:
         name, args, report = json.loads(line)
         number = os.fork()
         if number == 0:
-            _child(globals()[name], args, Path(report))
+            _child(getattr(known, name), args, Path(report))
         _put(number)
         _put(os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]))
 
@@ -411,9 +418,9 @@ def _child(function: Callable[..., Any], args: Sequence[Any], report: Path) -> N
 
 
 @contextmanager
-def warm(folder: Path) -> Iterator[Warm]:
+def warm(folder: Path, module: str = "crash_kit") -> Iterator[Warm]:
     """The process that forks, for as long as the block lasts."""
-    made = Warm(folder)
+    made = Warm(folder, module)
     try:
         yield made
     finally:

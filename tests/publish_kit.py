@@ -89,17 +89,13 @@ def judged(place: Path, scores: Mapping[str, int | None], epoch: int, **changes:
         assert settling.settle(ledger, SIGNER, epoch).receipt is not None
 
 
-def publish_toml(place: Path, world: World, **changes: Any) -> Path:
+def publish_toml(place: Path, world: World | None, **changes: Any) -> Path:
     """The target `local`: the world's oracle and round, the scorer's key from the environment."""
-    fields = {
-        "kind": "evm",
-        "rpc": world.chain.url,
-        "chain_id": CHAIN_ID,
-        "oracle": world.oracle.address,
-        "round": None if world.round is None else world.round.address,
-        "key": "scorer",
-        "confirmations": 1,
-    } | changes
+    fields: dict[str, Any] = {"kind": "evm", "chain_id": CHAIN_ID, "key": "scorer", "confirmations": 1}
+    if world is not None:
+        fields |= {"rpc": world.chain.url, "oracle": world.oracle.address}
+        fields |= {} if world.round is None else {"round": world.round.address}
+    fields |= changes
     rows = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value is not None]
     keys = "".join(f'[keys.{name}]\nenv = "KEY_{name.upper()}"\n' for name in ("scorer", "sponsor", "relayer", "agent"))
     (place / "publish.toml").write_text("[targets.local]\n" + "\n".join(rows) + "\n" + keys)
