@@ -1,6 +1,7 @@
 """What every test shares: Hypothesis profiles, the folder of real data, and how earlier steps of `make test` are reported."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,14 @@ settings.register_profile("full", settings.get_profile("check"), max_examples=15
 # For looking further by hand: ASSAY_PROFILE=search pytest tests/test_settle.py
 settings.register_profile("search", settings.get_profile("check"), max_examples=5000, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("ASSAY_PROFILE", "check"))
+
+
+RECURSION = sys.getrecursionlimit()
+
+
+def pytest_collection_finish() -> None:
+    """Put back what a library raises when a test imports it: see assay.publish.evm.libraries."""
+    sys.setrecursionlimit(RECURSION)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from assay.ledger import settling
 from assay.publish import settled, targets
 from assay.publish.evm.publisher import EvmPublisher, open_publisher
 from assay.publish.evm.sending import Clock
+from assay.publish.evm.signers import Local, Request
 from assay.publish.outcome import Outcome
 from assay.publish.publishers import Plan
 from evm_kit import CHAIN_ID, ETHER, World
@@ -161,3 +162,8 @@ def states(place: Path) -> list[str]:
 
 def nonce(world: World, account: str) -> int:
     return int(world.chain.w3.eth.get_transaction_count(account))
+
+
+def signers_raw(account: LocalAccount, request: Request) -> str:
+    """A transaction as a signer gives it back."""
+    return "0x" + Local(account).transaction(request).hex()

@@ -1,7 +1,12 @@
-"""What of the libraries for Ethereum is used here, imported in one place: it is an extra, and takes a second to load."""
+"""What of the libraries for Ethereum is used here, imported in one place: it is an extra, and takes a second to load.
+
+One of them, py_ecc, raises Python's bound on recursion a hundredfold when it is imported. With that, JSON that is nested too
+deeply ends the process instead of being refused; so it is put back.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInput
@@ -15,10 +20,13 @@ __all__ = ["account", "checksum", "keccak", "typed_data", "web3"]
 
 def web3() -> type[Web3]:
     """web3's class; raises BadInput if the extra is not installed."""
+    limit = sys.getrecursionlimit()
     try:
         from web3 import Web3
     except ImportError:
         raise BadInput("Ethereum needs the package web3", hint="install Assay with it: pip install 'assay[evm]'") from None
+    finally:
+        sys.setrecursionlimit(limit)
     return Web3
 
 

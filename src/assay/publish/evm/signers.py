@@ -188,11 +188,12 @@ def _taken_apart(raw: bytes) -> tuple[str, Request] | None:
     from eth_account import Account
     from eth_account.typed_transactions.typed_transaction import TypedTransaction
     from hexbytes import HexBytes
+    from rlp.exceptions import RLPException
 
     try:
         found = TypedTransaction.from_bytes(HexBytes(raw)).as_dict()
         sender = str(Account.recover_transaction(raw))
-    except (ValueError, TypeError, KeyError, IndexError, LookupError):
+    except (ValueError, TypeError, LookupError, RLPException):
         return None
     if found.get("type") != 2 or found.get("accessList"):
         return None
@@ -207,6 +208,8 @@ def _signed_by(message: Any, signature: bytes) -> str | None:
     from eth_account import Account
     from eth_keys.exceptions import BadSignature
 
+    if len(signature) != 65:
+        return None
     try:
         return str(Account.recover_message(message, signature=signature))
     except (ValueError, TypeError, BadSignature):
