@@ -6,10 +6,11 @@ from functools import cache
 from typing import Any
 
 from assay.publish.evm.artifacts import ORACLE, ROUND, artifact
+from assay.publish.evm.http import RpcError
 from assay.publish.evm.libraries import keccak, web3
 from assay.publish.outcome import Refusal, TooEarly
 
-__all__ = ["Reverted", "reason"]
+__all__ = ["Reverted", "of_node", "reason"]
 
 
 class Reverted(Exception):
@@ -34,6 +35,14 @@ def reason(error: Reverted) -> Refusal | TooEarly:
     shown = ", ".join(f"{name} {value}" for name, value in values.items())
     what = f"the contract said no: {error}" + (f" ({shown})" if shown else "")
     return Refusal("reverted", what[:500], "nothing was changed by it")
+
+
+def of_node(error: RpcError) -> Refusal:
+    """What a node said instead of taking a transaction, as an outcome."""
+    said = error.message.lower()
+    if "insufficient funds" in said or "insufficient balance" in said:
+        return Refusal("funds", "the account cannot pay for it", "put more of the chain's coin into it")
+    return Refusal("node", f"the node does not take it: {error.message}", "nothing was changed by it")
 
 
 _WORDS: dict[str, tuple[str, str, str]] = {

@@ -21,7 +21,7 @@ from assay.publish.evm.fees import bumped, quote
 from assay.publish.evm.http import RpcError
 from assay.publish.evm.libraries import keccak
 from assay.publish.evm.node import Mined, Node
-from assay.publish.evm.reasons import Reverted, reason
+from assay.publish.evm.reasons import Reverted, of_node, reason
 from assay.publish.evm.settings import Settings
 from assay.publish.evm.signers import Request, Signer
 from assay.publish.journal import Journal
@@ -129,7 +129,7 @@ class Sending:
         except Reverted as error:
             return reason(error)
         except RpcError as error:
-            return _said(error)
+            return of_node(error)
         head = node.head()
         if head.base_fee is None:
             return Refusal("no-eip-1559", "the chain has no base fee (EIP-1559)", "it cannot be published to")
@@ -253,7 +253,7 @@ class Sending:
             if any(word in said for word in _TOO_LITTLE):
                 return None if again else self._replace(one, last)
             if not any(word in said for word in _THERE_ALREADY):
-                return _said(error)
+                return of_node(error)
         self._mark_sent(one, last)
         return None
 
@@ -296,11 +296,3 @@ class Sending:
 
     def _add(self, entry: dict[str, Any]) -> None:
         self._journal.add(entry | {"at": instant_text(datetime.now(UTC).replace(microsecond=0))})
-
-
-def _said(error: RpcError) -> Refusal:
-    """What a node said instead of taking a transaction, as an outcome."""
-    said = error.message.lower()
-    if "insufficient funds" in said:
-        return Refusal("funds", "the account cannot pay for it", "put more of the chain's coin into it")
-    return Refusal("node", f"the node does not take it: {error.message}", "nothing was changed by it")
