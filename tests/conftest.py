@@ -63,8 +63,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator["evm_kit.Anvil"]:
     """An Ethereum node of our own, where gas is free, started when the first test asks for it."""
     import evm_kit
 
-    options = ("--block-base-fee-per-gas", "0", "--disable-min-priority-fee", "--enable-tx-gas-limit", "--accounts", "24")
-    with evm_kit.anvil(tmp_path_factory.mktemp("anvil"), *options) as made:
+    with evm_kit.anvil(tmp_path_factory.mktemp("anvil"), *evm_kit.OPTIONS) as made:
         yield made
 
 

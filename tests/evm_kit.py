@@ -38,6 +38,8 @@ BOUNTY = b"\xb0" * 32
 RECEIPT = b"\xec" * 32
 FREE: dict[str, Any] = {"maxFeePerGas": 0, "maxPriorityFeePerGas": 0}
 """Gas costs nothing, so that amounts come out even."""
+OPTIONS = ("--block-base-fee-per-gas", "0", "--disable-min-priority-fee", "--enable-tx-gas-limit", "--accounts", "24")
+"""Of a node where gas is free, and a transaction has the gas that chains allow."""
 REFUSALS = (ContractCustomError, ContractLogicError, Web3RPCError)
 """What web3 raises of a contract that refuses."""
 TIERS = ((10_000, 10_000), (8_000, 5_000), (5_000, 2_500))

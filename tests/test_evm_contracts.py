@@ -1,12 +1,14 @@
 """The contracts that ship are those of the source, compiled again; slither has no more to say of them than is explained."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import evm_gas
 import evm_kit
 from assay.publish.evm.artifacts import ORACLE, ROUND, artifact
 from evm_kit import Chain, World
@@ -65,6 +67,18 @@ def test_everything_that_can_be_called_is_explained() -> None:
                 assert above.startswith("///") or line.strip().startswith("struct Commitment"), (
                     f"{path.name}:{number + 1}: {line}"
                 )
+
+
+def test_the_page_has_the_gas_that_calls_take(tmp_path: Path) -> None:
+    with evm_kit.anvil(tmp_path, *evm_kit.OPTIONS) as node:
+        page = evm_gas.PAGE.read_text(encoding="utf-8")
+        assert evm_gas.filled(page, Chain(node.url)) == page, "run: PYTHONPATH=tests python tests/evm_gas.py"
+
+
+def test_the_page_explains_what_slither_finds() -> None:
+    page = evm_gas.PAGE.read_text(encoding="utf-8")
+    for (detector, place), why in runpy.run_path(str(evm_kit.ROOT / "tools" / "audit_contracts.py"))["ACCEPTED"].items():
+        assert any(all(word in row for word in (f"`{detector}`", place, why)) for row in page.splitlines()), (detector, place)
 
 
 @pytest.mark.slow

@@ -285,8 +285,7 @@ def test_a_signature_of_one_chain_is_worth_nothing_on_another(keyed: World, tmp_
     """The same contracts at the same addresses, made by the same accounts: only the chain is another."""
     rows = scored([(keyed.agents[0], 9000)])
     arguments = signed(keyed, rows)
-    options = ("--block-base-fee-per-gas", "0", "--disable-min-priority-fee", "--accounts", "24")
-    with evm_kit.anvil(tmp_path, *options, chain_id=CHAIN_ID + 1) as node:
+    with evm_kit.anvil(tmp_path, *evm_kit.OPTIONS, chain_id=CHAIN_ID + 1) as node:
         other = evm_kit.world(Chain(node.url))
         other.open()
         other.commit(*other.agents[:2])
