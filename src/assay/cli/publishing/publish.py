@@ -22,7 +22,9 @@ def publish(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing, which is so anyway without --yes.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish a settled epoch: show what changes against what the chain holds, and with --yes send it.
+    """Publish a settled epoch: to the oracle of a chain.
+
+    Shows what changes against what the chain holds, and with --yes sends it.
 
     Only what has a receipt is published, and the chain is asked first: what it has already is not sent again. What is sent
     stands in DIR/published before it is sent, so that this can be done again after a crash at any point. It ends when the chain
