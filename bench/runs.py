@@ -19,6 +19,7 @@ from bench import small
 
 SHARE = 0.8
 TASKS = 10
+_IMPORTED = "import bench.runs, assay.judge.sandbox.bubblewrap, assay.judge.tests.worker"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,12 @@ def judged(folder: Path, *, trials: int, jobs: int, marks: list[int]) -> list[Ma
     """Judges a new competition of so many trials; how it stood at each mark."""
     small.competition(folder, tasks=TASKS, trials=trials // (2 * TASKS))
     command = [sys.executable, "-m", "bench.runs", str(folder), str(jobs), *map(str, marks)]
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]).stdout
+    # Compiled modules are kept, as everywhere unless somebody forbids it: else every judge compiles all that it imports.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPYCACHEPREFIX"] = str(small.BUILD / "compiled")
+    where = Path(__file__).parents[1]
+    subprocess.run([sys.executable, "-c", _IMPORTED], check=True, env=env, cwd=where)
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env, cwd=where).stdout
     return [Mark(*json.loads(line)) for line in said.splitlines()]
 
 

@@ -25,10 +25,10 @@ from assay.judge.sandbox import again, bubblewrap, cgroups, disk, root, scratch
 from assay.judge.sandbox.box import Image
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.tests import agent as agents
+from assay.judge.tests import record as records
 from assay.judge.tests.store import Store
-from assay.judge.tests.tasks import Task, read_task
 from assay.judge.tests.trial import Judge, image_of, run_trial
-from assay.judge.tests.worker import Job, record_of
+from assay.judge.tests.worker import Job, TaskReader, record_of
 from bench import small
 
 AIM = 0.25
@@ -66,14 +66,15 @@ class Trials:
     def __init__(self, folder: Path, sandbox: Bubblewrap) -> None:
         self._sandbox = sandbox
         self._store = Store(folder, small.VALIDATOR)
-        self._task = read_task(folder / "tasks" / "t000")
+        self._tasks = TaskReader()
+        self._task = self._tasks.read(folder / "tasks" / "t000")
         self._agent = agents.load(next((folder / "agents").glob("*")))
         self._image: Image = image_of(sandbox, self._task)
         self._count = 0
 
     def one(self) -> None:
         self._count += 1
-        task: Task = read_task(self._task.folder)
+        task = self._tasks.read(self._task.folder)
         agent = agents.load(self._agent.folder or Path())
         partial = self._store.partial()
         tried = run_trial(Judge(self._sandbox), task, agent, self._image, partial)
@@ -83,6 +84,7 @@ class Trials:
         )  # fmt: skip
         found = record_of(job, (agent.name, agent.version, task.mode), self._sandbox.name, tried)
         assert found.outcome == ("pass" if agent.name == small.SOLVER else "fail"), found
+        records.write(partial, found)
         self._store.keep(partial, found)
         self._store.append(found)
 

@@ -11,11 +11,15 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from assay.judge.tests.agent import load
 from assay.judge.tests.tasks import manifest, read
+from assay.judge.workflow import taskset
+from assay.judge.workflow.planner import load_planner
 from assay.scheme import presets
 
 HERE = Path(__file__).parent
@@ -25,9 +29,18 @@ TAO = 10**9
 
 PARTICIPANTS = ("key", "uid", "name", "submission", "submitted_at", "last_reset_epoch", "address")
 VALIDATORS = ("key", "stake", "name")
-BY_HAND = ("base/", "term-challenge/tasks/", "term-challenge/agents/")
-"""Folders whose files are written by hand."""
-JUDGED = ("term-challenge/evidence/", "term-challenge/trials/")
+BY_HAND = (
+    "agonaut/",
+    "base/",
+    "term-challenge/tasks/",
+    "term-challenge/agents/",
+    "cswon/tasks/",
+    "cswon/planners/clove/",
+    "cswon/serve.py",
+    "cswon/services.toml",
+)
+"""What is written by hand."""
+JUDGED = ("term-challenge/evidence/", "term-challenge/trials/", "cswon/evidence/", "cswon/workflows/")
 """Folders that `assay run` makes; git does not keep them."""
 Record = dict[str, Any]
 Files = dict[str, str]
@@ -132,7 +145,7 @@ def hundredths(count: int) -> str:
     return f"{count // 100}.{count % 100:02d}".rstrip("0").rstrip(".")
 
 
-def cswon() -> Files:
+def window() -> Files:
     """cswon, epochs 1 to 3: the 0.745 of the docs, the strict gate, an invalid plan, a service error, the cap of 15 %."""
     tasks = ("agent-triage", "code-refactor", "data-clean", "rag-contracts")
     validators = [("loom", 500), ("spindle", 300), ("weft", 200)]
@@ -174,11 +187,58 @@ def cswon() -> Files:
                     records.append(record("workflow", epoch, validator, key, digests[key], 5 + 10 * minutes, **fields))
     rows = [(key, 20 + i, key.title(), digests[key], at(0, i), None, None) for i, key in enumerate(miners)]
     return {
+        "window/scheme.toml": presets()["cswon"],
+        "window/participants.csv": table(PARTICIPANTS, rows),
+        "window/validators.csv": table(VALIDATORS, [(key, stake * TAO, key.title()) for key, stake in validators]),
+        **evidence("window", records),
+    }
+
+
+def plan(task: str, line: str) -> Record:
+    """A plan for one of the six tasks of cswon, whose writer is on one of three lines."""
+    kind, _, name = task.partition("-")
+    ferry = {"text": "${task.input.question}"}
+    rows = [("rows", "library", {}), ("clean", "writer", {"rows": "${rows.output.rows}", "line": line})]
+    steps: dict[str, list[tuple[str, str, Record]]] = {
+        "rag": [("find", "library", ferry), ("answer", "writer", {"passages": "${find.output.passages}", "line": line})],
+        "data": rows + [("totals", "writer", {"rows": "${clean.output}", "line": line})] * (name == "totals"),
+        "agent": [("triage", "writer", {"report": "${task.input.report}", "line": line})],
+        "code": [("program", "writer", {"wanted": "the median of integers", "line": line})],
+    }
+    nodes = [{"id": id, "service": service, "action": id, "params": params} for id, service, params in steps[kind]]
+    edges = [[one["id"], other["id"]] for one, other in pairwise(nodes)]
+    return {"nodes": nodes, "edges": edges}
+
+
+def workflows() -> Files:
+    """cswon, to be judged: four planners and six tasks; no evidence, for `assay run` makes it."""
+    folder = HERE / "cswon"
+    validators = [("loom", 500), ("spindle", 300), ("weft", 200)]
+    tasks = taskset.everything(folder / "tasks")
+    lines = {"alba": "fast", "briar": "slow", "dill": "bad"}
+    plans = {
+        f"planners/{key}/{task.id}.json": json.dumps(plan(task.id, line), indent=1) + "\n"
+        for key, line in lines.items()
+        for task in tasks
+    }
+    digests = {key: digest_of({path: text for path, text in plans.items() if f"/{key}/" in path}) for key in lines}
+    digests["clove"] = load_planner(folder / "planners" / "clove").digest
+    rows = [(key, 61 + i, key.title(), digests[key], at(0, i), None, None) for i, key in enumerate(sorted(digests))]
+    return {
         "cswon/scheme.toml": presets()["cswon"],
         "cswon/participants.csv": table(PARTICIPANTS, rows),
         "cswon/validators.csv": table(VALIDATORS, [(key, stake * TAO, key.title()) for key, stake in validators]),
-        **evidence("cswon", records),
+        "cswon/tasks.txt": taskset.text(tasks),
+        **{f"cswon/{path}": text for path, text in plans.items()},
     }
+
+
+def digest_of(files: Files) -> str:
+    """The digest of a planner's folder that is not there yet."""
+    with TemporaryDirectory() as made:
+        for path, text in files.items():
+            (Path(made) / Path(path).name).write_text(text, encoding="utf-8")
+        return load_planner(Path(made)).digest
 
 
 REPOSITORY = "PlatformNetwork/bounty-challenge"
@@ -236,7 +296,7 @@ def bounty(folder: str) -> Files:
     }
 
 
-def agonaut() -> Files:
+def verdicts() -> Files:
     """agonaut, epoch 1: the example of Agonaut's page, a cap, a failed baseline, a malformed judgement, a second place."""
     met = {"B1": True, "B2": True, "B3": True, "B4": True}
     checks = [f"C{number}" for number in range(1, 9)]
@@ -262,10 +322,10 @@ def agonaut() -> Files:
         for place, key in enumerate(judged)
     ]
     return {
-        "agonaut/scheme.toml": presets()["agonaut"],
-        "agonaut/participants.csv": table(PARTICIPANTS, rows),
-        "agonaut/validators.csv": table(VALIDATORS, [("enclave-1", 1, "Enclave")]),
-        **evidence("agonaut", records),
+        "verdicts/scheme.toml": presets()["agonaut"],
+        "verdicts/participants.csv": table(PARTICIPANTS, rows),
+        "verdicts/validators.csv": table(VALIDATORS, [("enclave-1", 1, "Enclave")]),
+        **evidence("verdicts", records),
     }
 
 
@@ -316,7 +376,7 @@ def live() -> Files:
 
 def files() -> Files:
     """Every generated file: path below examples/ → content."""
-    return {**season(), **live(), **cswon(), **bounty("bounty-challenge"), **agonaut(), **platform()}
+    return {**season(), **live(), **window(), **workflows(), **bounty("bounty-challenge"), **verdicts(), **platform()}
 
 
 def main() -> None:

@@ -7,13 +7,17 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import small_folder
-from assay.ledger import batch, config, intake, keys, note, store
+from assay.exact import canonical
+from assay.ledger import batch, bundle, config, intake, keys, note, settling, store
 from assay.ledger.check import EMPTY_ROOT, LogKey
 from assay.ledger.config import Config
 from assay.ledger.keys import PrivateKey
 from assay.ledger.log import Log
 from assay.ledger.opened import Ledger, open_ledger
+from assay.ledger.proof import proof_for
 from assay.records import Evidence, record
 from assay.scheme import read as read_scheme
 
@@ -71,6 +75,24 @@ def add(place: Path, found: Iterable[Mapping[str, Any]]) -> None:
     with opened(place) as ledger:
         for one in batches(place, found):
             intake.accept(ledger.store, one, intake.terms(place))
+
+
+def two_epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two settled epochs, exported each, with receipts, checkpoints and proofs beside them: to be made a fixture."""
+    place = made(tmp_path_factory.mktemp("two") / "small")
+    for epoch in (3, 4):
+        add(place, records(epoch=epoch))
+        if epoch == 3:
+            add(place, records(epoch=4, trial=2))
+        with opened(place) as ledger:
+            settled = settling.settle(ledger, SIGNER, epoch)
+            assert settled.receipt is not None
+            (place / f"{epoch}.receipt").write_bytes(canonical(ledger.document(settled.receipt)))
+            (place / f"{epoch}.checkpoint").write_bytes(settled.receipt.checkpoint)
+            (place / f"{epoch}.proof").write_bytes(canonical(proof_for(ledger, "m1", epoch)))
+            bundle.export(ledger, epoch, place / f"epoch-{epoch}")
+            bundle.export(ledger, epoch, place / f"columns-{epoch}", as_parquet=True)
+    return place
 
 
 @contextmanager

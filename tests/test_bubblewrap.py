@@ -175,6 +175,19 @@ def test_a_box_is_nobodys_and_can_do_nothing(sandbox: Bubblewrap, sh: Shell) -> 
     assert rows[7:] == ["NoNewPrivs:\t1", "Seccomp:\t2"]
 
 
+def test_every_process_is_under_the_kernels_limits_and_in_no_group(sandbox: Bubblewrap, sh: Shell) -> None:
+    """The first process is bubblewrap's, and all others are its children."""
+    script = "grep -hE '^Max (core|file size|open|stack)' /proc/1/limits /proc/self/limits; grep ^Groups: /proc/self/status"
+    with sandbox.open(sandbox.image(), LIMITS) as box:
+        *rows, groups = (row.split() for row in sh(box, script).out.splitlines())
+    size, stack, core, files = (row[-3:-1] for row in rows[:4])
+    assert rows[:4] == rows[4:]
+    assert (core, files, stack[0]) == (["0", "0"], ["16384", "16384"], str(8 << 20))
+    assert size[0] == size[1]
+    assert LIMITS.disk < int(size[0]) < LIMITS.disk + (8 << 20)
+    assert groups == ["Groups:"] or os.geteuid() != 0
+
+
 @needs_root
 def test_every_box_has_a_user_of_its_own(sandbox: Bubblewrap, sh: Shell) -> None:
     with sandbox.open(sandbox.image(), LIMITS) as one, sandbox.open(sandbox.image(), LIMITS) as other:

@@ -141,7 +141,7 @@ def test_an_output_file_is_not_written_through_a_link(tmp_path: Path) -> None:
 def test_the_command_line_has_no_way_around(sandbox: Bubblewrap, tmp_path: Path) -> None:
     made = Root(tmp_path / "root", root.of_host(), Owner(os.geteuid(), os.getegid(), False))
     line = launch.command_line(
-        launch.Bwrap("bwrap", "prlimit", "setpriv", (0, 8, 0)), made, ["--share-net", "x"], limits=LIMITS,
+        launch.Bwrap("bwrap", "sh", "chroot", (0, 8, 0)), made, ["--share-net", "x"], limits=LIMITS,
         env={"A": "--share-net"}, cwd="/app", status=3, gate=4, seccomp=5,
     )  # fmt: skip
     ours, command = line[: line.index("--")], line[line.index("--") + 1 :]

@@ -59,6 +59,20 @@ def test_a_bubblewrap_that_fails_is_trouble(scratch: Path, sh: Shell) -> None:
         shutil.rmtree(folder)
 
 
+def test_a_group_that_cannot_be_joined_is_trouble(scratch: Path, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counted, "doors", [scratch / "no where" / "tasks"])
+    with closing(Bubblewrap(folder=scratch, counted=True)) as broken:
+        _trouble(broken, sh, "could not make the box: .*no where/tasks")
+
+
+@needs_root
+def test_who_does_not_join_its_group_is_put_into_it(sandbox: Bubblewrap, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups._V1Group, "doors", property(lambda _group: (), lambda _group, _doors: None))
+    with sandbox.open(sandbox.image(), LIMITS) as box:
+        assert sh(box, "head -c 400M /dev/zero | tail -c 300M >/dev/null").ran.stopped == "memory"
+        assert sh(box, "true").ran.peak_memory > 0
+
+
 def _trouble(sandbox: Bubblewrap, sh: Shell, expected: str, script: str = "true") -> None:
     with sandbox.open(sandbox.image(), LIMITS) as box, pytest.raises(Trouble, match=expected):
         sh(box, script)

@@ -212,6 +212,12 @@ def test_an_earlier_settlement_goes_on(competition: Path, tmp_path: Path) -> Non
     assert "80 %" in output("settle", competition, "--epoch", "15", "--previous", file)
 
 
+@pytest.mark.parametrize("option", [["--key", "log"], ["--dry-run"]])
+def test_what_only_a_ledger_understands_is_refused_without_one(competition: Path, option: list[str]) -> None:
+    said = refused("settle", competition, *option)
+    assert said.startswith(f"{competition}: {option[0]}: there is no ledger, so nothing is signed or kept; leave it out")
+
+
 def test_warnings_go_to_stderr(competition: Path) -> None:
     rewrite(competition / "scheme.toml", 'method = "modified-z"', 'method = "z"')
     result = run("settle", competition, "--json", columns=500)

@@ -136,7 +136,10 @@ def test_measurements_that_are_pinned() -> None:
 def test_time_and_collateral() -> None:
     given = attested()
     assert refused(given, "collateral", "not valid yet", now=NOW - 3601).found is not None
-    refused(given, "collateral", "expired", now=NOW + 30 * 86_400)
+    end = NOW - 3600 + 30 * 86_400
+    refused(given, "collateral", "expired", now=end)
+    for now in (NOW - 3600, end - 1):
+        assert verify(given, policy=policy(), now=now).valid_until == end
     refused(attested(collateral=None), "collateral", "there is none")
     fresh = AUTHORITY.collateral(NOW + 40 * 86_400)
     assert verify(given, policy=policy(), now=NOW + 40 * 86_400, collateral=fresh)
@@ -174,6 +177,17 @@ def test_lengths_that_do_not_fill_each_other() -> None:
     refused(attested(quote=(quote[:632] + (len(quote) - 636 + 1).to_bytes(4, "little") + quote[636:] + b"\0").hex()), "quote")
     refused(attested(quote=(quote + b"\1").hex()), "quote", "something follows its end")
     refused(attested(quote=(quote[:764] + b"\5\0" + quote[766:]).hex()), "quote")
+
+
+def test_every_length_and_type_has_one_value() -> None:
+    """The library takes several of them; here any bit of any is refused."""
+    quote = bytes.fromhex(attested().quote)
+    fields = (*range(632, 636), *range(764, 770), *range(1218, 1220), *range(1252, 1258))
+    for bit in (8 * byte + place for byte in fields for place in range(8)):
+        changed = bytearray(quote)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Refused):
+            verify(attested(quote=bytes(changed).hex()), policy=policy(), now=NOW)
 
 
 def test_certificates_in_another_spelling() -> None:

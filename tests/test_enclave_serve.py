@@ -1,13 +1,17 @@
 """A bounty from the commitment to the release, by real processes, through the commands."""
 
+import base64
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 import seal_kit as kit
 import serve_kit
+from assay.enclave.develop.authority import Authority
+from assay.enclave.develop.machine import COMPOSE, Machine
+from assay.enclave.develop.state import secret_of
+from assay.enclave.service.identity import derive
 from assay.ledger import keys
 from cli_kit import output, refused, run
 from serve_kit import GOOD, HALF, POEM, SLOW, World, wait
@@ -72,7 +76,25 @@ def _collect(world: World) -> dict[str, list[dict[str, str]]]:
     assert json.loads(output(*words, "--json"))["submissions"] == found["submissions"]  # again changes nothing
     assert _files(world.place) == before
     assert "collected" in run(*words).stdout
+    _verified(world)
     return found
+
+
+def _verified(world: World) -> None:
+    """Each quote that came is of this bounty's enclave, and of a judgement that came with it."""
+    pinned = ("--bounty", world.place, "--collateral", world.collateral)
+    assert "✓  compose" in run("enclave", "verify", world.url, *pinned).stdout
+    enclaves = world.place / "judgements" / "enclave.attestation.json"
+    judged = sorted(set((world.place / "judgements").glob("*.attestation.json")) - {enclaves})
+    assert judged
+    for file in (enclaves, *judged):
+        assert "✓  compose" in run("enclave", "verify", file, *pinned).stdout
+    assert "with --bounty nothing else is pinned" in refused("enclave", "verify", judged[0], *pinned, "--tcb", "OutOfDate")
+    document = judged[0].with_name(judged[0].name.replace(".attestation", ""))
+    kept = document.read_bytes()
+    document.unlink()
+    assert document.name in refused("enclave", "verify", judged[0], *pinned)
+    document.write_bytes(kept)
 
 
 def _files(place: Path) -> dict[str, bytes]:
@@ -102,17 +124,61 @@ def _settle_and_release(world: World, tmp_path: Path) -> None:
 
 def _nothing_leaked(world: World) -> None:
     """No plaintext, key or token in anything that the service wrote, its logs and temporary files included."""
-    identity = kit.identity(world.bounty)
-    del identity
+    machine = Machine(Authority(secret_of(world.work / "dev")), COMPOSE)
+    identity = derive(kit.Local(machine), world.bounty.digest)
+    assert identity.seal.public == world.to  # these are the keys that it has
     secrets = [b"7Q-good-private", b"7Q-slow-private", b"7Q-poem-private", b"7Q-half-private", serve_kit.API_KEY.encode()]
-    for salt in (world.place / "sealing").rglob("salt.json"):
-        secrets.append(json.loads(salt.read_bytes())["salt"].encode())
-    places = [world.place / "enclave", world.cwd, world.temporary, world.enclave.log, world.dstack.log, world.model.log]
-    for place in places:
+    secrets += [json.loads(salt.read_bytes())["salt"].encode() for salt in (world.place / "sealing").rglob("salt.json")]
+    for kind in ("x25519", "ed25519"):
+        secrets.append(machine.key(f"assay/{world.bounty.digest[7:]}/{kind}", "")[0])
+    secrets += [identity.seal.opener().private_bytes_raw(), *identity.signer.to_file().splitlines()[1:-1]]
+    spelt = {one for secret in secrets for one in (secret, secret.hex().encode(), base64.b64encode(secret)[:-4])}
+    for place in (world.place / "enclave", world.cwd, world.temporary, world.enclave.log, world.dstack.log, world.model.log):
         for path in [place, *place.rglob("*")] if place.is_dir() else [place]:
             data = path.read_bytes() if path.is_file() else b""
-            for secret in secrets:
-                assert secret not in data, (path, secret)
+            assert [one for one in spelt if one in data] == [], path
     assert list(world.temporary.iterdir()) == []
     assert list(world.cwd.iterdir()) == []
-    assert os.environ.get("ASSAY_LLM_API_KEY") is None
+
+
+def test_a_sealed_problem_is_read_by_the_enclave_alone(tmp_path: Path) -> None:
+    problem = tmp_path / "problem.md"
+    problem.write_text("Write down how to sort. Mark 7Q-problem-private.")
+    line = output("seal", tmp_path, "--problem", problem, columns=500).strip()
+    said = json.loads(output("seal", tmp_path, "--problem", problem, "--json"))
+    assert line == f'problem = {{ sealed = "problem.sealed", digest = "{said["problem"]["digest"]}" }}'
+    with serve_kit.world(tmp_path, bounty={"changes": {'problem = "Write down how to sort a list."': line}}) as world:
+        answer = tmp_path / "answer.md"
+        answer.write_text(GOOD)
+        assert world.hand_in(kit.P1, GOOD).files["answer.md"] == GOOD
+        wait(lambda: any("problem" in one for one in world.status()["troubles"]), "trouble")
+        words = ("seal", world.place, "--url", world.url, "--collateral", world.collateral, "--problem")
+        other = tmp_path / "other.md"
+        other.write_text("Another problem.")
+        assert "is the digest of another text" in run(*words, other, columns=500, code=2).stderr
+        assert b"7Q-problem" not in Path(json.loads(output(*words, problem, "--json"))["file"]).read_bytes()
+        wait(lambda: world.status()["waiting"] == 0, "a judgement")
+        world.at(kit.CLOSED)
+        wait(lambda: world.status()["state"] == "given-out", "the results")
+        assert {row["state"] for row in _collect(world)["submissions"]} == {"judged"}
+        assert "7Q-problem" not in world.enclave.log.read_text()
+
+
+def test_an_enclave_that_is_not_verified_is_sealed_to_only_if_told_so(tmp_path: Path) -> None:
+    with serve_kit.world(tmp_path) as world:
+        answer = tmp_path / "answer.md"
+        answer.write_text(GOOD)
+        assert "nothing was committed to from here" in refused("seal", world.place, answer, "--url", world.url)
+        run("commit", world.place, answer, "--key", "p1", "--url", world.url)
+        text = (world.place / "bounty.toml").read_text()
+        assert "collateral: " in refused("seal", world.place, answer, "--url", world.url, code=1)
+        words = ("seal", world.place, answer, "--url", world.url, "--collateral", world.collateral)
+        assert "collateral: it has expired" in refused(*words, "--at", "2040-01-01T00:00:00Z", code=1)
+        assert world.status()["received"] == 0
+        done = run(*words, columns=500)
+        assert "of a development root, which proves nothing" in done.stderr
+        assert world.status()["received"] == 1
+        done = run("seal", world.place, answer, "--url", world.url, "--no-verify", columns=500)
+        assert "the attestation is not verified: whoever gave it can read what is sealed to it" in done.stderr
+        (world.place / "bounty.toml").write_text(text.replace("development = true", "development = false"))
+        assert "was committed to for another bounty" in refused(*words)

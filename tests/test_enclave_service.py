@@ -177,6 +177,18 @@ def test_one_that_never_gets_an_answer_takes_nobodys_place(house: kit.House) -> 
     house.run(act, jobs=1)
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_no_more_are_judged_at_one_time_than_it_is_told(house: kit.House, jobs: int) -> None:
+    async def act(service: Service) -> None:
+        for number, participant in enumerate(kit.PEOPLE):
+            house.hand_in(service, participant, f"Answer {number}.")
+        work = service.ready()
+        await kit.until(lambda: len(work.done) == 4)
+
+    house.run(act, jobs=jobs)
+    assert house.most == jobs
+
+
 def test_without_a_quote_a_judgement_waits_and_then_does_not_count(house: kit.House) -> None:
     async def act(service: Service) -> dict[str, Any]:
         house.dstack.down.append("no quote")
@@ -309,17 +321,49 @@ def test_what_was_not_written_was_not_taken(house: kit.House, monkeypatch: pytes
 
 def test_one_solution_of_two_is_judged_once_and_counts_for_who_committed_first(house: kit.House) -> None:
     async def act(service: Service) -> dict[str, Any]:
-        late, early = kit.BEFORE, kit.BEFORE - timedelta(hours=1)
-        house.hand_in(service, kit.P1, TEXTS[0], at=late)
+        signed, made = kit.handed(house.bounty, kit.P2, kit.solution(TEXTS[0]), service.ready().desk.identity.seal.public)
+        service.commit(signed.envelope)
+        house.clock.now += timedelta(microseconds=1)
+        house.hand_in(service, kit.P1, TEXTS[0])
         work = service.ready()
         await kit.until(lambda: work.finished)
-        house.hand_in(service, kit.P2, TEXTS[0], at=early)
+        service.submit(made.file)
         return await given_out(house, service)
 
     found = house.run(act)
     assert house.asked == [TEXTS[0]]
     assert states(found) == {kit.P1: "judged", kit.P2: "judged"}
     assert list(records(found)) == [kit.P2]
+
+
+def test_a_clock_that_goes_back_lets_nothing_in(house: kit.House) -> None:
+    async def begin(service: Service) -> None:
+        house.hand_in(service, kit.P1, TEXTS[0])
+        await given_out(house, service)
+        house.clock.now = kit.BEFORE
+        rejected(Code.LATE, lambda: house.hand_in(service, kit.P2, TEXTS[1]))
+
+    async def again(service: Service) -> None:
+        rejected(Code.LATE, lambda: house.hand_in(service, kit.P2, TEXTS[1]))
+        assert json.loads(service.status())["committed"] == 1
+
+    house.run(begin)
+    house.clock.now = kit.BEFORE
+    house.run(again)
+
+
+def test_a_clock_that_goes_back_over_a_restart_goes_on_from_what_was_signed(house: kit.House) -> None:
+    async def begin(service: Service) -> None:
+        house.hand_in(service, kit.P1, TEXTS[0])
+        house.clock.now = kit.BETWEEN
+        await kit.until(lambda: service.ready().done)
+
+    async def again(service: Service) -> None:
+        rejected(Code.LATE, lambda: house.hand_in(service, kit.P2, TEXTS[1]))
+
+    house.run(begin)
+    house.clock.now = kit.BEFORE
+    house.run(again)
 
 
 def test_who_only_committed_and_who_was_refused_is_said(house: kit.House) -> None:

@@ -13,7 +13,7 @@ from assay.judge.tests.contest import open_contest
 from assay.scheme import presets
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-COMPETITIONS = ("season", "cswon", "bounty-challenge", "agonaut", "platform/term-challenge", "platform/bounty-challenge")
+COMPETITIONS = ("season", "window", "bounty-challenge", "verdicts", "platform/term-challenge", "platform/bounty-challenge")
 
 
 def settled(name: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def test_the_files_are_what_make_writes() -> None:
 @pytest.mark.parametrize("name", COMPETITIONS)
 def test_every_example_settles_by_its_preset(name: str) -> None:
     document = settled(name)
-    preset = "term-challenge" if name == "season" else name.rpartition("/")[2]
+    preset = {"season": "term-challenge", "window": "cswon", "verdicts": "agonaut"}.get(name, name.rpartition("/")[2])
     assert document["scheme"]["name"] == preset
     assert (EXAMPLES / name / "scheme.toml").read_text(encoding="utf-8") == presets()[preset]
 
@@ -73,8 +73,8 @@ def test_term_challenge_waits_to_be_judged(tmp_path: Path) -> None:
         assay.open(folder).settle()
 
 
-def test_cswon() -> None:
-    document = settled("cswon")
+def test_window() -> None:
+    document = settled("window")
     agreed, weights = by_participant(document["agreed"]), by_participant(document["weights"])
     assert agreed["gorse"]["score"] == "0.745"
     assert agreed["fennel"]["score"] == "0.45"
@@ -101,8 +101,8 @@ def test_bounty_challenge(name: str) -> None:
     assert document["burn"]["share"] == "0.3475"
 
 
-def test_agonaut() -> None:
-    document = settled("agonaut")
+def test_verdicts() -> None:
+    document = settled("verdicts")
     assert [(row["participant"], row["bps"], row["status"]) for row in document["agreed"]] == [
         ("larch", 9000, "agreed"),
         ("maple", 8100, "agreed"),

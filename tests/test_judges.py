@@ -54,7 +54,10 @@ def test_the_built_in_judge_registers_as_others_do() -> None:
 def test_a_kind_that_nobody_judges_is_refused_by_name(folder: Path) -> None:
     said = CliRunner().invoke(app, ["run", str(folder), "--validator", "val-1"], env={"COLUMNS": "500"})
     assert said.exit_code == 2
-    assert "scheme.toml: score.kind: there is no judge for the kind 'given', only for: tests; install a package" in said.stderr
+    assert (
+        "scheme.toml: score.kind: there is no judge for the kind 'given', only for: rubric, tests, workflow; install"
+        in said.stderr
+    )
 
 
 def test_another_package_brings_a_judge(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

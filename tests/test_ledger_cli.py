@@ -10,7 +10,7 @@ import pytest
 import ledger_kit
 import small_folder
 from assay.cli.keys import validator_of
-from assay.ledger import keys
+from assay.ledger import check, keys
 from cli_kit import made, narrow, output, refused, run
 from ledger_kit import SIGNER, V1, V2
 
@@ -119,6 +119,23 @@ def test_what_verify_refuses_ends_with_1(place: Path, tmp_path: Path) -> None:
     receipt.write_bytes(receipt.read_bytes()[:-100])
     found = json.loads(run("verify", receipt, "--json", code=1).stdout)
     assert (found["stage"], found["participant"], found["expected"]) == ("receipt", None, None)
+
+
+def test_the_proof_between_two_checkpoints(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `check.py --consistency` is given."""
+    for epoch in ("3", "4", "5"):
+        run("settle", place, "--epoch", epoch, "--key", "small-log")
+        run("receipt", place, epoch, "-o", tmp_path / f"{epoch}.receipt")
+        (tmp_path / f"{epoch}.checkpoint").write_bytes((place / "log/checkpoint").read_bytes())
+    hashes = tmp_path / "hashes"
+    for earlier, later, said in (("3", "4", ["1", "2"]), ("3", "5", ["1"]), ("5", "4", ["2", "3"]), ("5", "5", ["3", "3"])):
+        hashes.write_text(output("ledger", "consistency", place, *said))
+        words = [tmp_path / f"{later}.receipt", "--key", KEY, "--checkpoint", tmp_path / f"{earlier}.checkpoint"]
+        assert check.main([*map(str, words), "--consistency", str(hashes)]) == 0
+        assert "; consistency\n" in capsys.readouterr().out
+    assert output("ledger", "consistency", place, "3") == ""
+    for wrong in (["4"], ["2", "1"], ["1", "4"]):
+        assert "the log has 3 receipts" in refused("ledger", "consistency", place, *wrong)
 
 
 def test_import_epoch(place: Path, tmp_path: Path) -> None:

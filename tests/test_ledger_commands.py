@@ -192,6 +192,15 @@ def test_add_and_list(folder: Path, tmp_path: Path) -> None:
     assert output("evidence", "list", folder, "--epoch", "9") == "There is no such evidence.\n"
 
 
+def test_records_that_are_not_signed_are_not_added(folder: Path) -> None:
+    init(folder)
+    lines = folder / "records.jsonl"
+    lines.write_text("".join(f"{json.dumps(one)}\n" for one in ledger_kit.records()))
+    result = run("evidence", "add", folder, lines, columns=200, code=2)
+    assert result.stderr == f"error: {lines}: is no signed batch; sign it first: assay evidence sign\n"
+    assert result.stdout == "0 records added by 0 batches; 1 refused.\n"
+
+
 def test_records_are_listed_as_a_folder_takes_them(folder: Path, tmp_path: Path) -> None:
     init(folder)
     run("evidence", "add", folder, *files(tmp_path, *ledger_kit.records(epoch=3), *ledger_kit.records(epoch=4, trial=2)))

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import crash_kit
+import crash_look
+import crash_work
 import ledger_kit
 import postgres
 import small_folder
@@ -71,13 +73,13 @@ def test_a_kill_at_every_step(warm: Warm, another: Another, tmp_path: Path) -> N
 
 def test_a_log_that_is_killed_where_a_tile_fills(warm: Warm, tmp_path: Path) -> None:
     before = tmp_path / "before"
-    Log.create(before, KEY, crash_kit.checkpoint(0)).publish(crash_kit.checkpoint(254), 0, crash_kit.entries(254))
+    Log.create(before, KEY, crash_work.checkpoint(0)).publish(crash_work.checkpoint(254), 0, crash_work.entries(254))
     step, killed = 1, True
     while killed:
         place, told, seen = (tmp_path / f"{step}-{name}" for name in ("log", "told", "seen"))
         shutil.copytree(before, place)
-        killed = warm.killed(crash_kit.publish, place, told, step, 258)
-        warm.ask(crash_kit.look_at_log, place, told, seen, 258)
+        killed = warm.killed(crash_work.publish, place, told, step, 258)
+        warm.ask(crash_look.look_at_log, place, told, seen, 258)
         step += 11
     assert step > 100
 
@@ -87,24 +89,24 @@ def test_a_ledger_that_was_being_made_can_be_made(warm: Warm, database: str, ano
     while killed:
         place = small_folder.make(tmp_path / str(step), validators_csv=ledger_kit.NAMES, evidence=None)
         where = another(place)
-        killed = warm.killed(crash_kit.init, place, step, where)
-        warm.ask(crash_kit.init_again, place, where)
+        killed = warm.killed(crash_work.init, place, step, where)
+        warm.ask(crash_work.init_again, place, where)
         step += 4 if kind_of(database) == "sqlite" else 20
     assert step > 20
 
 
 def test_an_epoch_is_imported_whole_or_not(warm: Warm, database: str, another: Another, tmp_path: Path) -> None:
     place = tmp_path / "small"
-    crash_kit.made(place, "ledger.db")
-    warm.ask(crash_kit.steps_of, place, tmp_path / "told")
-    source = crash_kit.exported(place, crash_kit.FIRST)
+    crash_work.made(place, "ledger.db")
+    warm.ask(crash_work.steps_of, place, tmp_path / "told")
+    source = crash_work.exported(place, crash_work.FIRST)
     assert (source / bundle.SETTLEMENT).exists()
     step, killed = 1, True
     while killed:
         where = tmp_path / str(step)
         copy = ledger_kit.made(where, database=another(where))
         assert config.exists(copy)
-        killed = warm.killed(crash_kit.bring_in, copy, step, source)
-        warm.ask(crash_kit.bring_in_again, copy, source)
+        killed = warm.killed(crash_work.bring_in, copy, step, source)
+        warm.ask(crash_work.bring_in_again, copy, source)
         step += 12 if kind_of(database) == "sqlite" else 30
     assert step > 40

@@ -20,28 +20,14 @@ from assay.ledger.check import leaf_hash
 from assay.ledger.envelope import sign
 from assay.ledger.merkle import Tree
 from assay.ledger.proof import proof_for
-from assay.ledger.verify import said, verify
+from assay.ledger.verify import batches, said, verify
 from assay.ledger.verify.report import stage
 from ledger_kit import SIGNER
 
 KEY = str(ledger_kit.KEY)
 Json = dict[str, Any]
 
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two settled epochs, exported each."""
-    place = ledger_kit.made(tmp_path_factory.mktemp("forged") / "small")
-    for epoch in (3, 4):
-        ledger_kit.add(place, ledger_kit.records(epoch=epoch))
-        if epoch == 3:
-            ledger_kit.add(place, ledger_kit.records(epoch=4, trial=2))
-        with ledger_kit.opened(place) as ledger:
-            made = settling.settle(ledger, SIGNER, epoch)
-            assert made.receipt is not None
-            (place / f"{epoch}.receipt").write_bytes(canonical(ledger.document(made.receipt)))
-            bundle.export(ledger, epoch, place / f"epoch-{epoch}")
-    return place
+place = pytest.fixture(scope="module")(ledger_kit.two_epochs)
 
 
 def resigned(source: Path, change: Any) -> Path:
@@ -108,7 +94,7 @@ def test_an_operator_who_signs_something_else(stage: str, changes: Json, forged:
 
 def test_an_operator_whose_inputs_are_not_normal(forged: Path) -> None:
     for change, words in (
-        (lambda found: found | {"participants": found["participants"][::-1]}, "not in its normal form"),
+        (lambda found: found | {"participants": found["participants"][::-1]}, "not written in the one form"),
         (lambda found: found | {"participants": []}, "no participant"),
         (lambda found: found | {"extra": 1}, "there is no field 'extra'"),
         (lambda found: [found], "not a JSON object"),
@@ -146,7 +132,7 @@ def test_a_bundle_has_all_receipts_up_to_its_checkpoint(forged: Path) -> None:
     path = forged / "receipts/epoch-3.receipt"
     document = json.loads(path.read_bytes())
     mine, other = sha256(base64.b64decode(document["envelope"]["payload"])).digest(), bytes(32)
-    for entries, words in (([other, mine], "its place in the log is another"), ([mine, other], "are not all that the log has")):
+    for entries, words in (([other, mine], "it is not at its place in the log"), ([mine, other], "are not all that the log has")):
         tree = Tree([leaf_hash(one) for one in entries])
         checkpoint = note.sign_checkpoint(2, tree.root(), ledger_kit.KEY, SIGNER)
         document["proof"] = note.proof_text(tree.inclusion(entries.index(mine)), checkpoint)
@@ -162,7 +148,7 @@ def test_a_bundle_has_all_receipts_up_to_its_checkpoint(forged: Path) -> None:
 
 def test_a_batch_of_another_competition(forged: Path) -> None:
     lines = (forged / "batches.jsonl").read_bytes().splitlines(keepends=True)
-    envelope, members = said.envelope_of(lines[0], Place())
+    envelope, members = batches.split(lines[0], Place())
     _, stated = batch.stated(envelope)
     payload = canonical(dataclasses.replace(stated, competition="another").document())
     signed = canonical(sign(payload, ledger_kit.VALIDATORS[stated.validator]))
@@ -173,7 +159,7 @@ def test_a_batch_of_another_competition(forged: Path) -> None:
 
 
 def test_lines_that_are_too_long_and_files_that_are_folders(forged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(said, "LINE_BYTES", 100)
+    monkeypatch.setattr(batches, "LINE_BYTES", 100)
     with pytest.raises(Refused, match="longer than 100 bytes") as refused:
         verify(forged, key=KEY)
     assert refused.value.stage == "signatures"
@@ -240,7 +226,7 @@ def test_payouts_are_results_too(tmp_path: Path) -> None:
 def test_batches_that_claim_the_records_of_others(place: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(place / "epoch-4", tmp_path / "claims"))
     lines = (source / "batches.jsonl").read_bytes().splitlines(keepends=True)
-    parts = [said.envelope_of(line, Place()) for line in lines]
+    parts = [batches.split(line, Place()) for line in lines]
     assert len(parts) == 9
     far = [[first + 1000, last + 1000] for first, last in parts[8][1]]
     for changes, words in (

@@ -12,7 +12,6 @@ from typing import Any
 import bittensor_core
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from assay.errors import BadInput
@@ -386,5 +385,5 @@ def test_the_commands_refuse_in_words(folder: Path, tmp_path: Path) -> None:
     assert "there is a key of this name already" in refused("keys", "new", "val-1")
     assert "no such file; give the file that holds the key" in refused("keys", "import", "val-2", tmp_path / "none")
     wrong = tmp_path / "wrong"
-    wrong.write_bytes(Ed25519PrivateKey.generate().private_bytes_raw()[:31])
+    wrong.write_bytes(bytes.fromhex(SEED)[:31])
     assert refused("keys", "import", "val-2", wrong).startswith(f"{wrong}: holds no private key")

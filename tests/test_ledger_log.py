@@ -155,7 +155,7 @@ def test_a_log_is_as_far_as_its_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="another root than the checkpoint"):
         found.publish(signed(303), 302, [b"another"])
     stranger = keys.new()
-    with pytest.raises(BadInput, match="no signature of the note"):
+    with pytest.raises(BadInput, match="the note is not signed"):
         found.publish(note.sign_checkpoint(303, bytes(32), note.log_key(NAME, stranger.public), stranger), 302, [])
     assert Log(tmp_path, KEY).size == 302
 
@@ -328,7 +328,7 @@ def test_a_fork_is_seen_by_who_saw_the_other_branch(tmp_path: Path) -> None:
 
 def test_the_checkpoint_is_of_the_log(tmp_path: Path) -> None:
     made(tmp_path, 3)
-    with pytest.raises(BadInput, match="no signature of the note by the key"):
+    with pytest.raises(BadInput, match="the note is not signed by the key"):
         Log(tmp_path, note.log_key(NAME, keys.new().public))
     (tmp_path / "checkpoint").unlink()
     with pytest.raises(BadInput, match="no such file; the folder of a log has one"):

@@ -55,7 +55,7 @@ def test_an_envelope_is_that_of_the_oracle() -> None:
 
 
 def test_a_refusal_gets_its_place() -> None:
-    message = r"a\.batch:1: signatures: log: it is wrong; look again"
+    message = r"a\.batch:1: signatures: it is wrong; look again"
     with pytest.raises(BadInput, match=message), as_bad_input("look again", file="a.batch", line=1, field="signatures"):
         raise Refused("log", "it is wrong")
     with as_bad_input("look again"):

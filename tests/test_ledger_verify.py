@@ -18,31 +18,14 @@ from assay.errors import AssayError, BadInput, Refused
 from assay.exact import canonical
 from assay.ledger import bundle, keys, note, settling
 from assay.ledger.proof import participants_of, proof_for
-from assay.ledger.verify import STAGES, verify
+from assay.ledger.verify import STAGES, unlike, verify
 from assay.ledger.verify.recompute import differs
 from ledger_kit import SIGNER, V1, V2, V3
 
 KEY = str(ledger_kit.KEY)
 Json = dict[str, Any]
 
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two settled epochs, exported each, with receipts and proofs beside them."""
-    place = ledger_kit.made(tmp_path_factory.mktemp("verify") / "small")
-    for epoch in (3, 4):
-        ledger_kit.add(place, ledger_kit.records(epoch=epoch))
-        if epoch == 3:
-            ledger_kit.add(place, ledger_kit.records(epoch=4, trial=2))
-        with ledger_kit.opened(place) as ledger:
-            made = settling.settle(ledger, SIGNER, epoch)
-            assert made.receipt is not None
-            (place / f"{epoch}.receipt").write_bytes(canonical(ledger.document(made.receipt)))
-            (place / f"{epoch}.checkpoint").write_bytes(made.receipt.checkpoint)
-            (place / f"{epoch}.proof").write_bytes(canonical(proof_for(ledger, "m1", epoch)))
-            bundle.export(ledger, epoch, place / f"epoch-{epoch}")
-            bundle.export(ledger, epoch, place / f"columns-{epoch}", as_parquet=True)
-    return place
+place = pytest.fixture(scope="module")(ledger_kit.two_epochs)
 
 
 def done(found: assay.Verified) -> list[str]:
@@ -71,17 +54,65 @@ def test_a_receipt_with_a_file_of_evidence_alone(place: Path, tmp_path: Path) ->
         file = Path(shutil.copy(place / kind, tmp_path))
         found = verify(place / "4.receipt", evidence=file, key=KEY)
         assert done(found) == ["receipt", "log", "evidence"]
-        with pytest.raises(Refused, match=r"there are not all records|has more than"):
+        with pytest.raises(Refused, match=r"are missing|has more than"):
             verify(place / "3.receipt", evidence=file, key=KEY)
     with pytest.raises(BadInput, match=r"has no inputs\.json"):
         verify(place / "4.receipt", evidence=tmp_path)
+
+
+def test_whose_records_were_changed_is_told(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small")
+    for participant in ("m1", "m2"):
+        ledger_kit.add(place, [one for one in ledger_kit.records() if one["participant"] == participant])
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, SIGNER)
+        bundle.export(ledger, 3, tmp_path / "epoch-3")
+    lines = (tmp_path / "epoch-3/evidence/epoch-3.jsonl").read_text().splitlines(keepends=True)
+    batches = (tmp_path / "epoch-3/batches.jsonl").read_bytes()
+
+    def said(lines: list[str], batches: bytes | None = batches) -> str:
+        shutil.rmtree(tmp_path / "changed", ignore_errors=True)
+        source = Path(shutil.copytree(tmp_path / "epoch-3", tmp_path / "changed"))
+        (source / "evidence/epoch-3.jsonl").write_text("".join(lines))
+        (source / "batches.jsonl").unlink()
+        if batches is not None:
+            (source / "batches.jsonl").write_bytes(batches)
+        with pytest.raises(Refused) as refused:
+            verify(source, key=KEY)
+        assert refused.value.stage == "evidence"
+        return str(refused.value).partition("epoch-3.jsonl: ")[2]
+
+    changed = [*lines[:8], lines[8].replace('"outcome":"pass"', '"outcome":"fail"'), *lines[9:]]
+    whose = f"m2: of the records with seq 9 … 10 that {V2} signed about s2,"
+    assert said(changed).startswith(f"{whose} at least one was changed (expected sha256:")
+    assert said(lines[:8] + lines[9:]) == f"{whose} 1 is missing"
+    assert said(lines[:6]) == f"of the records with seq 7 … 8 that {V1} signed about s2, 2 are missing"
+    first = json.loads(lines[0]) | {"seq": 2}, json.loads(lines[1]) | {"seq": 1}
+    general = "the records are not those of the receipt of epoch 3 (expected sha256:"
+    swapped = [*(f"{json.dumps(one)}\n" for one in first[::-1]), *lines[2:]]
+    assert said(swapped).startswith(general)  # each is as it was signed, and another is said to be the first
+    assert unlike._few(["1 … 2", "4", "6", "8", "10"]) == "1 … 2, 4, 6 and 2 more"
+
+    # Where the batches do not tell what was signed.
+    rows = batches.splitlines(keepends=True)
+    assert said(changed, None).startswith(general)
+    for instead in (
+        b"",
+        b"x\n",
+        rows[4].replace(b'"sig":"', b'"sig":"AAAA'),
+        rows[4].replace(b"[[9,10]]", b"[[9,8],[9,10]]"),
+        rows[4].replace(b"[[9,10]]", b"[[9,11]]"),
+    ):
+        assert instead != rows[4]
+        told = said(changed, b"".join([*rows[:4], instead, *rows[5:]]))
+        assert told == f"m2: nobody signed the record with seq 9, which is said to be of {V2}"
 
 
 def test_a_scheme_that_somebody_keeps(place: Path, tmp_path: Path) -> None:
     assert done(verify(place / "4.receipt", scheme=place / "scheme.toml"))[-1] == "inputs"
     other = tmp_path / "scheme.toml"
     other.write_text(small_folder.SCHEME + '[reward]\ncap = "51%"\n')
-    with pytest.raises(Refused, match="the scheme is another") as refused:
+    with pytest.raises(Refused, match="the scheme is not the receipt's") as refused:
         verify(place / "4.receipt", scheme=other)
     assert refused.value.stage == "inputs"
     with pytest.raises(BadInput, match="no such file"):
@@ -193,7 +224,7 @@ def test_every_value_of_a_participants_proof(place: Path, tmp_path: Path) -> Non
         with pytest.raises(Refused) as refused:
             verify(file, key=KEY)
         wanted = stages.get(path[0]) or ("log" if path[1] == "proof" else "receipt")
-        shaped = "is not that of a participant's proof" in str(refused.value)
+        shaped = "it is not a participant's proof" in str(refused.value)
         assert refused.value.stage == ("receipt" if shaped else wanted), (path, str(refused.value))
         count += 1
     assert count > 60

@@ -14,17 +14,20 @@ from hypothesis import strategies as st
 from assay.competition import open_competition
 from assay.errors import BadInput
 from assay.folder import read
+from assay.judge import tree
 from assay.judge.entries import counting
 from assay.judge.keeping import Busy, segment, short
 from assay.judge.running import Event, Options
 from assay.judge.tests import agent as agents
+from assay.judge.tests import worker
 from assay.judge.tests.plan import cells, missing
 from assay.judge.tests.run import run
 from assay.judge.tests.store import Store
 from assay.judge.tests.submit import submit
+from assay.judge.tests.tasks import read_task
 from assay.records import Participant
 from assay.scheme.times import instant
-from judge_kit import make_agent
+from judge_kit import make_agent, make_task
 from run_kit import NOOP, ORACLE, QUICK, competition, everything, lines, outcomes
 
 # What there is to judge
@@ -73,6 +76,27 @@ def test_names_that_people_use_stay_readable() -> None:
 
 
 # Runs
+
+
+def test_a_task_is_read_again_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_HELD", 2)
+    places = [make_task(tmp_path / name).folder for name in ("t0", "t1", "t2")]
+    reader = worker.TaskReader()
+    first, second = (reader.read(place) for place in places[:2])
+    assert (reader.read(places[0]), reader.read(places[1])) == (first, second)
+    assert reader.read(places[0]) is first
+    make_task(places[0], instruction="Write goodbye.\n")
+    changed = reader.read(places[0])
+    assert (changed.instruction, changed.digest) == ("Write goodbye.\n", read_task(places[0]).digest)
+    assert changed.digest != first.digest
+    reader.read(places[2])  # more than are held
+    assert reader.read(places[1]) is not second
+    (places[0] / "task.toml").unlink()
+    with pytest.raises(BadInput, match="no such file"):
+        reader.read(places[0])
+    tree.remove(places[0])
+    with pytest.raises(BadInput):
+        reader.read(places[0])
 
 
 def test_a_run_judges_what_is_missing_and_settles(tmp_path: Path) -> None:

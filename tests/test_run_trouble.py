@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import secrets
 import signal
@@ -19,12 +21,16 @@ from assay.judge.running import Event, Options, Summary
 from assay.judge.sandbox.box import Trouble
 from assay.judge.service import Model
 from assay.judge.tests import agent as agents
+from assay.judge.tests import worker
+from assay.judge.tests.outcome import Reason, Verdict
 from assay.judge.tests.plan import Cell
 from assay.judge.tests.record import TrialRecord
 from assay.judge.tests.run import run
 from assay.judge.tests.store import Store
 from assay.judge.tests.submit import submit
-from assay.judge.tests.worker import Settings
+from assay.judge.tests.tasks import Mode
+from assay.judge.tests.trial import Tried
+from assay.judge.tests.worker import Job, Settings
 from judge_kit import make_agent, make_competition, make_task
 from run_kit import NOOP, ORACLE, QUICK, competition, everything, lines, outcomes
 from test_proxy import KEY, say, service
@@ -178,6 +184,24 @@ def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pyte
     (again,) = [event for event in events if event.kind == "again"]
     assert again.record is not None
     assert "No space left" in again.record.message
+
+
+def test_a_trial_that_its_judge_cannot_write_down_is_an_error(tmp_path: Path) -> None:
+    job = Job(
+        number=7, validator="val-1", participant="bob", submission="sha256:00", task="t0", task_id="t0", task_digest="sha256:11",
+        trial=1, agent="noop", folder=str(tmp_path / "gone"), epoch=1,
+    )  # fmt: skip
+
+    out = io.BytesIO()
+
+    class Judge(worker._Worker):
+        def tried(self, job: Job) -> tuple[Tried, tuple[str, str, Mode]]:
+            return replace(Tried.failed(""), verdict=Verdict("pass", Reason.PASSED)), ("noop", "1", "separate")
+
+    Judge(Settings("bubblewrap", "fail"), out).carry_out(job)
+    said = json.loads(out.getvalue())
+    assert (said["final"], said["record"]["outcome"], said["record"]["reason"]) == (False, "error", "trouble")
+    assert "could not be kept" in said["record"]["message"]
 
 
 CHILD = """

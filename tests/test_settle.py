@@ -15,7 +15,7 @@ from assay.conformance import answer, differences
 from assay.exact import digest
 from oracle import emission as oracle_emission
 from oracle import settle as oracle_settle
-from oracle.cases import MAX_SIZE, case_of, chain_of, emission_of, seeds, suspecting
+from oracle.cases import MAX_SIZE, case_of, chain_of, emission_of, seeds, suspecting, warming
 from oracle.random_scheme import KINDS
 
 Doc = dict[str, Any]
@@ -62,6 +62,15 @@ def test_one_settlement(kind: str, seed: int, size: int) -> None:
 @given(seed=seeds(), size=SIZES)
 def test_a_suspected_injection_counts_as_the_scheme_says(seed: int, size: int) -> None:
     case = suspecting(case_of(seed, "rubric", size), seed)
+    document = answer("settle", case)
+    hold_equal(oracle_settle(case), undigested(document))
+    hold_digested(document)
+
+
+@settings(max_examples=CHAINS)
+@given(seed=seeds(), size=SIZES)
+def test_whoever_was_seen_in_few_tasks_warms_up(seed: int, size: int) -> None:
+    case = warming(case_of(seed, "workflow", size), seed)
     document = answer("settle", case)
     hold_equal(oracle_settle(case), undigested(document))
     hold_digested(document)

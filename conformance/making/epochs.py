@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import oracle
 from oracle import envelopes, receipts, trees
 
+from .defaults import CONSENSUS, DECAY, REWARD
 from .proofs import NAME, ONE, TWO
 
 __all__ = ["EPOCHS", "LOG", "SCHEME", "VALIDATORS", "VKEY", "Epoch", "Story", "bundle", "case_of", "record", "story", "text"]
@@ -32,35 +33,9 @@ SCHEME: Doc = {
 DEFAULTS: Doc = {
     "scheme": {"name": "term", "version": "1.0.0"},
     "score": {"kind": "given"},
-    "consensus": {
-        "min_validators": 2,
-        "min_stake": "0.3",
-        "min_validator_stake": "0",
-        "recheck": False,
-        "combine": "stake-mean",
-        "outliers": {"method": "modified-z", "threshold": "3.5", "mad_floor": "0.01"},
-    },
-    "reward": {
-        "kind": "weights",
-        "strategy": "linear",
-        "min_score": "0",
-        "temperature": "1",
-        "top": 1,
-        "cap": "1",
-        "excess": "redistribute",
-        "encoding": "round",
-    },
-    "decay": {
-        "curve": "linear",
-        "clock": "participant",
-        "grace_epochs": 10,
-        "rate": "0.05",
-        "max_burn": "0.8",
-        "burn_uid": 0,
-        "reset": "improvement",
-        "improvement": "0.02",
-        "improvement_mode": "relative",
-    },
+    "consensus": CONSENSUS | {"min_validators": 2},
+    "reward": REWARD | {"cap": "1"},
+    "decay": DECAY,
 }
 """The scheme as SPEC 7 fills it in."""
 

@@ -7,39 +7,11 @@ from importlib import resources
 from typing import Any
 
 from .case import Draft, File, case, refused
+from .defaults import CONSENSUS, DECAY, REWARD
 
 Doc = dict[str, Any]
 
 NAME: Doc = {"name": "s"}
-CONSENSUS: Doc = {
-    "min_validators": 3,
-    "min_stake": "0.3",
-    "min_validator_stake": "0",
-    "recheck": False,
-    "combine": "stake-mean",
-    "outliers": {"method": "modified-z", "threshold": "3.5", "mad_floor": "0.01"},
-}
-REWARD: Doc = {
-    "kind": "weights",
-    "strategy": "linear",
-    "min_score": "0",
-    "temperature": "1",
-    "top": 1,
-    "cap": "0.5",
-    "excess": "redistribute",
-    "encoding": "round",
-}
-DECAY: Doc = {
-    "curve": "linear",
-    "clock": "participant",
-    "grace_epochs": 10,
-    "rate": "0.05",
-    "max_burn": "0.8",
-    "burn_uid": 0,
-    "reset": "improvement",
-    "improvement": "0.02",
-    "improvement_mode": "relative",
-}
 PAYOUT: Doc = {
     "deposit": "100",
     "threshold_bps": 7000,

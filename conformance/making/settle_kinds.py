@@ -131,6 +131,30 @@ KINDS = [
         ),
     ),
     case(
+        "workflow: with a warm-up a share grows with the tasks seen",
+        workflow(
+            [{"task": "t1"}, {"participant": "b", "task": "t1"}, {"participant": "b", "task": "t2"}],
+            score={"warm_up": 2},
+            people={"b": {"last_reset_epoch": 0}},
+            decay={"grace_epochs": 4, "rate": "50%"},
+        ),
+        {
+            "weights": [
+                {"participant": "a", "tasks_seen": 1, "warm": "0.5", "share": "0.25"},
+                {"participant": "b", "tasks_seen": 2, "warm": "1", "kept": "0.5", "share": "0.25"},
+            ],
+            "burn": {"decay": "0.25", "warm_up": "0.25", "share": "0.5"},
+        },
+    ),
+    case(
+        "workflow: of what validators saw the lower median warms up",
+        workflow(
+            [{"task": f"t{task}", "validator": f"v{who}"} for who, count in enumerate((1, 2)) for task in range(count)],
+            score={"warm_up": 2},
+        ),
+        {"weights": [{"tasks_seen": 1, "warm": "0.5", "share": "0.25"}]},
+    ),
+    case(
         "rubric: agreed BPS decide the ranking, not nanos",
         settled(
             "rubric",

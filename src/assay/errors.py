@@ -11,9 +11,10 @@ Each says what is wrong, where, and what to do about it.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-__all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief"]
+__all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief", "told"]
 
 
 class AssayError(Exception):
@@ -93,9 +94,14 @@ class Refused(AssayError):
     def __str__(self) -> str:
         about = f"{self.participant}: " if self.participant else ""
         pairs = (("expected", self.expected), ("found", self.found))
-        parts = [f"{name} {value!s:.200}" for name, value in pairs if value is not None]
+        parts = [f"{name} {told(value):.200}" for name, value in pairs if value is not None]
         place = f"{self.where}: " if self.where else ""
         return _shown(f"{self.stage}: {place}{about}{self.what}" + (f" ({', '.join(parts)})" if parts else ""))
+
+
+def told(value: object) -> str:
+    """What was expected or found, as a file would have it: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def brief(value: object, most: int = 60) -> str:

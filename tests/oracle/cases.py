@@ -49,6 +49,15 @@ def suspecting(case: Doc, seed: int) -> Doc:
     return case
 
 
+def warming(case: Doc, seed: int) -> Doc:
+    """A case of kind workflow by a scheme with a warm-up, drawn from a source of its own, as in `suspecting`."""
+    r = Random(f"warming/{seed}")
+    case = copy.deepcopy(case)
+    if case["scheme"].get("reward", {}).get("kind") != "payout":
+        case["scheme"]["score"]["warm_up"] = r.randint(1, min(case["scheme"]["score"].get("window", 100), 8))
+    return case
+
+
 def chain_of(seed: int, kind: str, size: int = MAX_SIZE, length: int = 3) -> list[Doc]:
     """The successive cases of a seed."""
     world = World(Random(f"{kind}/{seed}"), kind, size)

@@ -10,6 +10,7 @@ WORKFLOW: Doc = {
     "penalties": {"unplanned_retry": "0.1", "timeout": "0.2", "hard_failure": "0.5"},
     "window": 100,
     "max_retries_per_step": 5,
+    "warm_up": None,
 }
 POINTS: Doc = {"star_points": "0.25", "star_max": "1.25", "full_points": 100, "window_epochs": None}
 TESTS: Doc = {"trials": 1, "agent_timeout": "fail"}

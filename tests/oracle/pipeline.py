@@ -75,8 +75,14 @@ def agreed_rows(case: Doc, rules: Doc) -> tuple[list[Doc], dict[str, Fraction]]:
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])], scores
 
 
-def weights(ranked: list[Agreed], lasts: dict[str, int | None], case: Doc, rules: Doc) -> Exact:
-    """Agreed scores -> weights, burn, unallocated. SPEC 4."""
+def tasks_seen(row: Doc) -> int:
+    """In how many tasks a participant was seen: the lower median of what those validators say whose scores count."""
+    said = sorted(vote["work"]["tasks"] for vote in row["validators"] if not vote["excluded"])
+    return int(said[(len(said) - 1) // 2])
+
+
+def weights(ranked: list[Agreed], lasts: dict[str, int | None], seen: dict[str, int] | None, case: Doc, rules: Doc) -> Exact:
+    """Agreed scores -> weights, burn, unallocated. SPEC 4; `seen`: tasks of each, where there is a warm-up."""
     settings, decay = rules["reward"], rules["decay"]
     uids = {p["key"]: p.get("uid") for p in case["participants"]}
     inside = [item for item in ranked if reward.takes_part(item.score, settings)]
@@ -84,7 +90,7 @@ def weights(ranked: list[Agreed], lasts: dict[str, int | None], case: Doc, rules
     by_cap, burn_cap, unallocated = reward.cap(by_strategy, fraction(settings["cap"]), settings["excess"])
     strategy_of = {item.participant: share for item, share in zip(inside, by_strategy, strict=True)}
     capped_of = {item.participant: share for item, share in zip(inside, by_cap, strict=True)}
-    burn_decay = burn_unregistered = Fraction(0)
+    burn_decay = burn_warm_up = burn_unregistered = Fraction(0)
     shares = []
     rows = []
     for item in ranked:
@@ -94,14 +100,20 @@ def weights(ranked: list[Agreed], lasts: dict[str, int | None], case: Doc, rules
         kept = 1 - clocks.burned(tau, decay)
         share = capped * kept
         burn_decay += capped - share
+        warm: Doc = {}
+        if seen is not None:
+            warmth = min(Fraction(1), Fraction(seen[key], rules["score"]["warm_up"]))
+            burn_warm_up += share * (1 - warmth)
+            share *= warmth
+            warm = {"tasks_seen": seen[key], "warm": show(warmth)}
         if uids[key] is None:
             burn_unregistered += share
             share = Fraction(0)
         shares.append(share)
         row: Doc = {"participant": key, "uid": uids[key], "score": show(item.score)}
         row |= {"strategy": show(strategy_of.get(key, Fraction(0))), "capped": show(capped)}
-        rows.append(row | {"last": last, "stale": tau, "kept": show(kept), "share": show(share)})
-    burn = burn_strategy + burn_cap + burn_decay + burn_unregistered
+        rows.append(row | {"last": last, "stale": tau, "kept": show(kept), "share": show(share)} | warm)
+    burn = burn_strategy + burn_cap + burn_decay + burn_warm_up + burn_unregistered
     u16, burn_u16 = reward.encode(shares, burn, settings["encoding"])
     chain, burn_chain = reward.encode(shares, burn, "max-upscale")
     for row, value, chain_value in zip(rows, u16, chain, strict=True):
@@ -109,6 +121,7 @@ def weights(ranked: list[Agreed], lasts: dict[str, int | None], case: Doc, rules
     burn_row: Doc = {"uid": decay["burn_uid"], "share": show(burn), "u16": burn_u16, "chain_u16": burn_chain}
     burn_row |= {"strategy": show(burn_strategy), "cap": show(burn_cap)}
     burn_row |= {"decay": show(burn_decay), "unregistered": show(burn_unregistered)}
+    burn_row |= {} if seen is None else {"warm_up": show(burn_warm_up)}
     exact = [(item.participant, uids[item.participant], share) for item, share in zip(ranked, shares, strict=True)]
     return Exact({"weights": rows, "burn": burn_row, "unallocated": show(unallocated)}, exact, burn, unallocated)
 
@@ -149,7 +162,9 @@ def settle_exactly(case: Doc) -> Exact:
     lasts = {
         item.participant: states[item.participant].last if decay["clock"] == "participant" else record.last for item in ranked
     }
-    result = weights(ranked, lasts, case, rules)
+    warms = rules["score"].get("warm_up") is not None
+    seen = {row["participant"]: tasks_seen(row) for row in ranking} if warms else None
+    result = weights(ranked, lasts, seen, case, rules)
     result.document = document | result.document | NO_PAYOUT
     return result
 

@@ -100,9 +100,10 @@ def _remarks(settlement: Settlement, rules: Reward) -> Iterator[RenderableType]:
             ("strategy", f"the {rules.strategy} strategy"),
             ("cap", "the cap"),
             ("decay", "decay"),
+            ("warm_up", "warm-up"),
             ("unregistered", "no uid"),
         )
-        found = [f"{percent(burn[name])} by {why}" for name, why in reasons if nanos(burn[name])]
+        found = [f"{percent(burn[name])} by {why}" for name, why in reasons if nanos(burn.get(name, "0"))]
         if found:
             yield sentence(f"Burnt: {named(found)}.".replace("by no uid", "for want of a uid"))
     if nanos(document["unallocated"]):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from assay.errors import told
 from assay.exact import canonical
 from assay.folder import write_bytes
 
@@ -32,7 +33,7 @@ def json_bytes(document: Json) -> bytes:
 def refused_json(error: Refused) -> Json:
     """What is not right, as `--json` of a command that verifies has it."""
     plain = {
-        name: None if value is None else str(value) for name, value in (("expected", error.expected), ("found", error.found))
+        name: None if value is None else told(value) for name, value in (("expected", error.expected), ("found", error.found))
     }
     place = {"file": None if error.file is None else str(error.file), "line": error.line}
     return {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.errors import warn
+from assay.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.settle import Settlement
@@ -59,40 +60,54 @@ def settle(
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other", param_hint="--csv")
 
+    settlement, remark = _settled(folder, epoch, previous, key, dry_run=dry_run, early=early)
+    if as_json or as_csv or output is not None:
+        from assay.cli.output import json_bytes, put, settlement_csv
+
+        document = settlement.document
+        put(settlement_csv(document) if as_csv else json_bytes(document), output)
+    if str(output) != "-" and (output is not None or not (as_json or as_csv)):
+        _show(settlement, folder, remark)
+
+
+def _settled(
+    folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, dry_run: bool, early: bool
+) -> tuple[Settlement, str]:
+    """The settlement, kept if there is a ledger and it is not a dry run, and what to say of its receipt."""
     from assay.cli.progress import Working
     from assay.cli.waiting import check_waited, deadline
     from assay.competition import open_competition
     from assay.scheme import warnings
 
-    competition = open_competition(folder)
-
+    competition, remark = open_competition(folder), ""
+    ledger = (folder / "ledger.toml").exists()
+    for option, given in (("--key", key is not None), ("--dry-run", dry_run)):
+        if given and not ledger:
+            what, hint = "there is no ledger, so nothing is signed or kept", "leave it out, or make a ledger: assay ledger init"
+            raise BadInput(what, file=folder, field=option, hint=hint)
     until = None if early or dry_run else deadline(competition.scheme, datetime.now(UTC))
 
     def hold(found: Settlement) -> None:
         if until is not None:
             check_waited(found, folder, until)
 
-    remark = ""
-    if (folder / "ledger.toml").exists() and previous is None:
+    if ledger and previous is None:
         from assay.cli.ledger.settling import settled
 
         settlement, remark = settled(folder, epoch, key, dry_run=dry_run, hold=None if until is None else hold)
-    else:
+    else:  # a ledger, which knows the settlement before, refuses to be told another
         with Working(f"settling {folder}"):
             settlement = competition.settle(epoch, previous=previous)
         hold(settlement)
-    document = settlement.document
     warn(f"{folder / 'scheme.toml'}: {message}" for message in warnings(competition.scheme))
+    return settlement, remark
 
-    from assay.cli.output import json_bytes, put, settlement_csv
 
-    if as_json or as_csv or output is not None:
-        put(settlement_csv(document) if as_csv else json_bytes(document), output)
-    if output is not None or not (as_json or as_csv):
-        from assay.cli.board import board
-        from assay.cli.show import note, show
+def _show(settlement: Settlement, folder: Path, remark: str) -> None:
+    from assay.cli.board import board
+    from assay.cli.progress import Working
+    from assay.cli.show import note, show
 
-        if str(output) != "-":
-            with Working("comparing participants"):
-                parts = list(board(settlement, folder))
-            show(*parts, *([note(remark)] if remark else []))
+    with Working("comparing participants"):
+        parts = list(board(settlement, folder))
+    show(*parts, *([note(remark)] if remark else []))

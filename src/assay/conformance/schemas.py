@@ -142,13 +142,16 @@ def _weight() -> Json:
             "share": SHARE,
             "u16": U16,
             "chain_u16": U16,
-        }
+            "tasks_seen": COUNT,
+            "warm": SHARE,
+        },
+        optional=("tasks_seen", "warm"),
     )
 
 
 def _burn() -> Json:
-    burnt = dict.fromkeys(("strategy", "cap", "decay", "unregistered"), SHARE)
-    return closed({"uid": U16, "share": SHARE, "u16": U16, "chain_u16": U16, **burnt})
+    burnt = dict.fromkeys(("strategy", "cap", "decay", "warm_up", "unregistered"), SHARE)
+    return closed({"uid": U16, "share": SHARE, "u16": U16, "chain_u16": U16, **burnt}, optional=("warm_up",))
 
 
 def _payout() -> Json:

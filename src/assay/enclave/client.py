@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,10 +28,11 @@ class Client:
         except ImportError:
             hint = "install it: pip install 'assay[tee]'"
             raise BadInput("an enclave is asked through a library that is not installed", hint=hint) from None
-        self.url, self._errors = url, (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
-        transport, base = httpx.HTTPTransport(), url
+        self.url, self._errors = url, (OSError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
+        transport, base, self._path = httpx.HTTPTransport(), url, ""
         if url.startswith("unix:"):
-            transport, base = httpx.HTTPTransport(uds=url.removeprefix("unix:")), "http://enclave"
+            self._path = url.removeprefix("unix:")
+            transport, base = httpx.HTTPTransport(uds=self._path), "http://enclave"
         elif not url.startswith(("http://", "https://")):
             raise BadInput(f"{brief(url)} is no address", field="url", hint="give unix:PATH or http://HOST:PORT")
         try:
@@ -56,6 +58,7 @@ class Client:
     def _asked(self, how: str, path: str, body: bytes | None, most: int) -> bytes:
         found = bytearray()
         try:
+            self._probe()
             with self._client.stream(how, path, content=body, headers={"Accept-Encoding": "identity"}) as answer:
                 for piece in answer.iter_raw():
                     found += piece
@@ -70,6 +73,12 @@ class Client:
         raise _refusal(bytes(found)) or Unreachable(
             f"{self.url} answered with status {status}", hint="is it an enclave's service?"
         )
+
+    def _probe(self) -> None:
+        """Raise OSError where nobody listens at a Unix socket: the library would leave its own open."""
+        if self._path:
+            with socket.socket(socket.AF_UNIX) as made:
+                made.connect(self._path)
 
 
 def _refusal(data: bytes) -> Rejected | None:

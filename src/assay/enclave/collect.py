@@ -55,7 +55,7 @@ def write(bounty: Bounty, found: Verdicts) -> list[Path]:
 
 def _enter(competition: Path, row: Row, epoch: int | None) -> None:
     assert row.submission is not None  # the caller saw to it
-    submitting.find(competition, row.participant).enter(row.submission, at=row.committed_at, epoch=epoch)
+    submitting.find(competition, row.participant).enter(row.submission, at=row.committed_at, epoch=epoch, exact=True)
 
 
 def _documents(competition: Path, found: Verdicts) -> list[Path]:

@@ -38,6 +38,7 @@ __all__ = [
     "only_participant",
     "participant_of",
     "place_of",
+    "prepared",
     "problem_digest",
     "problem_line",
     "seal",
@@ -137,8 +138,9 @@ def commit(bounty: Bounty, solution: Solution, participant: str, signer: Private
     return place, secret, signed
 
 
-def seal(bounty: Bounty, solution: Solution, participant: str, to: PublicKey) -> tuple[Place, Sealed]:
-    """Seal the solution that was committed to; it is in its file when this returns. Raises BadInput."""
+def prepared(bounty: Bounty, solution: Solution, participant: str) -> tuple[Place, Secret]:
+    """The salt that a solution was committed with; raises BadInput where it could not be sealed: it is another, or too large."""
+    check_size(bounty, solution)
     place = place_of(bounty, participant)
     secret = place.secret()
     if secret is None:
@@ -146,6 +148,13 @@ def seal(bounty: Bounty, solution: Solution, participant: str, to: PublicKey) ->
         raise BadInput("no such file: nothing was committed to from here", file=place.salt, hint=hint)
     if secret.participant != participant:
         raise BadInput(f"is of {brief(secret.participant)}", file=place.salt, hint="name that participant, spelt the same")
+    sealed.check_committed(bounty, secret, solution)
+    return place, secret
+
+
+def seal(bounty: Bounty, solution: Solution, participant: str, to: PublicKey) -> tuple[Place, Sealed]:
+    """Seal the solution that was committed to; it is in its file when this returns. Raises BadInput."""
+    place, secret = prepared(bounty, solution, participant)
     made = sealed.seal_solution(bounty, secret, solution, to)
     write_bytes(place.solution, made.file)
     return place, made

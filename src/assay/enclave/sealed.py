@@ -40,6 +40,7 @@ __all__ = [
     "SEALED_BYTES",
     "Opened",
     "Sealed",
+    "check_committed",
     "open_solution",
     "parse",
     "seal_as",
@@ -113,18 +114,22 @@ def parse(data: bytes, *, most: int = SEALED_BYTES) -> Sealed:
     return made
 
 
-def seal_solution(bounty: Bounty, secret: Secret, solution: Solution, to: PublicKey) -> Sealed:
-    """A solution sealed with the salt that opens its commitment; BadInput if it is another, or too large."""
-    check_size(bounty, solution)
+def check_committed(bounty: Bounty, secret: Secret, solution: Solution) -> None:
+    """Raise BadInput unless this salt commits to this solution of this bounty."""
     if secret.bounty != bounty.digest:
-        raise BadInput(
-            f"was committed to for another bounty, {secret.bounty}", hint="bounty.toml or scheme.toml was changed since"
-        )
+        what = f"was committed to for another bounty, {secret.bounty}, than this, {bounty.digest}"
+        raise BadInput(what, hint="is it the right folder, or was bounty.toml or scheme.toml changed since?")
     if secret.submission != solution.digest:
         raise BadInput(
             f"the solution {solution.digest} is not the one that was committed to, {secret.submission}",
             hint="a participant commits once; seal that solution",
         )
+
+
+def seal_solution(bounty: Bounty, secret: Secret, solution: Solution, to: PublicKey) -> Sealed:
+    """A solution sealed with the salt that opens its commitment; raises BadInput if it is another, or too large."""
+    check_size(bounty, solution)
+    check_committed(bounty, secret, solution)
     plain = canonical({"salt": secret.salt, "solution": base64.b64encode(solution.data).decode()})
     return seal_as("solution", plain, to, bounty=bounty.digest, participant=secret.participant)
 

@@ -39,13 +39,14 @@ class Row:
         """The participant's submission; empty if there is none."""
         return self.row.get("submission", "").strip()
 
-    def enter(self, submission: str, *, at: datetime | None = None, epoch: int | None = None) -> int | None:
+    def enter(self, submission: str, *, at: datetime | None = None, epoch: int | None = None, exact: bool = False) -> int | None:
         """Makes a digest the submission; returns the epoch in which a ledger has it as accepted. Raises BadInput, StoreError.
 
         epoch: in which it is accepted, for a competition with a ledger; None is the latest that is open. The same submission
-        once more changes nothing, and keeps its time: it ranks ties.
+        once more changes nothing, and keeps its time: it ranks ties. exact: `at` with its fraction of a second.
         """
-        when = instant_text(at or datetime.now(UTC).replace(microsecond=0))
+        then = at or datetime.now(UTC)
+        when = instant_text(then if exact else then.replace(microsecond=0))
         changed = self.submission != submission
         if not changed:
             when = self.row.get("submitted_at", "")

@@ -208,7 +208,7 @@ def stated(envelope: bytes) -> tuple[bytes, BatchStatement]:
     payload = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch").payload
     document = check.parse_json(payload, "batch")
     if bad := check.misfit(document, _SHAPE):
-        raise check.Refused("batch", "what it states is not what a batch states", found=f"another {bad}")
+        raise check.Refused("batch", f"what it states is not what a batch states: {bad} does not fit")
     statement = BatchStatement(**document["predicate"], submissions=tuple(one["name"] for one in document["subject"]))
     if lines.plain(statement.document()).encode() != payload:
         raise check.Refused("batch", "the statement is not in its canonical form")

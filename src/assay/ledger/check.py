@@ -216,7 +216,7 @@ def check_envelope(envelope: Envelope, keys: Iterable[SomeKey], stage: str, thre
     good = [key for key in known.values() if any(key.verifies(signature, message) for _, signature in envelope.signatures)]
     if len(good) < max(1, threshold):
         found = ", ".join(f"one said to be of {keyid}" if keyid else "one without a keyid" for keyid, _ in envelope.signatures)
-        raise Refused(stage, "no signature by the key", f"{threshold} of {', '.join(known) or 'no key at all'}", found)
+        raise Refused(stage, "it is not signed by the key", f"{threshold} of {', '.join(known) or 'no key at all'}", found)
     return good
 
 
@@ -281,11 +281,11 @@ def check_consistency(
     if next(steps, None) is not None:
         raise Refused(stage, "the proof goes on after the root", found=f"{len(proof)} hashes")
     if first != old_root:
-        raise Refused(stage, f"the first {old} entries are not those of before", old_root.hex(), first.hex())
+        raise Refused(stage, f"the first {old} entries are not those that they were", old_root.hex(), first.hex())
     if second != new_root:
         raise Refused(
             stage,
-            f"the proof does not lead from the {old} entries of before to {new}",
+            f"the proof does not lead from the first {old} entries to the {new}",
             new_root.hex(),
             second.hex(),
         )
@@ -346,7 +346,7 @@ def check_note(note: bytes, keys: Iterable[LogKey], stage: str = "log") -> tuple
             raise Refused(stage, "a signature of the note is wrong", f"one of {key}", line)
         good += [] if key is None or key in good else [key]
     if not good:
-        raise Refused(stage, "no signature of the note by the key", ", ".join(map(str, known.values())), lines[0])
+        raise Refused(stage, "the note is not signed by the key", ", ".join(map(str, known.values())), lines[0])
     return f"{body}\n", good
 
 
@@ -444,11 +444,11 @@ class Receipt:
         """The receipt in the bytes of a file."""
         document = parse_json(data, stage, RECEIPT_BYTES)
         if bad := misfit(document, {"schema": re.escape(FORMAT), "envelope": object, "proof": WORD}):
-            raise Refused(stage, f"it is not of the format {FORMAT}", found=f"another {bad}")
+            raise Refused(stage, f"it is not of the format {FORMAT}: {bad} does not fit")
         envelope = Envelope.parse(document["envelope"], stage)
         statement = parse_json(envelope.payload, stage)
         if bad := misfit(statement, _STATEMENT):
-            raise Refused(stage, "what it states is not what a receipt states", found=f"another {bad}")
+            raise Refused(stage, f"what it states is not what a receipt states: {bad} does not fit")
         said = statement["predicate"]
         about = [{"name": f"{said['competition']} epoch {said['epoch']}", "digest": {"sha256": said["settlement"][7:]}}]
         if statement["subject"] != about:
@@ -466,7 +466,7 @@ def check_receipt(
     if seen is not None:
         then = check_checkpoint(seen, keys, "consistency")
         if then.origin != now.origin:
-            raise Refused("consistency", "the other checkpoint is of another log", now.origin, then.origin)
+            raise Refused("consistency", "the checkpoint that was seen is of another log", now.origin, then.origin)
         old, new = sorted((then, now), key=lambda one: one.size)
         check_consistency(old.size, old.root, new.size, new.root, consistency)
     return now
@@ -483,7 +483,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("receipt", type=Path)
     parser.add_argument("--key", action="append", required=True, help="the log's public key; can be said several times")
     parser.add_argument("--checkpoint", type=Path, help="a signed checkpoint of the log, seen at another time")
-    parser.add_argument("--consistency", type=Path, help="the proof between the two: hashes in base64, one a line")
+    parser.add_argument("--consistency", type=Path, help="the proof between the two, by `assay ledger consistency`")
     said = parser.parse_args(arguments)
     try:
         seen = said.checkpoint.read_bytes() if said.checkpoint else None

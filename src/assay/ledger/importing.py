@@ -19,9 +19,8 @@ from assay.ledger.batch import Batch
 from assay.ledger.check import RECEIPT_BYTES
 from assay.ledger.opened import Ledger
 from assay.ledger.store import Receipt, Settled, Writer
-from assay.ledger.verify import verify
+from assay.ledger.verify import batches, verify
 from assay.ledger.verify.material import document
-from assay.ledger.verify.said import envelope_of
 
 __all__ = ["Imported", "import_bundle"]
 
@@ -92,7 +91,7 @@ def _add_batches(tx: Writer, source: Path, bodies: dict[int, bytes]) -> int:
     path = source / bundle.BATCHES
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            envelope, members = envelope_of(line, Place(path, number))
+            envelope, members = batches.split(line, Place(path, number))
             payload, said = batch.stated(envelope)
             seqs = [seq for first, last in members for seq in range(first, last + 1)]
             if not all(seq in bodies for seq in seqs):

@@ -18,4 +18,4 @@ def as_bad_input(hint: str, *, file: Path | str | None = None, line: int | None 
     try:
         yield
     except Refused as refused:
-        raise BadInput(str(refused), file=file, line=line, field=field, hint=hint) from None
+        raise BadInput(str(refused).removeprefix(f"{refused.stage}: "), file=file, line=line, field=field, hint=hint) from None

@@ -152,7 +152,8 @@ def refusal(error: ValidationError, model: type[BaseModel], *, file: Path | str 
         what, hint = f"is {brief(fault['input'])}", f"use one of {fault['ctx']['expected']}"
     elif fault["type"].startswith("union_tag"):
         path.append("kind")
-        what, hint = "is missing or unknown", f"use one of {', '.join(sorted(KINDS))}"
+        tags = re.findall("'([^']*)'", fault.get("ctx", {}).get("expected_tags", "")) or KINDS
+        what, hint = "is missing or unknown", f"use one of {', '.join(sorted(tags))}"
     elif fault["type"] in NOT_A:
         what, hint = f"is {brief(fault['input'])}", f"it must be {NOT_A[fault['type']]}"
     elif fault["type"] == "too_short":

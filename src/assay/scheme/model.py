@@ -89,6 +89,18 @@ class WorkflowScore(Section):
     penalties: Penalties = Penalties()
     window: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     max_retries_per_step: Annotated[int, Field(ge=0, le=1000)] = 5
+    warm_up: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """In how many tasks a participant must have been seen for its whole share; with fewer a part burns. None: no such rule."""
+
+    @model_validator(mode="after")
+    def _can_be_warm(self) -> Self:
+        if self.warm_up is not None and self.warm_up > self.window:
+            raise PydanticCustomError(
+                "assay",
+                "warm_up is {warm_up}, and no more than the window's {window} tasks are ever seen; make it smaller",
+                {"warm_up": self.warm_up, "window": self.window},
+            )
+        return self
 
 
 class Check(Section):
@@ -280,6 +292,8 @@ class Scheme(Section):
                 raise PydanticCustomError("assay", 'kind = "payout" needs a section [payout] with a deposit')
             if self.decay is not None:
                 raise PydanticCustomError("assay", "payouts do not decay; remove the section [decay]")
+            if self.score.kind == "workflow" and self.score.warm_up is not None:
+                raise PydanticCustomError("assay", "warm_up takes from weights, and there are payouts; remove it")
         elif self.payout is not None:
             raise PydanticCustomError("assay", 'the section [payout] needs [reward] kind = "payout"')
         return self

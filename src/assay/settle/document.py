@@ -153,6 +153,7 @@ def _weights(settlement: Settlement) -> Json:
             "share": shown(weight.share),
             "u16": weight.u16,
             "chain_u16": weight.chain_u16,
+            **_warm(settlement, place),
         }
         for place, weight in enumerate(settlement.weights.values())
     ]
@@ -166,7 +167,15 @@ def _weights(settlement: Settlement) -> Json:
         "decay": shown(found.burn_decay),
         "unregistered": shown(found.burn_unregistered),
     }
+    if settlement.warmth is not None:
+        burn["warm_up"] = shown(found.burn_warm_up)
     return {"weights": rows, "burn": burn, "unallocated": shown(found.unallocated)}
+
+
+def _warm(settlement: Settlement, place: int) -> Json:
+    """What warm-up adds to a row, where the scheme has it."""
+    warmth = settlement.warmth
+    return {} if warmth is None else {"tasks_seen": warmth.seen[place], "warm": shown(warmth.kept(place))}
 
 
 def _payouts(settlement: Settlement) -> Json:

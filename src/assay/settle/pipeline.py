@@ -19,7 +19,7 @@ from assay.settle.assign import drawn, may_count
 from assay.settle.consensus import Agreement, Status, Votes, agree
 from assay.settle.inputs import Bools, Clock, Frame, Inputs, Ints, Scored, arrived, frame
 from assay.settle.score import score
-from assay.settle.settlement import Decayed, Seats, Settlement
+from assay.settle.settlement import Decayed, Seats, Settlement, Warmth
 
 __all__ = ["rank", "settle"]
 
@@ -35,6 +35,7 @@ def settle(inputs: Inputs) -> Settlement:
     after = _advance(inputs, agreement, order)
     ranked = [inputs.participants[column] for column in order]
     decayed = None if scheme.decay is None else _decayed(inputs, after, ranked)
+    warmth = _warmth(scheme, agreement, scored, order)
     return Settlement(
         inputs=inputs,
         frame=axes,
@@ -44,7 +45,8 @@ def settle(inputs: Inputs) -> Settlement:
         order=tuple(order),
         clock=after,
         decayed=decayed,
-        allotment=None if scheme.payout else _allot(scheme, agreement, order, ranked, decayed),
+        allotment=None if scheme.payout else _allot(scheme, agreement, order, ranked, decayed, warmth),
+        warmth=warmth,
         payouts=None if scheme.payout is None else payout.pay(_paid_by(agreement, order), scheme.payout),
     )
 
@@ -147,11 +149,29 @@ def _decayed(inputs: Inputs, after: Clock, ranked: list[Participant]) -> Decayed
 
 
 def _allot(
-    scheme: Scheme, agreement: Agreement, order: list[int], ranked: list[Participant], decayed: Decayed | None
+    scheme: Scheme,
+    agreement: Agreement,
+    order: list[int],
+    ranked: list[Participant],
+    decayed: Decayed | None,
+    warmth: Warmth | None,
 ) -> reward.Allotment:
     kept = (NANO,) * len(order) if decayed is None else decayed.kept
     registered = [participant.uid is not None for participant in ranked]
-    return reward.allot(agreement.score[order].tolist(), scheme.reward, kept, registered)
+    scores = agreement.score[order].tolist()
+    if warmth is None:
+        return reward.allot(scores, scheme.reward, kept, registered)
+    return reward.allot(scores, scheme.reward, kept, registered, warmth.seen, warmth.whole)
+
+
+def _warmth(scheme: Scheme, agreement: Agreement, scored: Scored, order: list[int]) -> Warmth | None:
+    """In how many tasks each was seen: the lower median of what the validators say whose scores count."""
+    rules = scheme.score
+    if rules.kind != "workflow" or rules.warm_up is None:
+        return None
+    tasks, count = scored.work["tasks"], agreement.votes.counting & ~agreement.excluded
+    said = [sorted(tasks[count[:, column], column].tolist()) for column in order]
+    return Warmth(tuple(int(one[(len(one) - 1) // 2]) for one in said), rules.warm_up)
 
 
 def _paid_by(agreement: Agreement, order: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Agreed scores into weights: floor, strategy, cap, decay, registration, encoding, in this order. SPEC 4.
+"""Agreed scores into weights: floor, strategy, cap, decay, warm-up, registration, encoding, in this order. SPEC 4.
 
 Shares are integers over one denominator per stage, so nothing is rounded before it is encoded, and equal scores that
 decay alike get equal weights under `linear`, `quadratic` and `softmax`.
@@ -28,13 +28,14 @@ class Allotment:
     strategy: Shares
     capped: Shares
     share: Shares
-    """What is left after cap, decay and registration: what is encoded."""
+    """What is left after cap, decay, warm-up and registration: what is encoded."""
     burn_strategy: Fraction
     burn_cap: Fraction
     burn_decay: Fraction
+    burn_warm_up: Fraction
     burn_unregistered: Fraction
     burn: Fraction
-    """The four together."""
+    """All of them together."""
     unallocated: Fraction
     u16: list[int]
     chain_u16: list[int]
@@ -42,24 +43,36 @@ class Allotment:
     burn_chain_u16: int
 
 
-def allot(scores: Sequence[int], rules: Reward, kept: Sequence[int], registered: Sequence[bool]) -> Allotment:
+def allot(
+    scores: Sequence[int],
+    rules: Reward,
+    kept: Sequence[int],
+    registered: Sequence[bool],
+    seen: Sequence[int] | None = None,
+    warm_up: int = 1,
+) -> Allotment:
     """The weights of agreed scores. SPEC 4.
 
-    scores: nanos, ranking order. kept: 1 − B of each, nanos. registered: whether each has a uid.
-    Raises ValueError if the three differ in length.
+    scores: nanos, ranking order. kept: 1 − B of each, nanos. registered: whether each has a uid. seen: in how many tasks each
+    was seen, of `warm_up` that it takes for a whole share; None where there is no warm-up.
+    Raises ValueError if they differ in length.
     """
-    if not len(scores) == len(kept) == len(registered):
-        raise ValueError("scores, kept and registered differ in length")
+    if not len(scores) == len(kept) == len(registered) == len(scores if seen is None else seen):
+        raise ValueError("scores, kept, registered and seen differ in length")
     strategy = share_out(scores, rules)
     capped = cap(strategy, rules)
-    decayed, times = _decayed(capped.shares, kept)
-    share = decayed
+    decayed, by_decay = _scaled(capped.shares, kept, NANO)
+    warmed, by_warmth = _scaled(
+        decayed, [warm_up] * len(scores) if seen is None else [min(one, warm_up) for one in seen], warm_up
+    )
+    share = warmed
     if not all(registered):
-        parts = [part if has_uid else 0 for part, has_uid in zip(decayed.parts, registered, strict=True)]
-        share = Shares(parts, decayed.denominator)
+        parts = [part if has_uid else 0 for part, has_uid in zip(warmed.parts, registered, strict=True)]
+        share = Shares(parts, warmed.denominator)
 
-    denominator = share.denominator
-    before, after, final = sum(capped.shares.parts), sum(decayed.parts), sum(share.parts)
+    denominator, times = share.denominator, by_decay * by_warmth
+    before, after = sum(capped.shares.parts) * times, sum(decayed.parts) * by_warmth
+    warm, final = sum(warmed.parts), sum(share.parts)
     unallocated = capped.unallocated * times
     burn = denominator - final - unallocated
     encoded = encode(share.parts, burn, denominator, rules.encoding)
@@ -69,8 +82,9 @@ def allot(scores: Sequence[int], rules: Reward, kept: Sequence[int], registered:
         share=share,
         burn_strategy=Fraction(strategy.denominator - sum(strategy.parts), strategy.denominator),
         burn_cap=Fraction(capped.burnt, capped.shares.denominator),
-        burn_decay=Fraction(before * times - after, denominator),
-        burn_unregistered=Fraction(after - final, denominator),
+        burn_decay=Fraction(before - after, denominator),
+        burn_warm_up=Fraction(after - warm, denominator),
+        burn_unregistered=Fraction(warm - final, denominator),
         burn=Fraction(burn, denominator),
         unallocated=Fraction(unallocated, denominator),
         u16=encoded.u16,
@@ -80,12 +94,12 @@ def allot(scores: Sequence[int], rules: Reward, kept: Sequence[int], registered:
     )
 
 
-def _decayed(shares: Shares, kept: Sequence[int]) -> tuple[Shares, int]:
-    """Every share times its kept fraction, and by how much the denominator grew: as little as the fractions allow."""
+def _scaled(shares: Shares, kept: Sequence[int], whole: int) -> tuple[Shares, int]:
+    """Every share times its kept part of the whole, and by how much the denominator grew: as little as the parts allow."""
     distinct = set(kept)
-    common = gcd(NANO, *distinct)
-    times = NANO // common
-    if times == 1 and distinct <= {NANO}:
+    common = gcd(whole, *distinct)
+    times = whole // common
+    if times == 1 and distinct <= {whole}:
         return shares, 1
     factor = {value: value // common for value in distinct}
     parts = [part * factor[value] for part, value in zip(shares.parts, kept, strict=True)]

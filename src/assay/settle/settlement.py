@@ -16,7 +16,7 @@ from assay.settle.inputs import Bools, Clock, Frame, Inputs, Previous, Scored
 from assay.settle.payout import Payouts
 from assay.settle.reward import Allotment
 
-__all__ = ["Decayed", "Seats", "Settlement", "Weight"]
+__all__ = ["Decayed", "Seats", "Settlement", "Warmth", "Weight"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,18 @@ class Decayed:
     last: tuple[int | None, ...]
     stale: tuple[int, ...]
     kept: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """By place in the ranking: in how many tasks each was seen, of how many that a whole share takes. SPEC 2.2."""
+
+    seen: tuple[int, ...]
+    whole: int
+
+    def kept(self, place: int) -> Fraction:
+        """What is kept of a share: min(1, seen / whole)."""
+        return Fraction(min(self.seen[place], self.whole), self.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,8 @@ class Settlement:
     allotment: Allotment | None
     """None where the scheme pays out instead."""
     payouts: Payouts | None
+    warmth: Warmth | None = None
+    """None where the scheme has no warm-up."""
 
     @property
     def epoch(self) -> int:

@@ -23,11 +23,12 @@ def commit(
     url: UrlOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
-    """Commit to a solution before anybody sees it: a hash that binds bounty, participant, a secret salt and the solution.
+    """Commit to a solution before anybody sees it.
 
-    The salt goes into DIR/sealing, for you alone: keep it, since without it the commitment is good for nothing. The signed
-    commitment goes beside it, and with --url to the enclave. A participant commits once to a bounty. The same command again
-    is the same commitment, and does no harm.
+    A commitment is a hash that binds bounty, participant, a secret salt and the solution. The salt goes into DIR/sealing, for
+    you alone: keep it, since without it the commitment is good for nothing. The signed commitment goes beside it, and with
+    --url to the enclave. A participant commits once to a bounty; the same command again is the same commitment, and does no
+    harm.
 
     \b
     Examples:

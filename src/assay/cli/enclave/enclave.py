@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from assay.cli.enclave.collateral import collateral
 from assay.cli.enclave.collect import collect
 from assay.cli.enclave.compose import compose_hash
 from assay.cli.enclave.develop import develop
@@ -20,6 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(verify)
+app.command()(collateral)
 app.command("compose-hash")(compose_hash)
 app.command()(serve)
 app.command()(collect)

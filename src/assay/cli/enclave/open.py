@@ -17,9 +17,10 @@ def open_(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file, for you alone.")
     ] = None,
 ) -> None:
-    """Open a sealed file: results and released solutions that were sealed to a sponsor's key.
+    """Open what is sealed to a key of yours.
 
-    A solution is sealed to its enclave, whose key never leaves it: nobody else opens that.
+    That is results and released solutions, which are sealed to a sponsor's key. A solution is sealed to its enclave, whose key
+    never leaves it: nobody else opens that.
 
     \b
     Examples:

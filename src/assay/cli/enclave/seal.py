@@ -37,7 +37,7 @@ def seal(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
-    """Seal a solution so that only the bounty's enclave can read it, and hand it in.
+    """Seal a solution so that only the bounty's enclave can read it.
 
     First the enclave's attestation is verified: a real machine, up to date, that runs the program which bounty.toml pins, and
     states this key for this bounty. --no-verify seals to a key that anybody may have. A solution that is too large, or is not
@@ -63,23 +63,25 @@ def seal(
     if problem is not None and url is None and attestation is None:
         _lines(problem, as_json=as_json)
         return
-    bounty = read_bounty(folder)
-    found = _attestation(url, attestation)
-    stated = enclaves_keys(bounty, found, at=seconds_of(at), collateral=collateral_in(collateral), verify=verify)
-
     from assay.cli.enclave.words import kept, tell
     from assay.enclave import handing_in
     from assay.judge.rubric.solution import read
     from assay.ledger.keys import sealing
 
+    bounty = read_bounty(folder)
+    whose, what = participant or "", None
+    if solution is not None:
+        whose, what = participant or handing_in.only_participant(bounty), read(solution)
+        handing_in.prepared(bounty, what, whose)
+    found = _attestation(url, attestation)
+    stated = enclaves_keys(bounty, found, at=seconds_of(at), collateral=collateral_in(collateral), verify=verify)
     to = sealing(stated.seal)
-    if problem is not None:
+    if what is None:
+        assert problem is not None  # one of the two
         path = handing_in.seal_problem(bounty, _text(problem), to)
         tell({"problem": bounty.problem_digest, "to": to, "file": path}, as_json=as_json)
         return
-    assert solution is not None  # one of the two
-    whose = participant or handing_in.only_participant(bounty)
-    place, made = handing_in.seal(bounty, read(solution), whose, to)
+    place, made = handing_in.seal(bounty, what, whose, to)
     taken = None
     if url is not None:
         from assay.enclave.client import Client

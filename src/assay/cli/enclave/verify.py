@@ -7,17 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.enclave.words import AtOption, CollateralOption
+
 if TYPE_CHECKING:
-    from assay.enclave.attest import Collateral, Verified
+    from assay.enclave.attest import Attestation, Collateral, Verified
     from assay.scheme.measured import Measured
 
 __all__ = ["policy_of", "verify"]
 
 
 def verify(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="An attestation, or a bare quote (bytes, or hex).", show_default=False)
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|URL",
+            help="An attestation, a bare quote (bytes, or hex), or an enclave's service: http://HOST:PORT or unix:PATH.",
+            show_default=False,
+        ),
     ],
+    bounty: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A bounty's folder: what it pins, and that the attestation is about it.")
+    ] = None,
     compose_hash: Annotated[str | None, typer.Option(metavar="HEX", help="SHA-256 of the app-compose.json to run.")] = None,
     mrtd: Annotated[str | None, typer.Option(metavar="HEX", help="The firmware's measurement.")] = None,
     rtmr0: Annotated[str | None, typer.Option(metavar="HEX", help="The virtual hardware's.")] = None,
@@ -27,25 +37,28 @@ def verify(
     tcb: Annotated[
         list[str] | None, typer.Option(metavar="STATUS", help="A TCB status to accept beside UpToDate; may be repeated.")
     ] = None,
-    collateral: Annotated[Path | None, typer.Option(metavar="FILE", help="The quote's collateral, in place of its own.")] = None,
+    collateral: CollateralOption = None,
     report_data: Annotated[str | None, typer.Option(metavar="HEX", help="The 64 bytes that a bare quote must carry.")] = None,
-    at: Annotated[str | None, typer.Option(metavar="TIME", help="The time to verify at; otherwise now.")] = None,
+    at: AtOption = None,
     development: Annotated[bool, typer.Option("--development", help="Accept a development root, which proves nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
     """Check what an enclave's attestation proves: a real machine, up to date, that runs this program and states these keys.
 
     It works offline, with the collateral in the attestation or beside it. Says what was checked, or the first stage that is not
-    right, what was expected and what was found. What could not be looked at is said too.
+    right, what was expected and what was found. What could not be looked at is said too. With --bounty, it is what that bounty
+    pins, and the attestation must be about that bounty; a judgement's must be of a judgement in its folder.
 
     Ends with 0 if everything that was looked at is right, 1 if something is not.
 
     \b
     Examples:
+      assay enclave verify http://127.0.0.1:8300 --bounty my-bounty
       assay enclave verify attestation.json --compose-hash 8f7c…
       assay enclave verify quote.bin --rtmr3 0000… --collateral collateral.json --at 2025-07-01T00:00:00Z
     """
-    from assay.errors import Refused
+    from assay.cli.enclave.words import collateral_in, seconds_of
+    from assay.errors import BadInput, Refused
 
     pins = {
         "compose_hash": compose_hash,
@@ -55,9 +68,11 @@ def verify(
         "rtmr2": rtmr2,
         "rtmr3": rtmr3,
     }
-    policy = policy_of(pins, tcb or [], development=development)
+    policy = policy_of(pins, tcb or [], development=development) if bounty is None else None
+    if bounty is not None and (tcb or development or report_data or any(pins.values())):
+        raise BadInput("with --bounty nothing else is pinned", field="--bounty", hint="bounty.toml says what must be measured")
     try:
-        found = _checked(file, policy, _collateral(collateral), report_data, _time(at))
+        found = _checked(source, policy, bounty, collateral_in(collateral), report_data, seconds_of(at))
     except Refused as refused:
         if as_json:
             from assay.cli.output import json_bytes, put, refused_json
@@ -90,50 +105,63 @@ def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool)
         raise
 
 
-def _time(said: str | None) -> int:
-    """Seconds since 1970; the clock's, if none are said."""
-    import time
-
-    from assay.errors import BadInput
-    from assay.scheme.times import instant
-
-    if said is None:
-        return int(time.time())
-    try:
-        return int(instant(said).timestamp())
-    except BadInput as error:
-        raise error.at(field="--at") from None
-
-
-def _collateral(file: Path | None) -> Collateral | None:
-    from assay.enclave.attest import read_collateral
-
-    return None if file is None else read_collateral(file)
-
-
-def _checked(file: Path, policy: Measured, collateral: Collateral | None, report_data: str | None, now: int) -> Verified:
-    """Verify what is in the file; raises BadInput and Refused."""
+def _checked(
+    source: str,
+    policy: Measured | None,
+    bounty: Path | None,
+    collateral: Collateral | None,
+    report_data: str | None,
+    now: int,
+) -> Verified:
+    """Verify what is in the file, or what the service shows; a policy, or a bounty. Raises BadInput and Refused."""
+    from assay.cli.enclave.collateral import quote_in
     from assay.enclave.attest import verify as check
     from assay.enclave.attest import verify_quote
-    from assay.enclave.attest.document import ATTESTATION_BYTES, parse
+    from assay.enclave.attest.document import parse
     from assay.errors import BadInput
-    from assay.folder.text import load
 
-    data = load(file, ATTESTATION_BYTES, hint="give an attestation, or a quote")
+    data, file = _data(source)
     if data.lstrip().startswith(b"{"):
         if report_data is not None:
             raise BadInput("an attestation says itself what it binds", field="--report-data", hint="leave it out")
-        return check(parse(data, file), policy=policy, now=now, collateral=collateral)
+        found = parse(data, file)
+        if policy is None:
+            assert bounty is not None  # one of the two is there
+            return _of_bounty(bounty, found, collateral, now)
+        return check(found, policy=policy, now=now, collateral=collateral)
+    if policy is None:
+        raise BadInput(
+            "is a bare quote, which says nothing of a bounty", file=file, hint="leave --bounty out, and say what is pinned"
+        )
     wanted = None if report_data is None else _bytes(report_data)
-    return verify_quote(_quote(data), policy=policy, now=now, collateral=collateral, report_data=wanted)
+    return verify_quote(quote_in(data, Path(file)), policy=policy, now=now, collateral=collateral, report_data=wanted)
 
 
-def _quote(data: bytes) -> bytes:
-    """The bytes of a quote, which may be written in hex."""
-    try:
-        return bytes.fromhex(data.decode("ascii").strip().removeprefix("0x"))
-    except ValueError:
-        return data
+def _data(source: str) -> tuple[bytes, str]:
+    """The bytes, and where they are from; raises BadInput, and Unreachable."""
+    from assay.enclave.attest.document import ATTESTATION_BYTES
+    from assay.enclave.client import Client
+    from assay.folder.text import load
+
+    if source.startswith(("http://", "https://", "unix:")):
+        with Client(source) as client:
+            return client.get("/attestation", ATTESTATION_BYTES), f"{source}/attestation"
+    return load(Path(source), ATTESTATION_BYTES, hint="give an attestation, or a quote"), source
+
+
+def _of_bounty(folder: Path, found: Attestation, collateral: Collateral | None, now: int) -> Verified:
+    """Verify that it is of the bounty's enclave, or of a judgement that is in the bounty's folder; raises Refused."""
+    from assay.enclave import attested
+    from assay.enclave.attest import JudgementStatement
+    from assay.judge.rubric.keep import document_of
+    from assay.scheme.bounty import read_bounty
+
+    terms = read_bounty(folder)
+    said = found.statement
+    if not isinstance(said, JudgementStatement):
+        return attested.check_enclave(terms, found, now=now, collateral=collateral)[1]
+    document_of(folder, said.judgement)  # it is there, and is what its digest is of
+    return attested.check_judgement(terms, found, said.judgement, said.signer, now=now, collateral=collateral)
 
 
 def _bytes(text: str) -> bytes:

@@ -94,8 +94,9 @@ def rejudge(
         return
 
     from assay.cli.show import show
+    from assay.judge.rubric.keep import document_of
 
-    show(*_told(one, before, rounds))
+    show(*_told(one, before, rounds, document_of(folder, str(one.record.attestation))))
 
 
 def _bps(found: int | None) -> str:
@@ -128,12 +129,13 @@ def _document(one: Kept, before: Round, rounds: Sequence[Round]) -> Json:
     return found
 
 
-def _told(one: Kept, before: Round, rounds: Sequence[Round]) -> Iterator[RenderableType]:
+def _told(one: Kept, before: Round, rounds: Sequence[Round], document: Json) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, note, sentence
     from assay.settle.story.telling import plural
 
     who, judged = one.participant.key, f"the judgement by {one.record.validator}"
     yield sentence(f"{who}: replayed, {judged} comes out as it is in the evidence, {_bps(before.bps)}.")
+    yield sentence(_took(document))
     if not rounds:
         yield note("No model was asked: --ask asks again.")
         return
@@ -158,6 +160,21 @@ def _told(one: Kept, before: Round, rounds: Sequence[Round]) -> Iterator[Rendera
         scores = [_bps(found) for found in dict.fromkeys(each.bps for each in rounds)]
         yield sentence(f"Score before: {_bps(before.bps)}; after: {', '.join(scores)}.")
     yield note("Evidence and settlements stay as they are.")
+
+
+def _took(document: Json) -> str:
+    """Who answered, how long it took, and what it cost, by the judgement's document."""
+    from assay.cli.judging.words import duration
+    from assay.exact import text
+
+    names = dict.fromkeys(each["answered"] for each in document["exchanges"] if each["answered"])
+    measured = document["measured"]
+    said = f"Answered by {', '.join(names) or 'nobody'}"
+    if measured is not None:
+        usage, cost = measured["usage"], measured["cost"]
+        said += f": {measured['tries']} requests, {duration(measured['milliseconds'] / 1000)}"
+        said += f", {usage['prompt'] + usage['completion']} tokens" + ("" if cost is None else f", cost {text(cost, 6)}")
+    return f"{said}."
 
 
 def _answer(said: object) -> str:

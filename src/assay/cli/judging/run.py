@@ -14,6 +14,7 @@ from assay.cli.judging.words import EngineOption, EnvOption, RuntimeOption, Sand
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from assay.cli.judging.signing import Signing
     from assay.judge.running import Summary
 
 __all__ = ["run"]
@@ -22,30 +23,38 @@ MISSING, STOPPED = 1, 130
 TOGETHER = 8
 """Solutions that are judged at one time, if nothing is said: a judge by rubric waits for its model."""
 
+_Validator = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv; with --sign, the key's."),
+]
+_Participant = Annotated[list[str] | None, typer.Option(metavar="KEY", help="Only this participant; can be said several times.")]
+_Everybody = Annotated[
+    bool, typer.Option("--all", help="Also submissions for which `assign` drew other validators; it counts for nothing.")
+]
+_Epoch = Annotated[int | None, typer.Option(metavar="N", help="Of the evidence; otherwise the highest there is, or 1.", min=0)]
+_Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", metavar="N", help="Trials at one time (1), or solutions (8).", min=1, show_default=False),
+]
+_Again = Annotated[
+    bool, typer.Option("--again", help="Also judge again what a rubric's models left unjudged; not what a ledger has.")
+]
+_Sign = Annotated[
+    str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key file, and add it to the ledger.")
+]
+
 
 def run(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
-    validator: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv; with --sign, the key's."),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", metavar="N", help="Trials at one time (1), or solutions (8).", min=1, show_default=False),
-    ] = None,
+    validator: _Validator = None,
+    jobs: _Jobs = None,
     sandbox: SandboxOption = SandboxName.bubblewrap,
     engine: EngineOption = None,
     runtime: RuntimeOption = None,
-    participant: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="Only this participant; can be said several times.")
-    ] = None,
+    participant: _Participant = None,
     task: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this task; can be said several times.")] = None,
-    everybody: Annotated[
-        bool, typer.Option("--all", help="Also submissions for which `assign` drew other validators; it counts for nothing.")
-    ] = False,
-    epoch: Annotated[
-        int | None, typer.Option(metavar="N", help="Of the evidence; otherwise the highest there is, or 1.", min=0)
-    ] = None,
+    everybody: _Everybody = False,
+    epoch: _Epoch = None,
     tasks: Annotated[Path | None, typer.Option(metavar="DIR", help="The task set, if it is not DIR/tasks.")] = None,
     env: EnvOption = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
@@ -53,12 +62,8 @@ def run(
     model: ModelOption = None,
     fallback: FallbackOption = None,
     price: PriceOption = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Also judge again what a rubric's models left unjudged; not what a ledger has.")
-    ] = False,
-    sign: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key file, and add it to the ledger.")
-    ] = None,
+    again: _Again = False,
+    sign: _Sign = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Judge what has no evidence yet, then settle.
@@ -83,9 +88,7 @@ def run(
       assay run my-bounty --validator val-1 --model-url https://api.example.com/v1
     """
     from assay.cli.judging.live import Live
-    from assay.cli.judging.signing import Signing
     from assay.cli.judging.words import given
-    from assay.cli.keys import validator_of
     from assay.judge import judges
     from assay.judge.running import Options
     from assay.scheme import read
@@ -97,12 +100,7 @@ def run(
     answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
     _check_meant(kind, agents if kind == "rubric" else answers)
     jobs = jobs or (TOGETHER if kind == "rubric" else 1)
-    if validator is None and sign is None:
-        what = "say whose evidence it is, a key or a name of validators.csv; or --sign with the validator's key"
-        raise typer.BadParameter(what, param_hint="--validator")
-    named = None if validator is None else validator_of(folder, validator)
-    signing = None if sign is None else Signing(folder, named, sign)
-    validator = signing.validator if signing is not None else str(named)
+    whose, signing = _whose(folder, validator, sign)
     options = Options(
         jobs=jobs,
         sandbox=sandbox.value,
@@ -122,8 +120,27 @@ def run(
         everybody=everybody,
     )
     with Live(jobs, quiet=quiet) as live:
-        summary = judge(folder, validator, options, live.event)
+        summary = judge(folder, whose, options, live.event)
+    _conclude(folder, summary, signing)
 
+
+def _whose(folder: Path, validator: str | None, sign: str | None) -> tuple[str, Signing | None]:
+    """The validator's key as the registry has it, and what signs for it; both are looked at before anything is judged."""
+    from assay.cli.judging.signing import Signing
+    from assay.cli.keys import validator_of
+
+    named = None if validator is None else validator_of(folder, validator)
+    if sign is not None:
+        signing = Signing(folder, named, sign)
+        return signing.validator, signing
+    if named is None:
+        what = "say whose evidence it is, a key or a name of validators.csv; or --sign with the validator's key"
+        raise typer.BadParameter(what, param_hint="--validator")
+    return named, None
+
+
+def _conclude(folder: Path, summary: Summary, signing: Signing | None) -> None:
+    """Say what came of the run, sign it, and settle. Raises typer.Exit where something is missing."""
     from assay.cli.show import command, show
 
     show(*_told(summary))

@@ -16,8 +16,8 @@ def submit(
     agent: Annotated[
         str,
         typer.Argument(
-            metavar="AGENT|SOLUTION",
-            help="A folder with agent.toml, a command line, oracle or noop; of a bounty, a text file or a folder of them.",
+            metavar="AGENT|SOLUTION|PLANNER",
+            help="A folder with agent.toml, a command line, oracle or noop; a text or texts for a bounty; a folder of plans.",
             show_default=False,
         ),
     ],
@@ -32,7 +32,7 @@ def submit(
         ),
     ] = None,
 ) -> None:
-    """Make an agent, or a solution of a bounty, the current submission of a participant.
+    """Make an agent, a solution or a planner the current submission of a participant.
 
     Its files are copied into the competition, under their digest, which is the submission. What was judged of an earlier
     submission is kept and no longer counts. The same once more changes nothing. In a competition with a ledger, the
@@ -44,11 +44,19 @@ def submit(
     Examples:
       assay submit my-competition miner-7 my-agent/
       assay submit my-bounty agent-7 solution.md
+      assay submit my-workflows miner-7 my-planner/
     """
     from assay.cli.show import sentence, show
     from assay.scheme import read
 
-    if read(folder / "scheme.toml").score.kind == "rubric":
+    kind = read(folder / "scheme.toml").score.kind
+    if kind == "workflow":
+        from assay.judge.workflow.submit import submit as hand
+
+        plans = hand(folder, participant, Path(agent), epoch=epoch)
+        name, submission = f"{plans.planner.name} {plans.planner.version}", plans.planner.digest
+        changed, accepted = plans.changed, plans.epoch
+    elif kind == "rubric":
         from assay.judge.rubric.solutions import submit as hand_in
 
         given = hand_in(folder, participant, Path(agent), epoch=epoch)

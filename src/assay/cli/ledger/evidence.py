@@ -80,6 +80,7 @@ def add(
     """Add signed batches to the competition's ledger: each whole, or not at all; one that is refused does not stop the others.
 
     What is said to be added is on the disk. A batch that was added before adds nothing, so it does no harm to add it again.
+    Records in *.jsonl are signed first: `assay evidence sign`.
 
     \b
     Examples:
@@ -97,6 +98,9 @@ def add(
             try:
                 found = intake.accept(ledger.store, file, known)
             except BadInput as error:
+                if file.suffix == ".jsonl":
+                    error.what, error.hint = "is no signed batch", "sign it first: assay evidence sign"
+                    error.line = None
                 tell("error", str(error), typer.colors.RED)
                 continue
             added.append(found)

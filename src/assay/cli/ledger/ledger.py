@@ -42,7 +42,7 @@ def init(
     from assay.ledger import config, intake, keys
     from assay.ledger.making import make
 
-    strangers = [name for name, found in intake.keys_of(folder).items() if isinstance(found, BadInput)]
+    strangers = [name for name, found in intake.keys_of(folder, may_be_empty=True).items() if isinstance(found, BadInput)]
     if strangers:
         named = ", ".join(map(repr, strangers[:3])) + (" …" if len(strangers) > 3 else "")
         what = f"evidence is taken from keys only; {len(strangers)} are none: {named}"
@@ -105,6 +105,37 @@ def replay(folder: Folder) -> None:
     ]
     several = "epoch comes" if len(found) == 1 else "epochs come"
     show(grid([*columns, Column("", ["✓"] * len(found))]), "", sentence(f"{len(found)} {several} out as settled."))
+
+
+@app.command()
+def consistency(
+    folder: Folder,
+    earlier: Annotated[int, typer.Argument(metavar="OLD", help="How many receipts the log had.", min=0, show_default=False)],
+    later: Annotated[
+        int | None, typer.Argument(metavar="NEW", help="How many it had later; otherwise, has now.", min=0, show_default=False)
+    ] = None,
+) -> None:
+    """Print the proof that the log only grew between two checkpoints: its hashes in base64, one a line.
+
+    How many receipts there were is the second line of a checkpoint. Who has the log's folder needs no proof: `assay verify` takes
+    the folder itself. This is for who has a receipt and a checkpoint only, and for check.py.
+
+    \b
+    Example:
+      assay ledger consistency my-competition 1 2 > hashes
+    """
+    import base64
+
+    from assay.ledger.opened import open_ledger
+
+    with open_ledger(folder) as ledger:
+        size = ledger.log.size
+        new = size if later is None else later
+        if not earlier <= new <= size:
+            what = f"the log has {size} receipts, and {earlier} and {new} are not an earlier and a later number of them"
+            raise BadInput(what, file=ledger.log.folder, hint="give the second lines of two checkpoints, the smaller one first")
+        for one in ledger.log.consistency(earlier, new):
+            typer.echo(base64.b64encode(one).decode())
 
 
 @app.command()

@@ -18,7 +18,13 @@ def verify(
         Path,
         typer.Argument(metavar="RECEIPT", help="A receipt, a participant's proof, or an exported epoch.", show_default=False),
     ],
-    evidence: Annotated[Path | None, typer.Option(metavar="PATH", help="The exported epoch, or a file of evidence.")] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The exported epoch, or a file of evidence; of a participant's proof, only for its log.",
+        ),
+    ] = None,
     scheme: Annotated[Path | None, typer.Option(metavar="FILE", help="A scheme file that must be the receipt's.")] = None,
     key: Annotated[str | None, typer.Option(metavar="KEY", help="The log's public key, or a file that holds it.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(metavar="FILE", help="A checkpoint of the log that was seen before.")] = None,

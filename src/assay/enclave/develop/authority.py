@@ -86,7 +86,7 @@ class Authority:
         dates = {"issueDate": instant_text(since), "nextUpdate": instant_text(until), "tcbEvaluationDataNumber": 17}
         signer = self._certificate("tcb-signing", "root")
         signing = Chain((_der(signer), _der(self._root))).pem.decode()
-        tcb_info, qe_identity = json.dumps(self._tcb_info(dates)), json.dumps(_qe_identity(dates))
+        tcb_info, qe_identity = _text(self._tcb_info(dates)), _text(_qe_identity(dates))
         return Collateral(
             pck_crl_issuer_chain=Chain(self.platform.certificates[1:]).pem.decode(),
             root_ca_crl=self._crl("root", since, until).hex(),
@@ -174,6 +174,11 @@ def _qe_identity(dates: dict[str, Any]) -> dict[str, Any]:
         "isvprodid": 2,
         "tcbLevels": [level],
     }
+
+
+def _text(content: dict[str, Any]) -> str:
+    """Without spaces, as Intel signs it."""
+    return json.dumps(content, separators=(",", ":"))
 
 
 def _named(name: str) -> x509.Name:

@@ -62,7 +62,7 @@ Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 def app_of(service: Service, *, seconds: float = BODY_SECONDS) -> Asgi:
     """The application; seconds: for a body to arrive whole. Raises nothing into the server, whatever happens."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    _refusals(app)
+    _refusals(app, service.tell)
     most = most_sealed(service.bounty)
 
     @app.get("/attestation")
@@ -103,11 +103,11 @@ def app_of(service: Service, *, seconds: float = BODY_SECONDS) -> Asgi:
     async def release(request: Request) -> Response:
         return _json(service.release(await _body(request, RELEASE_BYTES, seconds)))
 
-    return _guarded(app, service.tell)
+    return _guarded(app)
 
 
-def _refusals(app: FastAPI) -> None:
-    """How what is raised is answered."""
+def _refusals(app: FastAPI, tell: Callable[[str], None]) -> None:
+    """How what is raised is answered. Of a trouble of ours its kind is told, and which file it is in: not what it says."""
 
     async def rejected(_: Request, error: Exception) -> Response:
         assert isinstance(error, Rejected)
@@ -118,7 +118,7 @@ def _refusals(app: FastAPI) -> None:
         return _error(Rejected(Code.UNKNOWN, "there is no such thing here", hint="see docs/enclave.md"), error.status_code)
 
     async def internal(_: Request, error: Exception) -> Response:
-        del error  # the guard tells its kind
+        tell(f"internal trouble: {type(error).__name__} {getattr(error, 'file', None) or ''}".rstrip())
         return _error(Rejected(Code.INTERNAL, "the enclave is in trouble; nothing was taken", hint="try again later"))
 
     app.add_exception_handler(Rejected, rejected)
@@ -155,13 +155,13 @@ async def _body(request: Request, most: int, seconds: float) -> bytes:
     return bytes(found)
 
 
-def _guarded(app: Asgi, tell: Callable[[str], None]) -> Asgi:
+def _guarded(app: Asgi) -> Asgi:
     """The application so that no error comes out of it: what it says may be in a server's log."""
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         try:
             await app(scope, receive, send)
-        except Exception as error:  # noqa: BLE001  (it was answered; of what it says, the kind alone may be told)
-            tell(f"internal trouble: {type(error).__name__}")
+        except Exception:  # noqa: BLE001  (it was answered, and its kind told)
+            return
 
     return guarded

@@ -9,12 +9,13 @@ import ipaddress
 import logging
 import os
 import resource
+import signal
 import socket
 import stat
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -131,9 +132,20 @@ async def _serve(make: Callable[[], Service], place: Listening, tell: Callable[[
 
     from assay.enclave.service.app import app_of
 
-    asyncio.get_running_loop().set_exception_handler(lambda _, said: tell(f"internal trouble: {_named(said)}"))
+    class Server(uvicorn.Server):
+        """The server, with signals that end it and do not end the process before it has closed."""
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """Ctrl-C and SIGTERM."""
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+            yield
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, said: tell(f"internal trouble: {_named(said)}"))
     service = make()
-    server = uvicorn.Server(
+    server = Server(
         uvicorn.Config(
             app_of(service),
             log_config=None,

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from assay.enclave.attest import Attestation, Collateral, JudgementStatement
@@ -32,6 +32,10 @@ from assay.scheme.bounty import Bounty
 from assay.scheme.times import instant_text
 
 __all__ = ["Service", "Setting", "now"]
+
+
+_LEAST = timedelta(microseconds=1)
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def now() -> datetime:
@@ -67,19 +71,28 @@ class Service:
     trouble: str = ""
     """What keeps it from starting."""
     _awake: asyncio.Event = field(default_factory=asyncio.Event)
+    _seen: datetime = LONG_AGO
 
     def __post_init__(self) -> None:
         self.times = Times.of(self.bounty)
         terms = self.bounty.terms
         self.sponsor: PublicKey | None = None if terms.sponsor is None else sealing(terms.sponsor)
 
+    def time(self) -> datetime:
+        """The time, which does not go back behind what was signed, nor behind the end once results are given out."""
+        self._seen = max(self._seen, self.setting.clock())
+        return self._seen
+
     async def live(self) -> None:
         """Start, judge and give out, until it is cancelled; raises BadInput if what is on the disk is not its own."""
         self.work = await self._started()
+        state = self.work.desk.state
+        signed = (one.at for kept in (state.commitments, state.submissions, state.judgements) for one in kept.values())
+        self._seen = max(self._seen, *signed, self.times.solutions + _LEAST if self.results else self._seen)
         work, pauses = self.work, self.setting.pauses
         try:
             while self.results is None:
-                if results.due(work, self.setting.clock()):
+                if results.due(work, self.time()):
                     await work.stop()
                     self.results = await self._given_out(work)
                     break
@@ -119,7 +132,7 @@ class Service:
             desk,
             lambda opened: self.judge(self, opened),
             self._attest,
-            self.setting.clock,
+            self.time,
             self.tell,
             self.setting.epoch,
             self.setting.jobs,
@@ -160,11 +173,11 @@ class Service:
 
     def commit(self, data: bytes) -> bytes:
         """Take a commitment; raises Rejected."""
-        return self.ready().desk.commit(data, self.setting.clock())
+        return self.ready().desk.commit(data, self.time())
 
     def submit(self, data: bytes) -> bytes:
         """Take a sealed solution; raises Rejected."""
-        taken = self.ready().desk.submit(data, self.setting.clock())
+        taken = self.ready().desk.submit(data, self.time())
         self._awake.set()
         return taken
 
@@ -204,7 +217,7 @@ class Service:
         elif self.results is not None:
             state = self.results.states[name]
         else:
-            state = "received" if self.setting.clock() <= self.times.solutions else "judging"
+            state = "received" if self.time() <= self.times.solutions else "judging"
         return canonical(
             {
                 "participant": committed.said.participant,
@@ -217,7 +230,7 @@ class Service:
 
     def status(self) -> bytes:
         """How many, what keeps it waiting, and what judging has taken; of each judgement once results are given out."""
-        found: dict[str, Any] = {"bounty": self.bounty.digest, "now": instant_text(self.setting.clock())}
+        found: dict[str, Any] = {"bounty": self.bounty.digest, "now": instant_text(self.time())}
         if self.work is None:
             return canonical(found | {"state": "starting", "trouble": self.trouble})
         work, state = self.work, self.work.desk.state

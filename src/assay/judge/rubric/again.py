@@ -121,7 +121,7 @@ def _check_same(record: Rubric, found: Judgement, transcript: Transcript) -> Non
     told = {"outcome": record.outcome, "baseline": record.baseline, "checks": record.checks, "verdict": record.verdict}
     for name, answer in found.answers.items():
         if told[name] != answer:
-            raise Refused("evidence", f"its {name} is not what the transcript leads to", participant=record.participant)
+            raise Refused("evidence", f"its field {name!r} is not what the transcript leads to", participant=record.participant)
     if (record.quotes or {}) != {name: quote_digest(quote, transcript.blind) for name, quote in found.quotes.items()}:
         raise Refused("evidence", "its quotes are not those of the transcript", participant=record.participant)
 

@@ -1,7 +1,8 @@
 """Signs that a solution speaks to its judge. Evidence, never an answer: a scheme may act on it, this judge does not. SPEC 2.3.
 
-Deterministic on any version of Python: characters are folded by the tables of Unicode 3.2, which every version carries. A sign is
-no proof: a solution about such attacks has many. Nor is its absence: what holds is the frame.
+Deterministic on any version of Python: characters are folded by the tables of Unicode 3.2, which every version carries, and
+younger ones are taken for spaces. A sign is no proof: a solution about such attacks has many. Nor is its absence: what holds is
+the frame.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ _ALIKE = str.maketrans("авекмнорстухіјѕԁԛԝһαβεικνορτ
 def detect(solution: Solution, ids: Sequence[str] = ()) -> tuple[str, ...]:
     """The names of the signs that a solution has, in its texts or the names of its files; `ids`: the rubric's. Sorted."""
     text = "\n\n".join(part for row in solution.files.items() for part in row)
-    low, forged = text.lower(), _forged(ids)
     found = {name for name, sign in _SIGNS.items() if sign.search(text)}
+    text = _old(text)
+    low, forged = text.lower(), _forged(ids)
     if addresses(low):
         found.add("address")
     elif any(addresses(other) for other in _folded(text) if other != low):
@@ -70,6 +72,14 @@ def detect(solution: Solution, ids: Sequence[str] = ()) -> tuple[str, ...]:
     if any(addresses(other.lower()) or forged.search(other) for other in coded):
         found.add("encoded")
     return tuple(sorted(found))
+
+
+def _old(text: str) -> str:
+    """The text with a space for each character that Unicode 3.2 does not know, tags and selectors excepted."""
+    if text.isascii():
+        return text
+    known = {c: c if ucd_3_2_0.category(c) != "Cn" or "\U000e0000" <= c <= "\U000e0fff" else " " for c in set(text)}
+    return "".join(map(known.__getitem__, text))
 
 
 def _folded(text: str) -> Iterator[str]:

@@ -82,7 +82,17 @@ class Keep:
         return found
 
     def recover(self, done: Container[str]) -> list[str]:
-        """Finishes what a crash left undone; done: submissions that have evidence. Returns the submissions that have it now."""
+        """Finishes what a crash left undone; done: submissions that have evidence. Returns the submissions that have it now.
+
+        Raises BadInput where it cannot be written.
+        """
+        try:
+            return self._recovered(done)
+        except OSError as error:
+            hint = "check permissions and space"
+            raise BadInput(f"cannot be written ({error.strerror})", file=self.evidence, hint=hint) from None
+
+    def _recovered(self, done: Container[str]) -> list[str]:
         found = []
         for pending in sorted(self.root.glob("*.json")):
             try:

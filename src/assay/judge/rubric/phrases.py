@@ -91,7 +91,8 @@ _ROLE = re.compile(
             "|new instructions?|override|answer|verdict|all checks|i have|i find|understood|sure|set the)\\b",
             r"^[ \t]{0,8}#{1,6} ?system (?:prompt|message|override|instructions?)\b",
             "</?(?:system|assistant|untrusted[a-z_]{0,20}|judge[a-z_]{0,20}|submission|user_input|human)>",
-            r"\[(?:system|assistant|judge|admin|end of (?:document|solution|submission|input))[ a-z]{0,20}\]",
+            r"\[(?:system|assistant|judge) (?:message|prompt|note|says)[ a-z]{0,20}\]",
+            r"\[end of (?:document|solution|submission|input)\]",
         )
     ),
     re.MULTILINE,

@@ -12,7 +12,7 @@ from typing import Any
 from assay.errors import BadInput
 from assay.folder import strict
 from assay.judge.rubric.limits import ANSWER_BYTES, QUOTE_CHARACTERS, QUOTE_LEAST, REASON_CHARACTERS
-from assay.judge.rubric.shown import normal
+from assay.judge.rubric.shown import normal, shown
 from assay.settle.score.rubric import BASELINE, VERDICTS
 
 __all__ = ["FAULTS", "Answers", "Faulty", "Reply", "Verdict", "read_baseline", "read_checks", "read_verdict"]
@@ -164,6 +164,9 @@ def _quote(given: str, texts: Sequence[str], *, yes: bool) -> str:
     if len(quote) > QUOTE_CHARACTERS:
         raise Faulty("long-quote")
     within = [text for text in texts if quote in text]
+    if not within:  # it may have read an escape, and quoted the character
+        quote = shown(quote)
+        within = [text for text in texts if quote in text]
     if not within:
         raise Faulty("quote-not-found")
     if size < QUOTE_LEAST and all(size < _ink(text) for text in within):

@@ -149,9 +149,8 @@ def models_of(bounty: Bounty, options: Options) -> Models:
 def _bounty(competition: Path) -> Bounty:
     file = competition / BOUNTY
     if (competition / "scheme.toml").exists() and not file.exists():
-        raise BadInput(
-            "no such file", file=file, hint="a solution is judged by a problem: `assay init --preset agonaut` shows one"
-        )
+        hint = "a solution is judged by the problem in it; `assay init --preset agonaut DIR` makes one to start from"
+        raise BadInput("no such file", file=file, hint=hint)
     bounty = read_bounty(competition)
     if bounty.enclave is not None or bounty.problem is None:
         what = "solutions are sealed, and an enclave judges them"
@@ -263,9 +262,9 @@ class _Run:
         if event.submission not in self.begun:
             self.begun.add(event.submission)
             self.on_event(Event("began", cell))
-        if event.kind in ("asking", "waiting", "fallback", "malformed"):
-            said = " ".join(one for one in (event.kind if event.kind != "asking" else "", event.phase, event.detail) if one)
-            self.on_event(Event("phase", cell, phase=said))
+        if event.phase:
+            said = (event.phase, "" if event.kind == "asking" else event.kind, event.detail)
+            self.on_event(Event("phase", cell, phase=" ".join(one for one in said if one)))
 
     def ended(self, submission: str, found: Judgement | AssayError) -> None:
         """Keeps what came of one; what cannot be kept is missing, as what cannot be judged."""

@@ -19,10 +19,10 @@ _HIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\xa0\xad"
     "\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164"
     "\ue000-\uf8ff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
+    "\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
 )
 _OURS = "⟪⟫⟦⟧"
-MARKERS = r"(?:[<＜]{2}|[《«≪⟨‹⦅⧼]{1,2})[ \t/]{0,8}(?:begin|end)?[ \t]{0,8}assay\b"
+MARKERS = r"[<＜《«≪⟨‹⦅⧼]{1,2}[ \t/]{0,8}(?:begin|end)?[ \t]{0,8}assay"
 """What looks like the beginning of a marker of ours."""
 CHAT_TOKENS = (
     r"[<＜][|｜][A-Za-z0-9_▁.:/-]{1,60}[|｜][>＞]"

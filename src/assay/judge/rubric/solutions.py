@@ -51,7 +51,7 @@ def submit(competition: Path, participant: str, said: Path, *, at: datetime | No
     Raises BadInput for what is none, for one that is too large or too late, and in a bounty that takes sealed ones only; epoch
     and further errors as of `assay.judge.submitting`.
     """
-    bounty, when = read_bounty(competition), at or datetime.now(UTC).replace(microsecond=0)
+    bounty, when = read_bounty(competition), at or datetime.now(UTC)
     row = submitting.find(competition, participant)
     if bounty.enclave is not None or bounty.problem is None:
         hint = "`assay commit` and `assay seal` hand in a solution that nobody else reads"

@@ -5,6 +5,7 @@
   the agent's in its place.
 - Times are set back for all entries, in one order, so that times of change, which nobody can set, tell nothing.
 - What cannot be read of a file shows in its time of change. That moves in steps, so a box is given out only when a step is over.
+  Of an entry whose time of change stands still, only the bytes can be others: files in memory do not tell of all that is written.
 - A folder keeps its user number for as long as it is kept. Folders that hold much are not used again, but removed.
 """
 
@@ -52,12 +53,9 @@ class _Seen:
 
     @property
     def state(self) -> tuple[object, ...]:
-        """All that has to be the same. Folders are changed by what is added to them, and then hold what they held."""
-        info, folder = self.info, stat.S_ISDIR(self.info.st_mode)
-        links = (0, 0) if folder else (info.st_nlink, info.st_ctime_ns)
-        identity = info.st_dev, info.st_ino, info.st_mode, info.st_uid, info.st_gid, info.st_size
-        # Bytes too: files in memory can be written without a change of their times.
-        return *identity, *links, self.more, self.held
+        """All that has to be the same of a folder that something was added to or removed from, and that holds what it held."""
+        info = self.info
+        return info.st_dev, info.st_ino, info.st_mode, info.st_uid, info.st_gid, info.st_size, self.more
 
 
 class _Changed(tree.TreeError):
@@ -131,17 +129,21 @@ class _Start:
 
     def _same(self, name: str, seen: _Seen) -> bool:
         """Whether an entry is as it was, once what was added to it is removed."""
+        place, then = self._at(name), seen.info
         try:
-            info = os.lstat(self._at(name))
+            info = os.lstat(place)
         except FileNotFoundError:
             return False
-        if (info.st_ino, info.st_mode) != (seen.info.st_ino, seen.info.st_mode):
+        if (info.st_dev, info.st_ino, info.st_mode) != (then.st_dev, then.st_ino, then.st_mode):
             return False
-        if stat.S_ISDIR(info.st_mode):
-            below = f"{name}/" if name else ""
-            for last in os.listdir(self._at(name)):
-                if below + last not in self._seen:
-                    tree.remove(self._top, below + last)
+        if info.st_ctime_ns == then.st_ctime_ns:
+            return not stat.S_ISREG(info.st_mode) or _held(place) == seen.held
+        if not stat.S_ISDIR(info.st_mode):
+            return False
+        below = f"{name}/" if name else ""
+        for last in os.listdir(place):
+            if below + last not in self._seen:
+                tree.remove(self._top, below + last)
         return self._now(name).state == seen.state
 
     def _remake(self, name: str, seen: _Seen) -> None:
@@ -175,6 +177,14 @@ def _more(number: int) -> object:
     with suppress(OSError):
         found.append([(name, os.getxattr(number, name)) for name in os.listxattr(number)])
     return found
+
+
+def _held(place: str) -> bytes:
+    number = os.open(place, _PLAIN)
+    try:
+        return _bytes(number)
+    finally:
+        os.close(number)
 
 
 def _bytes(number: int) -> bytes:

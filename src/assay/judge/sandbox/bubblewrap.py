@@ -161,8 +161,10 @@ class BubbleBox:
                         tools.bwrap, self.root, command, limits=limits, env=env or {}, cwd=where,
                         status=status, gate=gate, seccomp=calls,
                     )  # fmt: skip
-                    kernel = launch.prefix(tools.bwrap, self._owner, limits, file=watch.most_bytes, counted=counted)
-                    return [*kernel, *own]
+                    before = launch.prefix(
+                        tools.bwrap, self._owner, limits, file=watch.most_bytes, counted=counted, doors=group.doors
+                    )
+                    return [*before, *own]
 
                 ran = supervise(
                     Task(

@@ -15,7 +15,7 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,8 +43,11 @@ _numbers = itertools.count()
 class Group(Protocol):
     """The bounds of one command."""
 
+    doors: Sequence[Path]
+    """Files that a process joins by, when it writes 0 to each; none where it cannot, and is put in."""
+
     def early(self, pid: int) -> None:
-        """Puts bubblewrap in while it makes the box: the first to come waits milliseconds for the kernel. Raises Trouble."""
+        """Puts bubblewrap in while it makes the box, unless it has come in: that waits for the kernel. Raises Trouble."""
 
     def add(self, pid: int) -> None:
         """Puts the box's first process in, before it starts the command. Raises Trouble."""
@@ -105,6 +108,8 @@ class Groups:
 class _Made:
     """A group of the kernel's, as one folder or as one for each controller."""
 
+    doors: Sequence[Path] = ()
+
     def __init__(self, folders: Mapping[str, Path], limits: Limits, left: set[Path]) -> None:
         """left: where its folders are remembered until they are gone, so that an interruption at any point loses none."""
         self._of = folders
@@ -135,7 +140,17 @@ class _Made:
 
 
 class _V1Group(_Made):
+    def early(self, pid: int) -> None:
+        """Nothing: it has come in by itself before it is bubblewrap, or `add` sees that it has not."""
+
+    def add(self, pid: int) -> None:
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/cgroup").read_text().count(f"/{self._folders[0].name}\n") == len(self._folders):
+                return
+        super().add(pid)
+
     def _bound(self, limits: Limits) -> None:
+        self.doors = [folder / "tasks" for folder in self._folders]
         memory = self._of["memory"]
         _write(memory / "memory.limit_in_bytes", limits.memory)
         if (swap := memory / "memory.memsw.limit_in_bytes").exists():
@@ -182,6 +197,8 @@ class _V2Group(_Made):
 
 class Counted:
     """Bounds without control groups: the box is looked at, and what it uses is added up."""
+
+    doors: Sequence[Path] = ()
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

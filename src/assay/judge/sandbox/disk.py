@@ -38,13 +38,13 @@ class Watch:
         self._device = os.stat(root).st_dev
         self._free = self._room()
         self._took = 0.0
-        self._next = 0.0
-        self._left = 1 << 62
+        self._next = time.monotonic() + _EVERY
         self.held: tuple[int, int] | None = None
         """Bytes and entries in the box when it was last measured; None if that could not be brought to its end."""
         before = self._measure(1 << 62, 1 << 62)
         # Folders so deep that they cannot be measured were made by an earlier command: no more may be written then.
         self._most = (0, 0) if before is None else (before[0] + limits.disk, before[1] + limits.files)
+        self._left = limits.disk
 
     @property
     def most_bytes(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +11,7 @@ from assay.errors import BadInput
 from assay.exact import text
 from assay.folder import strict
 from assay.folder.text import decode, load
+from assay.folder.write import write_text
 from assay.judge.sandbox.box import Bound, Ran
 from assay.judge.tests.outcome import Outcome, Reason
 from assay.judge.tests.tasks import Mode
@@ -29,9 +29,10 @@ __all__ = [
     "TrialRecord",
     "command",
     "message",
+    "not_kept",
     "read",
     "seconds",
-    "to_bytes",
+    "write",
 ]
 
 FILE = "result.json"
@@ -150,10 +151,15 @@ def seconds(value: float) -> str:
     return text(max(0, round(value * 1000)), 3)
 
 
-def to_bytes(found: TrialRecord) -> bytes:
-    """The file: JSON for people and programs."""
-    document = found.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
+def write(folder: Path, found: TrialRecord) -> None:
+    """Puts the file, JSON for people and programs, into a trial's folder, flushed to the disk. Raises BadInput if that fails."""
+    write_text(folder / FILE, found.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n")
+
+
+def not_kept(found: TrialRecord, why: str) -> TrialRecord:
+    """What is left of a trial that could not be written to the disk: an error, which is nobody's fault that is judged."""
+    changed = {"outcome": "error", "reason": Reason.TROUBLE, "message": message(f"the trial could not be kept: {why}")}
+    return found.model_copy(update=changed)
 
 
 def read(path: Path) -> TrialRecord:

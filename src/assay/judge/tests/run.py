@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from assay.errors import BadInput
 from assay.judge import entries, tree
@@ -27,7 +26,7 @@ from assay.judge.tests import plan
 from assay.judge.tests.contest import Contest, check_same_tasks, open_contest, written
 from assay.judge.tests.crew import Crew, Said
 from assay.judge.tests.plan import Cell, Done
-from assay.judge.tests.record import TrialRecord
+from assay.judge.tests.record import TrialRecord, not_kept, write
 from assay.judge.tests.store import Store
 from assay.judge.tests.trial import Tried
 from assay.judge.tests.worker import Job, Settings, record_of
@@ -200,7 +199,7 @@ class _Run:
                 self.on_event(Event("ended", cell, record=found, folder=place))
                 return
             except (OSError, BadInput, tree.TreeError) as error:
-                found = _not_kept(found, str(error))
+                found = not_kept(found, str(error))
         if not final and job.attempt < self.options.attempts:
             wait = min(LONGEST, self.options.delay * FACTOR ** (job.attempt - 1))
             again = (cell, job.attempt + 1, (*job.earlier, found.message))
@@ -212,10 +211,6 @@ class _Run:
         self.summary.errors.append((cell, found.message))
         place_or_none: Path | None = None
         with suppress(OSError, BadInput, tree.TreeError):
+            write(partial, found)
             place_or_none = self.store.keep(partial, found)
         self.on_event(Event("ended", cell, record=found, folder=place_or_none))
-
-
-def _not_kept(found: TrialRecord, why: str) -> TrialRecord:
-    changed: dict[str, Any] = {"outcome": "error", "reason": "trouble", "message": f"the trial could not be kept: {why}"[:2000]}
-    return found.model_copy(update=changed)

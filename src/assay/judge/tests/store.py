@@ -4,8 +4,9 @@
     trials/<validator>/.lock, .partial/                          the run that is going on, and what it has not finished
     evidence/run-<validator>.jsonl                               one line for each trial that is not an ERROR
 
-A trial's folder is made in .partial/, flushed, and renamed to its place; then its line is written. A crash in between leaves a
-result without a line, which the next run writes; a line that was cut off is taken away first. SPEC 2.1, 3.0.
+A trial's folder is made in .partial/, its record flushed by who judged it, and renamed to its place; then its line is written. A
+crash in between leaves a result without a line, which the next run writes; a line that was cut off is taken away first. SPEC 2.1,
+3.0.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from assay.errors import BadInput
 from assay.exact import canonical
-from assay.folder.write import flush_folder, write_bytes
+from assay.folder.write import flush_folder
 from assay.judge import keeping, tree
 from assay.judge.keeping import segment, short
 from assay.judge.tests import record as records
@@ -68,8 +69,10 @@ class Store:
         return len(left)
 
     def keep(self, partial: Path, found: TrialRecord) -> Path:
-        """Puts a finished trial in its place, where an earlier error gives way to it; no crash undoes that. Raises OSError."""
-        write_bytes(partial / records.FILE, records.to_bytes(found))
+        """Puts a trial whose record is written in its place, where an earlier error gives way to it; no crash undoes that.
+
+        Raises OSError.
+        """
         target = self.place(found.participant, found.submission, found.task, found.trial)
         target.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(target):

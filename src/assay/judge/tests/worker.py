@@ -6,6 +6,7 @@ its record. When the pipe closes or SIGTERM comes, the trial that is going on is
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import queue
@@ -18,6 +19,7 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 from assay.errors import AssayError, BadInput
+from assay.judge import tree
 from assay.judge.sandbox.box import Image, Sandbox, Trouble
 from assay.judge.sandbox.choose import choose
 from assay.judge.service import Model
@@ -26,9 +28,13 @@ from assay.judge.tests import record as records
 from assay.judge.tests.outcome import AgentTimeout
 from assay.judge.tests.record import TrialRecord
 from assay.judge.tests.tasks import Mode, Task, read_task
-from assay.judge.tests.trial import KEEPING, Judge, Keeping, Tried, image_of, run_trial
+from assay.judge.tests.tasks.read import BOUNDS
+from assay.judge.tests.trial import KEEPING, Judge, Keeping, Phase, Tried, image_of, run_trial
 
-__all__ = ["Job", "Settings", "main", "record_of"]
+__all__ = ["Job", "Settings", "TaskReader", "main", "record_of"]
+
+_HELD = 200
+"""Tasks that are held at most."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,30 @@ class Job:
         return cls(**found | {"earlier": tuple(found["earlier"])})
 
 
+class TaskReader:
+    """Tasks that were read before, and are not read again while their folders are the same."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, Task] = {}
+
+    def read(self, folder: Path) -> Task:
+        """The task in a folder, as it is now. Raises BadInput."""
+        held = self._read.get(folder)
+        if held is None or _digest(folder) != held.digest:
+            if len(self._read) >= _HELD:
+                self._read.clear()
+            held = self._read[folder] = read_task(folder)
+        return held
+
+
+def _digest(folder: Path) -> str:
+    """Of a task's folder; empty for what cannot be one, which `read_task` says more about."""
+    try:
+        return tree.digest(folder, bounds=BOUNDS)
+    except (tree.TreeError, OSError):
+        return ""
+
+
 class Stopped(BaseException):
     """The run is over."""
 
@@ -96,10 +126,15 @@ class _Worker:
         self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime)
         self.judge = Judge(self.sandbox, settings.agent_timeout, settings.model, env=settings.env, keeping=settings.keeping)
         self.images: dict[str, Image] = {}
+        self.tasks = TaskReader()
 
     def say(self, **what: Any) -> None:
         self.out.write(json.dumps(what).encode() + b"\n")
         self.out.flush()
+
+    def say_phase(self, job: Job, phase: Phase) -> None:
+        if phase != "done":  # which the record says
+            self.say(job=job.number, phase=phase)
 
     def carry_out(self, job: Job) -> None:
         """One trial; what cannot be judged at all is an error that trying again does not mend."""
@@ -109,10 +144,15 @@ class _Worker:
         except BadInput as error:
             tried, names, final = Tried.failed(str(error)), ("?", "?", "separate"), True
         found = record_of(job, names, self.sandbox.name, tried)
+        if found.outcome != "error":
+            try:
+                records.write(Path(job.folder), found)  # by the judge, so that no other waits until it is on the disk
+            except BadInput as error:
+                found = records.not_kept(found, str(error))
         self.say(job=job.number, record=found.model_dump(mode="json", by_alias=True, exclude_none=True), final=final)
 
     def tried(self, job: Job) -> tuple[Tried, tuple[str, str, Mode]]:
-        task = read_task(Path(job.task))
+        task = self.tasks.read(Path(job.task))
         agent = agents.BUILT_IN[job.agent] if job.agent in agents.BUILT_IN else agents.load(Path(job.agent))
         if task.digest != job.task_digest or agent.digest != job.submission:
             raise BadInput("the task or the agent changed while the run went on", file=job.task, hint="begin the run again")
@@ -120,9 +160,7 @@ class _Worker:
             image = self.image(task)
         except Trouble as error:  # the trial did not even begin
             return Tried.failed(str(error)), (agent.name, agent.version, task.mode)
-        tried = run_trial(
-            self.judge, task, agent, image, Path(job.folder), say=lambda phase: self.say(job=job.number, phase=phase)
-        )
+        tried = run_trial(self.judge, task, agent, image, Path(job.folder), say=lambda phase: self.say_phase(job, phase))
         if tried.verdict.outcome == "error":  # its image may be gone, and is asked for anew when the trial is tried again
             self.images.pop(task.digest, None)
         return tried, (agent.name, agent.version, task.mode)
@@ -203,6 +241,7 @@ def _work() -> int:
             return 0
         busy.set()
         worker = _Worker(Settings.of_json(first), out)
+        gc.freeze()  # what is there now stays: nobody has to look through it again and again
         worker.say(ready=True)
         while (line := jobs.get()) is not None:
             worker.carry_out(Job.of_json(line))

@@ -51,15 +51,15 @@ def parts_of(path: str) -> list[str]:
 @contextmanager
 def holding(root: Path, beneath: str) -> Iterator[tuple[int, str]]:
     """The folder that holds an entry, open, and its name in it; raises Missing where the way is not made of folders."""
-    whole = Path(os.path.abspath(root))
+    parent, name = os.path.split(os.path.abspath(root))
     names = parts_of(beneath)
     if ".." in names or "\0" in beneath:
         raise ValueError(f"{beneath!r} is not a path beneath a folder")
-    names = [whole.name or ".", *names]
+    names = [name or ".", *names]
     try:
-        number = os.open(whole.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        number = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except GONE:
-        raise Missing("no such folder", file=whole.parent) from None
+        raise Missing("no such folder", file=parent) from None
     try:
         for name in names[:-1]:
             inner = _enter(name, number, root / beneath)

@@ -45,7 +45,7 @@ def own(data: bytes, key: LogKey | None, path: Path, into: Verified) -> tuple[Re
         except BadInput as error:
             raise error.at(file=path) from None
         if bad := check.misfit(found, _SHAPE):
-            raise Refused("receipt", f"{bad} is not that of a participant's proof", file=path)
+            raise Refused("receipt", f"it is not a participant's proof: {bad} does not fit", file=path)
     one, known = receipts.read(canonical(found["receipt"]), key, path)
     now = receipts.receipt(one, known, into, own=key is None)
     said, mine = one.predicate, found["result"]
@@ -75,7 +75,7 @@ def _earlier(document: Any, here: Json, now: check.Checkpoint, key: LogKey, path
     try:
         then = receipts.checked(found, key)
     except Refused as refused:
-        raise Refused("chain", f"{refused.stage}: {refused.what}", file=path) from None
+        raise Refused("chain", refused.what, expected=refused.expected, found=refused.found, file=path) from None
     if then != now:
         what = "an earlier receipt is not proven by the same checkpoint as the participant's"
         raise Refused("chain", what, expected=now.root.hex(), found=then.root.hex(), file=path)

@@ -13,7 +13,7 @@ from assay.ledger import bundle, check, merkle
 from assay.ledger.check import Checkpoint, LogKey, Receipt
 from assay.ledger.log import Log
 from assay.ledger.verify.material import Material, document
-from assay.ledger.verify.report import Verified, several, stage
+from assay.ledger.verify.report import Verified, or_null, several, stage
 from assay.settle.inputs import Previous
 
 __all__ = ["Chain", "chain", "checked", "consistency", "key_of", "log_of", "read", "receipt"]
@@ -111,7 +111,7 @@ def chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, into: Ve
                 one, _ = read(data, key, path)
                 checked(one, key)
             except Refused as refused:
-                raise Refused("chain", f"{refused.stage}: {refused.what}", file=path) from None
+                raise Refused("chain", refused.what, expected=refused.expected, found=refused.found, file=path) from None
             _follows(receipts, one, path)
             receipts.append(one)
         if not receipts or receipts[-1].digest != last.digest:
@@ -131,13 +131,13 @@ def _follows(before: list[Receipt], one: Receipt, path: Path) -> None:
     if last is not None:
         expected = {"epoch": last.predicate["epoch"], "receipt": f"sha256:{last.digest.hex()}"}
     for what, wanted, found in (
-        ("its place in the log", len(before), one.proof.index),
-        ("the receipt before", expected, said["previous"]),
-        ("the competition", said["competition"] if last is None else last.predicate["competition"], said["competition"]),
-        ("the name of the file", f"epoch-{said['epoch']}.receipt", path.name),
+        ("it is not at its place in the log", len(before), one.proof.index),
+        ("it does not name the receipt before it", expected, said["previous"]),
+        ("it is of another competition", (last or one).predicate["competition"], said["competition"]),
+        ("the file is not named after its epoch", f"epoch-{said['epoch']}.receipt", path.name),
     ):
         if wanted != found:
-            raise Refused("chain", f"{what} is another", expected=wanted, found=found, file=path)
+            raise Refused("chain", what, expected=or_null(wanted), found=or_null(found), file=path)
 
 
 def _previous(path: Path, receipts: list[Receipt]) -> Previous | None:

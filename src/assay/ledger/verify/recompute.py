@@ -12,7 +12,7 @@ from assay.ledger import bundle, evidence, inputs, lines, receipt, standing
 from assay.ledger.standing import Judged
 from assay.ledger.verify.material import Material, content, document
 from assay.ledger.verify.receipts import Chain
-from assay.ledger.verify.report import Verified, several, stage
+from assay.ledger.verify.report import Verified, or_null, several, stage
 from assay.scheme import read as read_scheme
 from assay.settle import Settlement, pipeline
 
@@ -25,7 +25,7 @@ def same_scheme(file: Path, said: Json, into: Verified) -> None:
     """Stage `inputs`, of a scheme file that somebody keeps: it is the one that the receipt names."""
     found = read_scheme(file).digest
     if found != said["scheme"]:
-        raise Refused("inputs", "the scheme is another", expected=said["scheme"], found=found, file=file)
+        raise Refused("inputs", "the scheme is not the receipt's", expected=said["scheme"], found=found, file=file)
     into.right("inputs", f"the scheme of {file} is the receipt's")
 
 
@@ -44,11 +44,14 @@ def settlement(given: Material, before: Chain, judged: Sequence[Judged], into: V
 
     with stage("inputs"), standing.from_files(paths, records, without) as where:
         settled = inputs.settled_from(found, epoch=said["epoch"], evidence=where, previous=before.previous)
-        _same(settled.scheme.digest, said["scheme"], "inputs", "the scheme is another", given.root / bundle.INPUTS)
-        _same(settled.scheme.name, said["competition"], "inputs", "the competition is another", given.root / bundle.INPUTS)
-        _same(settled.task_set, said["task_set"], "inputs", "the task set is another", given.root / bundle.INPUTS)
+        for what, ours, theirs in (
+            ("scheme", settled.scheme.digest, said["scheme"]),
+            ("competition", settled.scheme.name, said["competition"]),
+            ("task set", settled.task_set, said["task_set"]),
+        ):
+            _same(ours, theirs, "inputs", f"the {what} is not the receipt's", given.root / bundle.INPUTS)
         if inputs.document(settled) != found:
-            raise Refused("inputs", "it is not in its normal form", file=given.root / bundle.INPUTS)
+            raise Refused("inputs", "it is not written in the one form that inputs have", file=given.root / bundle.INPUTS)
         people, judges = several(len(settled.participants), "participant"), several(len(settled.validators), "validator")
         into.right("inputs", f"{people}, {judges}, scheme {said['scheme']}")
     with stage("settlement"):
@@ -74,7 +77,7 @@ def _inputs(path: Path, said: Json) -> Json:
 
 def _same(found: object, wanted: object, name: str, what: str, file: Path) -> None:
     if found != wanted:
-        raise Refused(name, what, expected=wanted, found=found, file=file)
+        raise Refused(name, what, expected=or_null(wanted), found=or_null(found), file=file)
 
 
 def _compare(ours: Json, path: Path) -> None:
@@ -84,7 +87,8 @@ def _compare(ours: Json, path: Path) -> None:
     found = differs(ours, document(path))
     if found is not None:
         place, participant, wanted, there = found
-        raise Refused("settlement", f"{place} differs", participant=participant, expected=wanted, found=there, file=path)
+        what = f"{place or 'all of it'} differs"
+        raise Refused("settlement", what, participant=participant, expected=or_null(wanted), found=or_null(there), file=path)
 
 
 Difference = tuple[str, str, Any, Any]

@@ -10,10 +10,12 @@ from typing import Any
 from assay.errors import AssayError, BadInput, Refused
 from assay.ledger import check
 
-__all__ = ["STAGES", "Check", "Verified", "several", "stage"]
+__all__ = ["STAGES", "Check", "Verified", "or_null", "several", "stage"]
 
 STAGES = ("receipt", "log", "consistency", "chain", "evidence", "signatures", "inputs", "settlement", "results")
 """In the order in which they are checked."""
+HINTED = ("chain", "evidence", "inputs")
+"""Stages of files that say what they should be; hints of the others are for those who have the ledger."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ def several(count: int, one: str, many: str = "") -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
+def or_null(value: object) -> object:
+    """A value that was expected or found, where None would say that there is nothing to be told."""
+    return "null" if value is None else value
+
+
 @contextmanager
 def stage(name: str) -> Iterator[None]:
     """In the block, what is refused for whatever reason is raised as Refused of this stage."""
@@ -67,6 +74,7 @@ def stage(name: str) -> Iterator[None]:
         raise
     except BadInput as error:
         place = f"{error.field}: " if error.field else ""
-        raise Refused(name, f"{place}{error.what}", file=error.file, line=error.line) from None
+        hint = f"; {error.hint}" if error.hint and name in HINTED else ""
+        raise Refused(name, f"{place}{error.what}{hint}", file=error.file, line=error.line) from None
     except AssayError as error:
         raise Refused(name, error.what, file=error.file) from None

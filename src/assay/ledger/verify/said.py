@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +11,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import BadInput, Refused
-from assay.folder.evidence import parse
-from assay.folder.places import Place
-from assay.folder.text import opened, unreadable
 from assay.ledger import batch, bundle, check, evidence, keys
 from assay.ledger.batch import BatchStatement
 from assay.ledger.check import Receipt
 from assay.ledger.evidence import Held
 from assay.ledger.standing import Judged
+from assay.ledger.verify import batches, unlike
 from assay.ledger.verify.material import Material
 from assay.ledger.verify.report import Verified, several, stage
 
-__all__ = ["LINE_BYTES", "bound", "envelope_of", "held", "signed"]
-
-LINE_BYTES = 16 * 2**20
-"""Bytes of a line of batches.jsonl: an envelope and the ranges of up to 100,000 records."""
-BEFORE, BETWEEN = b'{"envelope":', b',"members":'
+__all__ = ["bound", "held", "signed"]
 
 
-def bound(path: Path, one: Receipt, first: int) -> Held:
-    """A file's records, which must be those that a receipt binds; `first` is the first of its epochs. Raises Refused."""
+def bound(path: Path, one: Receipt, first: int, signed: Path | None = None) -> Held:
+    """A file's records, which must be those that a receipt binds; `first` is the first of its epochs. Raises Refused.
+
+    signed: the batches, by which it can be said which records are not those.
+    """
     said = one.predicate
+    epochs = first, said["epoch"]
     with stage("evidence"):
         found = evidence.held(path, said["evidence"]["count"])
         if len(found.seqs) != said["evidence"]["count"]:
-            what = f"of the receipt of epoch {said['epoch']} there are not all records"
+            if of := unlike.named(path, found, signed, epochs):
+                raise of
+            what = f"records of the receipt of epoch {said['epoch']} are missing"
             raise Refused("evidence", what, expected=said["evidence"]["count"], found=len(found.seqs), file=path)
         if any(earlier >= later for earlier, later in itertools.pairwise(found.seqs)):
             raise Refused("evidence", "the records are not in the order of their acceptance", file=path)
         root = evidence.root(found.seqs, found.digests)
         if root != said["evidence"]["root"]:
+            if of := unlike.named(path, found, signed, epochs):
+                raise of
             what = f"the records are not those of the receipt of epoch {said['epoch']}"
             raise Refused("evidence", what, expected=said["evidence"]["root"], found=root, file=path)
         wrong = next((epoch for _, epoch, _ in set(found.said) if not first <= epoch <= said["epoch"]), None)
@@ -58,7 +59,7 @@ def held(given: Material, receipts: Sequence[Receipt], into: Verified) -> Held:
             epoch = one.predicate["epoch"]
             if epoch not in given.evidence:
                 raise Refused("evidence", f"there is no evidence for the receipt of epoch {epoch}", file=given.root)
-            found = bound(given.evidence[epoch], one, first)
+            found = bound(given.evidence[epoch], one, first, given.root and given.root / bundle.BATCHES)
             for mine, theirs in ((whole.seqs, found.seqs), (whole.digests, found.digests), (whole.said, found.said)):
                 mine.extend(theirs)  # type: ignore[arg-type]
             first = epoch + 1
@@ -89,8 +90,8 @@ def signed(given: Material, found: Held, competition: str, into: Verified) -> li
     judged: list[Judged] = []
     known: set[bytes] = set()
     with stage("signatures"):
-        for place, line in _lines(path):
-            envelope, members = _split(line, place)
+        for place, line in batches.rows(path):
+            envelope, members = batches.split(line, place)
             try:
                 payload, stated = batch.stated(envelope)
                 if payload in known:  # to check one again and again would have no end
@@ -119,33 +120,6 @@ def signed(given: Material, found: Held, competition: str, into: Verified) -> li
     return judged
 
 
-def _lines(path: Path) -> Iterator[tuple[Place, bytes]]:
-    try:
-        with opened(path) as file:
-            for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b""), start=1):
-                if len(line) > LINE_BYTES:
-                    raise BadInput(f"the line is longer than {LINE_BYTES} bytes", file=path, line=number)
-                yield Place(path, number), line
-    except OSError as error:
-        raise unreadable(path, error) from None
-
-
-def _split(line: bytes, place: Place) -> tuple[bytes, list[list[int]]]:
-    """The envelope of a line as it came, and the ranges of its records."""
-    head, between, tail = line.rpartition(BETWEEN)
-    if not between or not head.startswith(BEFORE) or not tail.endswith(b"}\n"):
-        raise place.refuse('is not a batch: {"envelope":…,"members":[[first,last],…]}')
-    members = parse(tail[:-2], place)
-    if check.misfit(members, [[int]]) or not isinstance(members, list) or not all(len(pair) == 2 for pair in members):
-        raise place.refuse("is not a list of ranges", field="members")
-    return head.removeprefix(BEFORE), members
-
-
-def envelope_of(line: bytes, place: Place) -> tuple[bytes, list[list[int]]]:
-    """The same, for whoever reads a bundle that was verified."""
-    return _split(line, place)
-
-
 def _check_ranges(members: list[list[int]], count: int) -> None:
     """Refuse ranges that are not one after another, each seq in one, as many as the statement counts."""
     if any(first > last for first, last in members) or any(
@@ -171,10 +145,9 @@ def _batch(
             )
         mine = found.said[begin:end]
         if mine.count(wanted) != len(mine):
-            other = next(one for one in mine if one != wanted)
-            raise Refused(
-                "signatures", "a record is of another validator, epoch or kind than its batch", expected=wanted, found=other
-            )
+            told = ["{}, epoch {}, of {}".format(*one) for one in (wanted, next(one for one in mine if one != wanted))]
+            what = "a record is of another validator, epoch or kind than its batch"
+            raise Refused("signatures", what, expected=told[0], found=told[1])
         digests += found.digests[begin:end]
         covered[begin:end] = True
     digests.sort()

@@ -1,4 +1,4 @@
-"""From the agreed score to the weight: share, cap, decay, registration, encoding. SPEC 4."""
+"""From the agreed score to the weight: share, cap, decay, warm-up, registration, encoding. SPEC 4."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ def chapters(case: Case) -> Iterator[Chapter]:
     if _takes_part(case):
         yield _cap(case)
         yield _decay(case, case.scheme.decay or Decay())
+        if case.scheme.score.kind == "workflow" and case.scheme.score.warm_up is not None:
+            yield _warm_up(case, case.scheme.score.warm_up)
     yield _weight(case)
 
 
@@ -132,6 +134,13 @@ def _anew(case: Case, rules: Decay) -> str:
         return "A new submission starts it anew."
     own = next(one for one in case.document["clock"]["participants"] if one["participant"] == case.participant.key)
     return f"A new submission with a score above its own best, {own['best']}, starts it anew."
+
+
+def _warm_up(case: Case, whole: int) -> Chapter:
+    seen, warm = case.weight["tasks_seen"], case.weight["warm"]
+    said = f"It was seen in {plural(seen, 'task')}; a whole share takes {whole}. "
+    said += "Everything is kept." if seen >= whole else f"So {percent(warm)} is kept, and the rest burns."
+    return Chapter(name="warm-up", title="Warm-up", text=(said,), facts={"warm_up": whole, "tasks_seen": seen, "warm": warm})
 
 
 def _weight(case: Case) -> Chapter:

@@ -19,17 +19,15 @@ seconds = 0                         # of Retry-After, or of being slow
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from assay.errors import BadInput
-from assay.folder.text import decode, load
 from assay.judge.rubric.scripted.seen import Seen
 from assay.scheme.fields import Section
+from assay.scheme.load import read_toml, validate
 from assay.settle.score.rubric import VERDICTS
 
 __all__ = ["CONTENTS", "KINDS", "Fault", "Script", "Solved", "read_script"]
@@ -54,7 +52,6 @@ CONTENTS = (
 """Faults of what is said."""
 KINDS = (*("slow", "close", "cut", "no-json", "no-choices", "huge", "refusal", "length", "other-model"), *CONTENTS)
 """Faults that are no status."""
-SCRIPT_BYTES = 10_000_000
 _Name = Annotated[str, Field(max_length=200)]
 _Text = Annotated[str, Field(max_length=10_000)]
 
@@ -109,7 +106,9 @@ class Fault(Section):
     @model_validator(mode="after")
     def _known(self) -> Self:
         if self.kind not in KINDS and not (self.kind.isdigit() and 300 <= int(self.kind) < 600):
-            raise PydanticCustomError("assay", "{kind} is no kind of fault", {"kind": repr(self.kind)})
+            raise PydanticCustomError(
+                "assay", "{kind} is no kind of fault; use a status or one that the documentation names", {"kind": repr(self.kind)}
+            )
         return self
 
     def fits(self, seen: Seen, name: str) -> bool:
@@ -126,14 +125,6 @@ class Script(Section):
 
 
 def read_script(file: Path) -> Script:
-    """The script in a file; raises BadInput with file and field."""
-    text = decode(load(file, SCRIPT_BYTES, hint="give the script of a model"), file)
-    try:
-        return Script.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"is not TOML: {error}", file=file, hint="correct it") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise BadInput(
-            first["msg"], file=file, field=".".join(map(str, first["loc"])), hint="see the documentation of scripts"
-        ) from None
+    """The script in a file; raises BadInput with file, line and field."""
+    content, source = read_toml(file)
+    return validate(Script, content, file=file, source=source)

@@ -73,12 +73,34 @@ class _Http(ThreadingHTTPServer):
     request_queue_size = 256
     model: Server
 
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.open: set[socket.socket] = set()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A connection, which is kept for further requests."""
+        self.open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The end of one."""
+        self.open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Who has gone answers nobody, not on a connection that was kept either."""
+        super().server_close()
+        for connection in tuple(self.open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no news."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Http
+    protocol_version = "HTTP/1.1"
     timeout = 60
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -98,6 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 < length <= _BODY_BYTES:
+            self.close_connection = True
             self._send(413, {"error": {"message": "the body is empty or too large", "code": "too_large"}})
             return
         data = self.rfile.read(length)
@@ -117,6 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(int(fault.kind), {"error": {"message": "as the script says", "code": "scripted"}}, extra)
         elif fault.kind == "close":
             self.server.model.note(0)
+            self.close_connection = True
             with suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
         elif fault.kind == "no-json":
@@ -162,10 +186,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response_only(status)
             for name, value in {"Content-Type": "application/json", "Content-Length": str(len(data)), **(extra or {})}.items():
                 self.send_header(name, value)
-            self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(data[: len(data) // 2] if cut else data)
-        self.close_connection = True
+        self.close_connection = self.close_connection or cut
 
 
 def serve(script: Script, *, port: int = 0, brain: Brain | None = None) -> tuple[Server, ThreadingHTTPServer]:

@@ -1,0 +1,92 @@
+"""What a service may answer, and the ways in which a call fails. SPEC 2.2.
+
+    CallFailed
+    ├── Denied      the service understood, and said no: the plan's fault
+    ├── Broken      no answer, a server's error, or an answer that is none
+    └── Lied        an answer without a cost that can be believed
+
+An answer is {"output": any JSON, "cost": "0.001"} or {"error": "why not"}, which may have a cost too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from assay.errors import BadInput
+from assay.exact import nanos, text
+from assay.judge.workflow import values
+from assay.judge.workflow.limits import MESSAGE
+
+__all__ = ["Answer", "Broken", "CallFailed", "Denied", "Lied", "plain", "read"]
+
+
+class CallFailed(Exception):
+    """One attempt of a step came to nothing. `cost`: nanos that the service took all the same."""
+
+    word: Literal["denied", "broken", "lied", "timeout"] = "broken"
+
+    def __init__(self, message: str, cost: int = 0) -> None:
+        super().__init__(plain(message))
+        self.cost = cost
+
+
+class Denied(CallFailed):
+    """The service says that it will not do this."""
+
+    word = "denied"
+
+
+class Broken(CallFailed):
+    """The service gave no answer that is one."""
+
+
+class Lied(CallFailed):
+    """What the service says of its cost cannot be."""
+
+    word = "lied"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a service answered: the output as a value, and as JSON of ours; the cost in nanos."""
+
+    output: Any
+    data: bytes
+    cost: int
+
+
+def read(data: bytes, max_cost: int) -> Answer:
+    """The answer in the bytes of one; raises CallFailed. max_cost: nanos."""
+    try:
+        found = values.parse(data)
+    except BadInput as error:
+        raise Broken(f"the answer {error.what}") from None
+    if not isinstance(found, dict):
+        raise Broken("the answer is not a JSON object")
+    if "error" in found:
+        said = found["error"]
+        if found.keys() - {"error", "cost"} or not isinstance(said, str):
+            raise Broken("the answer has an error that is no text, or something beside it")
+        raise Denied(said or "the service gave no reason", _cost(found["cost"], max_cost) if "cost" in found else 0)
+    if "output" not in found or found.keys() - {"output", "cost"}:
+        raise Broken("the answer has not output and cost, and nothing else")
+    if "cost" not in found:
+        raise Lied("the answer has no cost")
+    cost = _cost(found["cost"], max_cost)
+    return Answer(found["output"], values.dumps(found["output"]), cost)
+
+
+def plain(said: str) -> str:
+    """Words as they are kept: printable, and not too many."""
+    return "".join(char if char.isprintable() else " " for char in said[:MESSAGE].encode("utf-8", "backslashreplace").decode())
+
+
+def _cost(said: object, most: int) -> int:
+    try:
+        cost = nanos(said)
+    except BadInput as error:
+        raise Lied(f"the cost {error.what}") from None
+    if cost > most:
+        raise Lied(f"the cost is {text(cost)}, and a call costs {text(most)} at most")
+    return cost

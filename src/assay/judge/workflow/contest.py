@@ -1,0 +1,112 @@
+"""What a run needs of a competition's folder: rules, registry, services, the tasks, and what participants submitted. SPEC 7.
+
+tasks/ID/…                the tasks, pinned by tasks.txt; --tasks names another place
+planners/<digest12>/…     what participants submitted, as `submit` put it there
+services.toml             where the services are; round.toml and randomness.csv: what is drawn of the tasks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.errors import BadInput
+from assay.folder import csvs
+from assay.judge import entries
+from assay.judge.entries import Entries
+from assay.judge.keeping import short
+from assay.judge.workflow import planner as planners
+from assay.judge.workflow import services as service_files
+from assay.judge.workflow import taskset
+from assay.judge.workflow.planner import Planner, load_planner
+from assay.judge.workflow.services import Services
+from assay.judge.workflow.taskset import Pinned
+from assay.records import Participant
+from assay.scheme import read as read_scheme
+from assay.scheme.model import WorkflowScore
+
+__all__ = ["PLANNERS", "Contest", "open_contest", "rules_of"]
+
+PLANNERS = "planners"
+
+
+@dataclass(frozen=True)
+class Contest(Entries):
+    """A competition of workflows, as one validator sees it."""
+
+    rules: WorkflowScore
+    services: Services
+    pinned: Pinned
+    planners: Mapping[str, Planner]
+    """By submission."""
+    absent: tuple[str, ...]
+    """Participants whose submission counts, and is not here."""
+
+    @property
+    def here(self) -> list[Participant]:
+        """The participants whose submission counts and is here."""
+        return [one for one in entries.counting(self.participants) if one.submission in self.planners]
+
+
+def rules_of(scheme: Path) -> WorkflowScore:
+    """The rules in a scheme file; raises BadInput if it scores something else."""
+    found = read_scheme(scheme).score
+    if not isinstance(found, WorkflowScore):
+        raise BadInput(f"is {found.kind!r}, and plans are judged as workflows", file=scheme, field="score.kind")
+    return found
+
+
+def open_contest(
+    folder: Path, validator: str, *, tasks: Path | None = None, participants: Sequence[str] = (), only: Sequence[str] = ()
+) -> Contest:
+    """Reads it; participants, only: keys and task ids to which it is narrowed. Raises BadInput for whatever is wrong."""
+    rules = rules_of(folder / "scheme.toml")
+    seen = entries.read(folder, read_scheme(folder / "scheme.toml"), validator, participants)
+    pinned = taskset.read(folder, tasks)
+    for name in only:
+        entries.known(name, list(pinned.digests), folder / taskset.LIST, "task")
+    found: dict[str, Planner] = {}
+    absent: list[str] = []
+    for one in entries.counting(seen.participants):
+        if participants and one.key not in participants:
+            continue
+        planner = _planner(folder, one)
+        if planner is None:
+            absent.append(one.key)
+        else:
+            found[one.submission] = planner
+    if not found:
+        raise BadInput(
+            "no participant has a planner here" + (f": {', '.join(absent[:5])} have none" if absent else ""),
+            file=folder / csvs.PARTICIPANTS.name,
+            hint="assay submit DIR PARTICIPANT FOLDER puts one in its place",
+        )
+    return Contest(
+        folder=folder,
+        scheme=seen.scheme,
+        validator=validator,
+        participants=seen.participants,
+        validators=seen.validators,
+        rules=rules,
+        services=service_files.read(folder / service_files.FILE),
+        pinned=pinned,
+        planners=found,
+        absent=tuple(absent),
+    )
+
+
+def _planner(folder: Path, participant: Participant) -> Planner | None:
+    """What a participant submitted; None if it is not here. Raises BadInput if its files are not what was submitted."""
+    place = folder / PLANNERS / short(participant.submission)
+    if not place.is_dir():
+        others = sorted(one for one in (folder / PLANNERS).glob("*") if one.is_dir() and not one.name.startswith("."))
+        return next((one for one in map(load_planner, others) if one.digest == participant.submission), None)
+    found = planners.load_planner(place)
+    if found.digest != participant.submission:
+        raise BadInput(
+            f"is not what {participant.key!r} submitted: its digest is {found.digest}",
+            file=place,
+            hint="submit it again, or get the files back that were submitted",
+        )
+    return found

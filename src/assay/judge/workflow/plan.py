@@ -1,0 +1,276 @@
+"""A plan: the steps of a workflow, what each needs, and how often it may be tried. Checked whole before any of it runs. SPEC 2.2.
+
+    {"nodes": [{"id": "find", "service": "search", "action": "find", "params": {"text": "${task.input.question}"}},
+               {"id": "answer", "service": "writer", "action": "answer", "params": {"passages": "${find.output.passages}"}}],
+     "edges": [["find", "answer"]],
+     "error_handling": {"find": {"retry_count": 2, "timeout_seconds": "1.5"}}}
+
+Estimates are the participant's own and decide nothing: cost is what services say, time is what the validator measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from assay.errors import BadInput, brief
+from assay.exact import NANO, digest, text
+from assay.folder import strict
+from assay.folder.text import decode
+from assay.judge.workflow import limits, refs
+from assay.records import Amount
+from assay.scheme.fields import Key, Section
+from assay.scheme.load import validate
+
+__all__ = ["Bounds", "Handling", "Node", "Plan", "Rules", "check", "parse"]
+
+Id = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
+
+
+class Node(Section):
+    """A step: one action of one service, with the params it is sent."""
+
+    id: Id
+    service: Key
+    action: Key
+    params: dict[str, Any] = Field(default_factory=dict)
+    estimated_cost: Amount = 0
+    estimated_seconds: Amount = 0
+
+
+class Handling(Section):
+    """What becomes of a step that fails: how often it is tried again, and how long each attempt may take."""
+
+    retry_count: Annotated[int, Field(ge=0, le=1000)] = 0
+    timeout_seconds: Amount | None = None
+
+
+class Plan(Section):
+    """What a participant submits for a task."""
+
+    schema_: Annotated[Literal["assay.plan/1"], Field(alias="schema")] = "assay.plan/1"
+    nodes: Annotated[tuple[Node, ...], Field(strict=False, min_length=1, max_length=limits.MOST_NODES)]
+    edges: Annotated[
+        tuple[Annotated[tuple[str, str], Field(strict=False)], ...], Field(strict=False, max_length=limits.MOST_EDGES)
+    ] = ()
+    error_handling: dict[str, Handling] = Field(default_factory=dict)
+
+    @cached_property
+    def by_id(self) -> dict[str, Node]:
+        """Id → step, in the order of the plan."""
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def needs(self) -> dict[str, frozenset[str]]:
+        """Id → the steps that must be done before it."""
+        found: dict[str, set[str]] = {node.id: set() for node in self.nodes}
+        for start, end in self.edges:
+            found[end].add(start)
+        return {name: frozenset(before) for name, before in found.items()}
+
+    @cached_property
+    def sinks(self) -> tuple[str, ...]:
+        """The steps that no other needs, in the order of the plan: what they answer is the plan's output."""
+        started = {start for start, _ in self.edges}
+        return tuple(node.id for node in self.nodes if node.id not in started)
+
+    @property
+    def declared_retries(self) -> int:
+        """The sum of all retry_count. SPEC 2.2."""
+        return sum(one.retry_count for one in self.error_handling.values())
+
+    def handling(self, name: str) -> Handling:
+        """How a step's failures are handled; what it does not say is no retry, and no time-out of its own."""
+        return self.error_handling.get(name) or Handling()
+
+    def document(self) -> dict[str, Any]:
+        """The plan as JSON."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:…` over its canonical JSON."""
+        return digest(self.document())
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How large a plan may be."""
+
+    nodes: int = limits.NODES
+    edges: int = limits.EDGES
+    bytes: int = limits.PLAN_BYTES
+    depth: int = limits.PLAN_DEPTH
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a plan is held to, besides making sense by itself."""
+
+    allowed: Mapping[str, frozenset[str]] | None = None
+    """Service → actions; None: any."""
+    bounds: Bounds = Bounds()
+    max_retries: int | None = None
+    """Retries that a step may declare; None: any number."""
+    max_nanoseconds: int | None = None
+    """What a step's time-out may be at most: the task's latency."""
+    output: str = ""
+    """The step whose answer the task takes as the plan's output; empty: the sinks'."""
+
+
+def parse(data: bytes, rules: Rules | None = None, *, file: Path | str | None = None) -> Plan:
+    """The plan in JSON, checked; raises BadInput, which names the step and what is wrong with it."""
+    rules = rules or Rules()
+    most = rules.bounds.bytes
+    if len(data) > most:
+        raise BadInput(f"has {len(data)} bytes, the most are {most}", file=file, hint="let services carry the data")
+    try:
+        content = strict.parse(decode(data, file))
+        if not isinstance(content, dict):
+            raise BadInput("is not a JSON object", hint="a plan has nodes, edges and error_handling")
+        _refuse_floats(content, "")
+        plan = validate(Plan, content)
+        check(plan, rules)
+    except BadInput as error:
+        raise error.at(file=file) from None
+    return plan
+
+
+def check(plan: Plan, rules: Rules) -> None:
+    """Refuse a plan that cannot run, or may not; raises BadInput with the step's field. SPEC 2.2."""
+    bounds = rules.bounds
+    for name, count, most in (("nodes", len(plan.nodes), bounds.nodes), ("edges", len(plan.edges), bounds.edges)):
+        if count > most:
+            raise BadInput(f"has {count} {name}, the most are {most}", field=name, hint="make it smaller")
+    _check_names(plan)
+    _check_edges(plan)
+    order = _order(plan)
+    for place, node in enumerate(plan.nodes):
+        try:
+            _check_node(node, rules)
+        except BadInput as error:
+            raise error.at(field=f"nodes[{place}]") from None
+    for name, handling in plan.error_handling.items():
+        _check_handling(name, handling, plan, rules)
+    _check_refs(plan, order)
+    if rules.output and rules.output not in plan.by_id:
+        what = f"there is no step {rules.output!r}, whose answer the task takes as the output"
+        raise BadInput(what, field="nodes", hint=f"call the last step {rules.output!r}")
+
+
+def _check_names(plan: Plan) -> None:
+    first: dict[str, int] = {}
+    for place, node in enumerate(plan.nodes):
+        if node.id == refs.TASK:
+            raise BadInput(
+                f"{node.id!r} stands for the task itself", field=f"nodes[{place}].id", hint="give the step another name"
+            )
+        if first.setdefault(node.id, place) != place:
+            what = f"there are two steps {node.id!r}"
+            raise BadInput(what, field=f"nodes[{place}].id", hint="give each its own id")
+
+
+def _check_edges(plan: Plan) -> None:
+    seen: set[tuple[str, str]] = set()
+    for place, edge in enumerate(plan.edges):
+        for end, name in enumerate(edge):
+            if name not in plan.by_id:
+                raise BadInput(f"there is no step {brief(name)}", field=f"edges[{place}][{end}]", hint="an edge joins two nodes")
+        if edge in seen:
+            raise BadInput(f"{edge[0]} → {edge[1]} is there twice", field=f"edges[{place}]", hint="keep one")
+        seen.add(edge)
+
+
+def _order(plan: Plan) -> list[str]:
+    """The steps, each after all that it needs; raises BadInput with the cycle if there is one."""
+    try:
+        return list(TopologicalSorter(plan.needs).static_order())
+    except CycleError as error:
+        cycle = list(error.args[1])
+        shown = cycle if len(cycle) <= 10 else [*cycle[:5], "…", *cycle[-4:]]
+        what = f"is a cycle: {' → '.join(shown)}"
+        raise BadInput(what, field="edges", hint="take one of its edges out: a step cannot wait for itself") from None
+
+
+def _check_node(node: Node, rules: Rules) -> None:
+    if rules.allowed is not None:
+        if node.service not in rules.allowed:
+            raise BadInput(
+                f"the step {node.id!r} asks the service {brief(node.service)}, which the task does not allow",
+                field="service",
+                hint=_there_is(rules.allowed),
+            )
+        actions = rules.allowed[node.service]
+        if node.action not in actions:
+            raise BadInput(
+                f"the step {node.id!r} asks {node.service!r} for {brief(node.action)}, which the task does not allow",
+                field="action",
+                hint=_there_is(actions),
+            )
+    if _depth(node.params) > rules.bounds.depth:
+        what = f"the step {node.id!r} has params more than {rules.bounds.depth} deep"
+        raise BadInput(what, field="params", hint="make them flatter")
+
+
+def _check_handling(name: str, handling: Handling, plan: Plan, rules: Rules) -> None:
+    field = f"error_handling.{name[:64]}"
+    if name not in plan.by_id:
+        raise BadInput(f"there is no step {brief(name)}", field=field, hint="name one of the nodes, or remove it")
+    most = rules.max_retries
+    if most is not None and handling.retry_count > most:
+        what = f"the step {name!r} declares {handling.retry_count} retries, the most are {most}"
+        raise BadInput(what, field=f"{field}.retry_count", hint="declare fewer")
+    seconds = handling.timeout_seconds
+    longest = limits.CALL_SECONDS * NANO if rules.max_nanoseconds is None else rules.max_nanoseconds
+    if seconds == 0:
+        raise BadInput(f"the step {name!r} has no time at all", field=f"{field}.timeout_seconds", hint="give it more than 0")
+    if seconds is not None and seconds > longest:
+        what = f"the step {name!r} declares {text(seconds)} s, and the task has {text(longest)} s in all"
+        raise BadInput(what, field=f"{field}.timeout_seconds", hint="declare less, or leave it out")
+
+
+def _check_refs(plan: Plan, order: Iterable[str]) -> None:
+    """A reference is to a step that is done by then: one before it by the edges. Sets of steps are bits of one integer each."""
+    bit = {node.id: 1 << place for place, node in enumerate(plan.nodes)}
+    before: dict[str, int] = {}
+    for name in order:
+        before[name] = 0
+        for one in plan.needs[name]:
+            before[name] |= before[one] | bit[one]
+    for place, node in enumerate(plan.nodes):
+        for ref, field in refs.find(node.params, f"nodes[{place}].params"):
+            if ref.step == refs.TASK:
+                continue
+            if ref.step not in bit:
+                raise BadInput(f"the step {node.id!r} refers to {ref}, and there is no such step", field=field)
+            if not before[node.id] & bit[ref.step]:
+                what = f"the step {node.id!r} refers to {ref}, which does not come before it"
+                raise BadInput(what, field=field, hint=f'add the edge ["{ref.step}", "{node.id}"]')
+
+
+def _refuse_floats(value: Any, field: str) -> None:
+    if isinstance(value, float | Decimal):
+        raise BadInput(f"{value} is a JSON float", field=field, hint=f'write it in quotes, "{value}": nothing here is a float')
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _refuse_floats(inner, f"{field}.{key}" if field else key)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _refuse_floats(inner, f"{field}[{index}]")
+
+
+def _depth(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return 1 + max((_depth(inner) for inner in (value.values() if isinstance(value, dict) else value)), default=0)
+    return 0
+
+
+def _there_is(names: Iterable[str]) -> str:
+    return f"it allows {', '.join(sorted(names)[:10])}"

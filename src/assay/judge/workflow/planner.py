@@ -1,0 +1,214 @@
+"""What a participant submits: a folder of plans, `TASK.json` each, or a planner, which is asked when the task is drawn. SPEC 2.2.
+
+    name = "greedy"                             # planner.toml
+    version = "1.2.0"
+    url = "https://planner.example/plan"        # POST of the package; the answer is the plan
+    command = ["python3", "/planner/plan.py"]   # or: in the sandbox; the package is on stdin, and at /package.json
+
+No answer, and one that is no valid plan, is the participant's own: `invalid`. Trouble of ours is `Trouble`, and is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+
+from assay.errors import BadInput
+from assay.exact import NANO
+from assay.folder.text import load
+from assay.judge import tree
+from assay.judge.sandbox.box import Sandbox, Trouble
+from assay.judge.workflow.call.answer import Broken, plain
+from assay.judge.workflow.call.command import box_limits, run_once
+from assay.judge.workflow.call.http import body, client
+from assay.judge.workflow.libraries import library
+from assay.judge.workflow.services import Planners, Url, Words
+from assay.scheme.fields import Key, Section, Text
+from assay.scheme.load import read_toml, validate
+
+__all__ = ["BOUNDS", "FILE", "NoPlan", "Planner", "ask", "load_planner"]
+
+FILE = "planner.toml"
+PLACE, PACKAGE = "/planner", "/package.json"
+BOUNDS = tree.Bounds(bytes=256_000_000, files=20_000)
+"""How large a submitted folder may be."""
+ASKED = 2
+"""How often a planner that cannot be reached is asked."""
+_PAUSE = 1.0
+_OURS = frozenset(
+    {errno.ENETUNREACH, errno.ENETDOWN, errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOMEM, errno.ENOBUFS}
+)
+
+
+class NoPlan(Exception):
+    """The participant gave no answer that could be a plan."""
+
+
+class _File(Section):
+    name: Key
+    version: Key = "1"
+    url: Url | None = None
+    command: Words | None = None
+    description: Text = ""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> _File:
+        if (self.url is None) == (self.command is None):
+            raise PydanticCustomError("assay", "has url and command, or neither; give one of the two")
+        return self
+
+
+@dataclass(frozen=True)
+class Planner:
+    """A submission: how it is asked, and the digest that stands for it."""
+
+    name: str
+    version: str
+    digest: str
+    """`sha256:…` of the folder; the submission."""
+    folder: Path
+    url: str | None = None
+    command: tuple[str, ...] | None = None
+
+    @property
+    def way(self) -> str:
+        """One word for how it is asked."""
+        return "url" if self.url else "command" if self.command else "plans"
+
+
+def load_planner(folder: Path) -> Planner:
+    """The submission in a folder; raises BadInput for what is wrong with planner.toml, and for a folder that is too large."""
+    if not folder.is_dir():
+        raise BadInput("no such folder", file=folder, hint=f"submit a folder of plans, or one with {FILE}")
+    try:
+        digest = tree.digest(folder, bounds=BOUNDS)
+    except tree.TooMuch as error:
+        raise BadInput(error.what, file=folder, hint="leave out what the planner does not need") from None
+    except OSError as error:
+        raise BadInput(f"cannot be read ({error.strerror})", file=folder, hint="check its permissions") from None
+    file = folder / FILE
+    if file.is_file() and not file.is_symlink():
+        content, source = read_toml(file)
+        found = validate(_File, content, file=file, source=source)
+        return Planner(found.name, found.version, digest, folder, found.url, found.command)
+    if not any(folder.glob("*.json")):
+        raise BadInput(f"has neither {FILE} nor a plan", file=folder, hint="a plan is TASK.json, for each task one")
+    return Planner(folder.resolve().name, "1", digest, folder)
+
+
+async def ask(planner: Planner, task: str, package: bytes, most: int, rules: Planners, sandbox: Sandbox | None) -> bytes:
+    """The bytes of a plan for a task, at most `most` and one more; raises NoPlan, and Trouble for what is ours."""
+    if planner.url is not None:
+        return await _by_url(planner.url, package, most, rules)
+    if planner.command is not None:
+        if sandbox is None:
+            raise BadInput(f"the planner {planner.name!r} runs in a sandbox, and there is none", field="sandbox")
+        return await asyncio.to_thread(_by_command, planner, planner.command, package, most, rules, sandbox)
+    place = planner.folder / f"{task}.json"
+    if place.is_symlink() or not place.is_file():
+        raise NoPlan("there is no plan for this task")
+    try:
+        return load(place, most, hint="")
+    except BadInput as error:
+        raise NoPlan(error.what) from None
+
+
+def _by_command(
+    planner: Planner, command: tuple[str, ...], package: bytes, most: int, rules: Planners, sandbox: Sandbox
+) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="assay-package-") as made:
+        file = Path(made) / "package.json"
+        file.write_bytes(package)
+        ran, data = run_once(
+            sandbox,
+            sandbox.image(),
+            command,
+            box_limits(rules.seconds / NANO, rules.memory_mb, most),
+            stdin=package,
+            put={PLACE: planner.folder, PACKAGE: file},
+            env={"ASSAY_PACKAGE": PACKAGE},
+            cwd=PLACE,
+            most=most,
+        )
+    if ran.stopped is not None:
+        raise NoPlan(f"the planner ran into its bound on {ran.stopped}")
+    if ran.exit_code:
+        raise NoPlan(f"the planner ended with {ran.exit_code}")
+    return data
+
+
+async def _by_url(url: str, package: bytes, most: int, rules: Planners) -> bytes:
+    httpx = library("httpx")
+    seconds = rules.seconds / NANO
+    try:
+        async with asyncio.timeout(seconds), client(url) as opened:
+            for left in range(ASKED - 1, -1, -1):
+                try:
+                    return await _post(opened, url, package, most, private=rules.private)
+                except httpx.TransportError as error:
+                    _refuse_ours(error)
+                    if not left:
+                        raise NoPlan(plain(f"the planner cannot be reached: {error or type(error).__name__}")) from None
+                    await asyncio.sleep(_PAUSE)
+    except TimeoutError:
+        raise NoPlan(f"the planner took longer than {seconds:g} s") from None
+    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, Broken) as error:
+        raise NoPlan(plain(f"the planner's answer: {error}")) from None
+    raise AssertionError("unreachable")  # pragma: no cover
+
+
+async def _post(opened: Any, url: str, package: bytes, most: int, *, private: bool) -> bytes:
+    """One request, to an address that was looked at, so that nobody has the validator ask his own network for something."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    address = await _address(host, parts.port or (443 if parts.scheme == "https" else 80), private=private)
+    headers = {"host": parts.netloc, "content-type": "application/json", "accept-encoding": "identity"}
+    where = library("httpx").URL(url).copy_with(host=address)
+    extensions = {"sni_hostname": host}
+    async with opened.stream("POST", where, content=package, headers=headers, extensions=extensions) as response:
+        if response.status_code != 200:
+            raise NoPlan(f"the planner answered {response.status_code}")
+        return await body(response, most)
+
+
+async def _address(host: str, port: int, *, private: bool) -> str:
+    """An address of a host; raises NoPlan for one that does not exist, or is not in the public network."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5)):
+            raise NoPlan(f"there is no host {host[:100]}") from None
+        raise Trouble(f"the name of a planner's host cannot be looked up: {error.strerror}") from error
+    except UnicodeError:
+        raise NoPlan(f"{host[:100]!r} is not the name of a host") from None
+    addresses = [str(row[4][0]) for row in found]
+    if not private and not all(ipaddress.ip_address(one.partition("%")[0]).is_global for one in addresses):
+        raise NoPlan(f"{host[:100]} is not in the public network")
+    return addresses[0]
+
+
+def _refuse_ours(error: BaseException) -> None:
+    """Raises Trouble if what failed is our side of the network."""
+    for one in _causes(error):
+        if isinstance(one, OSError) and one.errno in _OURS:
+            raise Trouble(f"our network: {one.strerror}") from error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            for one in error.exceptions:
+                yield from _causes(one)
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,153 @@
+"""JSON that services answer: numbers stay exactly as they were written, and what two readers could take differently is refused.
+
+A number is a Python int or Decimal; never a float, so that 0.1 is 0.1. Equal is what has the same structure, strings and numbers,
+whatever the order of keys and however a number is spelt: 1.0 is 1, and `true` is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any, NoReturn
+
+from assay.errors import BadInput
+from assay.folder import strict
+from assay.folder.limits import DEPTH
+from assay.judge.workflow.limits import NUMBER
+
+__all__ = ["at", "digest", "dumps", "equal", "leaves", "parse", "shown"]
+
+Path = tuple[str | int, ...]
+
+
+def parse(data: bytes) -> Any:
+    """The value in UTF-8 JSON; raises BadInput for what is none, or has a key twice, a NaN, a huge number, or too much depth."""
+    try:
+        value = _DECODER.decode(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise BadInput("is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise BadInput(f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
+    except RecursionError:
+        raise BadInput(f"is nested more than {DEPTH} deep") from None
+    _check(value, 0)
+    return value
+
+
+def dumps(value: Any) -> bytes:
+    """The value as JSON on one line, keys sorted, numbers as they came."""
+    return "".join(_pieces(value)).encode()
+
+
+def digest(data: bytes) -> str:
+    """`sha256:…` of bytes."""
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
+def shown(value: Any) -> str:
+    """The value as text: a string is its own, anything else its JSON."""
+    return value if isinstance(value, str) else dumps(value).decode()
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two values have the same structure, strings, truths and numbers."""
+    return dict(leaves(one)) == dict(leaves(other))
+
+
+def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, tuple[str, Any]]]:
+    """Every field that holds no other: its path, and (kind, value); an empty list or object is one too."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from leaves(inner, (*path, key))
+    elif isinstance(value, list) and value:
+        for index, inner in enumerate(value):
+            yield from leaves(inner, (*path, index))
+    else:
+        yield path, _leaf(value)
+
+
+def at(value: Any, path: tuple[str, ...]) -> Any:
+    """What stands at a path of keys and list indices; raises LookupError, which says where it ends."""
+    for place, part in enumerate(path):
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            raise LookupError(".".join(path[: place + 1]))
+    return value
+
+
+def _leaf(value: Any) -> tuple[str, Any]:
+    if isinstance(value, bool) or value is None:
+        return str(value), None
+    if isinstance(value, int | Decimal):
+        return "number", value
+    return type(value).__name__, value if isinstance(value, str) else None
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield "{"
+        for place, key in enumerate(sorted(value)):
+            yield f"{',' if place else ''}{_string(key)}:"
+            yield from _pieces(value[key])
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for place, inner in enumerate(value):
+            if place:
+                yield ","
+            yield from _pieces(inner)
+        yield "]"
+    elif isinstance(value, str):
+        yield _string(value)
+    elif value is None or isinstance(value, bool):
+        yield "null" if value is None else "true" if value else "false"
+    else:
+        yield str(value)
+
+
+def _string(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _check(value: Any, depth: int) -> None:
+    if isinstance(value, str):
+        strict.check(value)
+    elif isinstance(value, dict | list):
+        if depth == DEPTH:
+            raise BadInput(f"is nested more than {DEPTH} deep")
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check(inner, depth + 1)
+        for key in value if isinstance(value, dict) else ():
+            strict.check(key)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise BadInput("has a key twice in one object")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > NUMBER:
+        raise BadInput(f"has a number of {len(digits)} characters, the most are {NUMBER}")
+    return int(digits)
+
+
+def _fraction(digits: str) -> Decimal:
+    exponent = digits.lower().partition("e")[2].lstrip("+-").lstrip("0")
+    if len(digits) > NUMBER or len(exponent) > 3 or int(exponent or 0) > NUMBER:
+        raise BadInput(f"has a number with more than {NUMBER} characters or powers of ten")
+    return Decimal(digits)
+
+
+def _constant(name: str) -> NoReturn:
+    raise BadInput(f"has {name}, which is not JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_fraction, parse_constant=_constant)
