@@ -315,7 +315,7 @@ def test_a_kind_that_nobody_publishes_to(place: Path, world: World) -> None:
 
 def test_zero_is_no_address(place: Path, world: World) -> None:
     kit.publish_toml(place, world, round=NOBODY)
-    with pytest.raises(BadInput, match=r"publish.toml:6: targets.local.round: is nobody's address"):
+    with pytest.raises(BadInput, match=r"publish.toml:8: targets.local.round: is nobody's address"):
         kit.planned(place)
 
 
