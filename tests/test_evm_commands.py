@@ -175,12 +175,14 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: Chain) -> No
         kept = view.settlement(3)
     assert kept is not None
     settlement = json.loads(kept.document)
+    assert [row["attestation"] for row in said("bounty", "show", place, "--to", "local")["scores"]] == [f"sha256:{'ab' * 32}"] * 2
     owed = {row["account"]: int(row["amount"]) for row in said("bounty", "show", place, "--to", "local")["owed"]}
     nets = {checksum(row["address"]): int(row["net"]) for row in settlement["payouts"]}
     assert owed == nets | {account(6): int(settlement["fees"])}
     assert sum(owed.values()) + int(settlement["refund"]) == ETHER
     other = "0x" + "00" * 19 + "99"
-    bounty("claim", place, "--receiver", other, key="one")
+    claimed = bounty("claim", place, "--receiver", other, key="one")["actions"][0]
+    assert (claimed["amount"], claimed["to"]) == (str(nets[account(7)]), checksum(other))
     assert chain.balance(other) == nets[account(7)]
     assert bounty("claim", place, key="one")["outcome"]["state"] == "confirmed"
     assert bounty("claim", place, key="three", code=1)["outcome"]["code"] == "nothing-owed"

@@ -135,7 +135,7 @@ def commit(
 
     \b
     Examples:
-      assay bounty commit my-bounty my-bounty/sealing/agent-7.commitment.json --to sepolia --yes
+      assay bounty commit my-bounty my-bounty/sealing/d496ff3ec628/commitment.json --to sepolia --yes
       assay bounty commit my-bounty sha256:… --to sepolia --yes
     """
     from assay.cli.bounty.committing import commitment_of
@@ -179,7 +179,11 @@ def claim(
     Example:
       assay bounty claim my-bounty --to sepolia --as agent --yes
     """
-    _do(folder, to, key, lambda bounties, _: [bounties.claim(_address(receiver, "--receiver"))], yes=yes, as_json=as_json)
+
+    def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
+        return [bounties.claim(signer.address, _address(receiver, "--receiver"))]
+
+    _do(folder, to, key, make, yes=yes, as_json=as_json)
 
 
 def refund(
@@ -202,7 +206,7 @@ def refund(
     from assay.publish.outcome import Confirmed
 
     def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
-        first, then = bounties.settle(), bounties.claim(_address(receiver, "--receiver"))
+        first, then = bounties.settle(), bounties.claim(signer.address, _address(receiver, "--receiver"))
         return [then] if isinstance(look(first, signer.address), Confirmed) else [first, then]
 
     _do(folder, to, key, make, yes=yes, as_json=as_json)

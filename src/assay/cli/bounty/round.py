@@ -43,7 +43,7 @@ def said(found: State, different: Rows) -> dict[str, Any]:
         "commitments": found.commitments,
         "held": str(found.held),
         "receipt": found.receipt,
-        "scores": [{"agent": agent, "bps": bps} for agent, bps in found.scores],
+        "scores": [{"agent": agent, "bps": bps, "attestation": proof} for agent, bps, proof in found.scores],
         "owed": [{"account": account, "amount": str(amount)} for account, amount in found.owed],
         "differences": [{"field": field, "there": there, "here": here} for field, there, here in different],
     }
@@ -88,7 +88,8 @@ def _open(found: State) -> str:
 def _people(found: State, names: Mapping[str, str]) -> Any:
     from assay.cli.show import Column, grid
 
-    scores, owed = dict(found.scores), dict(found.owed)
+    scores, owed = {agent: bps for agent, bps, _ in found.scores}, dict(found.owed)
+    proofs = {agent: proof or "" for agent, _, proof in found.scores}
     accounts = list(dict.fromkeys([*scores, *owed]))
     roles = {found.terms.sponsor: "sponsor", found.terms.fee_recipient: "fee"} | dict(names)
     return grid(
@@ -96,6 +97,7 @@ def _people(found: State, names: Mapping[str, str]) -> Any:
             Column("who", [roles.get(one, "") for one in accounts], kind="key"),
             Column("account", accounts, kind="key"),
             Column("BPS", [str(scores.get(one, "")) for one in accounts], right=True),
+            Column("attestation", [proofs.get(one, "") for one in accounts], kind="key", spare=1),
             Column("owed", [str(owed.get(one, "")) for one in accounts], right=True),
         ]
     )

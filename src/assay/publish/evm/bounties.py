@@ -63,7 +63,8 @@ class State:
     commitments: int
     held: int
     receipt: str | None
-    scores: tuple[tuple[str, int], ...]
+    scores: tuple[tuple[str, int, str | None], ...]
+    """Agent, BPS, and the digest of what proves where its judge ran."""
     owed: tuple[tuple[str, int], ...]
 
 
@@ -180,9 +181,10 @@ class Bounties:
 
         return self._action("settle", {}, Call(round_.address, round_.data("settle")), done)
 
-    def claim(self, to: str | None = None) -> Action:
+    def claim(self, whose: str, to: str | None = None) -> Action:
         """What the round owes an account, to itself or to another."""
         round_ = self._chain.round
+        owed = int(round_.ask("owed", whose))
 
         def prepare(account: str) -> Call | Outcome:
             receiver = to or account
@@ -193,7 +195,8 @@ class Bounties:
                 return self._nothing(account)
             return self._tried(Call(round_.address, round_.data("claim", receiver)), account)
 
-        return Action("bounty claim", {"round": round_.address, "to": to}, prepare)
+        content = {"round": round_.address, "amount": str(owed) if owed else None, "to": to}
+        return Action("bounty claim", content, prepare)
 
     def _nothing(self, account: str) -> Outcome:
         """Why an account is owed nothing: it was fetched, or there is nothing yet, or nothing at all."""
@@ -220,7 +223,7 @@ class Bounties:
             round_.ask("commitments"),
             round_.ask("held"),
             f"sha256:{receipt.hex()}" if any(receipt) else None,
-            tuple((checksum(agent), bps) for agent, bps, _ in rows),
+            tuple((checksum(agent), bps, f"sha256:{proof.hex()}" if any(proof) else None) for agent, bps, proof in rows),
             tuple((account, amount) for account, amount in owed if amount),
         )
 
