@@ -31,5 +31,5 @@ setup:  ## make .venv from uv.lock
 
 clean:  ## remove what the targets made (.venv too)
 	@bash tools/containers clean
-	@rm -rf .venv site dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv site dist build contracts/node_modules .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

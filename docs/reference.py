@@ -45,7 +45,7 @@ keys are shortened in the middle, and the short form is accepted wherever a part
 | exit code | meaning |
 |---|---|
 | 0 | fine |
-| 1 | the input is right, but no settlement follows from it; or a trial, a task, a sandbox or a conformance case did not hold |
+| 1 | the input is right, but nothing follows from it: nothing settled or published; or a trial, a task, a sandbox, a case fails |
 | 2 | the input or the command is wrong; one message says what, where, and what to do; nothing is written |
 | 130 | stopped by Ctrl-C; what was done is kept |
 

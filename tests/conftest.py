@@ -1,13 +1,18 @@
 """What every test shares: Hypothesis profiles, the folder of real data, and how earlier steps of `make test` are reported."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import postgres
+
+if TYPE_CHECKING:
+    import evm_kit
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 
@@ -19,6 +24,14 @@ settings.register_profile("full", settings.get_profile("check"), max_examples=15
 # For looking further by hand: ASSAY_PROFILE=search pytest tests/test_settle.py
 settings.register_profile("search", settings.get_profile("check"), max_examples=5000, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("ASSAY_PROFILE", "check"))
+
+
+RECURSION = sys.getrecursionlimit()
+
+
+def pytest_collection_finish() -> None:
+    """Put back what a library raises when a test imports it: see assay.publish.evm.libraries."""
+    sys.setrecursionlimit(RECURSION)
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +56,37 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "ledger.db")
     made: postgres.Cluster = request.getfixturevalue("postgresql")
     return made.database()
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator["evm_kit.Anvil"]:
+    """An Ethereum node of our own, where gas is free, started when the first test asks for it."""
+    import evm_kit
+
+    with evm_kit.anvil(tmp_path_factory.mktemp("anvil"), *evm_kit.OPTIONS) as made:
+        yield made
+
+
+@pytest.fixture
+def chain(node: "evm_kit.Anvil") -> Iterator["evm_kit.Chain"]:
+    """The chain of that node, as it was before the first test."""
+    import evm_kit
+
+    found = evm_kit.Chain(node.url)
+    begun = found.ask("evm_snapshot")
+    yield found
+    found.ask("evm_setAutomine", True)
+    found.ask("anvil_dropAllTransactions")  # these are not in the snapshot, nor is the price of gas
+    found.ask("evm_revert", begun)
+    found.ask("anvil_setNextBlockBaseFeePerGas", "0x0")
+
+
+@pytest.fixture
+def world(chain: "evm_kit.Chain") -> "evm_kit.World":
+    """A scoring oracle there, and who takes part in a bounty."""
+    import evm_kit
+
+    return evm_kit.world(chain)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

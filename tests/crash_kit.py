@@ -18,6 +18,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +36,18 @@ WRITES = ("INSERT", "do_commit", "mkdir", "replace", "rename", "unlink", "rmdir"
 
 
 class Warm:
-    """A process that has imported everything and forks workers: one at a time."""
+    """A process that has imported everything and forks workers: one at a time. module: whose functions they are, if not ours."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, module: str = "") -> None:
         self._report = folder / "report.json"
-        command = [sys.executable, "-c", "import crash_kit; crash_kit.serve()"]
+        command = [sys.executable, "-c", f"import crash_kit; crash_kit.serve({module!r})"]
         path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
         self._server = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder, env=os.environ | {"PYTHONPATH": path}
         )
 
     def ask(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function of `crash_work` or `crash_look` returns in a new process; an error there is one here."""
+        """What a function of `crash_work`, `crash_look` or the module returns in a new process; an error there is one here."""
         number = self._start(function, args)
         assert self._ended(WAIT), f"{function.__name__} did not end (process {number})"
         return self._answer(function)
@@ -104,12 +105,10 @@ class Warm:
         return result
 
 
-def serve() -> None:
+def serve(module: str) -> None:
     """Fork a process for each order on standard input; its number and how it ended on standard output."""
-    with tempfile.TemporaryDirectory() as place:  # imports what is imported late
-        made(Path(place) / "small", "ledger.db")
-        look(f"{place}/small", f"{place}/told", f"{place}/seen")
-    functions = vars(crash_work) | vars(crash_look)
+    functions = {"imports": imports} | vars(crash_work) | vars(crash_look) | (vars(import_module(module)) if module else {})
+    functions["imports"]()
     for line in sys.stdin.buffer:
         name, args, report = json.loads(line)
         number = os.fork()
@@ -117,6 +116,13 @@ def serve() -> None:
             _child(functions[name], args, Path(report))
         _put(number)
         _put(os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]))
+
+
+def imports() -> None:
+    """Import what is imported late."""
+    with tempfile.TemporaryDirectory() as place:
+        made(Path(place) / "small", "ledger.db")
+        look(f"{place}/small", f"{place}/told", f"{place}/seen")
 
 
 def _put(number: int) -> None:
@@ -135,9 +141,9 @@ def _child(function: Callable[..., Any], args: Sequence[Any], report: Path) -> N
 
 
 @contextmanager
-def warm(folder: Path) -> Iterator[Warm]:
+def warm(folder: Path, module: str = "") -> Iterator[Warm]:
     """The process that forks, for as long as the block lasts."""
-    made = Warm(folder)
+    made = Warm(folder, module)
     try:
         yield made
     finally:

@@ -16,6 +16,7 @@ COMMANDS = {
     "bounty": ("bounty.app:app", "Bounties: what is asked for, how it is judged and paid."),
     "run": ("judging.run:run", "Judge what has no evidence yet, then settle."),
     "settle": ("settle:settle", "Settle an epoch: evidence into scores, weights or payouts."),
+    "publish": ("publishing.publish:publish", "Publish a settled epoch: to the oracle of a chain."),
     "explain": ("explain:explain", "Explain each number of one participant."),
     "emission": ("emission:emission", "Join the competitions of a subnet."),
     "submit": ("judging.submit:submit", "Make an agent, a solution or a planner the current submission of a participant."),

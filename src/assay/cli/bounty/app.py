@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.bounty import chain
 from assay.cli.errors import warn
 
 __all__ = ["app"]
@@ -14,11 +15,6 @@ __all__ = ["app"]
 app = typer.Typer(
     name="bounty", help="Bounties: what is asked for, how it is judged and paid.", no_args_is_help=True, rich_markup_mode=None
 )
-
-
-@app.callback()
-def _group() -> None:
-    """A group, though it has one command."""
 
 
 @app.command()
@@ -74,3 +70,7 @@ def _check_keys(sponsor: str | None, log: str | None, file: Path) -> None:
     if log is not None:
         with as_bad_input("copy it from ledger.toml, or from the log's operator", file=file, field="bounty.log"):
             LogKey.parse(log)
+
+
+for _command in (chain.oracle, chain.create, chain.fund, chain.show, chain.commit, chain.settle, chain.claim, chain.refund):
+    app.command()(_command)

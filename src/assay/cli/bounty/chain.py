@@ -1,0 +1,315 @@
+"""`assay bounty …` on a chain: the contract that holds a bounty's deposit, from its making to the last claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli.publishing.words import AsOption, DirArgument, JsonOption, ToOption, YesOption, finish, telling
+
+if TYPE_CHECKING:
+    from assay.publish.evm.bounties import Action, Bounties, State
+    from assay.publish.evm.chain import Chain
+    from assay.publish.evm.signers import Signer
+    from assay.publish.evm.terms import Terms
+    from assay.scheme.bounty import Bounty
+
+__all__ = ["claim", "commit", "create", "fund", "oracle", "refund", "settle", "show"]
+
+Make = Callable[["Bounties", "Signer"], "Sequence[Action]"]
+
+
+def show(folder: DirArgument, to: ToOption, as_json: JsonOption = False) -> None:
+    """Show where a bounty's contract is: its terms, and whether they are those of bounty.toml; what it holds, and owes to whom.
+
+    Who is about to work for it looks here first: that the deposit is there, and that what decides on it is what was promised.
+
+    \b
+    Example:
+      assay bounty show my-bounty --to sepolia
+    """
+    from assay.cli.bounty.round import differences, parts, said
+    from assay.publish.evm.bounties import Bounties
+
+    chain, bounty = _chain(folder, to), _bounty(folder)
+    wrong = chain.wrong(chain.round)
+    if wrong is not None:
+        finish(wrong, {}, [], as_json=as_json)
+    found: State = Bounties(chain).state(_addresses(folder))
+    different = [] if bounty is None else differences(chain, bounty, found)
+    if as_json:
+        from assay.cli.output import json_bytes, put
+
+        put(json_bytes(said(found, different)), None)
+        return
+    from assay.cli.show import show as shown
+
+    shown(*parts(found, different, _names(folder)))
+
+
+def oracle(
+    folder: DirArgument,
+    to: ToOption,
+    scorer: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Who may submit scores; otherwise the key's account.")
+    ] = None,
+    admin: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Who grants and revokes that; otherwise the key's.")
+    ] = None,
+    key: AsOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a scoring oracle: the contract that takes scores of rounds from those who may.
+
+    \b
+    Example:
+      assay bounty oracle my-bounty --to sepolia --scorer 0x… --yes
+    """
+    from assay.publish.evm.chain import MADE_ORACLE
+
+    def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
+        return [
+            bounties.make_oracle(_address(admin, "--admin") or signer.address, _address(scorer, "--scorer") or signer.address)
+        ]
+
+    _do(folder, to, key, make, yes=yes, as_json=as_json, made=MADE_ORACLE)
+
+
+def create(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
+    """Make the bounty's contract, by bounty.toml and publish.toml. Nothing of it can be changed afterwards.
+
+    Deposit, threshold, tiers, split and fee are those of [payout]; agents commit until `commitments_until`, scores come until
+    `scoring_deadline`. `assay bounty fund` puts the deposit in, and opens it. Made again, it is the one that is there.
+
+    \b
+    Example:
+      assay bounty create my-bounty --to sepolia --yes
+    """
+    from assay.errors import BadInput
+    from assay.publish.evm.chain import MADE_ROUND
+    from assay.publish.evm.terms import of_bounty
+
+    bounty = _bounty(folder)
+    if bounty is None:
+        raise BadInput(
+            "no such file, so there is no bounty to make a contract of", file=folder / "bounty.toml", hint="write it first"
+        )
+    chain = _chain(folder, to)
+    found: list[Terms] = []
+
+    def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
+        found.append(of_bounty(bounty, chain.settings, chain.oracle.address, signer.address))
+        return [bounties.create(found[0])]
+
+    _do(folder, to, key, make, yes=yes, as_json=as_json, made=MADE_ROUND, chain=chain, terms=found)
+
+
+def fund(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
+    """Put the deposit into the bounty's contract, which opens it. Of a token, the contract is allowed to take it first.
+
+    \b
+    Example:
+      assay bounty fund my-bounty --to sepolia --yes
+    """
+    _do(folder, to, key, lambda bounties, _: bounties.fund(), yes=yes, as_json=as_json)
+
+
+def commit(
+    folder: DirArgument,
+    commitment: Annotated[
+        str, typer.Argument(metavar="COMMITMENT", help="sha256:…, or the file that `assay commit` wrote.", show_default=False)
+    ],
+    to: ToOption,
+    key: AsOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bind an account to a commitment, on the chain, before anybody sees the solution. Once, and for good.
+
+    The commitment hashes the participant's own key: who copies it can never open it. The account must be the one that
+    participants.csv has for the participant.
+
+    \b
+    Examples:
+      assay bounty commit my-bounty my-bounty/sealing/d496ff3ec628/commitment.json --to sepolia --yes
+      assay bounty commit my-bounty sha256:… --to sepolia --yes
+    """
+    from assay.cli.bounty.committing import commitment_of
+
+    found, participant = commitment_of(folder, commitment)
+
+    def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
+        from assay.cli.bounty.committing import check_account
+
+        check_account(folder, participant, signer.address)
+        return [bounties.commit(found)]
+
+    _do(folder, to, key, make, yes=yes, as_json=as_json)
+
+
+def settle(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
+    """Divide the deposit by the scores that were published; without any, when their time is over, it goes back to the sponsor.
+
+    Anybody may. Nothing is paid by it: everybody fetches what is his with `assay bounty claim`.
+
+    \b
+    Example:
+      assay bounty settle my-bounty --to sepolia --yes
+    """
+    _do(folder, to, key, lambda bounties, _: [bounties.settle()], yes=yes, as_json=as_json)
+
+
+def claim(
+    folder: DirArgument,
+    to: ToOption,
+    receiver: Annotated[
+        str | None, typer.Option("--receiver", metavar="ADDRESS", help="Where it goes; otherwise the account.")
+    ] = None,
+    key: AsOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch what the bounty's contract owes an account: a prize, a fee, a refund.
+
+    \b
+    Example:
+      assay bounty claim my-bounty --to sepolia --as agent --yes
+    """
+
+    def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
+        return [bounties.claim(signer.address, _address(receiver, "--receiver"))]
+
+    _do(folder, to, key, make, yes=yes, as_json=as_json)
+
+
+def refund(
+    folder: DirArgument,
+    to: ToOption,
+    receiver: Annotated[
+        str | None, typer.Option("--receiver", metavar="ADDRESS", help="Where it goes; otherwise the account.")
+    ] = None,
+    key: AsOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch what goes back to the sponsor, settling the bounty first where nobody has: if no scores came in time, all of it.
+
+    \b
+    Example:
+      assay bounty refund my-bounty --to sepolia --as sponsor --yes
+    """
+    from assay.publish.evm.bounties import look
+    from assay.publish.outcome import Confirmed
+
+    def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
+        first, then = bounties.settle(), bounties.claim(signer.address, _address(receiver, "--receiver"))
+        return [then] if isinstance(look(first, signer.address), Confirmed) else [first, then]
+
+    _do(folder, to, key, make, yes=yes, as_json=as_json)
+
+
+def _do(
+    folder: Path,
+    to: str,
+    key: str | None,
+    make: Make,
+    *,
+    yes: bool,
+    as_json: bool,
+    made: str = "",
+    chain: Chain | None = None,
+    terms: Sequence[Terms] = (),
+) -> None:
+    """Show what would be done, do it if it is meant, and say what became of it. `made`: the contract that comes of it."""
+    from assay.errors import Unreachable
+    from assay.publish.evm.bounties import Bounties, look, run
+    from assay.publish.outcome import Confirmed, Outcome, Unknown
+
+    chain = chain or _chain(folder, to)
+    bounties, signer = Bounties(chain), chain.signer(name=key)
+    outcome: Outcome | None
+    actions: Sequence[Action] = []
+    try:
+        outcome = chain.wrong()
+        actions = [] if outcome is not None else make(bounties, signer)
+        outcome = outcome or (run(chain, signer, actions, telling) if yes else look(actions[0], signer.address))
+    except Unreachable as error:
+        outcome = Unknown(str(error))
+    rows = [("account", signer.address)]
+    for action in actions:
+        rows += [(action.subject, "")] if len(actions) > 1 else []
+        rows += [(name, str(value)) for name, value in action.content.items() if value is not None and not terms]
+    rows += [row for one in terms for row in one.told()]
+    said: dict[str, Any] = {"account": signer.address, "actions": [{"subject": one.subject} | one.content for one in actions]}
+    parts = [_table(rows)]
+    if made and isinstance(outcome, Confirmed):
+        address = bounties.made(made)
+        name = "oracle" if made == "oracle" else "round"
+        said[name] = address
+        parts += _next(f'{name} = "{address}"', to)
+    finish(outcome, said, parts, as_json=as_json)
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> Any:
+    from assay.cli.show import Column, grid
+
+    return grid([Column("", [name for name, _ in rows]), Column("what", [value for _, value in rows], kind="text")])
+
+
+def _next(line: str, to: str) -> list[Any]:
+    from assay.cli.show import note
+
+    return ["", note(f"Under [targets.{to}] in publish.toml, for everybody else: {line}")]
+
+
+def _chain(folder: Path, to: str) -> Chain:
+    from assay.cli.ledger.keys import asking
+    from assay.errors import BadInput
+    from assay.publish import targets
+    from assay.publish.evm.chain import Chain
+
+    target = targets.read(folder, to)
+    if target.kind != "evm":
+        raise BadInput(
+            f"is of the kind {target.kind!r}", file=target.file, field=f"targets.{to}", hint="a bounty is on an Ethereum chain"
+        )
+    return Chain(target, ask=asking())
+
+
+def _bounty(folder: Path) -> Bounty | None:
+    from assay.scheme.bounty import read_bounty
+
+    return read_bounty(folder) if (folder / "bounty.toml").exists() else None
+
+
+def _address(said: str | None, option: str) -> str | None:
+    from pydantic import TypeAdapter, ValidationError
+
+    from assay.errors import BadInput
+    from assay.publish.evm.settings import Address
+
+    try:
+        return None if said is None else str(TypeAdapter(Address).validate_python(said))
+    except ValidationError as error:
+        raise BadInput(error.errors()[0]["msg"].partition("; ")[0], field=option, hint="write 0x and 40 hex digits") from None
+
+
+def _names(folder: Path) -> dict[str, str]:
+    """Address → participant, by participants.csv."""
+    from assay.errors import BadInput
+    from assay.folder import csvs
+    from assay.publish.evm.libraries import checksum
+
+    try:
+        rows = csvs.read(folder / "participants.csv", csvs.PARTICIPANTS)
+    except BadInput:
+        return {}
+    return {checksum(str(row.fields["address"])): str(row.fields["key"]) for row in rows if row.fields.get("address")}
+
+
+def _addresses(folder: Path) -> list[str]:
+    return list(_names(folder))

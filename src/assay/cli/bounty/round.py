@@ -1,0 +1,107 @@
+"""A bounty's contract in tables, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from assay.publish.evm.bounties import State
+    from assay.publish.evm.chain import Chain
+    from assay.scheme.bounty import Bounty
+
+__all__ = ["differences", "parts", "said"]
+
+Rows = Sequence[tuple[str, str, str]]
+_NEXT = {
+    "unfunded": "The deposit is not there: nobody can commit yet.",
+    "settled": "It is settled: everybody fetches what is his with `assay bounty claim`.",
+}
+
+
+def differences(chain: Chain, bounty: Bounty, found: State) -> Rows:
+    """In what the contract is another than bounty.toml and publish.toml say: field, what it is there, what they say."""
+    from assay.publish.evm.terms import of_bounty
+
+    terms = found.terms
+    try:
+        wanted = of_bounty(bounty, chain.settings, chain.oracle.address, terms.sponsor)
+    except BadInput as error:
+        return [("bounty.toml", "", str(error))]
+    return terms.differences(wanted)
+
+
+def said(found: State, different: Rows) -> dict[str, Any]:
+    """All of it as JSON."""
+    return {
+        "round": found.address,
+        "state": found.state,
+        "terms": found.terms.content(),
+        "commitments": found.commitments,
+        "held": str(found.held),
+        "receipt": found.receipt,
+        "scores": [{"agent": agent, "bps": bps, "attestation": proof} for agent, bps, proof in found.scores],
+        "owed": [{"account": account, "amount": str(amount)} for account, amount in found.owed],
+        "differences": [{"field": field, "there": there, "here": here} for field, there, here in different],
+    }
+
+
+def parts(found: State, different: Rows, names: Mapping[str, str]) -> Iterator[Any]:
+    """The round for people. names: address → participant."""
+    from assay.cli.show import Column, grid, heading, sentence
+
+    yield heading(f"{found.address}: {found.state}")
+    yield sentence(_NEXT.get(found.state) or _open(found))
+    rows = [*found.terms.told(), ("commitments", str(found.commitments)), ("held", str(found.held))]
+    yield grid([Column("", [name for name, _ in rows]), Column("there", [value for _, value in rows], kind="text")])
+    if found.scores or found.owed:
+        yield ""
+        yield _people(found, names)
+    yield ""
+    if not different:
+        yield sentence("All of it is as bounty.toml and publish.toml have it.")
+        return
+    yield sentence("It is not what bounty.toml and publish.toml say:", style="bold red")
+    yield grid(
+        [
+            Column("field", [field for field, _, _ in different]),
+            Column("there", [there for _, there, _ in different], kind="text"),
+            Column("here", [here for _, _, here in different], kind="text"),
+        ]
+    )
+
+
+def _open(found: State) -> str:
+    terms, receipt = found.terms, found.receipt
+    if receipt is not None:
+        return f"It has its scores, of the receipt {receipt}: `assay bounty settle` divides the deposit."
+    if found.now <= terms.commit_until:
+        return f"Agents may commit until {_time(terms.commit_until)}."
+    if found.now <= terms.score_until:
+        return f"Scores may come until {_time(terms.score_until)}."
+    return "No scores came in time: `assay bounty settle` gives the deposit back."
+
+
+def _people(found: State, names: Mapping[str, str]) -> Any:
+    from assay.cli.show import Column, grid
+
+    scores, owed = {agent: bps for agent, bps, _ in found.scores}, dict(found.owed)
+    proofs = {agent: proof or "" for agent, _, proof in found.scores}
+    accounts = list(dict.fromkeys([*scores, *owed]))
+    roles = {found.terms.sponsor: "sponsor", found.terms.fee_recipient: "fee"} | dict(names)
+    return grid(
+        [
+            Column("who", [roles.get(one, "") for one in accounts], kind="key"),
+            Column("account", accounts, kind="key"),
+            Column("BPS", [str(scores.get(one, "")) for one in accounts], right=True),
+            Column("attestation", [proofs.get(one, "") for one in accounts], kind="key", spare=1),
+            Column("owed", [str(owed.get(one, "")) for one in accounts], right=True),
+        ]
+    )
+
+
+def _time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

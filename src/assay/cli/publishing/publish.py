@@ -1,0 +1,105 @@
+"""`assay publish`: what was settled, onto a chain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli.publishing.words import DirArgument, JsonOption, ToOption, YesOption, finish, telling
+
+if TYPE_CHECKING:
+    from assay.publish.publishers import Comparison, Plan
+
+__all__ = ["publish"]
+
+
+def publish(
+    folder: DirArgument,
+    to: ToOption,
+    epoch: Annotated[int | None, typer.Argument(metavar="[EPOCH]", help="The epoch; otherwise the last settled.", min=0)] = None,
+    yes: YesOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing, which is so anyway without --yes.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish a settled epoch: to the oracle of a chain.
+
+    Shows what changes against what the chain holds, and with --yes sends it.
+
+    Only what has a receipt is published, and the chain is asked first: what it has already is not sent again. What is sent
+    stands in DIR/published before it is sent, so that this can be done again after a crash at any point. It ends when the chain
+    has it as deep as publish.toml asks for, or says that it does not know yet; then the same command goes on.
+
+    Too early is no failure: it says from when on. Exit code 1 if it was refused, or is not known or not deep enough yet.
+
+    \b
+    Examples:
+      assay publish my-bounty --to sepolia
+      assay publish my-bounty 3 --to sepolia --yes
+    """
+    if yes and dry_run:
+        raise typer.BadParameter("--yes and --dry-run exclude each other", param_hint="--yes")
+    from assay.errors import Unreachable
+    from assay.ledger.opened import open_ledger
+    from assay.publish import publishers, settled, targets
+    from assay.publish.outcome import Planned, Unknown
+
+    publisher = publishers.opened(targets.read(folder, to))
+    with open_ledger(folder) as ledger:
+        plan = publisher.plan(settled.read(ledger, epoch))
+    if yes:
+        outcome = publisher.send(plan, telling)
+        try:
+            held = publisher.compare(plan)
+        except Unreachable as error:
+            held = publishers.Comparison({}, outcome, [str(error)])
+    else:
+        try:
+            held = publisher.compare(plan)
+        except Unreachable as error:
+            held = publishers.Comparison({}, Unknown(str(error)))
+        outcome = held.outcome or Planned()
+    finish(outcome, _document(plan, held), list(_parts(plan, held)), as_json=as_json)
+
+
+def _document(plan: Plan, held: Comparison) -> dict[str, Any]:
+    return {
+        "target": plan.target,
+        "epoch": plan.epoch,
+        "receipt": plan.receipt,
+        "plan": plan.digest,
+        "content": plan.content,
+        "held": held.held,
+        "left_out": [{"participant": key, "why": why} for key, why in plan.left_out],
+        "notes": held.notes,
+    }
+
+
+def _parts(plan: Plan, held: Comparison) -> Any:
+    """The table of what changes, who is left out, and what else there is to be said."""
+    from assay.cli.show import Column, grid, heading, note
+
+    yield heading(f"Epoch {plan.epoch} to {plan.target}")
+    if plan.lines:
+        now = [held.held.get(line.account, "") for line in plan.lines]
+        changes = ["" if old == line.value else "new" if not old else "other" for old, line in zip(now, plan.lines, strict=True)]
+        yield grid(
+            [
+                Column("participant", [line.participant for line in plan.lines], kind="key"),
+                Column("account", [line.account for line in plan.lines], kind="key"),
+                Column("there now", now, right=True),
+                Column("settled", [line.value for line in plan.lines], right=True),
+                Column("", changes),
+            ]
+        )
+    else:
+        yield note("Nobody has an agreed score: that is what is sent.")
+    known = {line.account for line in plan.lines}
+    for account, value in held.held.items():
+        if account not in known:
+            yield note(f"The chain has {value} of {account}, who is not in the settlement.")
+    for key, why in plan.left_out:
+        yield note(f"{key} is left out: {why}.")
+    for said in held.notes:
+        yield note(f"{said}.")
+    yield note(f"Receipt {plan.receipt}")

@@ -1,0 +1,82 @@
+"""What the commands that send to chains share: options, and how an outcome is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from assay.publish.outcome import Outcome
+
+__all__ = ["AsOption", "DirArgument", "JsonOption", "ToOption", "YesOption", "finish", "say", "sentence_of", "telling"]
+
+
+def _targets(ctx: typer.Context, incomplete: str) -> list[str]:
+    from assay.publish.targets import names
+
+    folder = ctx.params.get("folder")
+    return [] if folder is None else [name for name in names(Path(folder)) if name.startswith(incomplete)]
+
+
+DirArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The competition's folder, with publish.toml.", show_default=False)
+]
+ToOption = Annotated[str, typer.Option("--to", metavar="NAME", help="A target of publish.toml.", autocompletion=_targets)]
+AsOption = Annotated[
+    str | None, typer.Option("--as", metavar="KEY", help="A key of publish.toml; otherwise the target's own.", show_default=False)
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Send it. Without, only what would be sent is shown.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="As canonical JSON.")]
+
+
+def telling(what: str) -> None:
+    """How it goes on, on stderr."""
+    from assay.cli.errors import printable
+
+    typer.echo(printable(what), err=True)
+
+
+def sentence_of(outcome: Outcome) -> str:
+    """An outcome in words."""
+    from assay.publish.outcome import Confirmed, Planned, Sent, TooEarly
+
+    match outcome:
+        case Planned():
+            return "Nothing was sent: --yes sends it."
+        case Confirmed(block, transaction):
+            return f"It is there, in block {block}" + (f", by {transaction}." if transaction else ", or before it.")
+        case Sent(transaction):
+            return f"It was sent, as {transaction}, and is not deep enough in the chain yet: do this again to see it through."
+        case TooEarly(at, unit, what):
+            when = datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z") if unit == "time" else f"block {at}"
+            return f"It is too early: {what}. From {when} on it can be sent."
+    hint = getattr(outcome, "hint", "")
+    begin = "It is not known what became of it" if outcome.state == "unknown" else "It was refused"
+    return f"{begin}: {outcome.what}" + (f"; {hint}." if hint else ".")
+
+
+def say(outcome: Outcome) -> None:
+    """Tell an outcome below what was shown."""
+    from assay.cli.show import sentence, show
+
+    show("", sentence(sentence_of(outcome), style="bold" if outcome.ok else "bold red"))
+
+
+def finish(outcome: Outcome, said: dict[str, Any], parts: Sequence[Any], *, as_json: bool) -> NoReturn:
+    """Show what it came to, for programs or for people, and end: 0 if nobody has to do anything about it, else 1."""
+    from assay.publish.outcome import document
+
+    if as_json:
+        from assay.cli.output import json_bytes, put
+
+        put(json_bytes(said | {"outcome": document(outcome)}), None)
+    else:
+        from assay.cli.show import show
+
+        show(*parts)
+        say(outcome)
+    raise typer.Exit(0 if outcome.ok else 1)

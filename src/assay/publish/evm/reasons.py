@@ -1,0 +1,111 @@
+"""What a contract says no with, in words: the custom errors of ours, and of the libraries they rest on."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from assay.publish.evm.artifacts import ORACLE, ROUND, artifact
+from assay.publish.evm.http import RpcError
+from assay.publish.evm.libraries import keccak, web3
+from assay.publish.outcome import Refusal, TooEarly
+
+__all__ = ["Reverted", "of_node", "reason"]
+
+
+class Reverted(Exception):
+    """A contract said no: the name of its error and the values in it, by name. `name` is "" where it said nothing known."""
+
+    def __init__(self, data: bytes = b"", message: str = "", *, name: str = "", values: dict[str, Any] | None = None) -> None:
+        self.name, self.values = (name, values or {}) if name else _decoded(data)
+        super().__init__(self.name or message or "reverted without a reason")
+
+
+def reason(error: Reverted) -> Refusal | TooEarly:
+    """The outcome that an error stands for."""
+    values = error.values
+    match error.name:
+        case "ScoresTooEarly":
+            return TooEarly(int(values["commitUntil"]) + 1, "time", "agents may still commit")
+        case "NotYet":
+            return TooEarly(int(values["scoreUntil"]) + 1, "time", "there are no scores yet, and they may still come")
+        case name if name in _WORDS:
+            code, what, hint = _WORDS[name]
+            return Refusal(code, what.format(**values), hint)
+    shown = ", ".join(f"{name} {value}" for name, value in values.items())
+    what = f"the contract said no: {error}" + (f" ({shown})" if shown else "")
+    return Refusal("reverted", what[:500], "nothing was changed by it")
+
+
+def of_node(error: RpcError) -> Refusal:
+    """What a node said instead of taking a transaction, as an outcome."""
+    said = error.message.lower()
+    if "insufficient funds" in said or "insufficient balance" in said:
+        return Refusal("funds", "the account cannot pay for it", "put more of the chain's coin into it")
+    return Refusal("node", f"the node does not take it: {error.message}", "nothing was changed by it")
+
+
+_WORDS: dict[str, tuple[str, str, str]] = {
+    "AccessControlUnauthorizedAccount": (
+        "no-role",
+        "{account} is no scorer of this oracle",
+        "whoever administers the oracle grants SCORER_ROLE; or name the key of one that has it",
+    ),
+    "NotTheScorer": ("not-the-scorer", "the round takes another's scores, not those of {scorer}", "sign with the scorer's key"),
+    "AlreadySubmitted": ("already-submitted", "the round has scores already, and keeps them", "they can be read: --dry-run"),
+    "ScoresTooLate": ("too-late", "the round took scores until {scoreUntil}", "whoever settles it now refunds the sponsor"),
+    "NotOpen": ("not-open", "the round is not funded yet, or settled already", "`assay bounty show` says which"),
+    "UnknownAgent": ("unknown-agent", "{agent} has not committed to anything in this round", "only who committed has a place"),
+    "CommitmentsClosed": ("too-late", "commitments were taken until {commitUntil}", "the round goes on without"),
+    "AlreadyCommitted": ("already-committed", "{agent} is bound to a commitment already", "it is for good"),
+    "AlreadyFunded": ("already-funded", "the round has its deposit", ""),
+    "NothingOwed": ("nothing-owed", "{account} has nothing to fetch here", "is it the account that committed?"),
+    "SignatureExpired": ("expired", "the signature was good until {deadline}", "sign again"),
+    "BadSignature": ("bad-signature", "the signature is not that of {scorer} over these scores", "name the scorer's own key"),
+    "TokenMoved": (
+        "token",
+        "the token moved {moved} rather than {expected}",
+        "a token that takes a fee, or says what is not so, cannot be used",
+    ),
+    "SafeERC20FailedOperation": ("token", "the token {token} did not do as it was told", "is the amount there?"),
+    "ERC20InsufficientBalance": ("funds", "{sender} has {balance} of the token and needs {needed}", "put more in"),
+    "ERC20InsufficientAllowance": ("token", "the round may take {allowance} of the token and needs {needed}", "approve it first"),
+    "BadTerms": (
+        "bad-terms",
+        "the contract does not take the terms: {field} is wrong",
+        "correct it in the scheme or in publish.toml",
+    ),
+}
+"""Error → code, what it says, what to do."""
+_Fields = tuple[tuple[str, str], ...]
+_TOKENS: tuple[tuple[str, _Fields], ...] = (
+    ("ERC20InsufficientBalance", (("sender", "address"), ("balance", "uint256"), ("needed", "uint256"))),
+    ("ERC20InsufficientAllowance", (("spender", "address"), ("allowance", "uint256"), ("needed", "uint256"))),
+)
+"""What tokens say, by ERC-6093."""
+
+
+@cache
+def _errors() -> dict[bytes, tuple[str, _Fields]]:
+    """Selector → name and fields of an error."""
+    found = list(_TOKENS)
+    for name in (ORACLE, ROUND):
+        for one in artifact(name).abi:
+            if one["type"] == "error":
+                found.append((one["name"], tuple((field["name"], field["type"]) for field in one["inputs"])))
+    found += [("Error", (("message", "string"),)), ("Panic", (("code", "uint256"),))]
+    return {keccak(f"{name}({','.join(kind for _, kind in fields)})".encode())[:4]: (name, fields) for name, fields in found}
+
+
+def _decoded(data: bytes) -> tuple[str, dict[str, Any]]:
+    known = _errors().get(data[:4])
+    if known is None:
+        return "", {}
+    name, fields = known
+    from eth_abi.exceptions import DecodingError
+
+    try:
+        values = web3()().codec.decode([kind for _, kind in fields], data[4:])
+    except (DecodingError, OverflowError):
+        return "", {}
+    return name, {field: value for (field, _), value in zip(fields, values, strict=True)}

@@ -1,0 +1,234 @@
+"""Who signs: a key in an encrypted keystore, a key in the environment, or a signer elsewhere that never gives its key away.
+
+A signer is spoken to in JSON-RPC (`eth_signTransaction`, `eth_signTypedData_v4`; or by clef's names). So clef and Frame work, and
+the hardware wallets behind them. What it returns is taken apart again: it signed what was asked for, or nothing is sent.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from assay.errors import BadInput, Unreachable
+from assay.folder.text import load
+from assay.publish.evm import libraries
+from assay.publish.evm.fees import Fees
+from assay.publish.evm.http import Http, RpcError
+from assay.publish.evm.settings import KeyPlace
+from assay.publish.targets import Target
+
+if TYPE_CHECKING:
+    from eth_account.signers.local import LocalAccount
+
+__all__ = ["Local", "Remote", "Request", "Signer", "signer_of"]
+
+KEYSTORE_BYTES = 65_536
+SIGNER_SECONDS = 300.0
+"""A person has to press a button."""
+Ask = Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A transaction to be signed. `to` is None where it makes a contract."""
+
+    chain_id: int
+    nonce: int
+    to: str | None
+    value: int
+    data: bytes
+    gas: int
+    fees: Fees
+
+    def fields(self) -> dict[str, Any]:
+        """As libraries and nodes name its parts."""
+        found: dict[str, Any] = {
+            "type": 2,
+            "chainId": self.chain_id,
+            "nonce": self.nonce,
+            "value": self.value,
+            "data": f"0x{self.data.hex()}",
+            "gas": self.gas,
+            "maxFeePerGas": self.fees.most,
+            "maxPriorityFeePerGas": self.fees.tip,
+            "accessList": [],
+        }
+        return found if self.to is None else found | {"to": self.to}
+
+
+class Signer(Protocol):
+    """An account that signs."""
+
+    @property
+    def address(self) -> str:
+        """As EIP-55 spells it."""
+
+    def transaction(self, request: Request) -> bytes:
+        """The signed transaction, as it is sent; raises BadInput and Unreachable."""
+
+    def typed(self, domain: dict[str, Any], types: dict[str, Any], primary: str, message: dict[str, Any]) -> bytes:
+        """The signature (65 bytes) of EIP-712 data; raises BadInput and Unreachable."""
+
+
+class Local:
+    """A key that is here, in memory alone."""
+
+    def __init__(self, account: LocalAccount) -> None:
+        self._account = account
+
+    @property
+    def address(self) -> str:
+        """As EIP-55 spells it."""
+        return str(self._account.address)
+
+    def transaction(self, request: Request) -> bytes:
+        """The signed transaction."""
+        return bytes(self._account.sign_transaction(request.fields()).raw_transaction)
+
+    def typed(self, domain: dict[str, Any], types: dict[str, Any], primary: str, message: dict[str, Any]) -> bytes:
+        """The signature of EIP-712 data."""
+        assert primary in types
+        return bytes(self._account.sign_message(libraries.typed_data(domain, types, message)).signature)
+
+
+class Remote:
+    """A signer that holds the key of an account."""
+
+    def __init__(self, url: str, account: str) -> None:
+        self.address = account
+        self._http = Http(url, seconds=SIGNER_SECONDS, tries=1)
+
+    def transaction(self, request: Request) -> bytes:
+        """What the signer signed, if it is what was asked for."""
+        fields = request.fields() | {"from": self.address}
+        for name in ("chainId", "nonce", "value", "gas", "maxFeePerGas", "maxPriorityFeePerGas", "type"):
+            fields[name] = hex(fields[name])
+        said = self._ask(("eth_signTransaction", "account_signTransaction"), fields)
+        raw = _bytes(said.get("raw") if isinstance(said, dict) else said)
+        if raw is None or _taken_apart(raw) != (self.address, request):
+            what = f"the signer at {self._http.host} signed something else than what it was asked to"
+            raise BadInput(what, hint="nothing was sent; look at what it shows before it signs")
+        return raw
+
+    def typed(self, domain: dict[str, Any], types: dict[str, Any], primary: str, message: dict[str, Any]) -> bytes:
+        """The signature, if it is this account's."""
+        kinds = {"name": "string", "version": "string", "chainId": "uint256", "verifyingContract": "address"}
+        own = [{"name": name, "type": kinds[name]} for name in domain]
+        document = {"types": {"EIP712Domain": own, **types}, "primaryType": primary, "domain": domain, "message": _plain(message)}
+        signature = _bytes(self._ask(("eth_signTypedData_v4", "account_signTypedData"), self.address, document))
+        if signature is None or _signed_by(libraries.typed_data(domain, types, message), signature) != self.address:
+            what = f"the signer at {self._http.host} did not sign what it was asked to with {self.address}"
+            raise BadInput(what, hint="nothing was sent; is it the right account?")
+        return signature
+
+    def _ask(self, methods: tuple[str, ...], *params: Any) -> Any:
+        for method in methods:
+            try:
+                return self._http.ask(method, *params)
+            except RpcError as error:
+                if error.code == -32601 or "not found" in error.message or "not supported" in error.message:
+                    continue  # it goes by the other name
+                raise BadInput(f"the signer at {self._http.host} refused: {error.message}", hint="nothing was sent") from None
+        raise Unreachable(f"{self._http.host} is no signer: it knows neither {' nor '.join(methods)}", final=True)
+
+
+def signer_of(target: Target, name: str, ask: Ask | None = None) -> Signer:
+    """The key of a name in publish.toml; `ask` asks for a keystore's passphrase where `$ASSAY_PASSPHRASE` is empty.
+
+    Raises BadInput; none of its messages has anything of a key in it.
+    """
+    place = target.key(name, KeyPlace)
+    if place.signer is not None and place.account is not None:
+        try:
+            return Remote(place.signer, place.account)
+        except BadInput as error:
+            raise error.at(file=target.file, field=f"keys.{name}.signer") from None
+    if place.env is not None:
+        found = _of_environment(target, place.env)
+    else:
+        found = _of_keystore(target.folder / Path(str(place.keystore)).expanduser(), ask)
+    local = Local(found)
+    if place.account not in (None, local.address):
+        what = f"is {place.account}, and the key is that of {local.address}"
+        raise BadInput(what, file=target.file, field=f"keys.{name}.account", hint="correct one of the two")
+    return local
+
+
+def _of_environment(target: Target, variable: str) -> LocalAccount:
+    said = os.environ.get(variable, "").strip().removeprefix("0x")
+    try:
+        return libraries.account(bytes.fromhex(said))
+    except ValueError:
+        what = f"the variable {variable} " + ("is empty" if not said else "holds no private key")
+        raise BadInput(what, file=target.file, hint="put 64 hex digits into it") from None
+
+
+def _of_keystore(path: Path, ask: Ask | None) -> LocalAccount:
+    data = load(path, KEYSTORE_BYTES, hint="give the path of a keystore (V3), as geth and wallets write it")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise BadInput(f"can be read by others (mode {mode:04o})", file=path, hint=f"make it yours alone: chmod 600 {path}")
+    said = os.environ.get("ASSAY_PASSPHRASE", "") or (ask() if ask is not None else "")
+    libraries.web3()
+    from eth_account import Account
+
+    try:
+        return libraries.account(bytes(Account.decrypt(data.decode(), said)))
+    except (ValueError, KeyError, TypeError, AttributeError, NotImplementedError, ArithmeticError, MemoryError):
+        what = "cannot be opened: the passphrase is wrong, or it is no keystore"
+        raise BadInput(what, file=path, hint="put the passphrase into ASSAY_PASSPHRASE, or type it when asked") from None
+
+
+def _taken_apart(raw: bytes) -> tuple[str, Request] | None:
+    """Who signed a transaction, and what it is; None if it is not one of the kind that is asked for."""
+    from eth_account import Account
+    from eth_account.typed_transactions.typed_transaction import TypedTransaction
+    from hexbytes import HexBytes
+    from rlp.exceptions import RLPException
+
+    try:
+        found = TypedTransaction.from_bytes(HexBytes(raw)).as_dict()
+        sender = str(Account.recover_transaction(raw))
+    except (ValueError, TypeError, LookupError, RLPException):
+        return None
+    if found.get("type") != 2 or found.get("accessList"):
+        return None
+    to = bytes(found["to"])
+    fees = Fees(found["maxFeePerGas"], found["maxPriorityFeePerGas"])
+    address = libraries.checksum(f"0x{to.hex()}") if to else None
+    rest = (found["value"], bytes(found["data"]), found["gas"], fees)
+    return sender, Request(found["chainId"], found["nonce"], address, *rest)
+
+
+def _signed_by(message: Any, signature: bytes) -> str | None:
+    from eth_account import Account
+    from eth_keys.exceptions import BadSignature
+
+    if len(signature) != 65:
+        return None
+    try:
+        return str(Account.recover_message(message, signature=signature))
+    except (ValueError, TypeError, BadSignature):
+        return None
+
+
+def _bytes(value: object) -> bytes | None:
+    try:
+        return bytes.fromhex(value[2:]) if isinstance(value, str) and value.startswith("0x") else None
+    except ValueError:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """The message as JSON carries it."""
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, int) else value

@@ -1,0 +1,85 @@
+"""What may be published: an epoch that the ledger has settled, with its receipt, and nothing else. SPEC 6."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assay.errors import Refused
+from assay.exact import canonical, digest
+from assay.ledger import check, inputs
+from assay.ledger.opened import Ledger, kept
+from assay.ledger.store import View
+
+__all__ = ["SettledEpoch", "read"]
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SettledEpoch:
+    """A settled epoch: the digest of its receipt's statement, the settlement, and what belongs to participants.
+
+    addresses: of those who have one, as the registry had it when it was settled. attestations: digests (`sha256:…`) of what
+    proves where a participant's judge ran; of several judgements, that of the list of them, ascending.
+    """
+
+    competition: str
+    epoch: int
+    receipt: str
+    settlement: Json
+    addresses: Mapping[str, str]
+    attestations: Mapping[str, str]
+
+
+def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
+    """The epoch (None: the last that was settled) as the ledger keeps it.
+
+    Raises CannotSettle if it is not settled, and Refused if receipt and settlement are not as they were signed: what does not
+    check is not published.
+    """
+    with ledger.store.reading() as view:
+        epoch = view.settled_epoch() if epoch is None else epoch
+        receipt = ledger.receipt(0 if epoch is None else epoch)
+        settled, document = kept(view, receipt.epoch)
+        settlement: Json = json.loads(settled.document)
+        said = _checked(ledger, canonical(ledger.document(receipt)), settlement)
+        given: Json = json.loads(document)
+        if (found := inputs.digest_of(given)) != said["inputs"]:
+            raise Refused("inputs", "they are not those of the receipt", expected=said["inputs"], found=found)
+        addresses = {row["key"]: row["address"] for row in given["participants"] if row.get("address")}
+        attestations = _attestations(view, settlement) if given["scheme"]["score"]["kind"] == "rubric" else {}
+    return SettledEpoch(said["competition"], receipt.epoch, receipt.digest, settlement, addresses, attestations)
+
+
+def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:
+    """What the receipt states; raises Refused unless it is signed, in the log, and of this settlement."""
+    try:
+        found = check.Receipt.parse(receipt)
+        check.check_receipt(found, [ledger.key])
+    except check.Refused as refused:
+        raise Refused("receipt", f"it is not as it was signed ({refused})") from None
+    stated: Json = found.predicate
+    again = digest({name: value for name, value in settlement.items() if name != "digest"})
+    if not settlement["digest"] == again == stated["settlement"]:
+        raise Refused("settlement", "it is not that of the receipt", expected=stated["settlement"], found=again)
+    return stated
+
+
+def _attestations(view: View, settlement: Json) -> dict[str, str]:
+    """Participant → the attestation of the judgements that its agreed score rests on."""
+    first: dict[tuple[str, str], str | None] = {}
+    for _, _, body in view.records(0, settlement["epoch"]):
+        record: Json = json.loads(body)
+        first.setdefault((record["validator"], record["submission"]), record.get("attestation"))
+    found = {}
+    for row in settlement["agreed"]:
+        counted = [one["validator"] for one in row["validators"] if not one["excluded"]]
+        proofs = {first.get((validator, row["submission"])) for validator in counted} - {None}
+        if len(proofs) == 1:
+            found[row["participant"]] = str(proofs.pop())
+        elif proofs:
+            found[row["participant"]] = digest(sorted(str(one) for one in proofs))
+    return found

@@ -1,0 +1,118 @@
+"""Workers that publish until they are killed, and what must be known afterwards. `crash_kit.Warm` forks them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import publish_kit as kit
+from assay.publish import targets
+from assay.publish.evm.attempts import attempts, under_way
+from assay.publish.evm.node import Node
+from assay.publish.evm.publisher import open_publisher
+from assay.publish.evm.sending import Clock
+from assay.publish.outcome import Confirmed, document
+from assay.publish.publishers import Plan
+
+__all__ = ["finish", "imports", "publish", "steps_of"]
+
+STEPS = {
+    *("open", "close", "fsync", "flock", "mkdir", "write"),
+    *("BufferedRandom.write", "BufferedRandom.flush", "BufferedRandom.truncate"),
+    *("socket.connect", "socket.sendall", "socket.send", "socket.recv_into", "socket.close"),
+}
+"""The calls before which a worker is killed: of the file system, and of the network."""
+
+
+def imports() -> None:
+    """Import what is imported late."""
+    with tempfile.TemporaryDirectory() as place:
+        made = kit.publish_toml(Path(place), None, rpc="http://127.0.0.1:9", oracle="0x" + "11" * 20, round="0x" + "22" * 20)
+        publisher = kit.opened(made)
+        signer = publisher._chain.signer()
+        publisher._chain.sending(signer, print)
+
+
+def publish(place: str, plan: dict[str, Any], last_step: int | None) -> dict[str, Any]:
+    """Publish; at step `last_step` killed."""
+    if last_step is not None:
+        _die_at(last_step)
+    found = _send(place, plan)
+    sys.setprofile(None)
+    return found
+
+
+def steps_of(place: str, plan: dict[str, Any]) -> int:
+    """How many steps it takes."""
+    count = 0
+
+    def counted(_: FrameType, event: str, function: Any) -> None:
+        nonlocal count
+        count += event == "c_call" and function.__qualname__ in STEPS
+
+    sys.setprofile(counted)
+    _send(place, plan)
+    sys.setprofile(None)
+    return count
+
+
+def finish(place: str, plan: dict[str, Any], before: int) -> str:
+    """What a killed worker left is what the journal says; seen through, it is there, once. How far it was: the last state."""
+    target = targets.read(Path(place), "local")
+    entries = target.journal().entries
+    last = str(entries[-1]["state"]) if entries else "nothing"
+    known = [one.hash for each in attempts(entries) for one in each.transactions]
+    node = _node(place)
+    account = kit.key_of(2).address
+    mined = [hash_ for hash_ in known if node.mined(hash_) is not None]
+    # Whatever the account has sent stands in the journal; and nothing that stands there is there twice.
+    assert node.count(account, "pending") - before == len([one for one in known if node.knows(one)]) <= 1
+    assert len(mined) <= 1
+    confirmed = [one for one in entries if one["state"] == "confirmed" and "attempt" in one]
+    assert all(one["hash"] in mined for one in confirmed)
+
+    found = _send(place, plan)
+    assert found["state"] == "confirmed", found
+    assert node.count(account, "pending") - before == 1
+    entries = target.journal().entries
+    assert under_way(entries) is None
+    states = [one["state"] for one in entries]
+    assert states.count("confirmed") >= 1
+    assert [one.state for one in attempts(entries)] == ["confirmed"]
+    return last
+
+
+def _send(place: str, plan: dict[str, Any]) -> dict[str, Any]:
+    os.environ.update(kit.environment())
+    node = _node(place)
+
+    def wait(_: float) -> None:
+        node.http.ask("evm_mine")
+
+    publisher = open_publisher(targets.read(Path(place), "local"), clock=Clock(poll=0, sleep=wait))
+    outcome = publisher.send(Plan(**plan | {"lines": (), "left_out": ()}), lambda _: None)
+    if isinstance(outcome, Confirmed):
+        assert isinstance(publisher.confirm(Plan(**plan | {"lines": (), "left_out": ()})), Confirmed)
+    return document(outcome)
+
+
+def _node(place: str) -> Node:
+    return Node(str(targets.read(Path(place), "local").fields["rpc"]))
+
+
+def _die_at(last: int) -> None:
+    """Be killed before step number `last` from now on."""
+
+    def step(frame: FrameType, event: str, function: Any) -> None:
+        nonlocal last
+        if event == "c_call" and function.__qualname__ in STEPS:
+            last -= 1
+            if last == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(step)
