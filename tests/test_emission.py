@@ -255,3 +255,14 @@ def test_uids_in_conflict_are_refused_though_nobody_is_agreed_on(tmp_path: Path,
     file.write_text("".join(f'[[competitions]]\npath = "{path}"\nshare = "0.5"\n' for path in "ab"))
     with pytest.raises(BadInput, match=rf"{said} \(competition 'other'\)"):
         emission(file)
+
+
+def test_competitions_that_agree_on_uids_are_joined(tmp_path: Path) -> None:
+    small_folder.make(tmp_path / "a")
+    small_folder.make(tmp_path / "b", scheme_toml=small_folder.SCHEME.replace("small", "other"))
+    file = tmp_path / "s.toml"
+    file.write_text("".join(f'[[competitions]]\npath = "{path}"\nshare = "0.5"\n' for path in "ab"))
+    found = emission(file)
+    assert [part.name for part in found.competitions] == ["small", "other"]
+    assert sum(row.share for row in found.rows) + found.burn.share == 1
+    assert found.receipts == []
