@@ -50,9 +50,9 @@ def test_the_scores_are_those_of_the_readme(tmp_path: Path, monkeypatch: pytest.
     assert suspected == {"larch": False, "maple": False, "noble": False, "olive": True}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_live(tmp_path: Path) -> None:
-    """From the commitments to the winners' solutions, by the commands as they are typed."""
+    """From the commitments to the winners' solutions, by the commands as they are typed; `make demo` plays it too."""
     done = live(tmp_path / "bounty")
     for said in ("4 judgements, each proven by a quote", "Larch +10000 +1400000000000000000 ", "2 released into sponsor."):
         assert re.search(said, done), done
