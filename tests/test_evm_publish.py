@@ -1,5 +1,7 @@
 """Scores of a settled epoch to the oracle, on a real node: what is sent, what is not, and what is known of it afterwards."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 
 import ledger_kit
 import publish_kit as kit
-from assay.errors import BadInput, CannotSettle
+from assay.errors import BadInput, CannotSettle, Refused
 from assay.ledger import settling
 from assay.publish import settled, targets
 from assay.publish.outcome import Confirmed, Outcome, Refusal, TooEarly
@@ -227,6 +229,32 @@ def test_only_a_settled_epoch_is_published(place: Path) -> None:
         assert settled.read(ledger).epoch == EPOCH
         with pytest.raises(CannotSettle, match="epoch 4 has no receipt"):
             settled.read(ledger, 4)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "old", "new", "stage"),
+    [
+        ("settlements", "document", '"net":"585', '"net":"586', "settlement"),
+        ("settlements", "document", '"bps":9000', '"bps":9999', "settlement"),
+        ("inputs", "document", '"address":"0x', '"address":"0X', "inputs"),
+        ("receipts", "envelope", '"sig":"', "", "receipt"),
+    ],
+)
+def test_what_is_not_as_it_was_signed_is_not_published(
+    place: Path, table: str, column: str, old: str, new: str, stage: str
+) -> None:
+    """Somebody changed the ledger's database: a payout, a score, an address, a signature."""
+    with closing(sqlite3.connect(place / "ledger.db")) as database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            database.execute(f"DROP TRIGGER {name}")
+        ((before,),) = database.execute(f"SELECT {column} FROM {table}").fetchall()
+        at = before.index(old.encode()) + len(old)
+        other = b"B" if before[at : at + 1] == b"A" else b"A"  # of a signature, its first character
+        after = before.replace(old.encode(), new.encode(), 1) if new else before[:at] + other + before[at + 1 :]
+        database.execute(f"UPDATE {table} SET {column} = ?", (after,))
+        database.commit()
+    with pytest.raises(Refused, match=rf"^{stage}: "):
+        kit.planned(place)
 
 
 @pytest.mark.parametrize(
