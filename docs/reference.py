@@ -3,8 +3,8 @@
     python docs/reference.py            write them again
     python docs/reference.py --check    fail, naming the files, where one is out of date
 
-A console block whose first line begins with `$ assay` is filled: each line that begins with `$ ` is run, what it prints
-follows it. Commands run in a folder that shows the repository and belongs to the page, so that `assay init` leaves nothing
+A console block whose first line begins with `$ assay` or `$ python` is filled: each line that begins with `$ ` is run, what it
+prints follows it. Commands run in a folder that shows the repository and belongs to the page, so that `assay init` leaves nothing
 behind; key files are there too, in `keys`. The width is 100 columns, so the output is the same everywhere. What a page takes for
 granted it prepares in comments, `<!-- $ COMMAND -->`, which are run before its blocks.
 """
@@ -31,7 +31,7 @@ DATA = {"trials.csv": ROOT.parent / "shared" / "data" / "terminal-bench-core-0.1
 """Files that commands read and that are too large for the repository; a page that needs one is left alone where it is absent."""
 WIDTH = "100"
 ENVIRONMENT = {"COLUMNS": WIDTH, "ASSAY_KEYS": "keys", "ASSAY_PASSPHRASE": ""}
-BLOCK = re.compile(r"^(```console\n)(\$ assay\b.*?)(^```$)", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^(```console\n)(\$ (?:assay|python)\b.*?)(^```$)", re.MULTILINE | re.DOTALL)
 PREPARED = re.compile(r"^<!-- \$ (.*) -->$", re.MULTILINE)
 SHELL = re.compile(r"[|<>;&*`]")
 HEAD = """# Command line

@@ -16,10 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from assay.judge.issues.statement import Claim, block
 from assay.judge.tests.agent import load
 from assay.judge.tests.tasks import manifest, read
 from assay.judge.workflow import taskset
 from assay.judge.workflow.planner import load_planner
+from assay.ledger.keys import PrivateKey
+from assay.ledger.keys import read as read_key
 from assay.scheme import presets
 
 HERE = Path(__file__).parent
@@ -38,6 +41,7 @@ BY_HAND = (
     "cswon/planners/clove/",
     "cswon/serve.py",
     "cswon/services.toml",
+    "bounty-challenge/github.py",
 )
 """What is written by hand."""
 JUDGED = ("term-challenge/evidence/", "term-challenge/trials/", "cswon/evidence/", "cswon/workflows/")
@@ -242,58 +246,147 @@ def digest_of(files: Files) -> str:
 
 
 REPOSITORY = "PlatformNetwork/bounty-challenge"
+REPOSITORY_ID = 700_001
 HUNTERS = [("robin", 31), ("sable", 32), ("tern", 33), ("umber", 34)]
+ACCOUNTS = {"robin": (5001, "robin-codes"), "sable": (5002, "sable-b"), "tern": (5003, "tern"), "umber": (5004, "umber-dev")}
+KESTREL, MAGPIE, STARLING = 9001, 6001, 6002
+OTHERS = {KESTREL: "kestrel", MAGPIE: "magpie", STARLING: "starling"}
+"""The maintainer, and two who are neither maintainers nor participants."""
+JUDGES = [("heron", 450), ("ibis", 350), ("jay", 200)]
+COUNTED: dict[str, dict[int, tuple[int, int, int]]] = {
+    "robin": {1: (5, 1, 0), 2: (4, 0, 0), 3: (0, 0, 1)},
+    "sable": {1: (4, 0, 0), 2: (1, 1, 0)},
+    "tern": {1: (1, 2, 0), 3: (1, 1, 0)},
+    "umber": {},
+}
+"""Participant → epoch → issues found valid, found invalid, and found valid earlier and no longer so."""
+DUPLICATES = {("sable", 2): 3}
+"""Issues found to be duplicates, which count as neither; Jay counts them as valid."""
+STARS = {"robin": 1, "tern": 1, "umber": 2}
+"""Participant → the epoch in which it starred the repository."""
+EPOCHS = (1, 2, 3)
 
 
-def counts(epoch: int, validators: Sequence[str], counted: dict[str, Record]) -> Iterator[Record]:
-    """What every validator counted alike in one epoch, by participant."""
-    for validator in validators:
-        for minutes, (key, fields) in enumerate(counted.items()):
-            yield record("points", epoch, validator, key, "", 60 + minutes, repository=REPOSITORY, **fields)
+def key_of(word: str) -> PrivateKey:
+    """A key made of a word, so that it is the same everywhere; worth nothing, as anybody can make it."""
+    return read_key(hashlib.sha256(word.encode()).hexdigest().encode())
 
 
-def bounty(folder: str) -> Files:
+def public_of(word: str) -> str:
+    """Its public key as registries spell it."""
+    return key_of(word).public.raw.hex()
+
+
+def bounty(folder: str, validators: Sequence[tuple[str, int, str]]) -> Files:
     """bounty-challenge, epochs 1 to 3: points, a star, an issue revoked, more invalid than valid, a miscounting validator."""
-    validators = [("heron", 450), ("ibis", 350), ("jay", 200)]
-    names = [key for key, _ in validators]
-    records = [
-        *counts(
-            1,
-            names,
-            {
-                "robin": {"valid": 5, "invalid": 1, "starred": True},
-                "sable": {"valid": 4, "invalid": 0, "starred": False},
-                "tern": {"valid": 1, "invalid": 2, "starred": True},
-            },
-        ),
-        *counts(
-            2,
-            names,
-            {
-                "robin": {"valid": 4, "invalid": 0, "starred": True},
-                "sable": {"valid": 1, "invalid": 1, "starred": False},
-                "umber": {"valid": 0, "invalid": 0, "starred": True},
-            },
-        ),
-        *counts(
-            3,
-            names,
-            {
-                "robin": {"valid": 0, "invalid": 0, "revoked_valid": 1, "starred": True},
-                "tern": {"valid": 1, "invalid": 1, "starred": True},
-            },
-        ),
-    ]
-    for one in records:  # Jay counts duplicates of an issue as issues
-        if (one["validator"], one["participant"], one["epoch"]) == ("jay", "sable", 2):
-            one["valid"] = 4
+    records = []
+    for validator, _, name in validators:
+        for epoch in EPOCHS:
+            for key, _ in HUNTERS:
+                valid, invalid, revoked = COUNTED[key].get(epoch, (0, 0, 0))
+                valid += DUPLICATES.get((key, epoch), 0) if name == "Jay" else 0
+                fields = {"valid": valid, "invalid": invalid, "revoked_valid": revoked, "starred": STARS.get(key, 9) <= epoch}
+                one = record("points", epoch, validator, key, "", 0, repository=REPOSITORY, **fields)
+                records.append(one | {"observed_at": at(4, 10)})
     rows = [(key, uid, key.title(), None, None, None, None) for key, uid in HUNTERS]
+    links = [(key, f"https://gist.github.com/{login}/{gist_of(key)}", public_of(key)) for key, (_, login) in ACCOUNTS.items()]
     return {
         f"{folder}/scheme.toml": presets()["bounty-challenge"],
         f"{folder}/participants.csv": table(PARTICIPANTS, rows),
-        f"{folder}/validators.csv": table(VALIDATORS, [(key, stake * TAO, key.title()) for key, stake in validators]),
-        **evidence(folder, records),
+        f"{folder}/validators.csv": table(VALIDATORS, [(key, stake * TAO, name) for key, stake, name in validators]),
+        f"{folder}/issues.toml": ISSUES,
+        f"{folder}/accounts.csv": table(("participant", "url", "key"), links),
+        **{
+            f"{folder}/evidence/{name.lower()}.jsonl": lines(one for one in records if one["validator"] == validator)
+            for validator, _, name in validators
+        },
     }
+
+
+ISSUES = f"""# How reported issues are judged. Every validator has the same file; what is counted follows from it and from GitHub.
+
+[github]
+api = "http://127.0.0.1:8765"      # the small GitHub of this example; left out it is https://api.github.com
+
+[epochs]
+first = 1                          # the number of the first epoch
+begins = {at(1)}      # when it begins; what happened before is not looked at
+seconds = {EPOCH.seconds}                     # how long each one lasts
+wait = 300                         # seconds after its end before it is judged
+
+[labels]                           # what a maintainer says with a label; the last one set, and not taken off again, decides
+valid = ["valid"]
+invalid = ["invalid"]
+duplicate = ["duplicate"]          # decides too, and counts as neither
+
+[maintainers]                      # whose labels count: the id of the account; the name is for the reader
+kestrel = {KESTREL}
+
+[repositories]                     # the id of each repository of the scheme's table: names change, and can be taken by others
+"{REPOSITORY}" = {REPOSITORY_ID}
+"""
+
+
+def gist_of(key: str) -> str:
+    """The id of the gist in which a participant links his account."""
+    return hashlib.sha256(f"gist of {key}".encode()).hexdigest()[:32]
+
+
+def github() -> Files:
+    """What happened on GitHub, so that the counts above come out: for the server in bounty-challenge/github.py."""
+    issues: list[Record] = []
+
+    def reported(by: int, epoch: int, *labels: tuple[int, int, str], **fields: Any) -> Record:
+        """An issue, and the labels set on it: when (minutes into the epoch), by whom, which."""
+        number = len(issues) + 1
+        events = [{"at": at(epoch, minutes), "by": who, "event": "labeled", "label": label} for minutes, who, label in labels]
+        title = ("The page is blank", "A wrong total", "It hangs when offline", "A typo", "The login fails")[number % 5]
+        one = {"number": number, "title": title, "by": by, "at": at(epoch, number % 20), **fields, "events": events}
+        issues.append(one)
+        return one
+
+    first = None
+    for epoch in EPOCHS:
+        for key, _ in HUNTERS:
+            valid, invalid, revoked = COUNTED[key].get(epoch, (0, 0, 0))
+            said = ["valid"] * valid + ["invalid"] * invalid + ["duplicate"] * DUPLICATES.get((key, epoch), 0)
+            for label in said:
+                one = reported(ACCOUNTS[key][0], epoch, (30, KESTREL, label))
+                first = first or one
+            if revoked and first is not None:
+                first["events"].append({"at": at(epoch, 40), "by": KESTREL, "event": "unlabeled", "label": "valid"})
+    reported(ACCOUNTS["tern"][0], 2, (35, MAGPIE, "valid"))  # who is no maintainer
+    reported(STARLING, 2, (36, KESTREL, "valid"))  # who takes no part
+    reported(ACCOUNTS["umber"][0], 3, (37, KESTREL, "valid"), pull_request=True)
+    people = dict(ACCOUNTS.values()) | OTHERS
+    facts = {
+        "now": at(4, 10),
+        "accounts": [{"id": number, "login": login} for number, login in sorted(people.items())],
+        "repositories": [
+            {
+                "id": REPOSITORY_ID,
+                "name": REPOSITORY,
+                "formerly": [],
+                "stars": [{"by": ACCOUNTS[key][0], "at": at(epoch, 5)} for key, epoch in STARS.items()],
+                "issues": issues,
+            }
+        ],
+        "gists": [
+            {
+                "id": gist_of(key),
+                "owner": number,
+                "at": at(0, place),
+                "files": {"assay.txt": block(Claim("bounty-challenge", key, number, login), key_of(key))},
+            }
+            for place, (key, (number, login)) in enumerate(ACCOUNTS.items())
+        ],
+    }
+    return {"bounty-challenge/github.json": json.dumps(facts, indent=1) + "\n"}
+
+
+def judged() -> Files:
+    """bounty-challenge by itself, and the GitHub that it is judged from."""
+    return {**bounty("bounty-challenge", [(key, stake, key.title()) for key, stake in JUDGES]), **github()}
 
 
 def verdicts() -> Files:
@@ -338,25 +431,24 @@ def platform() -> Files:
         "recover-sqlite-journal",
         "train-spam-filter",
     )
-    validators = [("heron", 450), ("ibis", 350), ("jay", 200)]
+    validators = [(public_of(key), stake, key.title()) for key, stake in JUDGES]
     agents = [("quartz", 41, "quartz 1.0"), ("robin", 31, "robin 4.0"), ("slate", 42, "slate 0.3")]
     runs = {"quartz": "+++++", "robin": "+-+++", "slate": "--t+-"}
     folder = "platform/term-challenge"
-    records = [
-        one
-        for key, _, version in agents
-        for validator, _ in validators
-        for one in trials(3, validator, key, sha(version), tasks, runs[key])
-    ]
     rows = [(key, uid, key.title(), sha(version), at(2, i), None, None) for i, (key, uid, version) in enumerate(agents)]
     return {
         "platform/my-subnet.toml": presets()["platform"],
         f"{folder}/scheme.toml": presets()["term-challenge"],
         f"{folder}/participants.csv": table(PARTICIPANTS, rows),
-        f"{folder}/validators.csv": table(VALIDATORS, [(key, stake * TAO, key.title()) for key, stake in validators]),
+        f"{folder}/validators.csv": table(VALIDATORS, [(key, stake * TAO, name) for key, stake, name in validators]),
         f"{folder}/tasks.txt": "".join(f"{task}\n" for task in tasks),
-        **evidence(folder, records),
-        **bounty("platform/bounty-challenge"),
+        **{
+            f"{folder}/evidence/{name.lower()}.jsonl": lines(
+                one for key, _, version in agents for one in trials(3, validator, key, sha(version), tasks, runs[key])
+            )
+            for validator, _, name in validators
+        },
+        **bounty("platform/bounty-challenge", validators),
     }
 
 
@@ -376,7 +468,7 @@ def live() -> Files:
 
 def files() -> Files:
     """Every generated file: path below examples/ → content."""
-    return {**season(), **live(), **window(), **workflows(), **bounty("bounty-challenge"), **verdicts(), **platform()}
+    return {**season(), **live(), **window(), **workflows(), **judged(), **verdicts(), **platform()}
 
 
 def main() -> None:

@@ -34,8 +34,8 @@ def test_a_new_subnet_has_two_competitions_and_a_split(tmp_path: Path) -> None:
     assert narrow(board)
     assert [" ".join(line.split()) for line in board.splitlines()][3:6] == [
         "────────────────────────────────────",
-        "term-challenge 75 % 75000000000",
-        "bounty-challenge 25 % 25000000000",
+        "term-challenge 60 % 60000000000",
+        "bounty-challenge 40 % 40000000000",
     ]
     shown = run("emission", place / "my-subnet.toml", "--json", "--epoch", "1").stdout_bytes
     document = json.loads(shown)
@@ -45,12 +45,12 @@ def test_a_new_subnet_has_two_competitions_and_a_split(tmp_path: Path) -> None:
         for name in ("term-challenge", "bounty-challenge")
     ]
     assert shares == ["0.473684211", "0.4525"]
-    assert document["weights"][0]["share"] == "0.468388158"  # 0.75 · 9/19 + 0.25 · 0.4525
+    assert document["weights"][0]["share"] == "0.465210526"  # 0.6 · 9/19 + 0.4 · 0.4525
 
 
 def test_what_nobody_claims_burns_and_an_unknown_emission_is_left_out(tmp_path: Path) -> None:
     subnet = made(tmp_path / "subnet", "platform") / "my-subnet.toml"
-    text = subnet.read_text(encoding="utf-8").replace('"75%"', '"60%"')
+    text = subnet.read_text(encoding="utf-8").replace('"60%"', '"45%"')
     subnet.write_text("\n".join(line for line in text.splitlines() if not line.startswith("emission")), encoding="utf-8")
     board = output("emission", subnet)
     assert "No competition claims 15 %, which burns." in board

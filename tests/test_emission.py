@@ -1,5 +1,6 @@
 """The emission split over a subnet's competitions, and the subnet file: SPEC 4, 7."""
 
+from dataclasses import replace
 from fractions import Fraction
 from math import floor
 from pathlib import Path
@@ -74,6 +75,14 @@ def test_the_document_is_closed_and_digested() -> None:
         ],
         "burn": {"uid": 9, "share": "0.166666667", "u16": 10923, "chain_u16": 26214},
     }
+
+
+def test_receipts_are_named_where_there_are_any() -> None:
+    plain, one = split(subnet("0.5", "0.5"), [A, B]), split(subnet("0.5", "0.5"), [A, replace(B, receipt="sha256:r")])
+    assert "receipts" not in plain.document
+    assert one.document["receipts"] == [{"competition": "b", "epoch": 12, "digest": "sha256:r"}]
+    assert {**one.document, "digest": ""} == {**plain.document, "receipts": one.receipts, "digest": ""}
+    assert one.digest != plain.digest
 
 
 def test_an_emission_that_is_not_known_is_null() -> None:

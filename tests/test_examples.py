@@ -96,8 +96,8 @@ def test_bounty_challenge(name: str) -> None:
         "tern": "0",
         "umber": "0",
     }
-    jay = by_participant(document["agreed"])["sable"]["validators"][2]
-    assert (jay["validator"], jay["excluded"], jay["modified_z"]) == ("jay", True, "10.1175")
+    jay = [row for row in by_participant(document["agreed"])["sable"]["validators"] if row["excluded"]]
+    assert [(row["stake"], row["score"], row["modified_z"]) for row in jay] == [("200000000000", "0.4", "10.1175")]
     assert document["burn"]["share"] == "0.3475"
 
 
@@ -117,15 +117,15 @@ def test_verdicts() -> None:
 def test_platform() -> None:
     document = assay.emission(EXAMPLES / "platform" / "my-subnet.toml").document
     assert [(row["name"], row["emission"]) for row in document["competitions"]] == [
-        ("term-challenge", "75000000000"),
-        ("bounty-challenge", "25000000000"),
+        ("term-challenge", "60000000000"),
+        ("bounty-challenge", "40000000000"),
     ]
     assert {row["participant"]: row["share"] for row in document["weights"]} == {
-        "quartz": "0.375",
-        "robin": "0.400625",
-        "slate": "0.075",
-        "sable": "0.0625",
+        "quartz": "0.3",
+        "robin": "0.401",
+        "slate": "0.06",
+        "sable": "0.1",
         "tern": "0",
         "umber": "0",
     }
-    assert document["burn"]["share"] == "0.086875"
+    assert document["burn"]["share"] == "0.139"

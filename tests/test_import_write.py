@@ -362,7 +362,7 @@ def test_a_subnet(tmp_path: Path) -> None:
     assert done.directory == target / "term-challenge"
     assert sorted(path.name for path in target.iterdir()) == ["my-subnet.toml", "term-challenge"]
     found = subnet.read(target / "my-subnet.toml")
-    assert [(member.path, member.share) for member in found.competitions] == [("term-challenge", 750_000_000)]
+    assert [(member.path, member.share) for member in found.competitions] == [("term-challenge", 600_000_000)]
     assert [row["name"] for row in emission(target / "my-subnet.toml").document["competitions"]] == ["term-challenge"]
     assert '# [[competitions]]\n# path = "bounty-challenge"' in (target / "my-subnet.toml").read_text()
     with pytest.raises(BadInput, match="term-challenge: is not empty"):

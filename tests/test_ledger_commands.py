@@ -78,6 +78,13 @@ def test_init_says_whose_evidence_cannot_be_taken(folder: Path) -> None:
     assert "evidence is taken from keys only; 5 are none: 'elm-0', 'elm-1', 'elm-2' …" in done.stderr
 
 
+def test_init_before_anybody_is_a_validator(folder: Path) -> None:
+    (folder / "validators.csv").write_text("key,stake\n")  # an enclave has its key from the day on which it runs
+    done = run("ledger", "init", folder, "--origin", ORIGIN, "--key", "log", columns=10_000)
+    assert done.stderr == ""
+    assert config.read(folder).origin == ORIGIN
+
+
 def test_init_refuses_what_is_there(folder: Path) -> None:
     words = ("ledger", "init", folder, "--origin", ORIGIN, "--key", "log")
     init(folder)

@@ -87,11 +87,15 @@ def _stranger() -> Batch:
 
 REFUSED: dict[str, tuple[Callable[[], Batch | bytes], str, str]] = {
     "unknown key": (_stranger, "validator", "there is no validator '"),
-    "bad signature": (lambda: _under_signature_of(kit.signed(kit.one()), kit.signed(kit.one(task="t2"))), V1, "signature"),
+    "bad signature": (
+        lambda: _under_signature_of(kit.signed(kit.one()), kit.signed(kit.one(task="t2"))),
+        V1,
+        "it is not signed by the key",
+    ),
     "another's signature": (
         lambda: _under_signature_of(kit.signed(kit.one()), kit.signed(kit.one(validator=V2))),
         V1,
-        "signature",
+        "it is not signed by the key",
     ),
     "competition": (lambda: kit.signed(kit.one(), competition="large"), "competition", "is 'large', the ledger's is 'small'"),
     "kind": (lambda: kit.signed(small_folder.record("given", validator=V1)), "kind", "is 'given', the ledger's is 'tests'"),

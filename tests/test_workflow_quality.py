@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from assay.errors import BadInput
 from assay.exact import NANO
 from assay.judge.workflow import limits, values
+from assay.judge.workflow.libraries import library
 from assay.judge.workflow.quality import agent, code, data, rag
 from assay.judge.workflow.quality.code import Code
 from assay.scheme.load import validate
@@ -67,6 +68,11 @@ words = st.lists(st.sampled_from(["a", "b", "c", "d1", "E"]), min_size=1, max_si
 def test_rouge_l_is_that_of_an_oracle(one: list[str], other: list[str]) -> None:
     common = subsequence([word.lower() for word in one], [word.lower() for word in other])
     assert rag.score(" ".join(one), " ".join(other)).nanos == nanos(2 * common, len(one) + len(other))
+
+
+@given(st.text() | st.text("aZ0 -_é\n"))
+def test_tokens_are_those_of_the_librarys_default_tokenizer(text: str) -> None:
+    assert rag.tokens(text) == library("rouge_score.tokenizers").DefaultTokenizer(use_stemmer=False).tokenize(text)
 
 
 def test_an_output_of_another_kind_is_taken_as_its_json_and_a_long_one_is_worth_nothing() -> None:

@@ -28,6 +28,7 @@ from workflow_chaos import (
     floods,
     hangs,
     hangs_amid_the_body,
+    redirects,
     resets,
     said,
     serving,
@@ -100,7 +101,7 @@ MISBEHAVIOUR: dict[str, Reply] = {
     "resets": resets,
     "drips": drips,
     "10 MB": floods,
-    "redirects": said({}, 302, location="http://127.0.0.1:1/"),
+    "redirects": redirects,
     "answers late": well(seconds=1.2),
     "503": said({}, 503),
     "429": said({}, 429),
@@ -132,8 +133,10 @@ def within(run: Any, bound: float) -> Ran:
     return result
 
 
-@pytest.mark.parametrize("health", ["well", "broken", "hanging"])
-@pytest.mark.parametrize("name", MISBEHAVIOUR)
+@pytest.mark.parametrize(
+    ("name", "health"),
+    [*((name, health) for name in MISBEHAVIOUR for health in ("well", "broken")), ("hangs", "hanging"), ("503", "hanging")],
+)
 def test_a_run_ends_in_time_with_the_right_one_to_blame(name: str, health: str) -> None:
     """The latency bound is 2 s; with a time-out of 0.3 s declared, and one retry."""
     pings = {"well": well(), "broken": said({}, 500), "hanging": hangs}

@@ -109,11 +109,21 @@ def drips(handler: Handler) -> None:
 
 
 def floods(handler: Handler) -> None:
-    """Ten million bytes, without saying so before."""
+    """An answer of ten million bytes, without saying so before; but for that it would do."""
     handler.send_response(200)
     handler.end_headers()
+    handler.wfile.write(b'{"output": 1, "cost": "0"')
     for _ in range(100):
         handler.wfile.write(b" " * 100_000)
+    handler.wfile.write(b"}")
+
+
+def redirects(handler: Handler) -> None:
+    """To where a good answer would be."""
+    if handler.path == "/there":
+        handler.reply({"output": 1, "cost": "0"})
+    else:
+        handler.reply({}, 307, location="/there")
 
 
 def resets(handler: Handler) -> None:

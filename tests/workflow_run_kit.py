@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assay.judge.keeping import evidence_file
-from assay.judge.running import Options
+from assay.judge.running import Event, Options, Summary
+from assay.judge.workflow import run as judge
 from assay.judge.workflow import taskset
 from assay.judge.workflow.planner import load_planner
 from workflow_chaos import Server
@@ -39,6 +41,10 @@ do = "how"
 kind = "keyword"
 text = "done"
 """
+
+
+def run(folder: Path, validator: str = "val-1", events: list[Event] | None = None, **options: Any) -> Summary:
+    return judge.run(folder, validator, replace(QUICK, **options), (lambda _event: None) if events is None else events.append)
 
 
 def plan(action: str = "do", **handling: Any) -> dict[str, Any]:

@@ -12,13 +12,12 @@ from assay.errors import BadInput, CannotSettle
 from assay.scheme import Scheme, subnet
 from assay.scheme import read as read_scheme
 from assay.settle import Settlement, pipeline
-from assay.settle.emission import Emission, Settled, joined, split
-from assay.settle.shares import Shares
+from assay.settle.emission import Emission, join
 
 if TYPE_CHECKING:
     from assay.ledger.opened import Ledger
 
-__all__ = ["Competition", "emission", "open_competition", "part"]
+__all__ = ["Competition", "emission", "open_competition"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,11 @@ class Competition:
 
     path: Path
     scheme: Scheme
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether evidence and settlements are a ledger's rather than the folder's."""
+        return (self.path / "ledger.toml").exists()
 
     @property
     def ledger(self) -> Ledger:
@@ -41,7 +45,7 @@ class Competition:
         Where the competition has a ledger, evidence and earlier settlements are the ledger's; nothing is kept. Raises BadInput
         for what SPEC refuses and CannotSettle if there is no evidence. SPEC 2–7.
         """
-        if (self.path / "ledger.toml").exists():
+        if self.has_ledger:
             return self._from_ledger(epoch, previous)
         before = None if previous is None else Path(previous)
         return pipeline.settle(folder.read(self.path, epoch=epoch, previous=before))
@@ -64,52 +68,56 @@ def open_competition(path: Path | str) -> Competition:
 def emission(path: Path | str, epoch: int | None = None) -> Emission:
     """The emission split of a subnet file: all its competitions settled at one epoch, and joined. SPEC 4, Emission split.
 
-    Without an epoch it is the highest that any of them has evidence of, so that a competition which saw nothing new stands
-    as it is. Raises BadInput for what SPEC refuses and CannotSettle if none has evidence.
+    A competition with a ledger stands as it was settled there, and its receipt, which is checked, is named; an epoch that is
+    open there has none yet. Without an epoch it is the highest that all ledgers have settled; where there is none, the highest
+    that any competition has evidence of, so that one which saw nothing new stands as it is. Raises BadInput for what SPEC
+    refuses, StoreError, and CannotSettle if none has evidence.
     """
     place = Path(path)
     rules = subnet.read(place)
     competitions = [open_competition(place.parent / member.path) for member in rules.competitions]
+    epoch = _settled_by_all(competitions) if epoch is None else epoch
     found = [_settled_or_none(one, epoch) for one in competitions]
-    epochs = [settlement.epoch for settlement in found if settlement is not None]
+    epochs = [one[0].epoch for one in found if one is not None]
     if not epochs:
         raise CannotSettle("none of the competitions has evidence", file=place, hint="put records into their evidence/ folders")
     last = max(epochs)
     settled = [
-        earlier if earlier is not None and earlier.epoch == last else one.settle(last)
+        earlier if earlier is not None and earlier[0].epoch == last else _settled(one, last)
         for one, earlier in zip(competitions, found, strict=True)
     ]
-    joint = split(rules, [part(one) for one in settled])
-    _check_uids(settled, rules.burn_uid)
-    return joint
+    return join(rules, settled)
 
 
-def _check_uids(settled: Sequence[Settlement], burn_uid: int) -> None:
-    """Refuse uids in conflict between the registries, agreed score or not: who has none may have one in the next epoch."""
-    rows = [(one.inputs.scheme.name, one.inputs.participants) for one in settled]
-    joined([(name, [one.key for one in people], [one.uid for one in people]) for name, people in rows], burn_uid)
+def _settled_by_all(competitions: Sequence[Competition]) -> int | None:
+    """The highest epoch that has a receipt in every ledger there is; None if there is none."""
+    settled: list[set[int]] = []
+    for one in competitions:
+        if one.has_ledger:
+            with one.ledger as ledger, ledger.store.reading() as view:
+                settled.append({receipt.epoch for receipt in view.receipts()})
+    return max(set.intersection(*settled), default=None) if settled else None
 
 
-def _settled_or_none(competition: Competition, epoch: int | None) -> Settlement | None:
-    """The settlement; None if there is no evidence to say which epoch it is of."""
+def _settled(competition: Competition, epoch: int | None) -> tuple[Settlement, str | None]:
+    """The settlement of an epoch, and the digest of its receipt if it has one."""
+    if not competition.has_ledger:
+        return competition.settle(epoch), None
+    from assay.ledger import settling
+
+    with competition.ledger as ledger:
+        found = settling.draft(ledger, epoch)
+        if not isinstance(found, settling.Outcome) or found.receipt is None:
+            return found.settlement, None
+        settling.check_receipt(ledger, found.receipt)
+        return found.settlement, found.receipt.digest
+
+
+def _settled_or_none(competition: Competition, epoch: int | None) -> tuple[Settlement, str | None] | None:
+    """The same; None if there is no evidence to say which epoch it is of."""
     try:
-        return competition.settle(epoch)
+        return _settled(competition, epoch)
     except CannotSettle:
         if epoch is not None:
             raise
         return None
-
-
-def part(settlement: Settlement) -> Settled:
-    """What the split takes from a settlement; `split` refuses one that pays out. SPEC 4, Emission split."""
-    allotment, scheme = settlement.allotment, settlement.inputs.scheme
-    participants = settlement.inputs.participants
-    return Settled(
-        name=scheme.name,
-        epoch=settlement.epoch,
-        digest=settlement.digest,
-        reward=scheme.reward,
-        participants=settlement.ranking,
-        uids=[participants[column].uid for column in settlement.order],
-        shares=Shares([0] * len(settlement.order), 1) if allotment is None else allotment.share,
-    )

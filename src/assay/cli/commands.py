@@ -21,6 +21,7 @@ COMMANDS = {
     "emission": ("emission:emission", "Join the competitions of a subnet."),
     "submit": ("judging.submit:submit", "Make an agent, a solution or a planner the current submission of a participant."),
     "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),
+    "issues": ("issues.app:app", "Issues: accounts linked, and what counted for whom."),
     "trial": ("judging.trial:trial", "Run one agent on one task, and show what it prints."),
     "trials": ("judging.trials:trials", "List the trials that were judged here."),
     "logs": ("judging.logs:logs", "Show what one trial printed, and how it ended."),

@@ -17,13 +17,16 @@ __all__ = ["emission"]
 def emission(
     subnet: Annotated[Path, typer.Argument(metavar="SUBNET.toml", help="The subnet file.", show_default=False)],
     epoch: Annotated[
-        int | None, typer.Option(metavar="N", help="The epoch; otherwise the highest that a competition has evidence of.", min=0)
+        int | None,
+        typer.Option(metavar="N", help="The epoch; otherwise the last that all have settled, or have evidence of.", min=0),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The split as canonical JSON.")] = False,
 ) -> None:
     """Join the competitions of a subnet.
 
-    Settles every competition that the subnet file lists, and adds up what each participant has in all of them.
+    Settles every competition that the subnet file lists, and adds up what each participant has in all of them. A competition
+    with a ledger stands as it was settled there; its receipt is checked and named. Nothing is kept: `assay export emission`
+    writes what anybody can verify.
 
     \b
     Examples:
@@ -76,4 +79,10 @@ def _board(document: dict[str, Any]) -> Iterator[RenderableType]:
         styles=[*("" for _ in rows), "dim"],
     )
     yield ""
+    receipts, without = document.get("receipts", ()), [one["name"] for one in parts]
+    for one in receipts:
+        without.remove(one["competition"])
+        yield note(f"Receipt of {one['competition']} {one['digest']}")
+    if receipts and without:
+        yield note(f"Not settled in a ledger, so without a receipt: {', '.join(without)}.")
     yield note(f"Digest {document['digest']}")

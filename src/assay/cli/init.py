@@ -73,6 +73,8 @@ def _about(name: str) -> str:
         "participants.csv": "who takes part, with which submission",
         "validators.csv": "who judges, with how much stake",
         "tasks.txt": "the task set",
+        "issues.toml": "whose labels decide on issues, and when an epoch is",
+        "accounts.csv": "where participants link their GitHub accounts",
         "README.md": "how records of evidence are written",
         "sample.jsonl": "the sample: delete it when you have your own",
     }[name.rpartition("/")[2]]

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from assay.cli.bounty import start as bounty
+from assay.cli.issues import start as issues
 from assay.scheme import Scheme, parse
 from assay.scheme.model import PointsScore, RubricScore
 
@@ -49,6 +50,8 @@ def _competition(text: str) -> Files:
         "participants.csv": _table(("key", "uid", "name", "submission", "submitted_at", "address"), _participants(pays)),
         "validators.csv": _table(("key", "stake", "name"), [(key, stake, "") for key, stake in stakes.items()]),
     }
+    if isinstance(scheme.score, PointsScore):
+        files |= issues.files_of(scheme.score)
     if scheme.score.kind == "tests":
         files["tasks.txt"] = "".join(f"{task}\n" for task in TASKS)
     records = list(_evidence(scheme, tuple(stakes)))

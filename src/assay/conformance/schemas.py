@@ -175,8 +175,10 @@ def _emission() -> Json:
             "competitions": listed(closed({"name": KEY, "share": SHARE, "emission": or_null(AMOUNT), "settlement": DIGEST})),
             "weights": listed(closed({"participant": KEY, **row})),
             "burn": closed({**row, "uid": U16}),
+            "receipts": listed(closed({"competition": KEY, "epoch": EPOCH, "digest": DIGEST})),
             "digest": DIGEST,
-        }
+        },
+        optional=("receipts",),
     )
 
 

@@ -84,6 +84,8 @@ class Options:
     jobs: int = 1
     epoch: int | None = None
     """Of the evidence; None: the highest that there is evidence of, or 1."""
+    since: int | None = None
+    """The first epoch that is open, where there is a ledger; what is before is settled."""
     attempts: int = ATTEMPTS
     delay: float = DELAY
     participants: Sequence[str] = ()
@@ -139,6 +141,8 @@ class Summary:
     """What a participant hands in."""
     remarks: list[str] = field(default_factory=list)
     """Sentences on what else the run came to."""
+    table: Sequence[Mapping[str, str]] = ()
+    """What stands now, for a judge whose evidence is worth a table: rows of cells by the name of their column."""
 
     @property
     def judged(self) -> int:

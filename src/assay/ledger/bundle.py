@@ -32,10 +32,25 @@ if TYPE_CHECKING:
     from assay.ledger.opened import Ledger
     from assay.ledger.store import Receipt, View
 
-__all__ = ["BATCHES", "EVIDENCE", "INPUTS", "LOG", "PREVIOUS", "RECEIPTS", "SETTLEMENT", "export", "log_files"]
+__all__ = [
+    "BATCHES",
+    "COMPETITIONS",
+    "EMISSION",
+    "EVIDENCE",
+    "INPUTS",
+    "LOG",
+    "PREVIOUS",
+    "RECEIPTS",
+    "SETTLEMENT",
+    "SUBNET",
+    "export",
+    "log_files",
+]
 
 INPUTS, PREVIOUS, SETTLEMENT, BATCHES = "inputs.json", "previous.json", "settlement.json", "batches.jsonl"
 EVIDENCE, RECEIPTS, LOG = "evidence", "receipts", "log"
+EMISSION, SUBNET, COMPETITIONS = "emission.json", "subnet.toml", "competitions"
+"""Of a subnet, whose bundles are together: see `assay.ledger.joint`."""
 
 
 def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False) -> Path:

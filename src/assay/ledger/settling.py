@@ -30,7 +30,7 @@ from assay.ledger.store import Damaged, Receipt, Settled, View
 from assay.ledger.store.errors import RESTORE
 from assay.settle import Settlement, pipeline
 
-__all__ = ["Draft", "Outcome", "again", "compute", "draft", "is_settled", "replay", "settle"]
+__all__ = ["Draft", "Outcome", "again", "check_receipt", "compute", "draft", "is_settled", "replay", "settle"]
 
 Json = dict[str, Any]
 FAR = 10_000
@@ -72,7 +72,7 @@ def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outc
         ledger.log.check_end()
         ledger.bring_up()
         if found.before is not None:
-            _check_before(ledger, found.before)
+            check_receipt(ledger, found.before)
         with ledger.store.writing() as tx:
             if _seen(tx, found.settlement.epoch) != found.seen:
                 continue
@@ -85,8 +85,8 @@ def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outc
         return Outcome(found.settlement, made, new=True)
 
 
-def _check_before(ledger: Ledger, before: Receipt) -> None:
-    """Refuse to go on from a receipt that is not as it was signed, or from a settlement that it is not of; raises Damaged."""
+def check_receipt(ledger: Ledger, before: Receipt) -> None:
+    """Refuse a receipt of the ledger's that is not as it was signed, or that is not of the settlement kept; raises Damaged."""
     try:
         whole = check.Receipt.parse(canonical(ledger.document(before)))
         check.check_receipt(whole, [ledger.key])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInput
 from assay.exact import NANO, apportion, digest, half_even, text
@@ -16,7 +16,10 @@ from assay.scheme.subnet import Subnet
 from assay.settle.encoding import encode
 from assay.settle.shares import Shares
 
-__all__ = ["Emission", "Part", "Row", "Settled", "joined", "split"]
+if TYPE_CHECKING:
+    from assay.settle.settlement import Settlement
+
+__all__ = ["Emission", "Part", "Row", "Settled", "join", "joined", "part", "split"]
 
 SCHEMA = "assay.emission/1"
 
@@ -32,16 +35,19 @@ class Settled:
     participants: Sequence[str]
     uids: Sequence[int | None]
     shares: Shares
+    receipt: str | None = None
+    """The digest of its receipt, where it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A competition's part of the subnet: α_c (nanos), E_c (rao; None if the emission is not known), its settlement's digest."""
+    """A competition's part of the subnet: α_c (nanos), E_c (rao; None if the emission is not known), digests of what it is of."""
 
     name: str
     share: int
     emission: int | None
     settlement: str
+    receipt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,18 @@ class Emission:
             "weights": [{"participant": row.participant, **_weight(row)} for row in self.rows],
             "burn": _weight(self.burn),
         }
+        if self.receipts:
+            content["receipts"] = self.receipts
         return content | {"digest": digest(content)}
+
+    @property
+    def receipts(self) -> list[dict[str, Any]]:
+        """Of each competition that has one: its name, the epoch, and the receipt's digest. SPEC 6."""
+        return [
+            {"competition": part.name, "epoch": self.epoch, "digest": part.receipt}
+            for part in self.competitions
+            if part.receipt is not None
+        ]
 
     @property
     def digest(self) -> str:
@@ -97,6 +114,33 @@ class Emission:
 def _weight(row: Row) -> dict[str, Any]:
     share = text(half_even(row.share.numerator * NANO, row.share.denominator))
     return {"uid": row.uid, "share": share, "u16": row.u16, "chain_u16": row.chain_u16}
+
+
+def part(settlement: Settlement, receipt: str | None = None) -> Settled:
+    """What the split takes from a settlement, and the digest of its receipt; `split` refuses one that pays out. SPEC 4."""
+    allotment, scheme = settlement.allotment, settlement.inputs.scheme
+    participants = settlement.inputs.participants
+    return Settled(
+        name=scheme.name,
+        epoch=settlement.epoch,
+        digest=settlement.digest,
+        reward=scheme.reward,
+        participants=settlement.ranking,
+        uids=[participants[column].uid for column in settlement.order],
+        shares=Shares([0] * len(settlement.order), 1) if allotment is None else allotment.share,
+        receipt=receipt,
+    )
+
+
+def join(subnet: Subnet, settlements: Sequence[tuple[Settlement, str | None]]) -> Emission:
+    """The split of settlements, each with the digest of its receipt if it has one; raises as `split` does. SPEC 4.
+
+    Refused are also uids in conflict between the registries, agreed score or not: who has none may have one in the next epoch.
+    """
+    found = split(subnet, [part(one, receipt) for one, receipt in settlements])
+    rows = [(one.inputs.scheme.name, one.inputs.participants) for one, _ in settlements]
+    joined([(name, [one.key for one in people], [one.uid for one in people]) for name, people in rows], subnet.burn_uid)
+    return found
 
 
 def split(subnet: Subnet, settled: Sequence[Settled]) -> Emission:
@@ -121,7 +165,8 @@ def split(subnet: Subnet, settled: Sequence[Settled]) -> Emission:
     return Emission(
         epoch=epoch,
         competitions=tuple(
-            Part(one.name, share, rao, one.digest) for one, share, rao in zip(settled, claimed, emissions[:-1], strict=True)
+            Part(one.name, share, rao, one.digest, one.receipt)
+            for one, share, rao in zip(settled, claimed, emissions[:-1], strict=True)
         ),
         unclaimed=emissions[-1],
         rows=tuple(

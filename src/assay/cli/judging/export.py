@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.ledger.epochs import export_epoch
+from assay.cli.ledger.epochs import export_emission, export_epoch
 
 __all__ = ["app"]
 
 HELP = "Epochs of a ledger as files, and trials in the shape of other harnesses."
 app = typer.Typer(name="export", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 app.command("epoch")(export_epoch)
+app.command("emission")(export_emission)
 
 
 @app.callback()

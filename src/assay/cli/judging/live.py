@@ -61,7 +61,8 @@ class Live:
         elif event.kind == "phase" and cell in self.going:
             self.going[cell] = event.phase, self.going[cell][1]
         elif event.kind in ("ended", "again") and cell is not None and event.record is not None:
-            took = time.monotonic() - self.going.pop(cell, ("", time.monotonic()))[1]
+            now = time.monotonic()
+            took = now - self.going.pop(cell, ("", now))[1]
             if event.kind == "ended":
                 self.done += 1
                 self.outcomes[event.record.outcome] += 1
@@ -83,7 +84,8 @@ class Live:
             self._say(f"error    {what}  {found.message}")
         elif self._live is None:
             why = "" if found.outcome == "pass" else f"  {found.reason}"
-            self._say(f"{found.outcome:7}  {what}  {duration(took)}{why}  [{self.done}/{self.planned}]")
+            time_taken = f"  {duration(took)}" if took else ""  # of what came out of one reading there is none
+            self._say(f"{found.outcome:7}  {what}{time_taken}{why}  [{self.done}/{self.planned}]")
 
     def _say(self, text: str) -> None:
         from assay.cli.errors import printable

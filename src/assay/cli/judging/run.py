@@ -69,14 +69,16 @@ def run(
     """Judge what has no evidence yet, then settle.
 
     By tests: agents run in sandboxes, then the tasks' own tests decide. By rubric: a model answers for each solution, with
-    quotes. What is done is kept at once: Ctrl-C stops cleanly, and the same command goes on where it stopped. An error is never
-    a fail: it is tried again, then left missing.
+    quotes. For points: issues and their labels are read from GitHub, and each epoch that is over is counted. What is done is
+    kept at once: Ctrl-C stops cleanly, and the same command goes on where it stopped. An error is never a fail: it is tried
+    again, then left missing.
 
     In a competition with a ledger, --sign puts the evidence into it, and shows what it would be settled as. The epoch stays open
     for other validators; `assay settle` closes it.
 
     A model for agents that ask for one: ASSAY_MODEL_URL, ASSAY_MODEL_KEY. The key stays outside the sandbox. The model that
-    answers a rubric: ASSAY_LLM_BASE_URL, ASSAY_LLM_API_KEY. Past the bounty's scoring deadline nothing is judged.
+    answers a rubric: ASSAY_LLM_BASE_URL, ASSAY_LLM_API_KEY. Past the bounty's scoring deadline nothing is judged. The token for
+    GitHub: GITHUB_TOKEN.
 
     Ends with 0 if nothing is missing any more, 1 if something is left without a result, 130 if it was stopped.
 
@@ -98,7 +100,8 @@ def run(
     judge = judges.find(kind, file=scheme)
     agents = {"--task": task, "--tasks": tasks, "--env": env, "--engine": engine, "--runtime": runtime}
     answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
-    _check_meant(kind, agents if kind == "rubric" else answers)
+    foreign: dict[str, dict[str, object]] = {"rubric": {**agents}, "points": {**agents, **answers}}
+    _check_meant(kind, foreign.get(kind, {**answers}))
     jobs = jobs or (TOGETHER if kind == "rubric" else 1)
     whose, signing = _whose(folder, validator, sign)
     options = Options(
@@ -107,6 +110,7 @@ def run(
         engine=engine,
         runtime=runtime,
         epoch=signing.epoch if signing is not None and epoch is None else epoch,
+        since=None if signing is None else signing.epoch,
         attempts=attempts,
         model=service(kind, model_url),
         primary=model,
@@ -163,11 +167,12 @@ def _check_meant(kind: str, others: Mapping[str, object]) -> None:
 
 
 def _told(summary: Summary) -> Iterator[RenderableType]:
+    from assay.cli.judging.words import table
     from assay.cli.show import Column, grid, heading, sentence
     from assay.settle.story.telling import plural
 
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
-    if not summary.planned:
+    if not summary.planned and not summary.errors:
         yield sentence(f"Nothing is missing: every {summary.unit} has its evidence.")
     else:
         left = summary.planned - summary.judged
@@ -190,6 +195,9 @@ def _told(summary: Summary) -> Iterator[RenderableType]:
         columns = [Column("participant", [cell.participant for cell, _ in summary.errors], kind="key")]
         columns += [Column(name, [cell.parts[name] for cell, _ in summary.errors], kind="crop") for name in parts]
         yield grid([*columns, Column("why", [why for _, why in summary.errors], kind="text")])
+    if summary.table:
+        yield ""
+        yield table(summary.table)
     for remark in summary.remarks:
         yield sentence(remark)
     yield ""

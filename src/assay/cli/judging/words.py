@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = [
     "EngineOption",
@@ -20,6 +23,7 @@ __all__ = [
     "duration",
     "given",
     "memory",
+    "table",
     "text_lines",
 ]
 
@@ -80,3 +84,19 @@ def text_lines(data: bytes) -> list[str]:
     from assay.cli.errors import printable
 
     return [printable(line) for line in data.decode("utf-8", "replace").replace("\t", "    ").split("\n")]
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> Table:
+    """Rows of cells by the name of their column: keys are shortened, numbers to the right, the last column is wrapped."""
+    from assay.cli.show import Column, grid
+
+    names = list(rows[0])
+    kinds: dict[str, Literal["key", "text"]] = {names[-1]: "text", names[0]: "key"}
+    columns = []
+    for name in names:
+        cells = [row[name] for row in rows]
+        if all(cell.isdigit() for cell in cells):
+            columns.append(Column(name, cells, right=True))
+        else:
+            columns.append(Column(name, cells, kind=kinds.get(name, "crop")))
+    return grid(columns)

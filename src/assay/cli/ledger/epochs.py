@@ -1,4 +1,4 @@
-"""`assay export epoch` and `assay import epoch`: a settled epoch as files, and back."""
+"""`assay export epoch`, `export emission` and `assay import epoch`: a settled epoch as files, and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["export_epoch", "import_epoch"]
+__all__ = ["export_emission", "export_epoch", "import_epoch"]
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
 
@@ -36,6 +36,32 @@ def export_epoch(
         bundle.export(ledger, epoch, output, as_parquet=parquet)
         key = str(ledger.key)
     show(command("Anybody can check it", "assay", "verify", output, "--key", key))
+
+
+def export_emission(
+    subnet: Annotated[Path, typer.Argument(metavar="SUBNET.toml", help="The subnet file.", show_default=False)],
+    epoch: Annotated[int, typer.Argument(metavar="EPOCH", help="An epoch that all have settled.", min=0, show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="A new folder.", show_default=False)],
+) -> None:
+    """A subnet's split of a settled epoch as files: all that anybody needs to verify it, offline.
+
+    In the folder are the split, the subnet file, and the exported epoch of each competition. It is there whole or not at all.
+
+    \b
+    Examples:
+      assay export emission my-subnet.toml 12 -o emission-12
+      assay verify emission-12 --key "example.org/one+…" --key "example.org/other+…"
+    """
+    from assay.cli.progress import Working
+    from assay.cli.show import command, show
+    from assay.ledger import config, joint
+    from assay.scheme import subnet as rules
+
+    with Working(f"exporting epoch {epoch}"):
+        joint.export(subnet, epoch, output)
+    keys = [config.read(subnet.parent / member.path).key for member in rules.read(subnet).competitions]
+    words = [word for key in dict.fromkeys(keys) for word in ("--key", key)]
+    show(command("Anybody can check it", "assay", "verify", output, *words))
 
 
 def import_epoch(

@@ -16,7 +16,7 @@ __all__ = ["verify"]
 def verify(
     receipt: Annotated[
         Path,
-        typer.Argument(metavar="RECEIPT", help="A receipt, a participant's proof, or an exported epoch.", show_default=False),
+        typer.Argument(metavar="RECEIPT", help="A receipt, a participant's proof, or what was exported.", show_default=False),
     ],
     evidence: Annotated[
         Path | None,
@@ -26,7 +26,10 @@ def verify(
         ),
     ] = None,
     scheme: Annotated[Path | None, typer.Option(metavar="FILE", help="A scheme file that must be the receipt's.")] = None,
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="The log's public key, or a file that holds it.")] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="The log's public key, or a file that holds it; of a subnet, each log's."),
+    ] = None,
     checkpoint: Annotated[Path | None, typer.Option(metavar="FILE", help="A checkpoint of the log that was seen before.")] = None,
     log: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the log's tiles.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
@@ -43,6 +46,7 @@ def verify(
       assay verify epoch-12 --key "example.org/my-competition+1a2b3c4d+Ab…"
       assay verify epoch-12.receipt --key log.vkey --checkpoint seen-in-may --log log
       assay verify miner-7-epoch-12.proof --key log.vkey
+      assay verify emission-12 --key one.vkey --key other.vkey
     """
     from assay.cli.progress import Working
     from assay.errors import Refused
@@ -50,7 +54,9 @@ def verify(
 
     try:
         with Working(f"verifying {receipt}"):
-            found = check(receipt, evidence=evidence, scheme=scheme, key=_key(key), checkpoint=checkpoint, log=log)
+            found = check(
+                receipt, evidence=evidence, scheme=scheme, key=[_key(one) for one in key or ()], checkpoint=checkpoint, log=log
+            )
     except Refused as refused:
         if as_json:
             from assay.cli.output import json_bytes, put, refused_json
@@ -63,14 +69,14 @@ def verify(
 
         put(json_bytes(found.document()), None)
         return
-    _show(found, own=key is None)
+    _show(found, own=not key)
 
 
-def _key(said: str | None) -> str | None:
+def _key(said: str) -> str:
     """The key itself, or what the file of that name holds."""
     from assay.folder.text import decode, load
 
-    if said is None or "+" in said:
+    if "+" in said:
         return said
     path = Path(said)
     return decode(load(path, 65_536, hint="give NAME+HEX+BASE64, or a file that holds it"), path).strip()
@@ -81,7 +87,10 @@ def _show(found: Verified, *, own: bool) -> None:
 
     said = found.receipt
     how = "verified, and computed again" if found.recomputed else "verified"
-    show(heading(f"{said['competition']} · epoch {said['epoch']}: {how}"), stages(found.checked), "")
+    joint = found.emission
+    what = f"{said['competition']} · epoch {said['epoch']}" if joint is None else f"emission · epoch {joint['epoch']}"
+    show(heading(f"{what}: {how}"), stages(found.checked), "")
     if own:
-        show(sentence("Whose receipt it is was not checked: give the log's public key with --key."), "")
-    show(note(f"Settlement {said['settlement']}"))
+        several = "" if joint is None else ", and each other log's,"
+        show(sentence(f"Whose receipt it is was not checked: give the log's public key{several} with --key."), "")
+    show(note(f"Settlement {said['settlement']}" if joint is None else f"Emission {joint['digest']}"))

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from assay import folder
-from assay.competition import part
 from assay.conformance.kinds.kind import kind, whole_input
 from assay.folder import strict
 from assay.records import record as read_record
@@ -16,7 +15,7 @@ from assay.scheme.fields import Rao, Share
 from assay.scheme.load import validate
 from assay.scheme.subnet import Subnet
 from assay.settle import settle as settled
-from assay.settle.emission import split
+from assay.settle.emission import part, split
 
 __all__ = ["emission", "record", "scheme", "settle"]
 

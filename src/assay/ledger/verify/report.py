@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.errors import AssayError, BadInput, Refused
 from assay.ledger import check
+
+if TYPE_CHECKING:
+    from assay.settle import Settlement
 
 __all__ = ["STAGES", "Check", "Verified", "or_null", "several", "stage"]
 
@@ -29,10 +32,13 @@ class Check:
 
 @dataclass
 class Verified:
-    """Everything that was checked is right. `receipt`: what the receipt states."""
+    """Everything that was checked is right. `receipt`: what the receipt states; of a subnet, `emission` is the split."""
 
     receipt: dict[str, Any] = field(default_factory=dict)
     checked: list[Check] = field(default_factory=list)
+    emission: dict[str, Any] | None = None
+    settlement: Settlement | None = field(default=None, repr=False, compare=False)
+    """As it was computed again, if it was."""
 
     def right(self, stage: str, what: str) -> None:
         """Note that a stage is right."""
@@ -50,7 +56,8 @@ class Verified:
     def document(self) -> dict[str, Any]:
         """The same as JSON."""
         rows = [{"stage": one.stage, "checked": one.done, "what": one.what} for one in self.checked]
-        return {"verified": True, "recomputed": self.recomputed, "receipt": self.receipt, "stages": rows}
+        what = {"receipt": self.receipt} if self.emission is None else {"emission": self.emission}
+        return {"verified": True, "recomputed": self.recomputed, **what, "stages": rows}
 
 
 def several(count: int, one: str, many: str = "") -> str:

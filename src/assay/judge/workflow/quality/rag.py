@@ -22,7 +22,7 @@ SETTINGS = {"measure": "rougeL", "tokenizer": "DefaultTokenizer", "use_stemmer":
 
 def tokens(text: str) -> list[str]:
     """The tokens of a text: its runs of a–z and 0–9, lower-cased. Other scripts have none."""
-    found: list[str] = _tokenizer().tokenize(text)
+    found: list[str] = library("rouge_score.tokenize").tokenize(text, None)  # what the default tokenizer does, and loads sooner
     return found
 
 
@@ -43,11 +43,8 @@ def score(reference: str, output: Any) -> Scored:
         return Scored(0, how)
     if len(mine) > ROUGE_OUTPUT:
         return Scored(0, how | {"note": f"more than {ROUGE_OUTPUT} tokens"})
-    scorer = library("rouge_score.rouge_scorer").RougeScorer([SETTINGS["measure"]], tokenizer=_tokenizer())
+    tokenizer = library("rouge_score.tokenizers").DefaultTokenizer(use_stemmer=SETTINGS["use_stemmer"])
+    scorer = library("rouge_score.rouge_scorer").RougeScorer([SETTINGS["measure"]], tokenizer=tokenizer)
     found = scorer.score(reference, text)[SETTINGS["measure"]]
     common = round(found.precision * len(mine))  # precision is L / n, so this is L, whatever the float lost
     return Scored(share(2 * common, len(mine) + len(wanted)), how | {"common": common})
-
-
-def _tokenizer() -> Any:
-    return library("rouge_score.tokenizers").DefaultTokenizer(use_stemmer=SETTINGS["use_stemmer"])
