@@ -305,8 +305,9 @@ def test_a_receipt_of_another_block_is_not_believed(place: Path, world: World, p
 def test_a_node_that_is_behind_is_given_time(place: Path, world: World, proxy: Proxy) -> None:
     """It knows the nonce is used, and not yet by what: that is no reason to send again."""
     none = faults.result(None)
-    proxy.faults = [("eth_getTransactionReceipt", none)] * 2
+    proxy.faults = [("eth_getTransactionReceipt", none)] * 3
     assert isinstance(kit.sent(place), Confirmed)
+    assert kit.states(place) == ["planned", "sent", "confirmed"]
     once(world, place)
 
 

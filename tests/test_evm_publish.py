@@ -1,5 +1,8 @@
 """Scores of a settled epoch to the oracle, on a real node: what is sent, what is not, and what is known of it afterwards."""
 
+import sqlite3
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +10,10 @@ import pytest
 
 import ledger_kit
 import publish_kit as kit
-from assay.errors import BadInput, CannotSettle
+from assay.errors import BadInput, CannotSettle, Refused
 from assay.ledger import settling
 from assay.publish import settled, targets
+from assay.publish.evm.artifacts import ORACLE
 from assay.publish.outcome import Confirmed, Outcome, Refusal, TooEarly
 from evm_kit import ETHER, NOBODY, World
 from publish_kit import EPOCH, Passing, with_keys
@@ -230,6 +234,32 @@ def test_only_a_settled_epoch_is_published(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("table", "column", "old", "new", "stage"),
+    [
+        ("settlements", "document", '"net":"585', '"net":"586', "settlement"),
+        ("settlements", "document", '"bps":9000', '"bps":9999', "settlement"),
+        ("inputs", "document", '"address":"0x', '"address":"0X', "inputs"),
+        ("receipts", "envelope", '"sig":"', "", "receipt"),
+    ],
+)
+def test_what_is_not_as_it_was_signed_is_not_published(
+    place: Path, table: str, column: str, old: str, new: str, stage: str
+) -> None:
+    """Somebody changed the ledger's database: a payout, a score, an address, a signature."""
+    with closing(sqlite3.connect(place / "ledger.db")) as database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            database.execute(f"DROP TRIGGER {name}")
+        ((before,),) = database.execute(f"SELECT {column} FROM {table}").fetchall()
+        at = before.index(old.encode()) + len(old)
+        other = b"B" if before[at : at + 1] == b"A" else b"A"  # of a signature, its first character
+        after = before.replace(old.encode(), new.encode(), 1) if new else before[:at] + other + before[at + 1 :]
+        database.execute(f"UPDATE {table} SET {column} = ?", (after,))
+        database.commit()
+    with pytest.raises(Refused, match=rf"^{stage}: "):
+        kit.planned(place)
+
+
+@pytest.mark.parametrize(
     ("changes", "code"),
     [
         ({"chain_id": 1}, "wrong-chain"),
@@ -249,6 +279,21 @@ def test_what_is_wrong_with_the_target_is_said_before_anything_is_signed(
 def test_oracle_and_round_are_not_mistaken_for_each_other(place: Path, world: World) -> None:
     kit.publish_toml(place, world, oracle=world.round.address, round=world.oracle.address)
     refusal(kit.sent(place), "wrong-contract")
+
+
+def test_scores_go_where_the_round_looks_for_them(place: Path, world: World) -> None:
+    """Another oracle would take them too, and nobody would ever look at them there."""
+    other = world.chain.deploy(ORACLE, world.admin, world.scorer)
+    kit.publish_toml(place, world, oracle=other.address)
+    assert world.oracle.address in refusal(kit.sent(place), "wrong-oracle").what
+    assert kit.nonce(world, world.scorer) == 0
+
+
+def test_without_the_extra_it_is_said_how_to_get_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "web3", None)
+        with pytest.raises(BadInput, match=r"Ethereum needs the package web3; install Assay with it: pip install 'assay\[evm\]'"):
+            kit.planned(place)
 
 
 def test_the_scorer_is_known_without_its_key_where_publish_toml_names_it(place: Path, world: World) -> None:

@@ -34,7 +34,7 @@ def test_a_line_that_was_cut_short_was_never_acted_upon(tmp_path: Path, cut: int
     one = Journal(path)
     one.add({"state": "planned"})
     before = path.read_bytes()
-    one.add({"state": "sent"})
+    one.add({"state": "sent", "raw": "0x" + "ab" * 200})
     path.write_bytes(path.read_bytes()[:-cut])
     again = Journal(path)
     assert again.entries == [{"state": "planned"}]

@@ -57,7 +57,7 @@ class EvmPublisher:
 
     def _compare(self, plan: Plan, scorer: str | None) -> Comparison:
         chain, scores = self._chain, _scores(plan)
-        wrong = chain.wrong(chain.oracle, chain.round)
+        wrong = chain.wrong(chain.oracle, chain.round) or self._elsewhere()
         if wrong is not None:
             return Comparison({}, wrong)
         receipt, there = chain.oracle.ask("scoresOf", chain.round.address)
@@ -87,6 +87,13 @@ class EvmPublisher:
         """Whether the oracle has these scores, deep enough."""
         found = self.compare(plan).outcome
         return Unknown("the oracle does not have these scores") if found is None else found
+
+    def _elsewhere(self) -> Refusal | None:
+        """Whether the round looks for its scores somewhere else: there they would be of no use."""
+        there = checksum(self._chain.round.ask("oracle"))
+        if there == self._chain.oracle.address:
+            return None
+        return Refusal("wrong-oracle", f"the round takes its scores from the oracle {there}", "correct oracle in publish.toml")
 
     def _committed(self, scores: Scores) -> tuple[list[tuple[str, int, bytes]], list[str]]:
         """The scores of those whom the round knows, and what is to be said of the others."""
