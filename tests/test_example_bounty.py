@@ -75,7 +75,7 @@ def test_live_on_a_chain(tmp_path: Path) -> None:
 def live(*words: str | Path) -> str:
     """What the script prints."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")} | {"PATH": path}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")} | {"PATH": path, "COLUMNS": "200"}
     done = subprocess.run([EXAMPLE / "live", *words], env=env, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
