@@ -75,6 +75,8 @@ class Anvil:
     def __init__(self, folder: Path, *options: str, chain_id: int = CHAIN_ID) -> None:
         self.log = folder / f"anvil-{os.getpid()}-{chain_id}-{time.monotonic_ns()}.log"
         words = [anvil_program(), "--port", "0", "--chain-id", str(chain_id), "--timestamp", str(START), "--balance", "1000000"]
+        if shutil.which("setpriv"):  # it does not outlive a test run that was killed
+            words = ["setpriv", "--pdeathsig", "KILL", *words]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen([*words, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.url = f"http://127.0.0.1:{self._port()}"
