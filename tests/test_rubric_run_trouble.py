@@ -308,7 +308,11 @@ def test_a_folder_that_cannot_be_written_is_refused(folder: Path, monkeypatch: p
 
 def test_no_solution_stands_anywhere_but_where_it_was_handed_in(folder: Path, tmp_path: Path) -> None:
     """Also not what a model quoted of it; and the key of the service is in no file, no output, and no message."""
-    faults = (Fault(kind="foreign-quote", times=1), Fault(kind="429", times=1), Fault(kind="500", solution="cyd"))
+    faults = (
+        Fault(kind="foreign-quote", solution="ann", phase="checks", times=1),
+        Fault(kind="429", solution="bob", times=1),
+        Fault(kind="500", solution="cyd"),
+    )
     with scripted(*faults) as model, child(folder, model.url) as process:
         out, err = process.communicate(timeout=SOON)
     assert process.returncode == 0, err
