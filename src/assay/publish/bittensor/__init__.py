@@ -1,0 +1,1 @@
+"""Weights to Bittensor: a subnet's metagraph in, a settled epoch's weights out."""
