@@ -39,12 +39,13 @@ def publish(
     """
     if yes and dry_run:
         raise typer.BadParameter("--yes and --dry-run exclude each other", param_hint="--yes")
+    from assay.cli.ledger.keys import asking
     from assay.errors import Unreachable
     from assay.ledger.opened import open_ledger
     from assay.publish import publishers, settled, targets
     from assay.publish.outcome import Planned, Unknown
 
-    publisher = publishers.opened(targets.read(folder, to))
+    publisher = publishers.opened(targets.read(folder, to, asking()))
     with open_ledger(folder) as ledger:
         plan = publisher.plan(settled.read(ledger, epoch))
     if yes:
