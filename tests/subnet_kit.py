@@ -26,6 +26,7 @@ def subnet(*hotkeys: str, **changes: Any) -> Subnet:
         "block": BLOCK,
         "neurons": tuple(neuron(uid, key) for uid, key in enumerate((OWNER, ME, *hotkeys))),
         "owner_hotkeys": frozenset({OWNER}),
+        "owner_hotkey": OWNER,
         "commit_reveal": False,
         "commit_version": 4,
         "reveal_epochs": 1,

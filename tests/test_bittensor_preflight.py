@@ -103,7 +103,7 @@ def test_version_keys(asked: int, given: int, fine: bool) -> None:
 
 
 def test_the_owner_needs_neither_stake_nor_permit() -> None:
-    there = kit.with_me(kit.subnet("a", owner_hotkeys=frozenset({ME})), stake=0, permit=False)
+    there = kit.with_me(kit.subnet("a", owner_hotkey=ME), stake=0, permit=False)
     assert looked(there) is None
 
 

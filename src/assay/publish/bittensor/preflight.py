@@ -78,7 +78,7 @@ def _of_commitment(
 
 
 def _stake(subnet: Subnet, own: Neuron) -> Iterator[Outcome]:
-    if own.stake < subnet.min_stake and own.hotkey not in subnet.owner_hotkeys:
+    if own.stake < subnet.min_stake and own.hotkey != subnet.owner_hotkey:
         yield refusal("NotEnoughStakeToSetWeights", f"its stake weight is {own.stake}, and {subnet.min_stake} is asked for")
 
 
@@ -98,7 +98,7 @@ def _rate(subnet: Subnet, own: Neuron) -> Iterator[Outcome]:
 def _of_vector(subnet: Subnet, own: Neuron, uids: Sequence[int], values: Sequence[int]) -> Iterator[Outcome]:
     """What is asked of the weights themselves; a hotkey that weights itself alone may always do that."""
     alone = list(uids) == [own.uid]
-    if not alone and not own.permit and own.hotkey not in subnet.owner_hotkeys:
+    if not alone and not own.permit and own.hotkey != subnet.owner_hotkey:
         yield refusal("NeuronNoValidatorPermit")
     if len(set(uids)) < len(uids):
         yield refusal("DuplicateUids")
