@@ -8,6 +8,7 @@ goes by the metadata and never sees the difference.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ PALLET = "SubtensorModule"
 EXTENDED_SPEC = 1218  # spec 218 and what was added: no real runtime has this number
 COMMIT_BYTES = 5000  # the most a timelocked commit may have
 ZERO = "0x" + "00" * 8
+BOUNDED = "bounded_collections::bounded_vec::BoundedVec"
 
 # Storage that spec 218 lacks: name, hashers, types of the key, type of the value, what stands where nothing is stored.
 STORAGE: tuple[tuple[str, tuple[str, ...], tuple[str, ...], str, str], ...] = (
@@ -39,7 +41,13 @@ CALLS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ),
     (
         "commit_timelocked_mechanism_weights",
-        (("netuid", "NetUid"), ("mecid", "MechId"), ("commit", "Commit"), ("reveal_round", "u64"), ("commit_reveal_version", "u16")),
+        (
+            ("netuid", "NetUid"),
+            ("mecid", "MechId"),
+            ("commit", "Commit"),
+            ("reveal_round", "u64"),
+            ("commit_reveal_version", "u16"),
+        ),
     ),
     (
         "set_mechanism_weights",
@@ -88,7 +96,8 @@ class Metadata:
         return self.versions[max(self.versions)]
 
 
-def load(*files: Path, extended: bool = True) -> Metadata:
+@cache
+def load(files: tuple[Path, ...], extended: bool = True) -> Metadata:
     """Metadata from files that hold what `Metadata_metadata_at_version` answers, one for each version."""
     documents = {}
     for file in files:
@@ -150,16 +159,23 @@ class _Types:
             elif path in (["sp_core", "crypto", "AccountId32"], ["primitive_types", "H256"]):
                 self.named[path[-1].removesuffix("32")] = entry["id"]
         for name, inner in (("NetUid", "u16"), ("NetUidStorageIndex", "u16"), ("MechId", "u8")):
-            self.named[name] = self.add({"composite": {"fields": [_field(None, self.named[inner], inner)]}}, name)
+            self.named[name] = self.add(
+                {"composite": {"fields": [_field(None, self.named[inner], inner)]}}, "subtensor_runtime_common::" + name
+            )
         inner = self.named["Vec<u8>"] = self.add({"sequence": {"type": self.named["u8"]}})
-        self.named["Commit"] = self.add({"composite": {"fields": [_field(None, inner, "Vec<T>")]}}, "BoundedVec")
+        self.named["Commit"] = self.add(
+            {"composite": {"fields": [_field(None, inner, "Vec<T>")]}}, BOUNDED, T=self.named["u8"], S=None
+        )
         one = self.add({"tuple": [self.named[name] for name in ("AccountId", "u64", "Commit", "u64")]})
         self.named["Commits"] = self.add({"sequence": {"type": one}})
 
-    def add(self, definition: Any, *path: str) -> int:
-        """A new type's id."""
+    def add(self, definition: Any, path: str = "", **params: int | None) -> int:
+        """A new type's id. params: the types it is generic over."""
         ident = len(self.list)
-        self.list.append({"id": ident, "type": {"path": list(path), "params": [], "def": definition, "docs": []}})
+        over = [{"name": name, "type": kind} for name, kind in params.items()]
+        self.list.append(
+            {"id": ident, "type": {"path": path.split("::") if path else [], "params": over, "def": definition, "docs": []}}
+        )
         return ident
 
     def of(self, name: str) -> int:
@@ -226,9 +242,9 @@ def _say_spec(document: Any) -> None:
 def _type_subnet_state(types: _Types, document: Any) -> None:
     """get_subnet_state answers an Option<SubnetState>, where spec 218 answered its bytes."""
     fields = [_field(name, types.of(kind), kind) for name, kind in STATE]
-    state = types.add({"composite": {"fields": fields}}, "pallet_subtensor", "rpc_info", "show_subnet", "SubnetState")
+    state = types.add({"composite": {"fields": fields}}, "pallet_subtensor::rpc_info::show_subnet::SubnetState")
     some = [{"name": "None", "fields": [], "index": 0, "docs": []}, {"name": "Some", "fields": [], "index": 1, "docs": []}]
     some[1]["fields"] = [_field(None, state, None)]
     api = next(one for one in document["apis"] if one["name"] == "SubnetInfoRuntimeApi")
     method = next(one for one in api["methods"] if one["name"] == "get_subnet_state")
-    method["output"] = types.add({"variant": {"variants": some}}, "Option")
+    method["output"] = types.add({"variant": {"variants": some}}, "Option", T=state)

@@ -24,7 +24,9 @@ class Node:
     fast: a block is made as soon as an extrinsic waits, after the answer. extra: further methods, by name.
     """
 
-    def __init__(self, chain: Chain, *, port: int = 0, fast: bool = False, extra: dict[str, Callable[..., Any]] | None = None) -> None:
+    def __init__(
+        self, chain: Chain, *, port: int = 0, fast: bool = False, extra: dict[str, Callable[..., Any]] | None = None
+    ) -> None:
         self.chain, self.fast = chain, fast
         self.faults = Faults()
         self.rpc = Rpc(chain, self.faults)

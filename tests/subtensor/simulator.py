@@ -13,9 +13,8 @@ from .epochs import Contents
 from .server import Node
 from .weights import as_bytes, digest
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "subtensor"
+SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "subtensor"
 FILES = ("metadata-v14-spec218.scale", "metadata-v15-spec218.scale")
-PERMITS = 64
 
 
 def files(folder: Path = SHARED) -> tuple[Path, ...]:
@@ -29,14 +28,16 @@ def files(folder: Path = SHARED) -> tuple[Path, ...]:
 class Simulator:
     """A node at `url` and its chain. Use it as a context; `close` ends it.
 
-    extended: with what the current chain has over spec 218. finality: how many blocks the final one is behind the head.
-    fast: a block as soon as an extrinsic waits. block_time: seconds between blocks; None, and only `step` makes them.
-    control: the methods `simulator_*` on the same socket. name: part of the genesis, so that two names are two chains.
+    paths: files of metadata other than those beside the repository. extended: with what the current chain has over spec 218.
+    finality: how many blocks the final one is behind the head. fast: a block as soon as an extrinsic waits. block_time: seconds
+    between blocks; None, and only `step` makes them. control: the methods `simulator_*` on the same socket. name: part of the
+    genesis, so that two names are two chains.
     """
 
     def __init__(
         self,
-        *paths: Path,
+        *,
+        paths: tuple[Path, ...] = (),
         extended: bool = True,
         finality: int = 2,
         fast: bool = False,
@@ -45,7 +46,7 @@ class Simulator:
         port: int = 0,
         name: str = "simulated",
     ) -> None:
-        self.chain = Chain(metadata.load(*(paths or files()), extended=extended), finality=finality, name=name)
+        self.chain = Chain(metadata.load(paths or files(), extended), finality=finality, name=name)
         self.state = self.chain.state
         extra = {f"simulator_{one}": getattr(self, one) for one in CONTROL} if control else {}
         self.node = Node(self.chain, port=port, fast=fast, extra=extra)
@@ -57,7 +58,9 @@ class Simulator:
             self._clock.start()
 
     @classmethod
-    def with_subnet(cls, netuid: int, *hotkeys: str, owner: str = "//Owner", settings: dict[str, Any] | None = None, **kwargs: Any) -> Simulator:
+    def with_subnet(
+        cls, netuid: int, *hotkeys: str, owner: str = "//Owner", settings: dict[str, Any] | None = None, **kwargs: Any
+    ) -> Simulator:
         """A simulator with a subnet whose uid 0 is the owner's and whose next uids are `hotkeys` (URIs like `//Alice`), each with
         the coldkey `URI//cold`, a stake of 1,000 alpha and a validator's permit; five blocks old, the first ones final."""
         made = cls(**kwargs)
@@ -108,7 +111,7 @@ class Simulator:
             return subnets.register(self.state, netuid, hotkey, coldkey or _cold(hotkey), **kwargs)
 
     def set(self, item: str, *keys: Any, value: Any) -> None:
-        """Store a value under an item by its name, in the state of the head; `step` brings it under a new hash and to finality."""
+        """Store a value under an item by its name in the state of the head; `step` brings it under a new hash and to finality."""
         with self.chain.lock:
             self.state.put(item, *keys, value=value)
 
@@ -186,8 +189,9 @@ class Simulator:
 
 
 CONTROL = (
-    "step", "subnet", "register", "set", "get", "mechanisms", "opens", "pulses", "guards", "finality", "reorg", "fault", "clear", "dump",
-)  # fmt: skip
+    *("step", "subnet", "register", "set", "get", "mechanisms", "dump"),
+    *("opens", "pulses", "guards", "finality", "reorg", "fault", "clear"),
+)
 
 
 def _cold(hotkey: str) -> str:

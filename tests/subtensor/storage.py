@@ -1,4 +1,4 @@
-"""The state of the chain: SCALE keys to SCALE values, with the history of each key, so that every block's state can be asked for."""
+"""The state of the chain: SCALE keys to SCALE values, and the history of each, so that every block's state can be asked for."""
 
 from __future__ import annotations
 

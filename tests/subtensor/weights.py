@@ -1,7 +1,7 @@
 """The calls that set and commit weights: every check of the chain in its own order, each with its own error.
 
-The order is that of pallets/subtensor/src/subnets/weights.rs and macros/dispatches.rs. `pool_check` is what the chain's transaction
-extension looks at before a call comes into the pool or a block; what it refuses there never becomes an error of the module.
+The order is that of pallets/subtensor/src/subnets/weights.rs and macros/dispatches.rs. `pool_check` is what the chain's
+transaction extension looks at before a call comes into the pool or a block; what it refuses never becomes a module's error.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ def pool_check(state: Storage, who: bytes, function: str, args: dict[str, Any]) 
 def set_weights(state: Storage, who: bytes, args: dict[str, Any]) -> list[Event]:
     """`set_weights` and `set_mechanism_weights`; Refused with the first check that fails."""
     _need(not state.get("CommitRevealWeightsEnabled", args["netuid"]), "CommitRevealEnabled")
-    return store_weights(
-        state, who, args["netuid"], args.get("mecid", 0), args["dests"], args["weights"], args["version_key"]
-    )
+    return store_weights(state, who, args["netuid"], args.get("mecid", 0), args["dests"], args["weights"], args["version_key"])
 
 
 def store_weights(
