@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scalecodec.base import RuntimeConfigurationObject, ScaleBytes
+from scalecodec import RuntimeConfigurationObject, ScaleBytes
 from scalecodec.type_registry import load_type_registry_preset
 
 PALLET = "SubtensorModule"
@@ -121,7 +121,7 @@ def _unwrapped(raw: bytes) -> bytes:
 
 def _codec() -> Any:
     made = RuntimeConfigurationObject()
-    made.update_type_registry(load_type_registry_preset("core"))
+    made.update_type_registry(load_type_registry_preset("core") or {})
     return made
 
 
@@ -162,10 +162,8 @@ class _Types:
             self.named[name] = self.add(
                 {"composite": {"fields": [_field(None, self.named[inner], inner)]}}, "subtensor_runtime_common::" + name
             )
-        inner = self.named["Vec<u8>"] = self.add({"sequence": {"type": self.named["u8"]}})
-        self.named["Commit"] = self.add(
-            {"composite": {"fields": [_field(None, inner, "Vec<T>")]}}, BOUNDED, T=self.named["u8"], S=None
-        )
+        commit = {"composite": {"fields": [_field(None, self.of("Vec<u8>"), "Vec<T>")]}}
+        self.named["Commit"] = self.add(commit, BOUNDED, T=self.named["u8"], S=None)
         one = self.add({"tuple": [self.named[name] for name in ("AccountId", "u64", "Commit", "u64")]})
         self.named["Commits"] = self.add({"sequence": {"type": one}})
 
@@ -181,8 +179,9 @@ class _Types:
     def of(self, name: str) -> int:
         """The id of a type by its name; a vector or compact of a known one is made at first use."""
         if name not in self.named:
-            outer, _, inner = name.removesuffix(">").partition("<")
-            self.named[name] = self.add({"sequence" if outer == "Vec" else "compact": {"type": self.of(inner)}})
+            outer, _, inner = name.partition("<")
+            kind = {"type": self.of(inner.removesuffix(">"))}
+            self.named[name] = self.add({"sequence" if outer == "Vec" else "compact": kind})
         return self.named[name]
 
     def variants(self, ident: int) -> list[Any]:

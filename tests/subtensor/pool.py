@@ -52,7 +52,7 @@ class Waiting:
 
 
 class Pool:
-    """What waits for a block. guards: check what the chain's own transaction extension does; off, its modules raise the errors."""
+    """What waits for a block. guards: check what the chain's own transaction extension does; off, modules raise the errors."""
 
     def __init__(self, state: Storage, hash_of: Callable[[int], bytes | None]) -> None:
         self.state = state
