@@ -12,11 +12,13 @@ from assay.publish.outcome import Outcome
 from assay.publish.settled import SettledEpoch
 from assay.publish.targets import Target
 
-__all__ = ["GROUP", "Comparison", "Line", "Plan", "Publisher", "Tell", "find", "opened"]
+__all__ = ["EPOCH", "GROUP", "Comparison", "Line", "Plan", "Publisher", "Tell", "find", "opened"]
 
 GROUP = "assay.publishers"
 Tell = Callable[[str], None]
 """What is told of how it goes on, a sentence at a time."""
+EPOCH = "epoch "
+"""How the subject of an epoch begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,11 @@ class Plan:
     content: dict[str, Any]
     lines: tuple[Line, ...]
     left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """What it is called in the target's journal."""
+        return f"{EPOCH}{self.epoch}"
 
     @property
     def digest(self) -> str:

@@ -77,11 +77,14 @@ class EvmPublisher:
             found = self._compare(plan, scorer.address).outcome
             return self._call(plan, sender, scorer) if found is None else found
 
-        found = chain.sending(sender, tell).run(f"epoch {plan.epoch}", plan.digest, prepare)
+        found = chain.sending(sender, tell).run(plan.subject, plan.digest, prepare)
         if not isinstance(found, Confirmed) or found.transaction is None:
             return found
         again = self.confirm(plan)
-        return found if isinstance(again, Confirmed) else again
+        if isinstance(again, Confirmed):
+            return found
+        chain.journal.note(plan.subject, plan.digest, again)
+        return again
 
     def confirm(self, plan: Plan) -> Outcome:
         """Whether the oracle has these scores, deep enough."""
