@@ -22,6 +22,7 @@ def metrics(report: Report) -> str:
 
 def _lines(report: Report) -> Iterator[str]:
     facts, pulse = report.facts, report.facts.pulse
+    now, last = (None, None) if pulse is None else (pulse.now, pulse.last)
     standing = {alarm.code for alarm, _ in report.alarms}
     alarms: _Samples = [({"alarm": code}, code in standing) for code in ALARMS]
     entries: _Samples = [({"state": state}, count) for state, count in sorted(report.entries.items())]
@@ -31,12 +32,12 @@ def _lines(report: Report) -> Iterator[str]:
         ("settled_epoch", "gauge", "The last settled epoch.", [({}, facts.settled)]),
         ("published_epoch", "gauge", "The last epoch that the chain has.", [({}, facts.published)]),
         ("waiting_epoch", "gauge", "The epoch that is to be published next.", [({}, facts.waiting)]),
-        ("block", "gauge", "The chain's last block.", [({}, None if pulse is None else pulse.now)]),
+        ("block", "gauge", "The chain's last block.", [({}, now)]),
         (
             "last_set_block",
             "gauge",
             "The block in which our key last set something.",
-            [({}, None if pulse is None else pulse.last)],
+            [({}, last)],
         ),
         ("last_set_timestamp_seconds", "gauge", "When that was, about.", [({}, report.last_set)]),
         ("entries_total", "counter", "What the journal has, by outcome.", entries),

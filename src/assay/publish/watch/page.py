@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 
+from assay.publish.history import Tried
 from assay.publish.watch.watching import Report
 from assay.scheme.times import instant_text
 
@@ -18,9 +19,11 @@ _HEAD = """<!doctype html>
 <meta http-equiv="refresh" content="{seconds}">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>{title}</title><style>
-body {{ font: 1rem/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1b1f24; background: #fff }}
+body {{ font: 1rem/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }}
+body {{ color: #1b1f24; background: #fff }}
 table {{ border-collapse: collapse; margin: 1rem 0; width: 100% }}
-th, td {{ text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #d8dee4; vertical-align: top; overflow-wrap: anywhere }}
+th, td {{ text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #d8dee4; vertical-align: top }}
+td {{ overflow-wrap: anywhere }}
 th {{ font-weight: 600; white-space: nowrap }}
 .alarm {{ border-left: .4rem solid #b42318; background: #fef3f2; padding: .6rem 1rem; margin: 1rem 0 }}
 .fine {{ border-left: .4rem solid #1a7f37; background: #f0fbf3; padding: .6rem 1rem; margin: 1rem 0 }}
@@ -48,21 +51,16 @@ def _parts(report: Report, refresh: float) -> Iterator[str]:
     if not report.alarms:
         yield _calm(report)
     yield _table((), _standing(report))
-    rows = [
-        (
-            one.subject,
-            " → ".join(one.states),
-            str(one.last.get("at", "")),
-            str(one.last.get("block", "")),
-            one.transaction,
-            one.why,
-        )
-        for one in reversed(report.tried[-LINES:])
-    ]
+    rows = [_row(one) for one in reversed(report.tried[-LINES:])]
     if rows:
         yield "<h2>What was tried</h2>\n"
         yield _table(("what", "what became of it", "last", "block", "transaction", "why"), rows)
     yield f"<p>Looked at {_time(report.at)}. If that is long ago, the watch itself does not run any more.</p>\n</body></html>\n"
+
+
+def _row(one: Tried) -> Sequence[str]:
+    at, block = str(one.last.get("at", "")), str(one.last.get("block", ""))
+    return one.subject, " → ".join(one.states), at, block, one.transaction, one.why
 
 
 def _calm(report: Report) -> str:
@@ -73,7 +71,7 @@ def _calm(report: Report) -> str:
 
 def _standing(report: Report) -> Iterator[tuple[str, str]]:
     facts, memory = report.facts, report.memory
-    yield "competition", report.folder
+    yield "competition", report.competition
     yield "kind of target", report.kind
     yield "last settled", "nothing yet" if facts.settled is None else f"epoch {facts.settled}"
     yield "last published", "nothing yet" if facts.published is None else f"epoch {facts.published}"

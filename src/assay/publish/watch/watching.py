@@ -45,7 +45,7 @@ class Report:
     entries: of the target's journal, by state. tried: what it comes to. rest: seconds until the next look.
     """
 
-    folder: str
+    competition: str
     target: str
     kind: str
     at: float
@@ -94,6 +94,7 @@ class Watch:
 
     def __post_init__(self) -> None:
         self._journal: Journal | None = None
+        self._competition = self.target.folder.name
         self._tried: list[Tried] = []
         self._standing: dict[str, tuple[Alarm, float]] = {}
         self._begun = self.clock()
@@ -133,7 +134,7 @@ class Watch:
     def _found(self) -> Facts:
         """What ledger and journal say; raises what they raise."""
         with open_ledger(self.target.folder) as ledger, ledger.store.reading() as view:
-            epochs = view.settled_epochs()
+            epochs, self._competition = view.settled_epochs(), ledger.store.meta.competition
         self._journal = self._journal or self.target.journal()
         self._tried = history(self._journal.read())
         times = {one.epoch: _time(one.first) for one in self._tried if one.epoch is not None}
@@ -144,7 +145,9 @@ class Watch:
         epoch = waiting(epochs, published, min(times, default=None), every_epoch=every_epoch)
         seen = self._seen.setdefault(epoch, self.clock())
         begun = min(times.values(), default=self._begun)
-        return Facts(epochs[-1] if epochs else None, published, epoch, min(seen, times.get(epoch, seen)), begun)
+        return Facts(
+            epochs[-1] if epochs else None, published, epoch, min(seen, times.get(-1 if epoch is None else epoch, seen)), begun
+        )
 
     # Publishing
 
@@ -181,7 +184,7 @@ class Watch:
         self._standing = {code: (one, self._standing.get(code, (one, now))[1]) for code, one in found.items()}
         entries = Counter(str(entry.get("state")) for entry in (self._journal.entries if self._journal is not None else ()))
         return Report(
-            str(self.target.folder),
+            self._competition,
             self.target.name,
             self.target.kind,
             now,
