@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,24 +23,48 @@ def publish(
     yes: YesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing, which is so anyway without --yes.")] = False,
     as_json: JsonOption = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on: publish each new receipt when the chain allows.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="With --watch: one round, for cron and systemd's timers.")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --watch: between two looks.", min=0.1)] = 60.0,
+    alarm: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="With --watch: a receipt that waits longer is an alarm.", min=0.0)
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --watch: metrics, as Prometheus' node exporter reads them.")
+    ] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="With --watch: a web page on how it stands.")] = None,
 ) -> None:
-    """Publish a settled epoch: to the oracle of a chain.
+    """Publish a settled epoch: scores to the oracle of a chain, weights to a subnet.
 
     Shows what changes against what the chain holds, and with --yes sends it.
 
     Only what has a receipt is published, and the chain is asked first: what it has already is not sent again. What is sent
-    stands in DIR/published before it is sent, so that this can be done again after a crash at any point. It ends when the chain
+    stands in the ledger before it is sent, so that this can be done again after a crash at any point. It ends when the chain
     has it as deep as publish.toml asks for, or says that it does not know yet; then the same command goes on.
 
     Too early is no failure: it says from when on. Exit code 1 if it was refused, or is not known or not deep enough yet.
+
+    With --watch it goes on until Ctrl-C or SIGTERM, and alarms: when an epoch is refused, when nothing was set for two of the
+    chain's tempos, or its node is away so long, and by --alarm. Then it ends with exit code 3; with --once at once.
 
     \b
     Examples:
       assay publish my-bounty --to sepolia
       assay publish my-bounty 3 --to sepolia --yes
+      assay publish my-bounty --to sepolia --watch --yes --metrics assay.prom --page status.html
     """
     if yes and dry_run:
         raise typer.BadParameter("--yes and --dry-run exclude each other", param_hint="--yes")
+    given = {"--once": once, "--alarm": alarm is not None, "--metrics": metrics is not None, "--page": page is not None}
+    if watch:
+        from assay.cli.publishing.watch import run
+
+        if epoch is not None:
+            raise typer.BadParameter("a watch publishes what is settled, not one epoch", param_hint="EPOCH")
+        run(folder, to, every=every, patience=alarm, once=once, send=yes, files=(metrics, page), as_json=as_json)
+    for name, used in given.items():
+        if used:
+            raise typer.BadParameter("goes with --watch", param_hint=name)
     from assay.cli.ledger.keys import asking
     from assay.errors import Unreachable
     from assay.ledger.opened import open_ledger
@@ -73,7 +99,7 @@ def _document(plan: Plan, held: Comparison) -> dict[str, Any]:
         "held": held.held,
         "left_out": [{"participant": key, "why": why} for key, why in plan.left_out],
         "notes": held.notes,
-    }
+    } | ({} if held.lines is None else {"lines": [asdict(line) for line in held.lines]})
 
 
 def _parts(plan: Plan, held: Comparison) -> Any:
@@ -81,21 +107,24 @@ def _parts(plan: Plan, held: Comparison) -> Any:
     from assay.cli.show import Column, grid, heading, note
 
     yield heading(f"Epoch {plan.epoch} to {plan.target}")
-    if plan.lines:
-        now = [held.held.get(line.account, "") for line in plan.lines]
-        changes = ["" if old == line.value else "new" if not old else "other" for old, line in zip(now, plan.lines, strict=True)]
+    lines = plan.lines if held.lines is None else held.lines
+    if lines:
+        now = [held.held.get(line.account, "") for line in lines]
+        changes = [
+            "" if (old or "0") == (line.value or "0") else "new" if not old else "other" for old, line in zip(now, lines, strict=True)
+        ]
         yield grid(
             [
-                Column("participant", [line.participant for line in plan.lines], kind="key"),
-                Column("account", [line.account for line in plan.lines], kind="key"),
+                Column("participant", [line.participant for line in lines], kind="key"),
+                Column("account", [line.account for line in lines], kind="key"),
                 Column("there now", now, right=True),
-                Column("settled", [line.value for line in plan.lines], right=True),
+                Column("settled" if held.lines is None else "to be set", [line.value for line in lines], right=True),
                 Column("", changes),
             ]
         )
     else:
         yield note("Nobody has an agreed score: that is what is sent.")
-    known = {line.account for line in plan.lines}
+    known = {line.account for line in lines}
     for account, value in held.held.items():
         if account not in known:
             yield note(f"The chain has {value} of {account}, who is not in the settlement.")

@@ -91,6 +91,10 @@ class EvmPublisher:
         found = self.compare(plan).outcome
         return Unknown("the oracle does not have these scores") if found is None else found
 
+    def pulse(self) -> None:
+        """The chain has no tempo: only whether its node answers; raises Unreachable."""
+        self._chain.node.head()
+
     def _elsewhere(self) -> Refusal | None:
         """Whether the round looks for its scores somewhere else: there they would be of no use."""
         there = checksum(self._chain.round.ask("oracle"))
