@@ -115,13 +115,13 @@ def _check_receipt(ledger: Ledger, view: View, one: Receipt, before: Receipt | N
         (said["settlement"], said["settlement"]),
         (settled.digest, _settlement_digest(settled.document)),
     )
-    _expect(f"the registry of {name}", said.get("registry"), json.loads(inputs).get("registry"))
     previous = None if before is None else {"epoch": before.epoch, "receipt": before.digest}
     _expect(f"the receipt before {name}", said["previous"], previous)
     rows = [(seq, digest) for seq, digest, _ in view.records(0 if before is None else before.epoch + 1, one.epoch)]
     bound = {"root": evidence.root([seq for seq, _ in rows], [digest for _, digest in rows]), "count": len(rows)}
     _expect(f"the evidence of {name}", said["evidence"], bound)
     _expect(f"the inputs of {name}", (said["inputs"], said["inputs"]), (settled.inputs, f"sha256:{sha256(inputs).hexdigest()}"))
+    _expect(f"the registry of {name}", said.get("registry"), json.loads(inputs).get("registry"))
 
 
 def _settlement_digest(document: bytes) -> object:
