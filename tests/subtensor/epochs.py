@@ -1,0 +1,65 @@
+"""What a block does before its extrinsics: timelocked commits are revealed, then epochs run. After block_step.rs of the chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import weights
+from .schedule import due, index_ahead
+from .storage import Storage
+from .subnets import index, mechanisms, public_key
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a test says is in a commit. There is no beacon's signature here to decrypt it with."""
+
+    weights: dict[int, int] | None  # None: it does not decrypt
+    version_key: int = 0
+
+
+def step(state: Storage, opened: dict[bytes, Contents], pulses: bool) -> list[weights.Event]:
+    """Reveal what is to be revealed in the block that is written to, then run the epochs that are due; the events of both."""
+    events: list[weights.Event] = []
+    for netuid, _ in state.under("NetworksAdded"):
+        if state.has("TimelockedWeightCommits"):
+            events += reveal(state, netuid, opened, pulses)
+        ran = due(state, netuid, state.block)
+        state.put("BlocksSinceLastStep", netuid, value=0 if ran else state.get("BlocksSinceLastStep", netuid) + 1)
+        if ran:
+            state.put("LastMechansimStepBlock", netuid, value=state.block)
+        if ran and state.has("LastEpochBlock"):
+            state.put("LastEpochBlock", netuid, value=state.block)
+            state.put("PendingEpochAt", netuid, value=0)
+            state.put("SubnetEpochIndex", netuid, value=state.get("SubnetEpochIndex", netuid) + 1)
+    return events
+
+
+def reveal(state: Storage, netuid: int, opened: dict[bytes, Contents], pulses: bool) -> list[weights.Event]:
+    """Store the weights of the commits whose epoch has come. One that fails leaves no event and is gone, as on the chain.
+
+    Without the beacon's pulse a commit waits and is tried again in each block of its epoch; later it is dropped.
+    """
+    events: list[weights.Event] = []
+    period, now = state.get("RevealPeriodEpochs", netuid), index_ahead(state, netuid, state.block)
+    for mechanism in range(mechanisms(state, netuid)):
+        at = index(netuid, mechanism)
+        for epoch, _ in state.under("TimelockedWeightCommits", at):
+            if epoch < now - period:
+                state.put("TimelockedWeightCommits", at, epoch, value=None)
+        waiting = state.get("TimelockedWeightCommits", at, now - period) if now >= period else []
+        if not waiting or not pulses:
+            continue
+        state.put("TimelockedWeightCommits", at, now - period, value=None)
+        for address, _, commit, _ in waiting:
+            who = public_key(address)
+            contents = opened.get(weights.digest(commit), opened.get(who))
+            if contents is None or contents.weights is None:
+                continue
+            uids, values = list(contents.weights), list(contents.weights.values())
+            try:
+                events += weights.store_weights(state, who, netuid, mechanism, uids, values, contents.version_key)
+            except weights.Refused:
+                continue
+            events.append(("TimelockedWeightsRevealed", [at, who]))
+    return events
