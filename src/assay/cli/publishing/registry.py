@@ -36,16 +36,12 @@ def pull(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
     to: Annotated[
         str | None,
-        typer.Option(
-            "--to", metavar="NAME", help="A target of publish.toml, instead of --url and --netuid.", autocompletion=targets
-        ),
+        typer.Option("--to", metavar="NAME", help="A target of publish.toml, not --url and --netuid.", autocompletion=targets),
     ] = None,
     url: Annotated[str | None, typer.Option(metavar="URL", help="A node of the chain: wss://… or ws://127.0.0.1:9944.")] = None,
     netuid: Annotated[int | None, typer.Option(metavar="N", help="The subnet.", min=1, max=4095)] = None,
     mechanism: Annotated[int, typer.Option(metavar="N", help="With --netuid: the subnet's mechanism.", min=0, max=15)] = 0,
-    block: Annotated[
-        str, typer.Option(metavar="N", help="A block that is final, by its number; otherwise the last one.")
-    ] = "finalized",
+    block: Annotated[str, typer.Option(metavar="N", help="A final block, by its number; otherwise the last.")] = "finalized",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what changes, and write nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
