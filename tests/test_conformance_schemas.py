@@ -116,7 +116,7 @@ def objects(schema: Any) -> Iterator[Doc]:
 def test_what_we_write_is_closed_and_whole(name: str) -> None:
     for one in objects(PUBLISHED[name]):
         assert one["additionalProperties"] is False
-        assert set(one["properties"]) - set(one["required"]) <= {"why", "tasks_seen", "warm", "warm_up", "receipts"}
+        assert set(one["properties"]) - set(one["required"]) <= {"why", "tasks_seen", "warm", "warm_up", "receipts", "registry"}
 
 
 def test_a_field_too_many_a_field_too_few_a_number_as_text() -> None:

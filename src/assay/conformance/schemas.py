@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from assay.conformance.cases import SCHEMA
 from assay.conformance.kinds import KINDS
-from assay.conformance.ledger_schemas import batch, inputs, proof, receipt
+from assay.conformance.ledger_schemas import batch, inputs, proof, pulled, receipt
 from assay.conformance.schema_parts import (
     AMOUNT,
     BPS,
@@ -212,8 +212,9 @@ def _case() -> Json:
             "randomness": or_null(tables["randomness"]),
             "evidence": or_null(listed({"$ref": "record.schema.json"})),
             "previous": or_null({"$ref": "settlement.schema.json"}),
+            "registry": or_null(pulled()),
         },
-        optional=("epoch", "tasks", "history", "randomness", "evidence", "previous"),
+        optional=("epoch", "tasks", "history", "randomness", "evidence", "previous", "registry"),
     )
 
 

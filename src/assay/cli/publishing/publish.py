@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -111,7 +111,8 @@ def _parts(plan: Plan, held: Comparison) -> Any:
     if lines:
         now = [held.held.get(line.account, "") for line in lines]
         changes = [
-            "" if (old or "0") == (line.value or "0") else "new" if not old else "other" for old, line in zip(now, lines, strict=True)
+            "" if (old or "0") == (line.value or "0") else "new" if not old else "other"
+            for old, line in zip(now, lines, strict=True)
         ]
         yield grid(
             [

@@ -92,7 +92,9 @@ class BittensorPublisher:
             notes.append('whose weights they are shows when the key is opened; with account = "5…" beside it, now')
         shown = {f"uid {uid}": str(value) for uid, value in sorted(held.items())}
         if own is not None and own.last_update:
-            notes.append(f"{hotkey} last set or committed weights in block {own.last_update}; now it is {now.subnet.block.number}")
+            notes.append(
+                f"{hotkey} last set or committed weights in block {own.last_update}; now it is {now.subnet.block.number}"
+            )
         lines = tuple(_lines(of_content(plan.content), now.vector, now.gone))
         return Comparison(shown, self._before(plan) or self._against(now, hotkey), notes, lines)
 
@@ -199,9 +201,7 @@ class BittensorPublisher:
         time = self._node.query("Timestamp", "Now", (), there.block.hash)
         if not isinstance(time, int):
             raise Unreachable(f"{self._node.host} does not say what time it is")
-        locked = commitment(
-            there, key.public, now.vector, settings.version_key, chain=time / 1000, here=self._clock.wall()
-        )
+        locked = commitment(there, key.public, now.vector, settings.version_key, chain=time / 1000, here=self._clock.wall())
         if isinstance(locked, Refusal):
             return locked
         made = commit_call(runtime, there.netuid, there.mechanism, locked.data, locked.round, COMMIT_VERSION)
