@@ -102,6 +102,10 @@ def _document(plan: Plan, held: Comparison) -> dict[str, Any]:
     } | ({} if held.lines is None else {"lines": [asdict(line) for line in held.lines]})
 
 
+def _change(old: str, new: str) -> str:
+    return "" if (old or "0") == (new or "0") else "other" if old else "new"
+
+
 def _parts(plan: Plan, held: Comparison) -> Any:
     """The table of what changes, who is left out, and what else there is to be said."""
     from assay.cli.show import Column, grid, heading, note

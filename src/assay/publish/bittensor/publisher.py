@@ -1,8 +1,8 @@
 """Weights to a subnet of Bittensor: the publisher of kind `bittensor`.
 
-What is sent follows from the exact shares of a settled epoch and from who has which uid on the chain now: plain, or as a commitment
-that the chain opens later, as the subnet asks. A publication is of one epoch. It is confirmed once, and a next epoch is another
-one though the weights be the same: a validator that does not set them anew ceases to count.
+What is sent follows from the exact shares of a settled epoch, and from who has which uid on the chain now: in the open, or as a
+commitment that the chain opens later, as the subnet asks. A publication is of one epoch, and is confirmed once. A next epoch is
+another one though the weights be the same: a validator that does not set them anew ceases to count.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BURN = "burn"
 
 @dataclass(frozen=True)
 class _Now:
-    """What would be sent as the chain is now: the subnet, the weights, whose share burns because the uid is not theirs, and why."""
+    """What would be sent as the chain is now. gone: whose share burns because the uid is not theirs any more, and why."""
 
     subnet: Subnet
     vector: Vector
