@@ -33,7 +33,7 @@ PLAIN: list[tuple[str, Mend]] = [
     ("HotKeyNotRegisteredInSubNet", lambda one, _: replace(one, neurons=(*one.neurons, kit.neuron(1, ME, stake=1)))),
     ("NotEnoughStakeToSetWeights", lambda one, _: kit.with_me(one, stake=1000, permit=False, last_update=950)),
     ("IncorrectWeightVersionKey", lambda one, said: said.update(version=12) or one),
-    ("too-early", lambda one, _: kit.with_me(one, last_update=901)),
+    ("too-early", lambda one, _: kit.with_me(one, last_update=900)),
     ("NeuronNoValidatorPermit", lambda one, _: kit.with_me(one, permit=True)),
     ("DuplicateUids", lambda one, said: said.update(uids=(2, 9)) or one),
     ("UidVecContainInvalidOne", lambda one, said: said.update(uids=(0, 2)) or one),
@@ -61,7 +61,7 @@ COMMIT: list[tuple[str, Mend]] = [
     ("NotEnoughStakeToSetWeights", lambda one, _: kit.with_me(one, stake=1000)),
     ("MechanismDoesNotExist", lambda one, _: replace(one, mechanism=0)),
     ("IncorrectCommitRevealVersion", lambda one, _: replace(one, commit_version=4)),
-    ("too-early", lambda one, _: kit.with_me(one, last_update=901)),
+    ("too-early", lambda one, _: kit.with_me(one, last_update=900)),
     ("TooManyUnrevealedCommits", lambda one, _: replace(one, unrevealed={ME: 9, "a": 10})),
     # What is applied when it is revealed.
     ("CanNotSetRootNetworkWeights", lambda one, _: replace(one, netuid=7)),
@@ -90,9 +90,9 @@ def test_a_commitment_of_a_stranger() -> None:
     assert looked(replace(strangers(), mechanism=0, commit_reveal=True)) == "HotKeyNotRegisteredInSubNet"
 
 
-@pytest.mark.parametrize(("last", "may"), [(0, None), (1, None), (900, None), (901, None), (902, 1002), (1000, 1100)])
+@pytest.mark.parametrize(("last", "may"), [(0, None), (1, None), (899, None), (900, None), (901, 1001), (1000, 1100)])
 def test_when_it_may_be_sent_again(last: int, may: int | None) -> None:
-    """In the next block at the earliest: 1001."""
+    """The newest block is 1000."""
     found = preflight(kit.with_me(kit.subnet("a"), last_update=last), ME, (0,), (65535,), 0)
     assert found is None if may is None else isinstance(found, TooEarly) and (found.at, found.unit) == (may, "block")
 

@@ -79,12 +79,12 @@ def settle(place: Path, scores: Mapping[str, str], epoch: int) -> None:
         assert settling.settle(ledger, SIGNER, epoch).receipt is not None
 
 
-def publish_toml(place: Path, chain: Simulator, **changes: Any) -> Path:
+def publish_toml(place: Path, there: Simulator, **changes: Any) -> Path:
     """The target `sn`: the simulated subnet, with our validator's hotkey."""
     fields: dict[str, Any] = {
         "kind": "bittensor",
-        "url": chain.url,
-        "chain": "0x" + chain.chain.genesis.hex(),
+        "url": there.url,
+        "chain": "0x" + there.chain.genesis.hex(),
         "netuid": NETUID,
         "key": "me",
         "wait_seconds": 60,

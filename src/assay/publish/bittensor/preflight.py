@@ -24,7 +24,7 @@ _FRACTION = 32
 
 
 def preflight(subnet: Subnet, hotkey: str, uids: Sequence[int], values: Sequence[int], version_key: int) -> Outcome | None:
-    """Why the chain would not take these weights of a hotkey in its next block; None if it would."""
+    """Why the chain would not take these weights of a hotkey now; None if it would."""
     own = subnet.by_hotkey.get(hotkey)
     if subnet.commit_reveal:
         return next(_of_commitment(subnet, hotkey, own, uids, values, version_key), None)
@@ -88,9 +88,9 @@ def _version(subnet: Subnet, version_key: int) -> Iterator[Outcome]:
 
 
 def _rate(subnet: Subnet, own: Neuron) -> Iterator[Outcome]:
-    """The next block is the first that could have it."""
+    """As of the newest block, though it is the next that could have it: a node may be behind by one."""
     may = own.last_update + subnet.rate_limit
-    if own.last_update and subnet.block.number + 1 < may:
+    if own.last_update and subnet.block.number < may:
         what = f"weights were last set in block {own.last_update}, and may be every {subnet.rate_limit} blocks"
         yield TooEarly(may, "block", what)
 
