@@ -14,10 +14,11 @@ from assay.publish.bittensor import read
 from assay.publish.bittensor.attempts import Attempt
 from assay.publish.bittensor.node import Node
 from assay.publish.bittensor.pool import dispatched
+from assay.publish.bittensor.settings import CHAINS
 from assay.publish.bittensor.subnet import BlockId, Neuron, Subnet
 from assay.publish.outcome import Refusal
 
-__all__ = ["Found", "did", "find", "has_block", "holds", "waits"]
+__all__ = ["Found", "did", "elsewhere", "find", "has_block", "holds", "waits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,18 @@ class Found:
 
     block: BlockId
     index: int
+
+
+def elsewhere(chain: str, *nodes: Node | None) -> Refusal | None:
+    """Whether a node is of another chain than that with this block 0."""
+    for node in nodes:
+        if node is not None and (found := node.genesis()) != chain:
+            names = {genesis: name for name, genesis in CHAINS.items()}
+            what = (
+                f"{node.host} is a node of the chain {names.get(found, found)}, and publish.toml says {names.get(chain, chain)}"
+            )
+            return Refusal("wrong-chain", what, "correct url or chain")
+    return None
 
 
 def find(node: Node, raw: bytes, after: int, until: int) -> Found | None:

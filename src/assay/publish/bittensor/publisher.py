@@ -14,11 +14,12 @@ from assay.errors import Unreachable
 from assay.ledger.keys import PrivateKey
 from assay.publish.bittensor import read
 from assay.publish.bittensor.attempts import attempts, under_way
+from assay.publish.bittensor.chainside import elsewhere
 from assay.publish.bittensor.extrinsic import commit_call, set_call
 from assay.publish.bittensor.node import Node
 from assay.publish.bittensor.preflight import COMMIT_VERSION, preflight
 from assay.publish.bittensor.sending import Call, Sending, known
-from assay.publish.bittensor.settings import CHAINS, Settings, node_of, open_to_anybody, settings_of, witness_of
+from assay.publish.bittensor.settings import Settings, node_of, open_to_anybody, settings_of, witness_of
 from assay.publish.bittensor.subnet import Subnet
 from assay.publish.bittensor.timelock import commitment
 from assay.publish.bittensor.wallet import address, hotkey_of, public_of
@@ -104,9 +105,6 @@ class BittensorPublisher:
         if named is None:
             raise self._target.refuse("is missing", "key", "name one of the keys in publish.toml")
         key = hotkey_of(self._target, named)
-        wrong = self._elsewhere()
-        if wrong is not None:
-            return wrong
 
         def prepare() -> Call | Outcome:
             now = self._now(plan)
@@ -146,14 +144,7 @@ class BittensorPublisher:
         return _Now(there, vector(shares, tuple(gone)), gone, shares.burn_uid)
 
     def _elsewhere(self) -> Refusal | None:
-        """Whether a node is of another chain than it should be."""
-        for node in (self._node, self._witness):
-            if node is not None and (found := node.genesis()) != self._settings.chain:
-                names = {genesis: name for name, genesis in CHAINS.items()}
-                shown = names.get(self._settings.chain, self._settings.chain)
-                what = f"{node.host} is a node of the chain {names.get(found, found)}, and publish.toml says {shown}"
-                return Refusal("wrong-chain", what, "correct url or chain")
-        return None
+        return elsewhere(self._settings.chain, self._node, self._witness)
 
     def _before(self, plan: Plan) -> Outcome | None:
         """What became of this plan already; None if nothing was sent of it, or nothing came of it."""

@@ -95,6 +95,9 @@ class Sending:
 
     def _step(self, plan: Plan, prepare: Prepare) -> Outcome | None:
         """One thing to its end: what is under way, else something new. None: look at the chain again, and begin anew."""
+        wrong = chainside.elsewhere(self._settings.chain, self._node, self._witness)
+        if wrong is not None:
+            return wrong
         every = attempts(self._journal.read())
         there = under_way(every)
         if there is None:
