@@ -44,6 +44,10 @@ def hotkey(uri: str) -> str:
     return str(bittensor_core.Keypair.from_uri(uri).ss58_address)
 
 
+def public_key(uri: str) -> bytes:
+    return bytes(bittensor_core.Keypair.from_uri(uri).public_key)
+
+
 def secret(uri: str) -> str:
     """A hotkey as the text of its key file."""
     return bytes(bittensor_core.serialized_keypair_to_keyfile_data(bittensor_core.Keypair.from_uri(uri))).decode()
@@ -79,12 +83,12 @@ def settle(place: Path, scores: Mapping[str, str], epoch: int) -> None:
         assert settling.settle(ledger, SIGNER, epoch).receipt is not None
 
 
-def publish_toml(place: Path, there: Simulator, **changes: Any) -> Path:
-    """The target `sn`: the simulated subnet, with our validator's hotkey."""
+def publish_toml(place: Path, there: Simulator | None, **changes: Any) -> Path:
+    """The target `sn`: the simulated subnet, or none that is there, with our validator's hotkey."""
     fields: dict[str, Any] = {
         "kind": "bittensor",
-        "url": there.url,
-        "chain": "0x" + there.chain.genesis.hex(),
+        "url": "ws://127.0.0.1:9" if there is None else there.url,
+        "chain": "finney" if there is None else "0x" + there.chain.genesis.hex(),
         "netuid": NETUID,
         "key": "me",
         "wait_seconds": 60,
