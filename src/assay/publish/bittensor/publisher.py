@@ -70,14 +70,10 @@ class BittensorPublisher:
         shares, settings = epoch.shares(), self._settings
         where = {"chain": settings.chain, "netuid": settings.netuid, "mechanism": settings.mechanism}
         sent = {key for key, _, _ in shares.rows}
-        status = {row["participant"]: row["status"] for row in epoch.settlement.get("agreed", ())}
-        left_out = [
-            (key, "its share is 0, or it has no uid and its share burns" if said == "agreed" else said)
-            for key, said in status.items()
-            if key not in sent
-        ]
+        burns = [row["participant"] for row in epoch.settlement.get("weights", ()) if row["uid"] is None]
+        left_out = tuple((key, "it has no uid, and its share burns") for key in burns if key not in sent)
         lines = tuple(_lines(shares, vector(shares), {}))
-        return Plan(self._target.name, epoch.epoch, epoch.receipt, where | content(shares), lines, tuple(left_out))
+        return Plan(self._target.name, epoch.epoch, epoch.receipt, where | content(shares), lines, left_out)
 
     def compare(self, plan: Plan) -> Comparison:
         """The plan against the weights that the chain has of the hotkey."""
