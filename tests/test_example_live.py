@@ -1,4 +1,4 @@
-"""examples/term-challenge as its README tells it: three validators judge six agents in bubblewrap, and their scores agree; `publish`."""
+"""examples/term-challenge as its README tells it: judged in bubblewrap by three validators who agree, and set on a subnet."""
 
 from __future__ import annotations
 

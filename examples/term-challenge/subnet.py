@@ -1,4 +1,4 @@
-"""A subnet for `publish`: a simulated chain, which is a tool of this repository's tests, with hotkeys of everybody who takes part.
+"""A subnet for `publish`: a simulated chain, a tool of this repository's tests, with hotkeys of everybody who takes part.
 
 subnet.py PLACE writes there PLACE/wallets, and PLACE/people.csv (name, hotkey). It prints the node's URL and the hash of block 0,
 and goes on until it is interrupted. Exit code 3 where the description of a real chain's runtime is not beside the repository.
