@@ -24,9 +24,11 @@ def step(state: Storage, opened: dict[bytes, Contents], pulses: bool) -> list[we
     for netuid, _ in state.under("NetworksAdded"):
         if state.has("TimelockedWeightCommits"):
             events += reveal(state, netuid, opened, pulses)
+        since = min(state.get("BlocksSinceLastStep", netuid), state.get("Tempo", netuid)) + 1
+        state.put("BlocksSinceLastStep", netuid, value=since)
         ran = due(state, netuid, state.block)
-        state.put("BlocksSinceLastStep", netuid, value=0 if ran else state.get("BlocksSinceLastStep", netuid) + 1)
         if ran:
+            state.put("BlocksSinceLastStep", netuid, value=0)
             state.put("LastMechansimStepBlock", netuid, value=state.block)
         if ran and state.has("LastEpochBlock"):
             state.put("LastEpochBlock", netuid, value=state.block)

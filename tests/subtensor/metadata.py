@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scalecodec import RuntimeConfigurationObject, ScaleBytes
+from scalecodec import ScaleBytes  # type: ignore[attr-defined]
+from scalecodec.base import RuntimeConfigurationObject
 from scalecodec.type_registry import load_type_registry_preset
 
 PALLET = "SubtensorModule"
