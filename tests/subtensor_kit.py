@@ -9,8 +9,9 @@ from typing import Any
 
 import bittensor_core
 import pytest
-from subtensor import RpcError, Simulator, files
 from websockets.sync.client import ClientConnection, connect
+
+from subtensor import RpcError, Simulator, files
 
 PATIENCE = 60.0  # seconds until a test gives an answer up; silence is asked for with less
 SILENCE = 0.2

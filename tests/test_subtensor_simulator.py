@@ -14,6 +14,7 @@ import bittensor_core
 import pytest
 from async_substrate_interface.errors import SubstrateRequestException
 from async_substrate_interface.sync_substrate import SubstrateInterface
+
 from subtensor import Simulator, files
 from subtensor_kit import line, metadata
 
@@ -51,7 +52,7 @@ def client(simulator: Simulator) -> Iterator[Any]:
 def test_the_client_reads_values_and_maps(client: Any, simulator: Simulator) -> None:
     assert client.query("SubtensorModule", "Tempo", [1]).value == 360
     assert client.query("SubtensorModule", "Uids", [1, ALICE.ss58_address]).value == 1
-    found = {key: value for key, value in client.query_map("SubtensorModule", "Keys", [1])}
+    found = dict(client.query_map("SubtensorModule", "Keys", [1]))
     assert found[1] == ALICE.ss58_address
     assert list(found) == [0, 1, 2]
     assert client.query("SubtensorModule", "CommitRevealWeightsVersion").value == 4
@@ -83,7 +84,9 @@ def test_the_client_signs_submits_and_sees_the_weights(client: Any, simulator: S
     signed = client.create_signed_extrinsic(call, keypair=Key("//Alice"), era={"period": 64})
     receipt = client.submit_extrinsic(signed, wait_for_finalization=True)
     assert receipt.is_success
-    assert ("SubtensorModule", "WeightsSet") in [(one["event"]["module_id"], one["event"]["event_id"]) for one in receipt.triggered_events]
+    assert ("SubtensorModule", "WeightsSet") in [
+        (one["event"]["module_id"], one["event"]["event_id"]) for one in receipt.triggered_events
+    ]
     assert client.query("SubtensorModule", "Weights", [1, 1]).value == [(0, 32768), (2, 65535)]
     assert client.query("SubtensorModule", "LastUpdate", [1]).value[1] == client.get_block_number(receipt.block_hash)
     assert client.get_account_next_index(ALICE.ss58_address) == 1
@@ -155,7 +158,18 @@ def test_what_a_node_does_not_know_it_says(simulator: Simulator) -> None:
 
 def test_in_a_process_of_its_own_it_is_driven_over_its_socket() -> None:
     root = Path(__file__).parents[1]
-    command = [sys.executable, "-m", "tests.subtensor", "--control", "--block-time", "0", "--hotkey", "//Alice", "--setting", "Tempo=7"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.subtensor",
+        "--control",
+        "--block-time",
+        "0",
+        "--hotkey",
+        "//Alice",
+        "--setting",
+        "Tempo=7",
+    ]
     process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONWARNINGS": "error"})
     try:
         assert process.stdout is not None

@@ -138,7 +138,6 @@ class Node:
             return _error(asked.get("id"), e)
         return {"jsonrpc": "2.0", "id": asked.get("id"), "result": result}
 
-
     def _control(self, method: str, named: dict[str, Any]) -> Any:
         """Do what a further method does; of a storage item, `item` and `keys` say which."""
         named = dict(named)

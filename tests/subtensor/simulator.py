@@ -110,6 +110,11 @@ class Simulator:
         with self.chain.lock:
             return subnets.register(self.state, netuid, hotkey, coldkey or _cold(hotkey), **kwargs)
 
+    def fund(self, account: str) -> None:
+        """Make an account one that may send extrinsics, as registering a hotkey does."""
+        with self.chain.lock:
+            subnets.fund(self.state, account)
+
     def set(self, item: str, *keys: Any, value: Any) -> None:
         """Store a value under an item by its name in the state of the head; `step` brings it under a new hash and to finality."""
         with self.chain.lock:
@@ -189,7 +194,7 @@ class Simulator:
 
 
 CONTROL = (
-    *("step", "subnet", "register", "set", "get", "mechanisms", "dump"),
+    *("step", "subnet", "register", "fund", "set", "get", "mechanisms", "dump"),
     *("opens", "pulses", "guards", "finality", "reorg", "fault", "clear"),
 )
 
