@@ -42,10 +42,7 @@ def say(**args: Any) -> Callable[[Simulator, dict[str, Any]], None]:
 # What is wrong at first, and what mends the first of it, the next …: the chain's own order.
 SETTING: list[Change] = [
     ("CommitRevealEnabled", put("CommitRevealWeightsEnabled", False, 0)),
-    (
-        "CanNotSetRootNetworkWeights",
-        lambda s, call: (call.update(netuid=1), s.set("CommitRevealWeightsEnabled", 1, value=False))[1],
-    ),
+    ("CanNotSetRootNetworkWeights", say(netuid=1)),
     ("WeightVecNotEqualSize", say(weights=[9, 9, 9, 9])),
     ("MechanismDoesNotExist", say(mecid=0)),
     ("UidsLengthExceedUidsInSubNet", say(dests=[0, 0, 9], weights=[9, 9, 9])),

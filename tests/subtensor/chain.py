@@ -33,15 +33,16 @@ class Block:
 class Chain:
     """One chain and its pool. All that changes it holds `lock`.
 
-    finality: how many blocks the finalized one is behind the head. stalled: finality stays where it is. pulses: the chain has the
-    beacon's pulses, so that commits are revealed when their epoch comes. opened: contents of commits, by hotkey or by their hash.
+    finality: how many blocks the finalized one is behind the head. stalled: finality stays where it is. beacon: when
+    commits can be opened. opened: what is in them, by hotkey or by their hash.
     """
 
     def __init__(self, metadata: Metadata, *, finality: int = 2, name: str = "simulated") -> None:
         self.lock = RLock()
         self.name = name
         self.state = Storage(metadata)
-        self.finality, self.stalled, self.pulses = finality, False, True
+        self.finality, self.stalled = finality, False
+        self.beacon = epochs.Beacon()
         self.opened: dict[bytes, epochs.Contents] = {}
         self.blocks: list[Block] = []
         self.by_hash: dict[bytes, Block] = {}
@@ -106,7 +107,7 @@ class Chain:
         self.state.put("System.ParentHash", value="0x" + self.head.hash.hex())
         self.state.put("System.BlockHash", number - 1, value="0x" + self.head.hash.hex())
         self.state.put("Timestamp.Now", value=GENESIS_MS + number * BLOCK_MS)
-        return epochs.step(self.state, self.opened, self.pulses)
+        return epochs.step(self.state, self.opened, self.beacon)
 
     def _execute(self, one: Waiting) -> list[weights.Event]:
         """The events of an extrinsic, last whether it succeeded. A call that is not simulated does nothing and succeeds."""
