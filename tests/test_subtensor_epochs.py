@@ -82,6 +82,14 @@ def test_a_commit_in_the_block_of_an_epoch_belongs_to_the_epoch_that_begins(simu
     assert simulator.weights(1, 1) == {0: 65535}
 
 
+def test_a_pulse_that_is_there_opens_a_commit_in_the_block_of_the_epoch_itself(simulator: Simulator) -> None:
+    simulator.pulses(True, late=0)
+    simulator.opens("//Alice", {0: 1})
+    commit(simulator)
+    simulator.step(TEMPO - simulator.chain.head.number)
+    assert simulator.weights(1, 1) == {0: 65535}
+
+
 def test_what_does_not_decrypt_leaves_neither_weights_nor_an_event(simulator: Simulator) -> None:
     for uri in ("//Alice", "//Bob"):
         commit(simulator, uri)

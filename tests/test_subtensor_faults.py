@@ -222,8 +222,10 @@ def test_what_was_signed_upon_a_block_that_is_gone_is_signed_for_nothing(simulat
 
 
 def test_news_of_heads_come_after_the_name_of_their_subscription(simulator: Simulator, asked: Line) -> None:
-    name = asked.ask("chain_subscribeNewHeads")
-    assert (asked.status()["number"], asked.news) == ("0x5", [])
+    asked.send("chain_subscribeNewHeads")
+    name = asked.receive()["result"]
+    first = asked.receive()["params"]
+    assert (first["subscription"], first["result"]["number"]) == (name, "0x5")
     simulator.step(2)
     assert [asked.status()["number"], asked.status()["number"]] == ["0x6", "0x7"]
     assert asked.ask("chain_unsubscribeNewHeads", name) is True
