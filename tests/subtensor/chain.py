@@ -52,6 +52,8 @@ class Chain:
         self._included: dict[int, list[Waiting]] = {}  # not final yet, by block
         if metadata.extended:
             self.state.put("Drand.LastStoredRound", value=ROUND)
+        # Clients keep metadata by the genesis and the spec: other metadata is another chain.
+        self._fork = blake2b(metadata.best + name.encode(), digest_size=32).digest()
         self._append(bytes(32), ())
 
     @property
@@ -161,11 +163,9 @@ class Chain:
                 else:
                     one.tell("dropped")
 
-    _fork = b""  # in the header of the next block, so that a block made anew has another hash
-
     def _append(self, parent: bytes, extrinsics: tuple[bytes, ...]) -> None:
         number = len(self.blocks)
-        root = blake2b(b"".join(extrinsics) + self._fork + self.name.encode() + bytes(8), digest_size=32).digest()
+        root = blake2b(b"".join(extrinsics) + self._fork, digest_size=32).digest()
         state = blake2b(root + number.to_bytes(8, "little"), digest_size=32).digest()
         self._fork = b""
         encoded = parent + self.state.encode("Compact<u32>", number) + state + root + b"\0"
