@@ -79,7 +79,7 @@ def register(
     """Give a hotkey the next uid, or `uid` in place of who has it, as the chain's append_neuron and replace_neuron do.
 
     Its last update is this block, so that its rate is limited from here on. Of who had the uid nothing stays, and the weights
-    that others gave the uid become 0. The uid of the owner's hotkey is never replaced: ValueError.
+    that others gave the uid become 0. (The chain itself never replaces the owner's hotkey.)
     """
     hot, cold, count = public_key(hotkey), public_key(coldkey), state.get("SubnetworkN", netuid)
     uid = count if uid is None else uid
@@ -112,8 +112,6 @@ def register(
 def _clear(state: Storage, netuid: int, uid: int) -> None:
     """Take a uid from who has it."""
     gone = public_key(state.get("Keys", netuid, uid))
-    if owner_uid(state, netuid) == uid:
-        raise ValueError(f"uid {uid} is the owner's, whom the chain never replaces")
     state.put("Uids", netuid, gone, value=None)
     state.put("IsNetworkMember", gone, netuid, value=None)
     for mechanism in range(mechanisms(state, netuid)):
