@@ -50,9 +50,13 @@ class Node:
         """Stop listening and end every connection."""
         self.stopping.set()
         self._server.shutdown()
+        self.drop()
+        self._thread.join()
+
+    def drop(self) -> None:
+        """End every connection; new ones are taken."""
         for session in list(self._open):
             session.end()
-        self._thread.join()
 
     def _greet(self, connection: ServerConnection, request: object) -> None:
         """Answer the handshake, but for a node that is mute."""

@@ -159,6 +159,10 @@ class Simulator:
         """Let something go wrong in the first node: see faults.WIRE and faults.NODE."""
         self.faults.add(kind, method, times, **details)
 
+    def drop(self) -> None:
+        """End every connection of the first node; it takes new ones."""
+        self.node.drop()
+
     def clear(self) -> None:
         """Let nothing go wrong in the first node."""
         self.faults.clear()
@@ -196,7 +200,7 @@ class Simulator:
 
 CONTROL = (
     *("step", "subnet", "register", "fund", "set", "get", "mechanisms", "dump"),
-    *("opens", "pulses", "guards", "finality", "reorg", "fault", "clear"),
+    *("opens", "pulses", "guards", "finality", "reorg", "fault", "drop", "clear"),
 )
 
 

@@ -58,7 +58,7 @@ def add_subnet(state: Storage, netuid: int, owner_hotkey: str | bytes, owner_col
     state.put("SubnetworkN", netuid, value=0)
     state.put("SubnetOwner", netuid, value=public_key(owner_coldkey))
     state.put("SubnetOwnerHotkey", netuid, value=public_key(owner_hotkey))
-    for name, value in {**SETTINGS, **settings}.items():
+    for name, value in {**{name: value for name, value in SETTINGS.items() if state.has(name)}, **settings}.items():
         state.put(name, netuid, value=value)
     if state.has("LastEpochBlock"):
         state.put("LastEpochBlock", netuid, value=state.block)
@@ -97,8 +97,8 @@ def register(
     owned = state.get("OwnedHotkeys", cold)
     if bittensor_core.encode_ss58(hot, 42) not in owned:
         state.put("OwnedHotkeys", cold, value=[*owned, hot])
-    for name, default in VECTORS.items():
-        _set(state, name, netuid, uid, default)
+    for name in filter(state.has, VECTORS):
+        _set(state, name, netuid, uid, VECTORS[name])
     _set(state, "Active", netuid, uid, active)
     _set(state, "ValidatorPermit", netuid, uid, permit)
     for mechanism in range(mechanisms(state, netuid)):
@@ -137,7 +137,7 @@ def set_mechanisms(state: Storage, netuid: int, count: int) -> None:
 
 def mechanisms(state: Storage, netuid: int) -> int:
     """How many mechanisms a subnet has; 1 on a runtime that has none."""
-    return int(state.get("MechanismCountCurrent", netuid)) if state.has("MechanismCountCurrent") else 1
+    return int(state.get("MechanismCountCurrent", netuid)) if state.current else 1
 
 
 def exists(state: Storage, netuid: int) -> bool:
@@ -170,7 +170,7 @@ def min_stake(state: Storage) -> int:
 
 def enough_stake(state: Storage, netuid: int, hotkey: bytes) -> bool:
     """Whether a hotkey may set weights by its stake: the owner's may always, where the runtime knows mechanisms."""
-    if state.metadata.extended and (uid := owner_uid(state, netuid)) is not None and uid == uid_of(state, netuid, hotkey):
+    if state.current and (uid := owner_uid(state, netuid)) is not None and uid == uid_of(state, netuid, hotkey):
         return True
     return stake(state, netuid, hotkey)[0] >= min_stake(state)
 
