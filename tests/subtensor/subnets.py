@@ -58,7 +58,7 @@ def add_subnet(state: Storage, netuid: int, owner_hotkey: str | bytes, owner_col
     state.put("SubnetworkN", netuid, value=0)
     state.put("SubnetOwner", netuid, value=public_key(owner_coldkey))
     state.put("SubnetOwnerHotkey", netuid, value=public_key(owner_hotkey))
-    for name, value in {**SETTINGS, **settings}.items():
+    for name, value in {**{name: value for name, value in SETTINGS.items() if state.has(name)}, **settings}.items():
         state.put(name, netuid, value=value)
     if state.has("LastEpochBlock"):
         state.put("LastEpochBlock", netuid, value=state.block)
@@ -76,31 +76,49 @@ def register(
     permit: bool = False,
     active: bool = True,
 ) -> int:
-    """Give a hotkey the next uid, or `uid` in place of who has it: its weights and its last update go, as on the chain."""
+    """Give a hotkey the next uid, or `uid` in place of who has it, as the chain's append_neuron and replace_neuron do.
+
+    Its last update is this block, so that its rate is limited from here on. Of who had the uid nothing stays, and the weights
+    that others gave the uid become 0. (The chain itself never replaces the owner's hotkey.)
+    """
     hot, cold, count = public_key(hotkey), public_key(coldkey), state.get("SubnetworkN", netuid)
     uid = count if uid is None else uid
+    if uid > count:
+        raise ValueError(f"the next uid of subnet {netuid} is {count}")
     if uid < count:
-        state.put("Uids", netuid, bytes(public_key(state.get("Keys", netuid, uid))), value=None)
+        _clear(state, netuid, uid)
     else:
         state.put("SubnetworkN", netuid, value=uid + 1)
     state.put("Keys", netuid, uid, value=hot)
     state.put("Uids", netuid, hot, value=uid)
     state.put("BlockAtRegistration", netuid, uid, value=state.block)
     state.put("Owner", hot, value=cold)
+    state.put("IsNetworkMember", hot, netuid, value=True)
     owned = state.get("OwnedHotkeys", cold)
     if bittensor_core.encode_ss58(hot, 42) not in owned:
         state.put("OwnedHotkeys", cold, value=[*owned, hot])
-    for name, default in VECTORS.items():
-        _set(state, name, netuid, uid, default)
+    for name in filter(state.has, VECTORS):
+        _set(state, name, netuid, uid, VECTORS[name])
     _set(state, "Active", netuid, uid, active)
     _set(state, "ValidatorPermit", netuid, uid, permit)
     for mechanism in range(mechanisms(state, netuid)):
-        state.put("Weights", index(netuid, mechanism), uid, value=None)
-        _set(state, "LastUpdate", index(netuid, mechanism), uid, state.block)
+        set_last_update(state, netuid, mechanism, uid, state.block)
     state.put("TotalHotkeyAlpha", hot, netuid, value=alpha)
     state.put("TotalHotkeyAlpha", hot, 0, value=tao)
     fund(state, hot)
     return int(uid)
+
+
+def _clear(state: Storage, netuid: int, uid: int) -> None:
+    """Take a uid from who has it."""
+    gone = public_key(state.get("Keys", netuid, uid))
+    state.put("Uids", netuid, gone, value=None)
+    state.put("IsNetworkMember", gone, netuid, value=None)
+    for mechanism in range(mechanisms(state, netuid)):
+        at = index(netuid, mechanism)
+        state.put("Weights", at, uid, value=None)
+        for other, given in state.under("Weights", at):
+            state.put("Weights", at, other, value=[(to, 0 if to == uid else weight) for to, weight in given])
 
 
 def fund(state: Storage, who: str | bytes) -> None:
@@ -119,7 +137,7 @@ def set_mechanisms(state: Storage, netuid: int, count: int) -> None:
 
 def mechanisms(state: Storage, netuid: int) -> int:
     """How many mechanisms a subnet has; 1 on a runtime that has none."""
-    return int(state.get("MechanismCountCurrent", netuid)) if state.has("MechanismCountCurrent") else 1
+    return int(state.get("MechanismCountCurrent", netuid)) if state.current else 1
 
 
 def exists(state: Storage, netuid: int) -> bool:
@@ -152,7 +170,7 @@ def min_stake(state: Storage) -> int:
 
 def enough_stake(state: Storage, netuid: int, hotkey: bytes) -> bool:
     """Whether a hotkey may set weights by its stake: the owner's may always, where the runtime knows mechanisms."""
-    if state.metadata.extended and (uid := owner_uid(state, netuid)) is not None and uid == uid_of(state, netuid, hotkey):
+    if state.current and (uid := owner_uid(state, netuid)) is not None and uid == uid_of(state, netuid, hotkey):
         return True
     return stake(state, netuid, hotkey)[0] >= min_stake(state)
 
