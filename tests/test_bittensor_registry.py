@@ -17,10 +17,12 @@ pytest.importorskip("websockets")
 import bittensor_core
 
 import assay
+import ledger_kit
 import small_folder
 from assay.errors import BadInput
 from assay.folder import csvs, pulled
-from assay.records import Participant, Pulled, Validator
+from assay.ledger import batch, bundle, intake, keys, settling
+from assay.records import Participant, Pulled, Validator, record
 from cli_kit import files_under, output, refused, run
 from subtensor import Simulator
 
@@ -268,6 +270,38 @@ def test_the_digest_is_over_uids_and_stakes_alone() -> None:
     assert found != pulled.rows(people, [judges[0], Validator("u", 6)])
     text = '{"participants":[["b",2],["a",10]],"validators":[["u","5"],["v","9223372036854775807"]]}'
     assert found == f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def test_validators_sign_with_their_hotkeys_and_the_receipt_says_the_block(tmp_path: Path, chain: Simulator) -> None:
+    """From the chain to a receipt that verifies: who judges is Alice and Bob by their hotkeys, and their stake is the chain's."""
+    changes = {"scheme_toml": SCHEME, "participants_csv": f"key,submission\n{CHARLIE},s3\n"}
+    place = ledger_kit.made(tmp_path / "ours", **changes)
+    pull(place, chain)
+    terms = intake.terms(place)
+    with ledger_kit.opened(place) as ledger:
+        for uri, key in (("//Alice", ALICE), ("//Bob", BOB), ("//Owner", OWNER)):
+            pair = bittensor_core.Keypair.from_uri(uri)
+            signer = keys.read(bittensor_core.serialized_keypair_to_keyfile_data(pair))
+            seen = [small_folder.record(validator=key, participant=CHARLIE, submission="s3", task=task) for task in ("t1", "t2")]
+            made = batch.make(
+                [record(one) for one in seen],
+                competition=terms.competition,
+                task_set=terms.task_set,
+                signer=signer,
+                validator=key,
+            )
+            intake.accept(ledger.store, made, terms)
+        settled = settling.settle(ledger, ledger_kit.SIGNER)
+        bundle.export(ledger, 3, tmp_path / "epoch-3")
+    assert settled.settlement.weights[CHARLIE].uid == 3
+    found = assay.verify(tmp_path / "epoch-3", key=str(ledger_kit.KEY))
+    assert found.recomputed
+    assert found.receipt["registry"] == {name: value for name, value in said(place).items() if name != "schema"}
+    chain.register(5, "//Dave", uid=3)
+    chain.step(3)
+    pull(place, chain)
+    with ledger_kit.opened(place) as ledger:  # the epoch that is settled stays as it is
+        assert not settling.settle(ledger, ledger_kit.SIGNER, 3).new
 
 
 def test_a_full_registry_is_read_back_as_a_settlement_reads_it(place: Path, shared: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from assay.errors import BadInput
@@ -43,7 +43,8 @@ def write_all(files: Sequence[tuple[Path, bytes]], *, private: bool = False) -> 
                 new.replace(target)
     except BaseException:
         for _, new, _ in beside:
-            new.unlink(missing_ok=True)
+            with suppress(OSError):  # what was wrong first is told
+                new.unlink(missing_ok=True)
         raise
     for path, _, target in beside:
         with _told(path):
