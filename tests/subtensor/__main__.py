@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
 import typer
@@ -44,9 +45,12 @@ def main(
     except (OSError, ValueError, KeyError) as e:
         print(f"error: {e}", file=sys.stderr)
         raise typer.Exit(2) from None
+    stopped = Event()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda *_: stopped.set())
     with simulator:
         print(simulator.url, flush=True)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        stopped.wait()
 
 
 if __name__ == "__main__":

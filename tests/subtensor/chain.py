@@ -33,15 +33,16 @@ class Block:
 class Chain:
     """One chain and its pool. All that changes it holds `lock`.
 
-    finality: how many blocks the finalized one is behind the head. stalled: finality stays where it is. pulses: the chain has the
-    beacon's pulses, so that commits are revealed when their epoch comes. opened: contents of commits, by hotkey or by their hash.
+    finality: how many blocks the finalized one is behind the head. stalled: finality stays where it is. beacon: when
+    commits can be opened. opened: what is in them, by hotkey or by their hash.
     """
 
     def __init__(self, metadata: Metadata, *, finality: int = 2, name: str = "simulated") -> None:
         self.lock = RLock()
         self.name = name
         self.state = Storage(metadata)
-        self.finality, self.stalled, self.pulses = finality, False, True
+        self.finality, self.stalled = finality, False
+        self.beacon = epochs.Beacon()
         self.opened: dict[bytes, epochs.Contents] = {}
         self.blocks: list[Block] = []
         self.by_hash: dict[bytes, Block] = {}
@@ -51,6 +52,8 @@ class Chain:
         self._included: dict[int, list[Waiting]] = {}  # not final yet, by block
         if metadata.extended:
             self.state.put("Drand.LastStoredRound", value=ROUND)
+        # Clients keep metadata by the genesis and the spec: other metadata is another chain.
+        self._fork = blake2b(metadata.best + name.encode(), digest_size=32).digest()
         self._append(bytes(32), ())
 
     @property
@@ -106,7 +109,7 @@ class Chain:
         self.state.put("System.ParentHash", value="0x" + self.head.hash.hex())
         self.state.put("System.BlockHash", number - 1, value="0x" + self.head.hash.hex())
         self.state.put("Timestamp.Now", value=GENESIS_MS + number * BLOCK_MS)
-        return epochs.step(self.state, self.opened, self.pulses)
+        return epochs.step(self.state, self.opened, self.beacon)
 
     def _execute(self, one: Waiting) -> list[weights.Event]:
         """The events of an extrinsic, last whether it succeeded. A call that is not simulated does nothing and succeeds."""
@@ -160,11 +163,9 @@ class Chain:
                 else:
                     one.tell("dropped")
 
-    _fork = b""  # in the header of the next block, so that a block made anew has another hash
-
     def _append(self, parent: bytes, extrinsics: tuple[bytes, ...]) -> None:
         number = len(self.blocks)
-        root = blake2b(b"".join(extrinsics) + self._fork + self.name.encode() + bytes(8), digest_size=32).digest()
+        root = blake2b(b"".join(extrinsics) + self._fork, digest_size=32).digest()
         state = blake2b(root + number.to_bytes(8, "little"), digest_size=32).digest()
         self._fork = b""
         encoded = parent + self.state.encode("Compact<u32>", number) + state + root + b"\0"

@@ -18,15 +18,28 @@ class Contents:
     version_key: int = 0
 
 
-def step(state: Storage, opened: dict[bytes, Contents], pulses: bool) -> list[weights.Event]:
+@dataclass
+class Beacon:
+    """When the chain gets the pulse that opens an epoch's commits: `late` blocks after the epoch began, or never for now.
+
+    Clients choose a round that comes three blocks into the epoch, so that nobody reads the weights before it.
+    """
+
+    there: bool = True
+    late: int = 3
+
+
+def step(state: Storage, opened: dict[bytes, Contents], beacon: Beacon) -> list[weights.Event]:
     """Reveal what is to be revealed in the block that is written to, then run the epochs that are due; the events of both."""
     events: list[weights.Event] = []
     for netuid, _ in state.under("NetworksAdded"):
         if state.has("TimelockedWeightCommits"):
-            events += reveal(state, netuid, opened, pulses)
+            events += reveal(state, netuid, opened, beacon)
+        since = min(state.get("BlocksSinceLastStep", netuid), state.get("Tempo", netuid)) + 1
+        state.put("BlocksSinceLastStep", netuid, value=since)
         ran = due(state, netuid, state.block)
-        state.put("BlocksSinceLastStep", netuid, value=0 if ran else state.get("BlocksSinceLastStep", netuid) + 1)
         if ran:
+            state.put("BlocksSinceLastStep", netuid, value=0)
             state.put("LastMechansimStepBlock", netuid, value=state.block)
         if ran and state.has("LastEpochBlock"):
             state.put("LastEpochBlock", netuid, value=state.block)
@@ -35,20 +48,21 @@ def step(state: Storage, opened: dict[bytes, Contents], pulses: bool) -> list[we
     return events
 
 
-def reveal(state: Storage, netuid: int, opened: dict[bytes, Contents], pulses: bool) -> list[weights.Event]:
+def reveal(state: Storage, netuid: int, opened: dict[bytes, Contents], beacon: Beacon) -> list[weights.Event]:
     """Store the weights of the commits whose epoch has come. One that fails leaves no event and is gone, as on the chain.
 
     Without the beacon's pulse a commit waits and is tried again in each block of its epoch; later it is dropped.
     """
     events: list[weights.Event] = []
     period, now = state.get("RevealPeriodEpochs", netuid), index_ahead(state, netuid, state.block)
+    since = 0 if due(state, netuid, state.block) else state.block - state.get("LastEpochBlock", netuid)
     for mechanism in range(mechanisms(state, netuid)):
         at = index(netuid, mechanism)
         for epoch, _ in state.under("TimelockedWeightCommits", at):
             if epoch < now - period:
                 state.put("TimelockedWeightCommits", at, epoch, value=None)
         waiting = state.get("TimelockedWeightCommits", at, now - period) if now >= period else []
-        if not waiting or not pulses:
+        if not waiting or not beacon.there or since < beacon.late:
             continue
         state.put("TimelockedWeightCommits", at, now - period, value=None)
         for address, _, commit, _ in waiting:

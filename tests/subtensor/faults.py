@@ -23,6 +23,7 @@ WIRE = {
 # In the node, whatever is asked:
 NODE = {
     "half-open": "connections are taken, and nothing is ever answered on them",
+    "mute": "connections are taken, and not even greeted",
     "nonce": "system_accountNextIndex is `offset` off",
     "forget": "a submitted extrinsic is said to be taken and is not",
     "lie": "a submitted extrinsic is thrown away, and its watcher is told that it is in the head and final",

@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scalecodec import RuntimeConfigurationObject, ScaleBytes
+from scalecodec import ScaleBytes  # type: ignore[attr-defined]
+from scalecodec.base import RuntimeConfigurationObject
 from scalecodec.type_registry import load_type_registry_preset
 
 PALLET = "SubtensorModule"
@@ -32,6 +33,7 @@ STORAGE: tuple[tuple[str, tuple[str, ...], tuple[str, ...], str, str], ...] = (
     ("StakeThreshold", (), (), "u64", ZERO),
     ("ActivityCutoffFactorMilli", ("Identity",), ("NetUid",), "u32", "0x41360000"),
     ("ImmuneOwnerUidsLimit", ("Identity",), ("NetUid",), "u16", "0x0100"),
+    ("SubnetEpochConsensus", ("Identity",), ("NetUid",), "EpochConsensus", "0x00"),
 )
 DROPPED = ("WeightsMinStake",)  # StakeThreshold took its place
 CALLS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
@@ -164,6 +166,8 @@ class _Types:
             )
         commit = {"composite": {"fields": [_field(None, self.of("Vec<u8>"), "Vec<T>")]}}
         self.named["Commit"] = self.add(commit, BOUNDED, T=self.named["u8"], S=None)
+        modes = [_variant(index, name) for index, name in enumerate(("Yuma", "Null"))]
+        self.named["EpochConsensus"] = self.add({"variant": {"variants": modes}}, "pallet_subtensor::EpochConsensus")
         one = self.add({"tuple": [self.named[name] for name in ("AccountId", "u64", "Commit", "u64")]})
         self.named["Commits"] = self.add({"sequence": {"type": one}})
 
@@ -194,6 +198,10 @@ def _field(name: str | None, ident: int, type_name: str | None) -> Any:
     return {"name": name, "type": ident, "typeName": type_name, "docs": []}
 
 
+def _variant(index: int, name: str, *fields: Any) -> Any:
+    return {"name": name, "fields": list(fields), "index": index, "docs": []}
+
+
 def _extend(document: Any) -> None:
     """Add what the current chain has to a document of metadata 14 or 15."""
     types = _Types(document)
@@ -208,7 +216,7 @@ def _extend(document: Any) -> None:
     ):
         for index, (name, fields) in enumerate(added, max(one["index"] for one in variants) + 1):
             made = [_field(field, types.of(kind), kind) for field, kind in fields]
-            variants.append({"name": name, "fields": made, "index": index, "docs": []})
+            variants.append(_variant(index, name, *made))
     document["pallets"].append(_drand(types, document))
     _say_spec(document)
     if "apis" in document:
@@ -242,8 +250,7 @@ def _type_subnet_state(types: _Types, document: Any) -> None:
     """get_subnet_state answers an Option<SubnetState>, where spec 218 answered its bytes."""
     fields = [_field(name, types.of(kind), kind) for name, kind in STATE]
     state = types.add({"composite": {"fields": fields}}, "pallet_subtensor::rpc_info::show_subnet::SubnetState")
-    some = [{"name": "None", "fields": [], "index": 0, "docs": []}, {"name": "Some", "fields": [], "index": 1, "docs": []}]
-    some[1]["fields"] = [_field(None, state, None)]
+    some = [_variant(0, "None"), _variant(1, "Some", _field(None, state, None))]
     api = next(one for one in document["apis"] if one["name"] == "SubnetInfoRuntimeApi")
     method = next(one for one in api["methods"] if one["name"] == "get_subnet_state")
     method["output"] = types.add({"variant": {"variants": some}}, "Option", T=state)

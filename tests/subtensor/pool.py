@@ -34,10 +34,11 @@ def invalid(data: str) -> RpcError:
 
 @dataclass
 class Waiting:
-    """An extrinsic in the pool, and who is told what becomes of it."""
+    """An extrinsic in the pool, and who is told what becomes of it. death: the first block that may not hold it any more."""
 
     extrinsic: Extrinsic
     tags: frozenset[tuple[Any, ...]]
+    death: int | None
     watchers: list[Callable[[Any], None]] = field(default_factory=list)
 
     @property
@@ -79,7 +80,7 @@ class Pool:
         return extrinsic
 
     def _admit(self, extrinsic: Extrinsic, watcher: Callable[[Any], None] | None) -> None:
-        made = Waiting(extrinsic, self._tags(extrinsic))
+        made = Waiting(extrinsic, self._tags(extrinsic), extrinsic.death(self.state.block + 1))
         rivals = [one for one in self.waiting.values() if one.tags & made.tags]
         for rival in rivals:
             if rival.priority >= made.priority:
@@ -93,7 +94,11 @@ class Pool:
         self.waiting[extrinsic.hash] = made
         if watcher:
             made.watchers.append(watcher)
-        made.tell("future" if extrinsic.nonce > self.next_nonce(extrinsic.signer) else "ready")
+        waited = extrinsic.nonce > self.next_nonce(extrinsic.signer)
+        made.tell("future" if waited else "ready")
+        while not waited and (later := self.ready(extrinsic.signer, extrinsic.nonce + 1)):
+            later.tell("ready")
+            extrinsic = later.extrinsic
 
     def check(self, extrinsic: Extrinsic, block: int) -> None:
         """Whether it may stand in a block of this number; RpcError with what the runtime says against it."""
@@ -131,17 +136,15 @@ class Pool:
 
     def take(self, block: int) -> list[Waiting]:
         """What the next block may hold, by account and nonce; who no longer may is told `invalid` and put out."""
+        for one in list(self.waiting.values()):
+            if one.death is not None and block >= one.death:
+                self.drop(one, "invalid")
         found = []
         for signer in list(dict.fromkeys(one.extrinsic.signer for one in self.waiting.values())):
             nonce = int(self.state.get("System.Account", signer)["nonce"])
-            while (one := self.ready(signer, nonce)) and one not in found:
-                found.append(one)
+            while next_one := self.ready(signer, nonce):
+                found.append(next_one)
                 nonce += 1
-        for one in list(self.waiting.values()):
-            death = one.extrinsic.death(block)
-            if death is not None and block - 1 >= death:
-                self.drop(one, "invalid")
-                found = [other for other in found if other is not one]
         return found
 
     def drop(self, one: Waiting, status: Any, ban: bool = True) -> None:

@@ -33,7 +33,15 @@ class Node:
         self.extra = extra or {}
         self.stopping = Event()
         self._open: set[_Session] = set()
-        self._server: Server = serve(self._serve, "127.0.0.1", port, max_size=MAX_REQUEST, compression=None, ping_interval=None)
+        self._server: Server = serve(
+            self._serve,
+            "127.0.0.1",
+            port,
+            process_request=self._greet,
+            max_size=MAX_REQUEST,
+            compression=None,
+            ping_interval=None,
+        )
         self.url = f"ws://127.0.0.1:{self._server.socket.getsockname()[1]}"
         self._thread = Thread(target=self._server.serve_forever, name=f"node {self.url}", daemon=True)
         self._thread.start()
@@ -45,6 +53,11 @@ class Node:
         for session in list(self._open):
             session.end()
         self._thread.join()
+
+    def _greet(self, connection: ServerConnection, request: object) -> None:
+        """Answer the handshake, but for a node that is mute."""
+        while self.faults.standing("mute") and not self.stopping.wait(0.02):
+            pass
 
     def _serve(self, connection: ServerConnection) -> None:
         session = _Session(connection)
@@ -118,13 +131,22 @@ class Node:
         params = asked.get("params") or []
         try:
             if asked["method"] in self.extra:
-                with self.chain.lock:
-                    result = self.extra[asked["method"]](**params if isinstance(params, dict) else params[0] if params else {})
+                result = self._control(asked["method"], params if isinstance(params, dict) else params[0] if params else {})
             else:
                 result = self.rpc.answer(session, asked["method"], params)
         except RpcError as e:
             return _error(asked.get("id"), e)
         return {"jsonrpc": "2.0", "id": asked.get("id"), "result": result}
+
+    def _control(self, method: str, named: dict[str, Any]) -> Any:
+        """Do what a further method does; of a storage item, `item` and `keys` say which."""
+        named = dict(named)
+        places = [named.pop("item"), *named.pop("keys", ())] if "item" in named else []
+        try:
+            with self.chain.lock:
+                return self.extra[method](*places, **named)
+        except (TypeError, ValueError, KeyError, IndexError) as e:
+            raise RpcError(-32602, "Invalid params", str(e)) from None
 
 
 def _error(ident: Any, error: RpcError) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import metadata, subnets
 from .chain import Block, Chain
-from .epochs import Contents
+from .epochs import Beacon, Contents
 from .server import Node
 from .weights import as_bytes, digest
 
@@ -110,6 +110,11 @@ class Simulator:
         with self.chain.lock:
             return subnets.register(self.state, netuid, hotkey, coldkey or _cold(hotkey), **kwargs)
 
+    def fund(self, account: str) -> None:
+        """Make an account one that may send extrinsics, as registering a hotkey does."""
+        with self.chain.lock:
+            subnets.fund(self.state, account)
+
     def set(self, item: str, *keys: Any, value: Any) -> None:
         """Store a value under an item by its name in the state of the head; `step` brings it under a new hash and to finality."""
         with self.chain.lock:
@@ -131,9 +136,10 @@ class Simulator:
         with self.chain.lock:
             self.chain.opened[digest(as_bytes(commit)) if commit else subnets.public_key(hotkey)] = contents
 
-    def pulses(self, there: bool) -> None:
-        """Whether the chain has the beacon's pulses, without which commits wait."""
-        self.chain.pulses = there
+    def pulses(self, there: bool, late: int = 3) -> None:
+        """Whether the chain gets the beacon's pulses, without which commits wait, and how many blocks into an epoch."""
+        with self.chain.lock:
+            self.chain.beacon = Beacon(there, late)
 
     def guards(self, on: bool) -> None:
         """Whether the pool turns calls away with custom errors. Off, the same calls fail in a block with the module's errors."""
@@ -189,7 +195,7 @@ class Simulator:
 
 
 CONTROL = (
-    *("step", "subnet", "register", "set", "get", "mechanisms", "dump"),
+    *("step", "subnet", "register", "fund", "set", "get", "mechanisms", "dump"),
     *("opens", "pulses", "guards", "finality", "reorg", "fault", "clear"),
 )
 

@@ -76,17 +76,24 @@ def register(
     permit: bool = False,
     active: bool = True,
 ) -> int:
-    """Give a hotkey the next uid, or `uid` in place of who has it: its weights and its last update go, as on the chain."""
+    """Give a hotkey the next uid, or `uid` in place of who has it, as the chain's append_neuron and replace_neuron do.
+
+    Its last update is this block, so that its rate is limited from here on. Of who had the uid nothing stays, and the weights
+    that others gave the uid become 0. The uid of the owner's hotkey is never replaced: ValueError.
+    """
     hot, cold, count = public_key(hotkey), public_key(coldkey), state.get("SubnetworkN", netuid)
     uid = count if uid is None else uid
+    if uid > count:
+        raise ValueError(f"the next uid of subnet {netuid} is {count}")
     if uid < count:
-        state.put("Uids", netuid, bytes(public_key(state.get("Keys", netuid, uid))), value=None)
+        _clear(state, netuid, uid)
     else:
         state.put("SubnetworkN", netuid, value=uid + 1)
     state.put("Keys", netuid, uid, value=hot)
     state.put("Uids", netuid, hot, value=uid)
     state.put("BlockAtRegistration", netuid, uid, value=state.block)
     state.put("Owner", hot, value=cold)
+    state.put("IsNetworkMember", hot, netuid, value=True)
     owned = state.get("OwnedHotkeys", cold)
     if bittensor_core.encode_ss58(hot, 42) not in owned:
         state.put("OwnedHotkeys", cold, value=[*owned, hot])
@@ -95,12 +102,25 @@ def register(
     _set(state, "Active", netuid, uid, active)
     _set(state, "ValidatorPermit", netuid, uid, permit)
     for mechanism in range(mechanisms(state, netuid)):
-        state.put("Weights", index(netuid, mechanism), uid, value=None)
-        _set(state, "LastUpdate", index(netuid, mechanism), uid, state.block)
+        set_last_update(state, netuid, mechanism, uid, state.block)
     state.put("TotalHotkeyAlpha", hot, netuid, value=alpha)
     state.put("TotalHotkeyAlpha", hot, 0, value=tao)
     fund(state, hot)
     return int(uid)
+
+
+def _clear(state: Storage, netuid: int, uid: int) -> None:
+    """Take a uid from who has it."""
+    gone = public_key(state.get("Keys", netuid, uid))
+    if owner_uid(state, netuid) == uid:
+        raise ValueError(f"uid {uid} is the owner's, whom the chain never replaces")
+    state.put("Uids", netuid, gone, value=None)
+    state.put("IsNetworkMember", gone, netuid, value=None)
+    for mechanism in range(mechanisms(state, netuid)):
+        at = index(netuid, mechanism)
+        state.put("Weights", at, uid, value=None)
+        for other, given in state.under("Weights", at):
+            state.put("Weights", at, other, value=[(to, 0 if to == uid else weight) for to, weight in given])
 
 
 def fund(state: Storage, who: str | bytes) -> None:
