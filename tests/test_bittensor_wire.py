@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("websockets")
 
 from websockets.exceptions import ConnectionClosed
-from websockets.http11 import Response
-from websockets.sync.server import Request, ServerConnection, serve
+from websockets.http11 import Request, Response
+from websockets.sync.server import ServerConnection, serve
 from websockets.utils import accept_key
 
 from assay.errors import BadInput, Unreachable

@@ -25,10 +25,10 @@ def inputs() -> Json:
     return closed(fields, optional=("registry",))
 
 
-def pulled() -> Json:
-    """Of which block of a chain the registry is."""
-    schema: Json = plain(Pulled.model_json_schema())
-    return schema
+def pulled(more: Json | None = None) -> Json:
+    """Of which block of a chain the registry is; `more` fields stand before it in the file."""
+    fields: Json = plain(Pulled.model_json_schema())["properties"]
+    return closed((more or {}) | fields)
 
 
 def batch() -> Json:

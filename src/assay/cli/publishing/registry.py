@@ -23,7 +23,7 @@ __all__ = ["app", "pull"]
 
 OLD_SECONDS = 600
 """A final block that is older is worth a word: the node may have stopped following its chain."""
-app = typer.Typer(no_args_is_help=True, help="Participants and validators from a chain.", rich_markup_mode=None)
+app = typer.Typer(name="registry", no_args_is_help=True, help="Participants and validators from a chain.", rich_markup_mode=None)
 
 
 @app.callback()
@@ -45,11 +45,12 @@ def pull(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what changes, and write nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Pull participants and validators from a subnet of Bittensor, at one block.
+    """Pull participants and validators from a subnet of Bittensor.
 
-    Writes participants.csv: every hotkey but the burn UID's, with its uid. What is there of a key is kept; a key that has no uid
-    any more stays, without one. Writes validators.csv: the hotkeys with a permit, and their stake weight as the chain's epoch
-    counts it. Writes registry.json: of which block that is, which goes into the receipt of a competition with a ledger.
+    All is read at one block. Writes participants.csv: every hotkey but the burn UID's, with its uid. What is there of a key is
+    kept; a key that has no uid any more stays, without one. Writes validators.csv: the hotkeys with a permit, and their stake
+    weight as the chain's epoch counts it. Writes registry.json: of which block that is, which goes into the receipt of a
+    competition with a ledger.
 
     As long as registry.json is there, other uids or stakes than it is of are not settled.
 

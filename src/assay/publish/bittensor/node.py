@@ -169,14 +169,10 @@ class Node:
         wanted = [(runtime.storage_entry(pallet, item), pallet, item, list(params)) for pallet, item, params in items]
         keys = [f"0x{runtime.storage_key(pallet, item, params).hex()}" for _, pallet, item, params in wanted]
         raw = self._stored(keys, block)
-        kinds = [entry.value_type for entry, *_ in wanted]
-        values = [raw[key] for key in keys]
-        datas = [entry.default_bytes if value is None else value for (entry, *_), value in zip(wanted, values, strict=True)]
-        found: list[Any] = self._decoded("state_queryStorageAt", lambda: _each(runtime, kinds, datas))
-        for number, (entry, *_) in enumerate(wanted):
-            if values[number] is None and entry.modifier == "Optional":
-                found[number] = None
-        return found
+        return [
+            self._decoded(item, partial(_value, runtime, entry, raw[key]))
+            for (entry, _, item, _), key in zip(wanted, keys, strict=True)
+        ]
 
     def map(self, pallet: str, item: str, params: Sequence[Any] = (), at: str | None = None) -> list[tuple[Any, Any]]:
         """The rows of a map below the first of its keys, `params`: the other key, or a tuple of them, and the value."""
@@ -309,8 +305,11 @@ def _keep(found: dict[str, T], block: str, value: T) -> None:
         del found[next(iter(found))]
 
 
-def _each(runtime: Any, kinds: Sequence[str], datas: Sequence[bytes]) -> list[Any]:
-    return [runtime.decode(kind, data) for kind, data in zip(kinds, datas, strict=True)]
+def _value(runtime: Any, entry: Any, raw: bytes | None) -> Any:
+    """What is stored in an item, or what the chain takes for it where nothing is."""
+    if raw is None and entry.modifier == "Optional":
+        return None
+    return runtime.decode(entry.value_type, entry.default_bytes if raw is None else raw)
 
 
 def _inner(runtime: Any, raw: bytes) -> bytes:
