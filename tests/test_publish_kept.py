@@ -16,6 +16,7 @@ from assay.publish.journal import Journal, Overtaken
 from assay.publish.kept import InFile
 from assay.publish.outcome import Refusal, TooEarly, Unknown
 from assay.publish.targets import Target
+from cli_kit import output, refused
 
 
 @pytest.fixture
@@ -186,12 +187,14 @@ def test_a_line_that_was_changed(tmp_path: Path) -> None:
     (place / "publish.toml").write_text('[targets.local]\nkind = "evm"\n')
     for number in (1, 2):
         journal(place).add({"number": number})
+    assert "2 entries on what was sent to chains." in output("ledger", "check", place)
     with closing(sqlite3.connect(place / "ledger.db")) as database:
         database.execute("DROP TRIGGER attempts_no_update")
         database.execute("UPDATE attempts SET entry = CAST(replace(entry, '1', '9') AS BLOB) WHERE number = 1")
         database.commit()
     with pytest.raises(BadInput, match=r"ledger.db: local:2: is not as it was written"):
         journal(place)
+    assert "ledger.db: local:2: is not as it was written" in refused("ledger", "check", place)
 
 
 # What a command ended with

@@ -15,16 +15,19 @@ from typing import BinaryIO
 
 from assay.errors import BadInput
 from assay.folder.write import flush_folder
+from assay.ledger import config
 from assay.ledger.config import Config
 from assay.ledger.opened import open_store
 from assay.ledger.store import Store, View
 from assay.ledger.store.engine import shown
-from assay.publish.journal import goes_on
+from assay.publish.journal import Journal, goes_on
 
-__all__ = ["BYTES", "InFile", "InLedger"]
+__all__ = ["BYTES", "InFile", "InLedger", "journal_of"]
 
 BYTES = 64_000_000
 """Bytes of a file that is read."""
+JOURNALS = "published"
+"""The folder of the files, beside publish.toml."""
 
 
 class InFile:
@@ -119,3 +122,9 @@ class InLedger:
             hint = "find out what it says was sent, and move it away when nothing of that is under way"
             raise BadInput(what, file=self._before.name, hint=hint)
         return lines
+
+
+def journal_of(folder: Path, target: str) -> Journal:
+    """The journal of a target of publish.toml; raises BadInput and StoreError if it cannot be read, or was changed."""
+    file = InFile(folder / JOURNALS / f"{target}.jsonl")
+    return Journal(InLedger(config.read(folder), target, file) if config.exists(folder) else file)

@@ -18,17 +18,14 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.errors import BadInput
-from assay.ledger import config
 from assay.publish.journal import Journal
-from assay.publish.kept import InFile, InLedger
+from assay.publish.kept import journal_of
 from assay.scheme.fields import Section
 from assay.scheme.load import line_of, read_toml, validate
 
 __all__ = ["FILE", "Target", "names", "read"]
 
 FILE = "publish.toml"
-JOURNALS = "published"
-"""The folder of the journals, beside publish.toml, of a competition without a ledger."""
 _Name = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 M = TypeVar("M", bound=BaseModel)
 
@@ -85,8 +82,7 @@ class Target:
 
     def journal(self) -> Journal:
         """What was sent there, and what is under way: in the folder's ledger, or in a file where it has none."""
-        file = InFile(self.folder / JOURNALS / f"{self.name}.jsonl")
-        return Journal(InLedger(config.read(self.folder), self.name, file) if config.exists(self.folder) else file)
+        return journal_of(self.folder, self.name)
 
     def _as(self, model: type[M], content: dict[str, Any], where: str) -> M:
         try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, TooEarly
 from assay.publish.publishers import Pulse
 
-__all__ = ["ALARMS", "MOST", "TEMPOS", "Alarm", "Facts", "Memory", "Publish", "Rest", "alarms", "decide", "waiting"]
+__all__ = ["ALARMS", "MOST", "TEMPOS", "Alarm", "Away", "Facts", "Memory", "Publish", "Rest", "alarms", "decide", "waiting"]
 
 TEMPOS = 2
 """So many without anything set are an alarm."""
@@ -58,12 +58,21 @@ class Facts:
     pulse: Pulse | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Away:
+    """Something does not answer: since when, what was said last, what to do."""
+
+    since: float
+    what: str
+    hint: str
+
+
 @dataclass(frozen=True)
 class Memory:
     """What is remembered from one look to the next.
 
     epoch, outcome, at: the last try, what it came to, and when. failures: how many in a row came to nothing. pulse: the last that
-    was heard. away: since when ledger or node do not answer, and what is said of it. broken: why nothing can be published at all.
+    was heard. away: since when ledger or node do not answer. broken: why nothing can be published at all.
     """
 
     epoch: int | None = None
@@ -71,7 +80,7 @@ class Memory:
     at: float = 0.0
     failures: int = 0
     pulse: Pulse | None = None
-    away: tuple[float, str] | None = None
+    away: Away | None = None
     broken: str = ""
 
     def tried(self, epoch: int, outcome: Outcome, now: float) -> Memory:
@@ -84,9 +93,9 @@ class Memory:
         """After a look that found everything there."""
         return replace(self, pulse=pulse or self.pulse, away=None, broken="")
 
-    def silent(self, what: str, now: float) -> Memory:
+    def silent(self, what: str, hint: str, now: float) -> Memory:
         """After a look at which something did not answer."""
-        return replace(self, away=(now if self.away is None else self.away[0], what), broken="")
+        return replace(self, away=Away(now if self.away is None else self.away.since, what, hint), broken="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,7 @@ def waiting(settled: Sequence[int], published: int | None, begun: int | None, *,
 def decide(facts: Facts, memory: Memory, now: float, every: float) -> Publish | Rest:
     """What to do now. every: the seconds of a round."""
     if memory.away is not None:
-        return Rest(min(max(every, (now - memory.away[0]) / 2), BACKS_OFF * every))
+        return Rest(min(max(every, (now - memory.away.since) / 2), BACKS_OFF * every))
     if facts.waiting is None or memory.broken:
         return Rest(every)
     left = _due(facts, memory, now, every) - now
@@ -151,8 +160,9 @@ def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> 
         hint = "settle the next epoch" if facts.waiting is None else f"see what keeps epoch {facts.waiting} from the chain"
         found.append(Alarm("nothing-set", what, hint))
     limit = patience if memory.pulse is None else TEMPOS * memory.pulse.tempo * memory.pulse.seconds
-    if memory.away is not None and limit is not None and now - memory.away[0] > limit:
-        found.append(Alarm("unreachable", f"for {now - memory.away[0]:.0f} seconds: {memory.away[1]}", "look at the other side"))
+    if memory.away is not None and limit is not None and now - memory.away.since > limit:
+        what = f"{memory.away.what}, for {now - memory.away.since:.0f} seconds"
+        found.append(Alarm("unreachable", what, memory.away.hint or "look at the other side"))
     if facts.waiting is not None and patience is not None:
         since = max(facts.since, outcome.at) if isinstance(outcome, TooEarly) and outcome.unit == "time" else facts.since
         if now - since > patience:

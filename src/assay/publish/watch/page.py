@@ -82,7 +82,7 @@ def _standing(report: Report) -> Iterator[tuple[str, str]]:
     if facts.pulse is not None:
         last = "never" if facts.pulse.last is None else f"block {facts.pulse.last}"
         yield "last set by our key", f"{last}; the chain is at block {facts.pulse.now}, its tempo is {facts.pulse.tempo}"
-    yield "ledger and node", "answer" if memory.away is None else f"since {_time(memory.away[0])}: {memory.away[1]}"
+    yield "ledger and node", "answer" if memory.away is None else f"since {_time(memory.away.since)}: {memory.away.what}"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -17,7 +17,7 @@ from assay.publish.journal import Entry, Journal, Overtaken
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown
 from assay.publish.publishers import Publisher, pulse_of
 from assay.publish.targets import Target
-from assay.publish.watch.decide import Alarm, Facts, Memory, Publish, alarms, decide, waiting
+from assay.publish.watch.decide import Alarm, Facts, Memory, Publish, Rest, alarms, decide, waiting
 from assay.scheme.times import instant
 
 __all__ = ["Event", "Level", "Report", "Watch"]
@@ -104,11 +104,15 @@ class Watch:
     def step(self) -> Report:
         """Look, and publish one epoch if it is time; raises nothing that another look could mend."""
         self._look()
-        action = decide(self._facts, self.memory, self.clock(), self.every)
+        action = self._next()
         if isinstance(action, Publish):
             self._publish(action.epoch)
-            return self._report(0.0)
-        return self._report(action.seconds)
+            self._look()
+            action = self._next()
+        return self._report(0.0 if isinstance(action, Publish) else action.seconds)
+
+    def _next(self) -> Publish | Rest:
+        return decide(self._facts, self.memory, self.clock(), self.every)
 
     # A look
 
@@ -120,16 +124,16 @@ class Watch:
             pulse = pulse_of(self.publisher)
             self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(pulse)
         except _PASSING as error:
-            self.memory = self.memory.silent(str(error), self.clock())
+            self.memory = self.memory.silent(*_said(error), self.clock())
         except AssayError as error:
             self.memory = replace(self.memory, away=None, broken=str(error))
         last = self._facts.settled
         if last is not None and last != settled_before:
             self._say("info", "settled", f"epoch {last} is the last that is settled", last)
         if self.memory.away and not before.away:
-            self._say("warning", "away", self.memory.away[1])
+            self._say("warning", "away", self.memory.away.what)
         if before.away and not self.memory.away:
-            self._say("info", "back", f"it answers again, after {self.clock() - before.away[0]:.0f} seconds")
+            self._say("info", "back", f"it answers again, after {self.clock() - before.away.since:.0f} seconds")
 
     def _found(self) -> Facts:
         """What ledger and journal say; raises what they raise."""
@@ -143,11 +147,10 @@ class Watch:
             published = max(published or 0, self.memory.epoch or 0)
         every_epoch = getattr(self.publisher, "every_epoch", False)
         epoch = waiting(epochs, published, min(times, default=None), every_epoch=every_epoch)
-        seen = self._seen.setdefault(epoch, self.clock())
-        begun = min(times.values(), default=self._begun)
-        return Facts(
-            epochs[-1] if epochs else None, published, epoch, min(seen, times.get(-1 if epoch is None else epoch, seen)), begun
-        )
+        since = self._seen.setdefault(epoch, self.clock())
+        if epoch is not None:
+            since = min(since, times.get(epoch, since))
+        return Facts(epochs[-1] if epochs else None, published, epoch, since, min(times.values(), default=self._begun))
 
     # Publishing
 
@@ -156,9 +159,9 @@ class Watch:
         try:
             outcome = self._outcome(epoch)
         except _PASSING as error:
-            outcome = Unknown(str(error))
+            outcome = Unknown(_said(error)[0])
         except AssayError as error:
-            outcome = Refusal("input", str(error))
+            outcome = Refusal("input", *_said(error))
         self.memory = self.memory.tried(epoch, outcome, self.clock())
         if outcome != before:
             level: Level = "info" if outcome.ok else "error" if isinstance(outcome, Refusal) else "warning"
@@ -198,6 +201,11 @@ class Watch:
 
     def _say(self, level: Level, name: str, what: str, epoch: int | None = None) -> None:
         self.tell(Event(level, name, what, epoch))
+
+
+def _said(error: AssayError) -> tuple[str, str]:
+    """What is wrong, with its place, and what to do."""
+    return str(error).removesuffix(f"; {error.hint}"), error.hint
 
 
 def _time(entry: Entry) -> float:
