@@ -23,8 +23,6 @@ GENESIS, PERIOD = 1_692_803_367, 3
 ROUND = 1000
 SIGNATURE = "b44679b9a59af2ec876b1a6b1ad52ea9b1615fc3982b19576350f93447cb1125e342b73a8dd2bacbe47e4b6b63ed5e39"
 """Of that round, as anybody can fetch it."""
-INGEST = 3
-"""Blocks that the chain gets to take in the round's signature before it is needed."""
 KEY = PublicKey(SR25519, bytes(bittensor_core.Keypair.from_uri("//Val").public_key))
 VECTOR = Vector((0, 2, 255), (65535, 7, 1), True)
 PROGRAM = """
@@ -64,7 +62,7 @@ def at(seconds: int, several: list[dict[str, Any]]) -> list[list[Any]]:
 def test_what_the_chain_opens_is_what_was_meant() -> None:
     """Hotkey, uids, weights and version key, as the chain reads them: SCALE."""
     opens = reveal_block(there({}))
-    begun = GENESIS + PERIOD * ROUND + 1 - (opens + INGEST - 1000) * 12
+    begun = GENESIS + PERIOD * ROUND + 1 - (opens - 1000) * 12
     ((_, data, number, block),) = at(begun, [{}])
     assert (number, block) == (ROUND, opens)
     opened = bytes(bittensor_core.decrypt_with_signature(enveloped(bytes.fromhex(data)), SIGNATURE))
@@ -107,7 +105,7 @@ def test_the_block_that_is_foretold_is_the_one_by_which_the_round_is_chosen() ->
     ]
     now = GENESIS + 10_000_001
     for changes, (_, _, number, block) in zip(several, at(now, several), strict=True):
-        assert number == (now + (block + INGEST - 1000) * 12 - GENESIS) // PERIOD, changes
+        assert number == (now + (block - 1000) * 12 - GENESIS) // PERIOD, changes
 
 
 def test_what_cannot_be_committed_to() -> None:

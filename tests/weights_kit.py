@@ -61,12 +61,15 @@ def subnet(*, commit: bool = False, **options: Any) -> Iterator[Simulator]:
         yield chain
 
 
-def competition(place: Path, scores: Mapping[str, str] = SCORES, *, uids: Mapping[str, int] | None = None) -> Path:
+def competition(
+    place: Path, scores: Mapping[str, str] = SCORES, *, uids: Mapping[str, int] | None = None, name: str = "small"
+) -> Path:
     """Its participants are these hotkeys, with the uids that they have; epoch 3 is settled."""
     uids = uids or {uri: number for number, uri in enumerate(scores, start=ME + 1)}
     rows = [f"{hotkey(uri)},{uids.get(uri, '')},s{uri.strip('/')}" for uri in scores]
     people = "key,uid,submission\n" + "\n".join(rows) + "\n"
-    ledger_kit.made(place, "given", scheme_toml=SCHEME, participants_csv=people, tasks_txt=None)
+    place.parent.mkdir(exist_ok=True)
+    ledger_kit.made(place, "given", scheme_toml=SCHEME.replace("small", name), participants_csv=people, tasks_txt=None)
     settle(place, scores, EPOCH)
     return place
 

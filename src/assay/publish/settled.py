@@ -6,15 +6,17 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
+from assay.competition import emission
 from assay.errors import CannotSettle, Refused
 from assay.exact import canonical, digest
 from assay.ledger import check, inputs, settling
 from assay.ledger.opened import Ledger, kept
 from assay.ledger.store import Receipt, View
 
-__all__ = ["SettledEpoch", "Shares", "read"]
+__all__ = ["SettledEpoch", "Shares", "joined", "read"]
 
 Json = dict[str, Any]
 
@@ -67,6 +69,22 @@ def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
     return SettledEpoch(
         name, receipt.epoch, receipt.digest, settlement, addresses, attestations, shares=lambda: _shares(ledger, receipt)
     )
+
+
+def joined(path: Path, epoch: int | None = None) -> SettledEpoch:
+    """An epoch that all competitions of a subnet file have settled, joined. `receipt`: of the split, which names theirs.
+
+    Raises CannotSettle if one of them has no receipt of it, and what `assay.emission` raises.
+    """
+    found = emission(path, epoch)
+    without = [part.name for part in found.competitions if part.receipt is None]
+    if without:
+        what = f"epoch {found.epoch} of {', '.join(without)} has no receipt, and only what has one is published"
+        raise CannotSettle(what, file=path, hint="`assay settle` makes it, in a competition with a ledger")
+    rows = tuple((row.participant, row.uid, row.share) for row in found.rows if row.uid is not None and row.share)
+    shares = Shares(rows, found.burn.share, int(found.burn.uid or 0))
+    document = found.document | {"agreed": [], "ranking": [], "refund": None}
+    return SettledEpoch(path.stem, found.epoch, found.digest, document, {}, {}, shares=lambda: shares)
 
 
 def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:

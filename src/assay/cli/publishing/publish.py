@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.publishing.words import DirArgument, JsonOption, ToOption, YesOption, finish, telling
+from assay.cli.publishing.words import JsonOption, ToOption, YesOption, finish, telling
 
 if TYPE_CHECKING:
     from assay.publish.publishers import Comparison, Plan
@@ -17,7 +17,14 @@ __all__ = ["publish"]
 
 
 def publish(
-    folder: DirArgument,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="The competition's folder, or a subnet file; publish.toml is in it, or beside it.",
+            show_default=False,
+        ),
+    ],
     to: ToOption,
     epoch: Annotated[int | None, typer.Argument(metavar="[EPOCH]", help="The epoch; otherwise the last settled.", min=0)] = None,
     yes: YesOption = False,
@@ -38,6 +45,8 @@ def publish(
 
     Shows what changes against what the chain holds, and with --yes sends it.
 
+    Of a subnet file the shares of its competitions are joined, as `assay emission` shows them, and published in one go.
+
     Only what has a receipt is published, and the chain is asked first: what it has already is not sent again. What is sent
     stands in the ledger before it is sent, so that this can be done again after a crash at any point. It ends when the chain
     has it as deep as publish.toml asks for, or says that it does not know yet; then the same command goes on.
@@ -51,6 +60,7 @@ def publish(
     Examples:
       assay publish my-bounty --to sepolia
       assay publish my-bounty 3 --to sepolia --yes
+      assay publish my-subnet.toml --to mainnet --yes
       assay publish my-bounty --to sepolia --watch --yes --metrics assay.prom --page status.html
     """
     if yes and dry_run:
@@ -61,6 +71,8 @@ def publish(
 
         if epoch is not None:
             raise typer.BadParameter("a watch publishes what is settled, not one epoch", param_hint="EPOCH")
+        if folder.is_file():
+            raise typer.BadParameter("a watch goes by one ledger; of a subnet file, publish from cron", param_hint="DIR")
         run(folder, to, every=every, patience=alarm, once=once, send=yes, files=(metrics, page), as_json=as_json)
     for name, used in given.items():
         if used:
@@ -71,9 +83,13 @@ def publish(
     from assay.publish import publishers, settled, targets
     from assay.publish.outcome import Planned, Unknown
 
-    publisher = publishers.opened(targets.read(folder, to, asking()))
-    with open_ledger(folder) as ledger:
-        plan = publisher.plan(settled.read(ledger, epoch))
+    several = folder.is_file()
+    publisher = publishers.opened(targets.read(folder.parent if several else folder, to, asking()))
+    if several:
+        plan = publisher.plan(settled.joined(folder, epoch))
+    else:
+        with open_ledger(folder) as ledger:
+            plan = publisher.plan(settled.read(ledger, epoch))
     if yes:
         outcome = publisher.send(plan, telling)
         try:

@@ -56,6 +56,7 @@ class BittensorPublisher:
 
     def __init__(self, target: Target, settings: Settings, clock: Clock) -> None:
         self._target, self._settings, self._clock = target, settings, clock
+        self._key: PrivateKey | None = None  # opened once: a watch sends again and again, and a passphrase is asked for once
 
     @cached_property
     def _node(self) -> Node:
@@ -77,8 +78,7 @@ class BittensorPublisher:
 
     def compare(self, plan: Plan) -> Comparison:
         """The plan against the weights that the chain has of the hotkey."""
-        named = self._settings.key
-        hotkey = None if named is None else public_of(self._target, named)
+        hotkey = self._hotkey()
         now = self._now(plan)
         if not isinstance(now, _Now):
             return Comparison({}, now)
@@ -100,13 +100,14 @@ class BittensorPublisher:
         named = self._settings.key
         if named is None:
             raise self._target.refuse("is missing", "key", "name one of the keys in publish.toml")
-        key = hotkey_of(self._target, named)
+        key = self._key or hotkey_of(self._target, named)
+        self._key = key
 
         def prepare() -> Call | Outcome:
             now = self._now(plan)
             if not isinstance(now, _Now):
                 return now
-            return self._against(now, address(key.public)) or self._call(now, key)
+            return self._against(now, self._hotkey()) or self._call(now, key)
 
         journal = self._target.journal()
         return Sending(self._node, self._witness, key, journal, self._settings, tell, self._clock).run(plan, prepare)
@@ -117,13 +118,18 @@ class BittensorPublisher:
 
     def pulse(self) -> Pulse | None:
         """When the hotkey last set weights; None where it has no uid, or is not known."""
-        named = self._settings.key
-        hotkey = None if named is None else public_of(self._target, named)
+        hotkey = self._hotkey()
         there = read.subnet(self._node, self._settings.netuid, self._settings.mechanism, self._node.head())
         own = None if isinstance(there, Refusal) else there.by_hotkey.get(hotkey or "")
         if isinstance(there, Refusal) or own is None:
             return None
         return Pulse(there.block.number, own.last_update or None, there.tempo, there.block_seconds)
+
+    def _hotkey(self) -> str | None:
+        """Whose weights they are, as far as that is known without opening a key."""
+        if self._key is not None:
+            return address(self._key.public)
+        return None if self._settings.key is None else public_of(self._target, self._settings.key)
 
     # What would be sent now
 

@@ -20,6 +20,8 @@ __all__ = ["CLOCK_SECONDS", "Commitment", "commitment", "reveal_block"]
 CLOCK_SECONDS = 120
 """How far this machine's clock may be from the chain's, whose newest block is some seconds old."""
 
+LATE = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
@@ -63,10 +65,13 @@ def commitment(
 
 
 def reveal_block(subnet: Subnet) -> int:
-    """About when what is committed in the next block is opened: as many epochs later, if nobody changes the schedule."""
+    """About when what is committed in the next block is opened: some epochs later, if nobody changes the schedule.
+
+    The round comes three blocks after that epoch has begun, so that nobody knows the weights before.
+    """
     after = subnet.block.number + 1
     due = [] if subnet.last_epoch is None else [subnet.last_epoch + subnet.tempo]
     due += [subnet.pending_epoch] if subnet.pending_epoch else []
     begins = max(after, min(due, default=after))
     # What comes in the block in which an epoch begins belongs to that one already.
-    return begins + subnet.tempo * (subnet.reveal_epochs - (begins > after))
+    return begins + subnet.tempo * (subnet.reveal_epochs - (begins > after)) + LATE
