@@ -21,6 +21,7 @@ CLOCK_SECONDS = 120
 """How far this machine's clock may be from the chain's, whose newest block is some seconds old."""
 
 LATE = 3
+"""Blocks after which the round comes: as the library reckons, so that the chain has its signature by then."""
 
 
 @dataclass(frozen=True, slots=True)
