@@ -11,6 +11,7 @@ import pytest
 import ledger_kit
 import small_folder
 from assay.errors import AssayError, BadInput, CannotSettle, Refused
+from assay.folder import write
 from assay.ledger import bundle, parquet, settling
 from assay.ledger.audit import audit
 from assay.ledger.importing import Imported, import_bundle
@@ -156,7 +157,7 @@ def test_an_export_that_fails_leaves_nothing(fails: str, tmp_path: Path, monkeyp
     def broken(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    target = {"write": (parquet, "write"), "flush": (bundle, "flush_folder"), "rename": (os, "rename")}[fails]
+    target = {"write": (parquet, "write"), "flush": (write, "flush_folder"), "rename": (os, "rename")}[fails]
     monkeypatch.setattr(*target, broken)
     with pytest.raises(AssayError, match="No space left on device"):
         exported(place, 3, tmp_path / "out" / "epoch", as_parquet=True)

@@ -54,7 +54,8 @@ def explain(
 
     with Working(f"settling {folder}"):
         settlement = open_competition(folder).settle(epoch, previous=previous)
-        told = settlement.explain(find(participant, settlement.inputs.participants))
+        key = find(participant, settlement.inputs.participants)
+        told = settlement.explain(key)
     if as_json:
         from assay.cli.output import json_bytes, put
 
@@ -63,14 +64,15 @@ def explain(
 
     from assay.cli.show import show
 
-    show(*_told(told))
+    names = (one.name for one in settlement.inputs.participants if one.key == key and one.name != key)
+    show(*_told(told, next(names, "")))
 
 
-def _told(told: Explanation) -> Iterator[RenderableType]:
+def _told(told: Explanation, name: str) -> Iterator[RenderableType]:
     from assay.cli.chapters import rendered
     from assay.cli.show import heading, note, sentence
 
-    yield heading(f"{told.scheme} {told.version} · epoch {told.epoch}")
+    yield heading(f"{told.scheme} {told.version} · epoch {told.epoch}" + (f" · {name}" if name else ""))
     yield sentence(told.summary)
     yield from rendered(told.chapters)
     yield ""

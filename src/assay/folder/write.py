@@ -1,14 +1,17 @@
-"""Writing a file whole or not at all: a reader sees the old content or the new, whatever happens in between."""
+"""Writing a file, or a folder, whole or not at all: a reader sees the old content or the new, whatever happens in between."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from assay.errors import BadInput
 
-__all__ = ["clear", "flush_folder", "write_bytes", "write_text"]
+__all__ = ["clear", "flush_folder", "new_folder", "write_bytes", "write_text"]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -35,6 +38,30 @@ def write_bytes(path: Path, data: bytes, *, private: bool = False) -> None:
         raise BadInput(
             f"cannot be written ({error.strerror})", file=path, hint="check that the folder exists, its permissions and its space"
         ) from None
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder that is not there yet: what is put into the one that is given, flushed to the disk, then renamed to it.
+
+    Raises BadInput if it is there, or cannot be written; nothing is left of one that was not finished.
+    """
+    if os.path.lexists(target):
+        raise BadInput("is there already", file=target, hint="give a folder that is not there yet")
+    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+    try:
+        try:
+            beside.mkdir(parents=True)
+            yield beside
+            for folder in {path.parent for path in beside.rglob("*")} | {beside}:
+                flush_folder(folder)
+            os.rename(beside, target)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        flush_folder(target.parent)
+    except OSError as error:
+        what = f"cannot be written ({error.strerror})"
+        raise BadInput(what, file=target, hint="check that the folder above exists, its permissions and its space") from None
 
 
 def _write(beside: Path, data: bytes, target: Path, *, private: bool) -> None:

@@ -7,18 +7,43 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from assay.errors import BadInput
 from assay.folder import csvs, evidence, registry
 from assay.folder.places import Place
+from assay.judge.keeping import short
 from assay.records import Evidence, Participant, Validator
 from assay.scheme import Scheme
 from assay.settle import assign
 
-__all__ = ["Entries", "Written", "counting", "drawn", "known", "read", "written"]
+__all__ = [
+    "Entries",
+    "HandedIn",
+    "Submitted",
+    "Written",
+    "counting",
+    "drawn",
+    "handed_in",
+    "known",
+    "read",
+    "submitted",
+    "written",
+]
 
 Done = TypeVar("Done")
+
+
+class HandedIn(Protocol):
+    """What a participant submitted: files with a digest."""
+
+    @property
+    def digest(self) -> str:
+        """`sha256:…`, which is the submission."""
+        ...
+
+
+T = TypeVar("T", bound=HandedIn)
 
 
 @dataclass(frozen=True)
@@ -31,6 +56,18 @@ class Entries:
     participants: tuple[Participant, ...]
     """Of everybody, in the order given."""
     validators: tuple[Validator, ...]
+
+
+@dataclass(frozen=True)
+class Submitted(Generic[T]):
+    """What participants submitted, by submission.
+
+    here: participants whose submission counts, and is here. absent: those whose submission counts, and is not.
+    """
+
+    found: Mapping[str, T]
+    here: tuple[Participant, ...]
+    absent: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -67,6 +104,48 @@ def counting(participants: Iterable[Participant]) -> list[Participant]:
     for one in sorted(listed, key=lambda one: (one.submitted_at or datetime.max.replace(tzinfo=UTC), one.key.encode())):
         first.setdefault(one.submission, one)
     return [one for one in listed if first[one.submission] is one]
+
+
+def submitted(
+    entries: Entries, wanted: Sequence[str], of: Callable[[Participant], T | None], what: str, hint: str
+) -> Submitted[T]:
+    """What is here of those whose submission counts; wanted: keys to which it is narrowed. Raises BadInput if it is nobody's."""
+    found: dict[str, T] = {}
+    absent: list[str] = []
+    here: list[Participant] = []
+    for one in counting(entries.participants):
+        if wanted and one.key not in wanted:
+            continue
+        theirs = of(one)
+        if theirs is None:
+            absent.append(one.key)
+        else:
+            found[one.submission] = theirs
+            here.append(one)
+    if not found:
+        missing = f": {', '.join(absent[:5])} have none" if absent else ""
+        raise BadInput(f"no participant has {what} here{missing}", file=entries.folder / csvs.PARTICIPANTS.name, hint=hint)
+    return Submitted(found, tuple(here), tuple(absent))
+
+
+def handed_in(
+    place: Path, participant: Participant, load: Callable[[Path], T], others: Callable[[Path], Iterable[T]]
+) -> T | None:
+    """What a participant submitted, out of a folder of such; None if it is not there.
+
+    others: those that are called by something else than their digest. Raises BadInput if its files are not what was submitted.
+    """
+    folder = place / short(participant.submission)
+    if not folder.is_dir():
+        return next((one for one in others(place) if one.digest == participant.submission), None)
+    found = load(folder)
+    if found.digest != participant.submission:
+        raise BadInput(
+            f"is not what {participant.key!r} submitted: its digest is {found.digest}",
+            file=folder,
+            hint="submit it again, or get the files back that were submitted",
+        )
+    return found
 
 
 def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:

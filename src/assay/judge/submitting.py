@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +19,14 @@ from assay.errors import BadInput
 from assay.folder import csvs
 from assay.folder.text import decode, load
 from assay.folder.write import write_text
+from assay.judge import tree
+from assay.judge.keeping import short
 from assay.scheme.times import instant_text
 
 if TYPE_CHECKING:
     from assay.ledger.store import Submission
 
-__all__ = ["Row", "find"]
+__all__ = ["Row", "find", "placed"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,32 @@ def find(competition: Path, participant: str) -> Row:
             return Row(competition, participant, header, rows, row)
     known = ", ".join(row.get("key", "") for row in rows[:5])
     raise BadInput(f"there is no participant {participant[:80]!r}", file=file, hint=f"add a row for it first; there is {known}")
+
+
+def placed(
+    place: Path, source: Path, digest: str, digest_of: Callable[[Path], str], *, bounds: tree.Bounds, refused: str
+) -> Path:
+    """Files under their digest in a folder of the competition, copied there whole or not at all; returns where they are.
+
+    digest_of: reads such files. refused: what to do about a file of a kind that cannot be submitted. Raises BadInput.
+    """
+    target = place / short(digest)
+    if target.is_dir() and digest_of(target) == digest:
+        return target
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        place.mkdir(exist_ok=True)
+        try:
+            copied = tree.copy(source, beside, bounds=bounds)
+            if copied.left:
+                raise BadInput(f"{', '.join(copied.names)} cannot be submitted", file=source, hint=refused)
+            tree.remove(target)
+            os.rename(beside, target)
+        finally:
+            tree.remove(beside)
+    except OSError as error:
+        raise BadInput(f"cannot be written ({error.strerror})", file=target, hint="check permissions and space") from None
+    return target
 
 
 def _handed_in(competition: Path, participant: str, submission: str, epoch: int | None, when: str) -> Submission | None:

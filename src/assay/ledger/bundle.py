@@ -16,15 +16,13 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInput
 from assay.exact import canonical
-from assay.folder.write import flush_folder
+from assay.folder.write import new_folder
 from assay.ledger import check, evidence, parquet, receipt, tiles
 from assay.ledger.merkle import Tree
 
@@ -62,24 +60,11 @@ def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False
     last = ledger.receipt(epoch)
     if as_parquet:
         _check_parquet(ledger, last)
-    if os.path.lexists(target):
-        raise BadInput("is there already", file=target, hint="give a folder that is not there yet")
-    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
-    try:
-        try:
-            (beside / EVIDENCE).mkdir(parents=True)
-            (beside / RECEIPTS).mkdir()
-            with ledger.store.reading() as view:
-                _write(view, last, beside, as_parquet=as_parquet)
-            for folder in {path.parent for path in beside.rglob("*")} | {beside}:
-                flush_folder(folder)
-            os.rename(beside, target)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-        flush_folder(target.parent)
-    except OSError as error:
-        what = f"cannot be written ({error.strerror})"
-        raise BadInput(what, file=target, hint="check that the folder above exists, its permissions and its space") from None
+    with new_folder(target) as beside:
+        (beside / EVIDENCE).mkdir()
+        (beside / RECEIPTS).mkdir()
+        with ledger.store.reading() as view:
+            _write(view, last, beside, as_parquet=as_parquet)
     return target
 
 

@@ -7,14 +7,10 @@ competitions/1, 2, …    the bundles, in the order of the subnet file
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
 from pathlib import Path
 
-from assay.errors import BadInput
 from assay.exact import canonical
-from assay.folder.write import flush_folder, write_bytes
+from assay.folder.write import new_folder, write_bytes
 from assay.ledger import bundle, settling
 from assay.ledger.bundle import COMPETITIONS, EMISSION, SUBNET
 from assay.ledger.opened import open_ledger
@@ -31,29 +27,17 @@ def export(path: Path, epoch: int, target: Path) -> Emission:
     the folder is there or cannot be written; StoreError.
     """
     rules = subnet.read(path)
-    if os.path.lexists(target):
-        raise BadInput("is there already", file=target, hint="give a folder that is not there yet")
-    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
-    try:
-        try:
-            (beside / COMPETITIONS).mkdir(parents=True)
-            found = []
-            for number, member in enumerate(rules.competitions, start=1):
-                with open_ledger(path.parent / member.path) as ledger:
-                    there = ledger.receipt(epoch)
-                    settling.check_receipt(ledger, there)
-                    with ledger.store.reading() as view:
-                        found.append((settling.again(view, there), there.digest))
-                    bundle.export(ledger, epoch, beside / COMPETITIONS / str(number))
-            made = join(rules, found)
-            write_bytes(beside / SUBNET, path.read_bytes())
-            write_bytes(beside / EMISSION, canonical(made.document) + b"\n")
-            flush_folder(beside)
-            os.rename(beside, target)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-        flush_folder(target.parent)
-    except OSError as error:
-        what = f"cannot be written ({error.strerror})"
-        raise BadInput(what, file=target, hint="check that the folder above exists, its permissions and its space") from None
+    found = []
+    with new_folder(target) as beside:
+        (beside / COMPETITIONS).mkdir()
+        for number, member in enumerate(rules.competitions, start=1):
+            with open_ledger(path.parent / member.path) as ledger:
+                there = ledger.receipt(epoch)
+                settling.check_receipt(ledger, there)
+                with ledger.store.reading() as view:
+                    found.append((settling.again(view, there), there.digest))
+                bundle.export(ledger, epoch, beside / COMPETITIONS / str(number))
+        made = join(rules, found)
+        write_bytes(beside / SUBNET, path.read_bytes())
+        write_bytes(beside / EMISSION, canonical(made.document) + b"\n")
     return made

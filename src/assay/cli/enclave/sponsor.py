@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.enclave.collect import FromOption
 from assay.cli.enclave.words import Folder
+
+if TYPE_CHECKING:
+    from assay.cli.show import Column
 
 __all__ = ["release", "results"]
 
@@ -55,6 +58,7 @@ def results(
         return
     columns = [
         Column("participant", [row["participant"] for row in rows], kind="key"),
+        *_names(folder, rows),
         Column("BPS", [_bps(bounty.rules, row) for row in rows], right=True),
         Column("verdict", [row["verdict"] or row["reason"] or row["outcome"] for row in rows]),
         Column("NO", [_noes(row) for row in rows], kind="text"),
@@ -114,6 +118,21 @@ def release(
     for one in found:
         typer.echo(printable(f"{one.participant}  {', '.join(one.solution.files)}"))
     show(sentence(f"{len(found)} released into {folder}." if found else "Nobody was paid, so nothing is released."))
+
+
+def _names(folder: Path, rows: list[dict[str, Any]]) -> list[Column]:
+    """A column of the names that participants.csv has; none where it has none."""
+    from assay.cli.show import Column
+    from assay.errors import BadInput
+    from assay.folder import csvs
+
+    try:
+        registry = csvs.read(folder / csvs.PARTICIPANTS.name, csvs.PARTICIPANTS)
+    except BadInput:
+        return []
+    names = {str(row.fields["key"]): str(row.fields.get("name") or "") for row in registry}
+    found = [names.get(row["participant"], "") for row in rows]
+    return [Column("name", found, kind="crop", spare=4)] if any(found) else []
 
 
 def _bps(rules: Any, row: dict[str, Any]) -> str:

@@ -7,18 +7,16 @@ agents/<digest12>/…       submitted agents, as `submit` put them there
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from assay.errors import BadInput
 from assay.exact import canonical
-from assay.folder import csvs
 from assay.folder.text import load
 from assay.folder.write import write_bytes
 from assay.judge import entries
 from assay.judge.entries import Entries, Written
-from assay.judge.keeping import short
 from assay.judge.tests import agent as agents
 from assay.judge.tests.agent import Agent
 from assay.judge.tests.plan import Done
@@ -44,13 +42,10 @@ class Contest(Entries):
     """By id, in the order of tasks.txt."""
     agents: Mapping[str, Agent]
     """By submission."""
+    here: tuple[Participant, ...]
+    """Participants whose submission counts, and whose agent is here."""
     absent: tuple[str, ...]
     """Participants whose submission counts, and whose agent is not here."""
-
-    @property
-    def here(self) -> list[Participant]:
-        """The participants whose submission counts and whose agent is here."""
-        return [one for one in entries.counting(self.participants) if one.submission in self.agents]
 
 
 def open_contest(
@@ -67,22 +62,8 @@ def open_contest(
         what = f"is {scheme.score.kind!r}, and agents are judged by tests"
         raise BadInput(what, file=folder / "scheme.toml", field="score.kind", hint='use kind = "tests"')
     seen = entries.read(folder, scheme, validator, participants)
-    found: dict[str, Agent] = {}
-    absent: list[str] = []
-    for one in entries.counting(seen.participants):
-        if participants and one.key not in participants:
-            continue
-        agent = agent_of(folder, one)
-        if agent is None:
-            absent.append(one.key)
-        else:
-            found[one.submission] = agent
-    if not found:
-        raise BadInput(
-            "no participant has an agent here" + (f": {', '.join(absent[:5])} have none" if absent else ""),
-            file=folder / csvs.PARTICIPANTS.name,
-            hint="assay submit DIR PARTICIPANT AGENT puts one in its place",
-        )
+    hint = "assay submit DIR PARTICIPANT AGENT puts one in its place"
+    theirs = entries.submitted(seen, participants, lambda one: agent_of(folder, one), "an agent", hint)
     return Contest(
         folder=folder,
         scheme=scheme,
@@ -91,8 +72,9 @@ def open_contest(
         validators=seen.validators,
         rules=scheme.score,
         tasks=_tasks(folder, tasks, only),
-        agents=found,
-        absent=tuple(absent),
+        agents=theirs.found,
+        here=theirs.here,
+        absent=theirs.absent,
     )
 
 
@@ -101,23 +83,14 @@ def agent_of(folder: Path, participant: Participant) -> Agent | None:
     for built_in in agents.BUILT_IN.values():
         if participant.submission == built_in.digest:
             return built_in
-    place = folder / AGENTS / short(participant.submission)
-    if not place.is_dir():
-        return next((one for one in _others(folder) if one.digest == participant.submission), None)
-    found = agents.load(place)
-    if found.digest != participant.submission:
-        raise BadInput(
-            f"is not what {participant.key!r} submitted: its digest is {found.digest}",
-            file=place,
-            hint="submit the agent again, or get the files back that were submitted",
-        )
-    return found
+    return entries.handed_in(folder / AGENTS, participant, agents.load, _agents)
 
 
-def _others(folder: Path) -> tuple[Agent, ...]:
-    """The agents under agents/ that are called by something else than their digest."""
-    found = sorted((folder / AGENTS).glob(f"*/{agents.FILE}"))
-    return tuple(agents.load(one.parent) for one in found if not one.parent.name.startswith("."))
+def _agents(place: Path) -> Iterator[Agent]:
+    """The agents in a folder, whatever they are called."""
+    for one in sorted(place.glob(f"*/{agents.FILE}")):
+        if not one.parent.name.startswith("."):
+            yield agents.load(one.parent)
 
 
 def written(contest: Contest) -> Written[Done]:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from assay.errors import BadInput
 from assay.folder.write import write_text
-from assay.judge import submitting, tree
-from assay.judge.keeping import short
+from assay.judge import submitting
 from assay.judge.tests import agent as agents
 from assay.judge.tests.agent import Agent
 from assay.judge.tests.contest import AGENTS
@@ -59,23 +55,15 @@ def submit(competition: Path, participant: str, said: str, *, at: datetime | Non
 
 
 def _placed(competition: Path, agent: Agent) -> Agent:
-    """The agent with its files in agents/, copied there whole or not at all."""
+    """The agent with its files in agents/."""
     assert agent.folder is not None
-    target = competition / AGENTS / short(agent.digest)
-    if target.is_dir() and agents.load(target).digest == agent.digest:
-        return agents.load(target)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        target.parent.mkdir(exist_ok=True)
-        try:
-            copied = tree.copy(agent.folder, beside, bounds=agents.BOUNDS)
-            if copied.left:
-                hint = "an agent is files, folders, and links that stay inside"
-                raise BadInput(f"{', '.join(copied.names)} cannot be submitted", file=agent.folder, hint=hint)
-            tree.remove(target)
-            os.rename(beside, target)
-        finally:
-            tree.remove(beside)
-    except OSError as error:
-        raise BadInput(f"cannot be written ({error.strerror})", file=target, hint="check permissions and space") from None
-    return agents.load(target)
+    return agents.load(
+        submitting.placed(
+            competition / AGENTS,
+            agent.folder,
+            agent.digest,
+            lambda folder: agents.load(folder).digest,
+            bounds=agents.BOUNDS,
+            refused="an agent is files, folders, and links that stay inside",
+        )
+    )

@@ -7,16 +7,13 @@ services.toml             where the services are; round.toml and randomness.csv:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from assay.errors import BadInput
-from assay.folder import csvs
 from assay.judge import entries
 from assay.judge.entries import Entries
-from assay.judge.keeping import short
-from assay.judge.workflow import planner as planners
 from assay.judge.workflow import services as service_files
 from assay.judge.workflow import taskset
 from assay.judge.workflow.planner import Planner, load_planner
@@ -40,13 +37,10 @@ class Contest(Entries):
     pinned: Pinned
     planners: Mapping[str, Planner]
     """By submission."""
+    here: tuple[Participant, ...]
+    """Participants whose submission counts, and is here."""
     absent: tuple[str, ...]
     """Participants whose submission counts, and is not here."""
-
-    @property
-    def here(self) -> list[Participant]:
-        """The participants whose submission counts and is here."""
-        return [one for one in entries.counting(self.participants) if one.submission in self.planners]
 
 
 def rules_of(scheme: Path) -> WorkflowScore:
@@ -66,22 +60,14 @@ def open_contest(
     pinned = taskset.read(folder, tasks)
     for name in only:
         entries.known(name, list(pinned.digests), folder / taskset.LIST, "task")
-    found: dict[str, Planner] = {}
-    absent: list[str] = []
-    for one in entries.counting(seen.participants):
-        if participants and one.key not in participants:
-            continue
-        planner = _planner(folder, one)
-        if planner is None:
-            absent.append(one.key)
-        else:
-            found[one.submission] = planner
-    if not found:
-        raise BadInput(
-            "no participant has a planner here" + (f": {', '.join(absent[:5])} have none" if absent else ""),
-            file=folder / csvs.PARTICIPANTS.name,
-            hint="assay submit DIR PARTICIPANT FOLDER puts one in its place",
-        )
+    hint = "assay submit DIR PARTICIPANT FOLDER puts one in its place"
+    theirs = entries.submitted(
+        seen,
+        participants,
+        lambda one: entries.handed_in(folder / PLANNERS, one, load_planner, _planners),
+        "a planner",
+        hint,
+    )
     return Contest(
         folder=folder,
         scheme=seen.scheme,
@@ -91,22 +77,14 @@ def open_contest(
         rules=rules,
         services=service_files.read(folder / service_files.FILE),
         pinned=pinned,
-        planners=found,
-        absent=tuple(absent),
+        planners=theirs.found,
+        here=theirs.here,
+        absent=theirs.absent,
     )
 
 
-def _planner(folder: Path, participant: Participant) -> Planner | None:
-    """What a participant submitted; None if it is not here. Raises BadInput if its files are not what was submitted."""
-    place = folder / PLANNERS / short(participant.submission)
-    if not place.is_dir():
-        others = sorted(one for one in (folder / PLANNERS).glob("*") if one.is_dir() and not one.name.startswith("."))
-        return next((one for one in map(load_planner, others) if one.digest == participant.submission), None)
-    found = planners.load_planner(place)
-    if found.digest != participant.submission:
-        raise BadInput(
-            f"is not what {participant.key!r} submitted: its digest is {found.digest}",
-            file=place,
-            hint="submit it again, or get the files back that were submitted",
-        )
-    return found
+def _planners(place: Path) -> Iterator[Planner]:
+    """The planners in a folder, whatever they are called."""
+    for one in sorted(place.glob("*")):
+        if one.is_dir() and not one.name.startswith("."):
+            yield load_planner(one)

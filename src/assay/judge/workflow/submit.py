@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from assay.errors import BadInput
-from assay.judge import submitting, tree
-from assay.judge.keeping import short
+from assay.judge import submitting
 from assay.judge.workflow.contest import PLANNERS
 from assay.judge.workflow.planner import BOUNDS, Planner, load_planner
 
@@ -42,27 +38,13 @@ def submit(
     """
     row = submitting.find(competition, participant)
     before = row.submission
-    planner = _placed(competition, load_planner(folder))
+    planner = load_planner(folder)
+    submitting.placed(
+        competition / PLANNERS,
+        planner.folder,
+        planner.digest,
+        lambda kept: load_planner(kept).digest,
+        bounds=BOUNDS,
+        refused="a submission is files, folders, and links that stay inside",
+    )
     return Submitted(planner, before, row.enter(planner.digest, at=at, epoch=epoch))
-
-
-def _placed(competition: Path, planner: Planner) -> Planner:
-    """The planner with its files in planners/, copied there whole or not at all."""
-    target = competition / PLANNERS / short(planner.digest)
-    if target.is_dir() and load_planner(target).digest == planner.digest:
-        return planner
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        target.parent.mkdir(exist_ok=True)
-        try:
-            copied = tree.copy(planner.folder, beside, bounds=BOUNDS)
-            if copied.left:
-                hint = "a submission is files, folders, and links that stay inside"
-                raise BadInput(f"{', '.join(copied.names)} cannot be submitted", file=planner.folder, hint=hint)
-            tree.remove(target)
-            os.rename(beside, target)
-        finally:
-            tree.remove(beside)
-    except OSError as error:
-        raise BadInput(f"cannot be written ({error.strerror})", file=target, hint="check permissions and space") from None
-    return planner

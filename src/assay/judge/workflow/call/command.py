@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.exact import NANO
 from assay.judge.sandbox.box import Image, Limits, Ran, Sandbox, Trouble
 from assay.judge.workflow.call.answer import Broken
-from assay.judge.workflow.call.service import Call
+from assay.judge.workflow.call.service import Call, Declared
 from assay.judge.workflow.services import Command
 
 __all__ = ["CommandService", "box_limits", "run_once"]
@@ -58,7 +57,7 @@ def run_once(
 
 
 @dataclass(frozen=True)
-class CommandService:
+class CommandService(Declared):
     """An `Asked`."""
 
     spec: Command
@@ -78,21 +77,6 @@ class CommandService:
             yield cls(spec, parallel, sandbox, sandbox.image(), place, threads)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
-
-    @property
-    def max_cost(self) -> int:
-        """See `Asked`."""
-        return self.spec.max_cost
-
-    @property
-    def health(self) -> str:
-        """See `Asked`."""
-        return self.spec.health
-
-    @property
-    def health_seconds(self) -> float:
-        """See `Asked`."""
-        return self.spec.health_seconds / NANO
 
     async def ask(self, call: Call) -> bytes:
         """See `Asked`."""

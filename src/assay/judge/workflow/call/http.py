@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from assay.exact import NANO
 from assay.judge.workflow.call.answer import Broken, CallFailed, Denied, read
-from assay.judge.workflow.call.service import Call
+from assay.judge.workflow.call.service import Call, Declared
 from assay.judge.workflow.libraries import library
 from assay.judge.workflow.services import Http
 
@@ -49,7 +48,7 @@ async def body(response: httpx.Response, most: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class HttpService:
+class HttpService(Declared):
     """An `Asked`."""
 
     spec: Http
@@ -67,21 +66,6 @@ class HttpService:
         async with client(spec.url) as opened:
             await library("anyio").lowlevel.checkpoint()  # what the first connection would load is loaded now
             yield cls(spec, parallel, opened, headers)
-
-    @property
-    def max_cost(self) -> int:
-        """See `Asked`."""
-        return self.spec.max_cost
-
-    @property
-    def health(self) -> str:
-        """See `Asked`."""
-        return self.spec.health
-
-    @property
-    def health_seconds(self) -> float:
-        """See `Asked`."""
-        return self.spec.health_seconds / NANO
 
     async def ask(self, call: Call) -> bytes:
         """See `Asked`."""

@@ -9,10 +9,9 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
-from assay.exact import NANO
 from assay.judge.sandbox.box import Trouble
 from assay.judge.workflow.call.answer import Broken
-from assay.judge.workflow.call.service import Call
+from assay.judge.workflow.call.service import Call, Declared
 from assay.judge.workflow.services import Python
 
 __all__ = ["PythonService"]
@@ -22,26 +21,11 @@ _PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
-class PythonService:
+class PythonService(Declared):
     """An `Asked`."""
 
     spec: Python
     parallel: int
-
-    @property
-    def max_cost(self) -> int:
-        """See `Asked`."""
-        return self.spec.max_cost
-
-    @property
-    def health(self) -> str:
-        """See `Asked`."""
-        return self.spec.health
-
-    @property
-    def health_seconds(self) -> float:
-        """See `Asked`."""
-        return self.spec.health_seconds / NANO
 
     async def ask(self, call: Call) -> bytes:
         """See `Asked`."""

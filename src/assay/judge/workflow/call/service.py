@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from assay.errors import BadInput
+from assay.exact import NANO
 from assay.judge.workflow import limits
 from assay.judge.workflow.services import Command, Http, Python, Service, Services
 
 if TYPE_CHECKING:
     from assay.judge.sandbox.box import Sandbox
 
-__all__ = ["Asked", "Call", "Given", "check_key", "opened"]
+__all__ = ["Asked", "Call", "Declared", "Given", "check_key", "opened"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,27 @@ class Asked(Protocol):
 
     async def ask(self, call: Call) -> bytes:
         """The bytes of an answer; raises Denied or Broken, and Trouble for what is ours. Can be cancelled at any time."""
+
+
+class Declared:
+    """What services.toml says of a service, as an `Asked` says it."""
+
+    spec: Service
+
+    @property
+    def max_cost(self) -> int:
+        """See `Asked`."""
+        return self.spec.max_cost
+
+    @property
+    def health(self) -> str:
+        """See `Asked`."""
+        return self.spec.health
+
+    @property
+    def health_seconds(self) -> float:
+        """See `Asked`."""
+        return self.spec.health_seconds / NANO
 
 
 @dataclass(frozen=True)
