@@ -49,11 +49,11 @@ class Tried:
 
 
 def history(entries: Iterable[Entry]) -> list[Tried]:
-    """By subject, in the order in which they were begun."""
-    found: dict[str, Tried] = {}
+    """By subject and plan (two claims are one subject), in the order in which they were begun."""
+    found: dict[tuple[str, str], Tried] = {}
     for entry in entries:
-        subject, state = str(entry.get("subject", "")), str(entry.get("state", ""))
-        one = found.setdefault(subject, Tried(subject, entry, entry))
+        subject, plan, state = (str(entry.get(name, "")) for name in ("subject", "plan", "state"))
+        one = found.setdefault((subject, plan), Tried(subject, entry, entry))
         one.last = entry
         if one.states[-1:] != [state]:
             one.states.append(state)

@@ -141,7 +141,7 @@ class Watch:
             epochs, self._competition = view.settled_epochs(), ledger.store.meta.competition
         self._journal = self._journal or self.target.journal()
         self._tried = history(self._journal.read())
-        times = {one.epoch: _time(one.first) for one in self._tried if one.epoch is not None}
+        times = {one.epoch: _time(one.first) for one in reversed(self._tried) if one.epoch is not None}
         published = last_published(self._tried)
         if isinstance(self.memory.outcome, Confirmed):  # of a publisher that keeps no journal, too
             published = max(published or 0, self.memory.epoch or 0)
