@@ -26,9 +26,9 @@ def attempts(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what was sent to chains, or was about to be, and what became of it: from the ledger, or from DIR/published.
+    """What was sent to chains, and what became of it.
 
-    Nothing is asked of a chain, and nothing is sent.
+    What was about to be sent, too: from the ledger, or from DIR/published. Nothing is asked of a chain, and nothing is sent.
 
     \b
     Example:
