@@ -209,6 +209,22 @@ def test_weights_that_something_else_has_replaced(place: Path, chain: Simulator)
     assert kit.states(place)[-2:] == ["overwritten", "refused"]
 
 
+def test_weights_that_something_else_has_replaced_since(place: Path, chain: Simulator) -> None:
+    """Told when it is looked at again, and set anew when it is done again."""
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    first = kit.sent(place, Passing(chain))
+    elsewhere(chain, 1)
+    chain.step(3)
+    for found in (kit.opened(place).confirm(kit.planned(place)), kit.sent(place, Passing(chain))):
+        assert isinstance(found, Refusal), found
+        assert found.code == "overwritten"
+    again = kit.sent(place, Passing(chain))
+    assert isinstance(again, Confirmed)
+    assert again != first
+    assert [one.state for one in kit.tried(place)] == ["overwritten", "confirmed"]
+    assert chain.weights(NETUID, ME) == WEIGHTS
+
+
 POOL: list[tuple[int, str, str | None, type[Outcome], str]] = [
     (1010, "Invalid Transaction", "Transaction has a bad signature", Refusal, "signature"),
     (1010, "Invalid Transaction", "Transaction will be valid in the future", Refusal, "nonce"),

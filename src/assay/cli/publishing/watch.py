@@ -118,6 +118,8 @@ def _told(outcome: Outcome) -> str:
             return "it would be sent; --yes sends it"
         case Confirmed(block, transaction):
             return f"the chain has it, in block {block}" + (f", by {transaction}" if transaction else ", or before it")
+        case Sent(transaction, opens) if opens is not None:
+            return f"in the chain, locked, by {transaction}; the chain opens it about block {opens}"
         case Sent(transaction):
             return f"sent as {transaction}, and not deep enough in the chain yet"
         case TooEarly(at, unit, what):

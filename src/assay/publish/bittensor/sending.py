@@ -51,6 +51,7 @@ class Call:
     reveal: int | None = None
 
 
+_ONE = "something else sets weights with this hotkey: let one program do it"
 Prepare = Callable[[], Call | Outcome]
 
 
@@ -145,18 +146,21 @@ class Sending:
         while nonce in taken:
             nonce += 1
         made = signed(runtime, call.data, self._key, nonce=nonce, genesis=settings.chain, birth=final)
-        where = (self._account, settings.chain, settings.netuid, settings.mechanism)
+        account, chain, netuid, mechanism = self._whose()
         one = Attempt(
-            number,
-            plan.subject,
-            plan.digest,
-            plan.epoch,
-            *where,
-            call.kind,
-            call.vector.uids,
-            call.vector.values,
-            made,
-            call.reveal,
+            number=number,
+            subject=plan.subject,
+            plan=plan.digest,
+            epoch=plan.epoch,
+            account=account,
+            chain=chain,
+            netuid=netuid,
+            mechanism=mechanism,
+            kind=call.kind,
+            uids=call.vector.uids,
+            values=call.vector.values,
+            signed=made,
+            reveal=call.reveal,
         )
         self._add(one.entry())
         return one
@@ -174,14 +178,11 @@ class Sending:
     def _see_through(self, one: Attempt, prepare: Prepare | None) -> Outcome | None:
         """Its outcome; None if it ended as if it had never been."""
         while True:
-            trouble = ""
             try:
                 outcome = self._look(one, prepare)
                 if not isinstance(outcome, str):
                     return outcome
                 trouble = outcome
-                if one.ended:
-                    return None
             except Unreachable as error:
                 trouble = error.what
             if self._clock.now() >= self._until:
@@ -250,7 +251,7 @@ class Sending:
         if chainside.holds(self._node, one, found.block):
             why = f"the weights were set in block {found.block.number}, and are others since"
             self._end(one, "overwritten", **more, why=why)
-            return Refusal("overwritten", why, "something else sets weights with this hotkey: let one program do it")
+            return Refusal("overwritten", why, f"{_ONE}; done again, they are set anew")
         return f"block {found.block.number} has it, and the weights that are stored are others"
 
     def _both(self, final: BlockId) -> list[tuple[Node, BlockId]]:
@@ -286,12 +287,12 @@ Known = tuple[Outcome, Attempt | None, str, dict[str, Any]]
 def known(every: list[Attempt], plan: Plan, node: Node, witness: Node | None) -> Known | None:
     """What became of a plan, as the journal and the chain have it, and how an attempt has ended by that; None: nothing yet.
 
-    Of an epoch one publication is enough; weights of a later one stay.
+    Of an epoch one publication is enough, unless something else has undone it; weights of a later one stay.
     """
     mine = [one for one in every if one.plan == plan.digest]
     last = mine[-1] if mine else None
     if last is not None and last.state == "confirmed":
-        return Confirmed(last.block, last.signed.hash), None, "", {}
+        return _still(last, node) if last is every[-1] else (Confirmed(last.block, last.signed.hash), None, "", {})
     if last is not None and last.in_block:
         return _opened(last, node, witness)
     newer = [one for one in every if one.epoch > plan.epoch and (one.state == "confirmed" or not one.ended)]
@@ -299,6 +300,16 @@ def known(every: list[Attempt], plan: Plan, node: Node, witness: Node | None) ->
         what = f"the weights of {newer[-1].subject} were sent after this was settled"
         return Refusal("superseded", what, "publish the newest epoch: older weights do not replace newer ones"), None, "", {}
     return None
+
+
+def _still(one: Attempt, node: Node) -> Known:
+    """Whether the newest weights that were confirmed are still those that the chain has."""
+    final = node.finalized()
+    if final.number < one.block or chainside.holds(node, one, final):
+        return Confirmed(one.block, one.signed.hash), None, "", {}
+    why = f"the weights were confirmed in block {one.block}, and the chain has others now, or none"
+    more = {"hash": one.signed.hash, "block": one.block, "why": why}
+    return Refusal("overwritten", why, f"{_ONE}; done again, they are set anew"), one, "overwritten", more
 
 
 def _opened(one: Attempt, node: Node, witness: Node | None) -> Known:
