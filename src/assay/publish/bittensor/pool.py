@@ -95,6 +95,6 @@ def dispatched(runtime: Any, error: object) -> Refusal:
         try:
             name, _ = runtime.module_error(module.get("index"), number)
         except (ValueError, KeyError, TypeError):
-            name = f"error {number} of module {module.get('index')}"
+            name = f"module-{module.get('index')}-{number}"
         return refusal(str(name))
     return Refusal("dispatch", f"the chain says no to it: {str(error)[:200]}", "nothing was changed by it")
