@@ -145,8 +145,8 @@ def test_a_uid_that_changes_hands_leaves_nothing_behind(simulator: Simulator, as
     assert simulator.weights(1, 2) == {1: 0, 2: 65535}
     assert simulator.get("LastUpdate", 1)[1] == simulator.chain.head.number
     assert simulator.get("Uids", 1, Signer(simulator, "//Alice").key.public_key) is None
-    with pytest.raises(ValueError, match="never replaces"):
-        simulator.register(1, "//Other", uid=0)
+    with pytest.raises(ValueError, match="the next uid of subnet 1 is 3"):
+        simulator.register(1, "//Other", uid=4)
 
 
 def refused(asked: Line, raw: str, code: int, data: str | None = None) -> None:

@@ -15,6 +15,8 @@ __all__ = ["metadata"]
 pytestmark = pytest.mark.usefixtures("metadata")
 
 TEMPO = 10
+ROUND = 1000  # of drand's quicknet, and its public signature
+SIGNATURE = "b44679b9a59af2ec876b1a6b1ad52ea9b1615fc3982b19576350f93447cb1125e342b73a8dd2bacbe47e4b6b63ed5e39"
 
 
 @pytest.fixture
@@ -107,6 +109,32 @@ def test_what_the_chain_refuses_to_store_leaves_no_event(simulator: Simulator) -
     simulator.step(TEMPO)
     assert simulator.weights(1, 1) == {}
     assert [one for number in range(8, 16) for one in events(simulator, number)] == []
+
+
+def sealed(simulator: Simulator, hotkey: str, uids: list[int], values: list[int], version_key: int = 0) -> bytes:
+    """A commit as the chain opens it, locked to a round of the past whose signature everybody knows."""
+    payload = (bytes(Signer(simulator, hotkey).key.public_key), uids, values, version_key)
+    made, _ = bittensor_core.encrypt_at_round(simulator.state.encode("(Vec<u8>, Vec<u16>, Vec<u16>, u64)", payload), ROUND)
+    return bytes(made)[2:-8]  # without its length before it and the round behind it
+
+
+@pytest.mark.parametrize(
+    ("hotkey", "version_key", "signature", "stored"),
+    [
+        ("//Alice", 5, "", {0: 13107, 2: 65535}),
+        ("//Alice", 4, "", {}),  # the version key in it is checked when it is opened
+        ("//Bob", 5, "", {}),  # another's commit, sent again
+        ("//Alice", 5, "a" * 96, {}),  # no signature of that round
+    ],
+)
+def test_with_the_beacons_signature_a_commit_is_decrypted(
+    simulator: Simulator, hotkey: str, version_key: int, signature: str, stored: dict[int, int]
+) -> None:
+    simulator.signature(ROUND, signature or SIGNATURE)
+    simulator.set("WeightsVersionKey", 1, value=5)
+    commit(simulator, commit=sealed(simulator, hotkey, [0, 2], [1, 5], version_key), reveal_round=ROUND)
+    simulator.step(TEMPO)
+    assert simulator.weights(1, 1) == stored
 
 
 def test_of_two_commits_each_may_be_opened_by_its_bytes(simulator: Simulator) -> None:

@@ -138,6 +138,17 @@ def test_a_node_that_is_gone_refuses_connections_and_may_come_back(simulator: Si
         assert asked.ask("system_chain") == "simulated"
 
 
+def test_every_connection_is_dropped_at_once(simulator: Simulator, asked: Line, signed: str) -> None:
+    asked.ask(WATCH, signed)
+    simulator.step()
+    assert [asked.status(), list(asked.status())] == ["ready", ["inBlock"]]
+    simulator.drop()
+    with pytest.raises(ConnectionClosed):
+        asked.receive()
+    with line(simulator.url) as again:
+        assert again.ask("system_chain") == "simulated"
+
+
 def test_a_node_says_a_wrong_nonce(simulator: Simulator, asked: Line) -> None:
     alice = Signer(simulator, "//Alice").key.ss58_address
     simulator.fault("nonce", offset=3)

@@ -15,7 +15,7 @@ import pytest
 from async_substrate_interface.errors import SubstrateRequestException
 from async_substrate_interface.sync_substrate import SubstrateInterface
 
-from subtensor import Simulator, files
+from subtensor import RpcError, Simulator, files
 from subtensor_kit import line, metadata
 
 __all__ = ["metadata"]
@@ -130,6 +130,31 @@ def test_a_node_may_have_the_older_metadata_only() -> None:
     with Simulator.with_subnet(1, "//Alice", paths=files()[:1]) as made, line(made.url) as asked:
         assert asked.ask("state_call", "Metadata_metadata_at_version", "0x0f000000") == "0x00"
         assert bytes.fromhex(asked.ask("state_getMetadata")[2:]) == made.state.metadata.versions[14]
+
+
+def test_metadata_that_has_it_all_is_left_as_it_is(tmp_path: Path) -> None:
+    with Simulator() as made:
+        raw = made.state.metadata.versions[15]
+        file = tmp_path / "newer.scale"
+        file.write_bytes(b"\1" + made.state.encode("Compact<u32>", len(raw)) + raw)
+    with Simulator.with_subnet(1, "//Alice", paths=(file,)) as again, line(again.url) as asked:
+        assert again.state.metadata.versions == {15: raw}
+        assert asked.ask("state_getRuntimeVersion")["specVersion"] == 1218
+        with pytest.raises(RpcError, match="no metadata of version 14"):
+            asked.ask("state_getMetadata")
+
+
+def test_a_whole_subnet_fits() -> None:
+    with Simulator(fast=True) as made:
+        made.subnet(1, Tempo=20)
+        for uid in range(256):
+            assert made.register(1, f"//{uid}", alpha=uid) == uid
+        made.step(100)
+        with SubstrateInterface(made.url, ss58_format=42) as client:
+            found = client.runtime_call("SubnetInfoRuntimeApi", "get_subnet_state", [1])
+            keys = list(client.query_map("SubtensorModule", "Keys", [1], page_size=100))
+        assert found["total_stake"] == list(range(256))
+        assert [uid for uid, _ in keys] == list(range(256))
 
 
 def test_two_names_are_two_chains() -> None:

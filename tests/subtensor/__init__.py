@@ -17,9 +17,10 @@ What it is faithful to
 What it is not faithful to
 - Metadata is that of spec 218, from ../shared/data/subtensor (or files of your own), and is extended in memory with what is
   newer; the numbers of calls, errors and events are not a real runtime's. `extended=False` is plain spec 218.
-- Nothing is decrypted: there is no beacon offline. A test says what is in a commit (`opens`), or that it does not decrypt; one of
-  which nothing was said does not. Of the ciphertext only its size is checked; the round must not lie before the chain's last one,
-  and reveals come three blocks into their epoch, as clients choose their rounds (`pulses` changes that).
+- There is no beacon offline. A test says what is in a commit (`opens`), or that it does not decrypt, or knows the beacon's
+  signature of its round (`signature`), with which it is decrypted; one of which nothing is known does not decrypt. Nothing else
+  than its size is checked of a ciphertext; its round must not lie before the chain's last one, and reveals come three blocks
+  into their epoch, as clients choose their rounds (`pulses` changes that).
 - Epochs do not pay anybody: no consensus, no emission, no pruning, no permits but those that are set. A hotkey's stake weight is
   its alpha and its TAO by TaoWeight; nobody has children. Other calls than those above do nothing and succeed.
 - `MaxWeightsLimit` is obeyed, which the current chain keeps at 65,535. Spec 218's order of checks is taken to be today's, with

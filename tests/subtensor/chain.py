@@ -9,7 +9,8 @@ from threading import RLock
 from typing import Any
 
 from . import epochs, weights
-from .metadata import PALLET, Metadata
+from .metadata import Metadata
+from .newer import PALLET
 from .pool import Pool, RpcError, Waiting
 from .storage import Storage
 
@@ -50,7 +51,7 @@ class Chain:
         self.pool = Pool(self.state, self.hash_of)
         self.listeners: list[Callable[[str, Block], None]] = []  # told "new" and "finalized"
         self._included: dict[int, list[Waiting]] = {}  # not final yet, by block
-        if metadata.extended:
+        if self.state.current:
             self.state.put("Drand.LastStoredRound", value=ROUND)
         # Clients keep metadata by the genesis and the spec: other metadata is another chain.
         self._fork = blake2b(metadata.best + name.encode(), digest_size=32).digest()

@@ -142,7 +142,7 @@ class Rpc:
     # -- state
 
     def state_getMetadata(self, _: Session, block_hash: str | None = None) -> str:  # noqa: N802
-        return "0x" + self.chain.state.metadata.versions[14].hex()
+        return "0x" + runtime_api.oldest(self.chain.state).hex()
 
     def state_getRuntimeVersion(self, _: Session, block_hash: str | None = None) -> Any:  # noqa: N802
         self._block(block_hash)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .chain import Chain
-from .metadata import STATE
+from .newer import STATE
 from .pool import RpcError
 from .storage import Storage
 from .subnets import exists, index, public_key, stake
@@ -20,7 +20,7 @@ def call(chain: Chain, method: str, params: bytes, at: int) -> bytes:
     if method == "Metadata_metadata_versions":
         return state.encode("Vec<u32>", sorted(state.metadata.versions))
     if method == "Metadata_metadata":
-        return state.encode("Compact<u32>", len(state.metadata.versions[14])) + state.metadata.versions[14]
+        return state.encode("Compact<u32>", len(oldest(state))) + oldest(state)
     if method == "Core_version":
         return bytes.fromhex(_constant(state)[2:])
     if method == "AccountNonceApi_account_nonce":
@@ -29,8 +29,15 @@ def call(chain: Chain, method: str, params: bytes, at: int) -> bytes:
         return state.encode("Compact<u64>", 1_000_000) + b"\0" + b"\0" + bytes(8)
     if method == "SubnetInfoRuntimeApi_get_subnet_state":
         found = subnet_state(state, int.from_bytes(params[:2], "little"), at)
-        return found if state.metadata.extended else state.encode("Compact<u32>", len(found)) + found
+        return found if state.current else state.encode("Compact<u32>", len(found)) + found
     raise RpcError(4003, f"Client error: Execution failed: Other: Exported method {method} is not found")
+
+
+def oldest(state: Storage) -> bytes:
+    """Metadata 14, which every node has, unless it was given to this one in another version only."""
+    if 14 not in state.metadata.versions:
+        raise RpcError(4003, "Client error: this simulated node was given no metadata of version 14")
+    return state.metadata.versions[14]
 
 
 def _constant(state: Storage) -> str:

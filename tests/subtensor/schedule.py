@@ -10,7 +10,7 @@ def due(state: Storage, netuid: int, block: int) -> bool:
     tempo = state.get("Tempo", netuid)
     if tempo == 0:
         return False
-    if not state.has("LastEpochBlock"):
+    if not state.current:
         return bool((block + netuid + 1) % (tempo + 1) == 0)
     pending = state.get("PendingEpochAt", netuid)
     if (pending and block >= pending) or state.get("BlocksSinceLastStep", netuid) > tempo:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -50,9 +51,13 @@ class Node:
         """Stop listening and end every connection."""
         self.stopping.set()
         self._server.shutdown()
+        self.drop()
+        self._thread.join()
+
+    def drop(self) -> None:
+        """End every connection; new ones are taken."""
         for session in list(self._open):
             session.end()
-        self._thread.join()
 
     def _greet(self, connection: ServerConnection, request: object) -> None:
         """Answer the handshake, but for a node that is mute."""
@@ -90,7 +95,9 @@ class Node:
         return going
 
     def _one(self, session: _Session, asked: Any) -> bool:
-        method = str(asked.get("method")) if isinstance(asked, dict) else ""
+        if not isinstance(asked, dict):
+            return session.send(_error(None, RpcError(-32600, "Invalid request")))
+        method = str(asked.get("method"))
         fault = None if method.startswith("simulator_") else self.faults.next(WIRE, method)
         kind, details = (fault.kind, fault.details) if fault else ("", {})
         if kind == "drop-before":
@@ -176,14 +183,24 @@ class _Session:
 
     def notify(self, method: str, subscription: str, result: Any) -> None:
         text = json.dumps({"jsonrpc": "2.0", "method": method, "params": {"subscription": subscription, "result": result}})
-        with self._lock:
-            if self._held is not None:
+        with self._lock:  # also while they are sent: news stay in their order
+            if self._held is None:
+                self.send_text(text)
+            else:
                 self._held.append(text)
-                return
-        self.send_text(text)
 
-    def answering(self) -> _Held:
-        return _Held(self)
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """While this lasts, news are held back."""
+        with self._lock:
+            self._held = []
+        try:
+            yield
+        finally:
+            with self._lock:
+                for text in self._held or ():
+                    self.send_text(text)
+                self._held = None
 
     def end(self) -> None:
         """Close the socket at once, as a line that breaks does."""
@@ -197,18 +214,3 @@ class _Session:
             for undo in self.undo.values():
                 undo()
             self.undo.clear()
-
-
-class _Held:
-    def __init__(self, session: _Session) -> None:
-        self.session = session
-
-    def __enter__(self) -> None:
-        with self.session._lock:
-            self.session._held = []
-
-    def __exit__(self, *_: object) -> None:
-        with self.session._lock:
-            held, self.session._held = self.session._held or [], None
-        for text in held:
-            self.session.send_text(text)

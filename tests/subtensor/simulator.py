@@ -9,7 +9,7 @@ from typing import Any
 
 from . import metadata, subnets
 from .chain import Block, Chain
-from .epochs import Beacon, Contents
+from .epochs import Contents
 from .server import Node
 from .weights import as_bytes, digest
 
@@ -139,7 +139,12 @@ class Simulator:
     def pulses(self, there: bool, late: int = 3) -> None:
         """Whether the chain gets the beacon's pulses, without which commits wait, and how many blocks into an epoch."""
         with self.chain.lock:
-            self.chain.beacon = Beacon(there, late)
+            self.chain.beacon.there, self.chain.beacon.late = there, late
+
+    def signature(self, round_: int, signature: str) -> None:
+        """The beacon's signature of a round, in hex: commits to it, of whose contents nothing is said, are decrypted with it."""
+        with self.chain.lock:
+            self.chain.beacon.signatures[round_] = signature
 
     def guards(self, on: bool) -> None:
         """Whether the pool turns calls away with custom errors. Off, the same calls fail in a block with the module's errors."""
@@ -158,6 +163,10 @@ class Simulator:
     def fault(self, kind: str, method: str | None = None, times: int | None = 1, **details: Any) -> None:
         """Let something go wrong in the first node: see faults.WIRE and faults.NODE."""
         self.faults.add(kind, method, times, **details)
+
+    def drop(self) -> None:
+        """End every connection of the first node; it takes new ones."""
+        self.node.drop()
 
     def clear(self) -> None:
         """Let nothing go wrong in the first node."""
@@ -196,7 +205,7 @@ class Simulator:
 
 CONTROL = (
     *("step", "subnet", "register", "fund", "set", "get", "mechanisms", "dump"),
-    *("opens", "pulses", "guards", "finality", "reorg", "fault", "clear"),
+    *("opens", "pulses", "signature", "guards", "finality", "reorg", "fault", "drop", "clear"),
 )
 
 

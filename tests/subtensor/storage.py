@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from typing import Any
 
 import bittensor_core
 
-from .metadata import PALLET, Metadata
+from .metadata import Metadata
+from .newer import PALLET
 
 
 class Storage:
@@ -22,6 +23,7 @@ class Storage:
         self.block = 0
         self._history: dict[bytes, list[tuple[int, bytes | None]]] = {}
         self._order: list[bytes] = []  # every key that ever was, sorted
+        self.current = self.has("MechanismCountCurrent")  # the runtime is one that knows mechanisms
 
     def key(self, item: str, *params: Any) -> bytes:
         """The full key, or its beginning where params are left out."""
@@ -29,10 +31,9 @@ class Storage:
 
     def raw(self, key: bytes, at: int | None = None) -> bytes | None:
         """The bytes under a key as block `at` left them; None where nothing is stored."""
-        for number, value in reversed(self._history.get(key, ())):
-            if at is None or number <= at:
-                return value
-        return None
+        history = self._history.get(key, [])
+        known = len(history) if at is None else bisect_right(history, at, key=lambda one: one[0])
+        return history[known - 1][1] if known else None
 
     def keys(self, prefix: bytes, at: int | None = None) -> list[bytes]:
         """The keys under a prefix that hold something, in their order."""

@@ -58,7 +58,7 @@ def add_subnet(state: Storage, netuid: int, owner_hotkey: str | bytes, owner_col
     state.put("SubnetworkN", netuid, value=0)
     state.put("SubnetOwner", netuid, value=public_key(owner_coldkey))
     state.put("SubnetOwnerHotkey", netuid, value=public_key(owner_hotkey))
-    for name, value in {**SETTINGS, **settings}.items():
+    for name, value in {**{name: value for name, value in SETTINGS.items() if state.has(name)}, **settings}.items():
         state.put(name, netuid, value=value)
     if state.has("LastEpochBlock"):
         state.put("LastEpochBlock", netuid, value=state.block)
@@ -79,7 +79,7 @@ def register(
     """Give a hotkey the next uid, or `uid` in place of who has it, as the chain's append_neuron and replace_neuron do.
 
     Its last update is this block, so that its rate is limited from here on. Of who had the uid nothing stays, and the weights
-    that others gave the uid become 0. The uid of the owner's hotkey is never replaced: ValueError.
+    that others gave the uid become 0. (The chain itself never replaces the owner's hotkey.)
     """
     hot, cold, count = public_key(hotkey), public_key(coldkey), state.get("SubnetworkN", netuid)
     uid = count if uid is None else uid
@@ -97,8 +97,8 @@ def register(
     owned = state.get("OwnedHotkeys", cold)
     if bittensor_core.encode_ss58(hot, 42) not in owned:
         state.put("OwnedHotkeys", cold, value=[*owned, hot])
-    for name, default in VECTORS.items():
-        _set(state, name, netuid, uid, default)
+    for name in filter(state.has, VECTORS):
+        _set(state, name, netuid, uid, VECTORS[name])
     _set(state, "Active", netuid, uid, active)
     _set(state, "ValidatorPermit", netuid, uid, permit)
     for mechanism in range(mechanisms(state, netuid)):
@@ -112,8 +112,6 @@ def register(
 def _clear(state: Storage, netuid: int, uid: int) -> None:
     """Take a uid from who has it."""
     gone = public_key(state.get("Keys", netuid, uid))
-    if owner_uid(state, netuid) == uid:
-        raise ValueError(f"uid {uid} is the owner's, whom the chain never replaces")
     state.put("Uids", netuid, gone, value=None)
     state.put("IsNetworkMember", gone, netuid, value=None)
     for mechanism in range(mechanisms(state, netuid)):
@@ -139,7 +137,7 @@ def set_mechanisms(state: Storage, netuid: int, count: int) -> None:
 
 def mechanisms(state: Storage, netuid: int) -> int:
     """How many mechanisms a subnet has; 1 on a runtime that has none."""
-    return int(state.get("MechanismCountCurrent", netuid)) if state.has("MechanismCountCurrent") else 1
+    return int(state.get("MechanismCountCurrent", netuid)) if state.current else 1
 
 
 def exists(state: Storage, netuid: int) -> bool:
@@ -172,7 +170,7 @@ def min_stake(state: Storage) -> int:
 
 def enough_stake(state: Storage, netuid: int, hotkey: bytes) -> bool:
     """Whether a hotkey may set weights by its stake: the owner's may always, where the runtime knows mechanisms."""
-    if state.metadata.extended and (uid := owner_uid(state, netuid)) is not None and uid == uid_of(state, netuid, hotkey):
+    if state.current and (uid := owner_uid(state, netuid)) is not None and uid == uid_of(state, netuid, hotkey):
         return True
     return stake(state, netuid, hotkey)[0] >= min_stake(state)
 

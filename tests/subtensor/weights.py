@@ -9,12 +9,12 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any
 
-from .metadata import COMMIT_BYTES
 from .schedule import index_ahead
 from .storage import Storage
 from .subnets import enough_stake, exists, index, last_update, mechanisms, owner_uid, public_key, set_last_update, uid_of
 
 MAX_UNREVEALED = 10
+COMMIT_BYTES = 5000  # the most a timelocked commit may have
 SETS = ("set_weights", "set_mechanism_weights")
 COMMITS = ("commit_timelocked_weights", "commit_timelocked_mechanism_weights")
 STAKE_TOO_LOW, RATE_LIMIT, BAD_ROUND = 1, 6, 15  # Custom error: N
@@ -38,7 +38,7 @@ def pool_check(state: Storage, who: bytes, function: str, args: dict[str, Any]) 
     netuid, mechanism = args["netuid"], args.get("mecid", 0)
     if not enough_stake(state, netuid, who):
         return STAKE_TOO_LOW
-    if not state.metadata.extended:
+    if not state.current:
         return None
     if function in COMMITS and args["reveal_round"] < state.get("Drand.LastStoredRound"):
         return BAD_ROUND
@@ -62,7 +62,7 @@ def store_weights(
     count = state.get("SubnetworkN", netuid)
     _need(netuid != 0, "CanNotSetRootNetworkWeights")
     _need(len(uids) == len(values), "WeightVecNotEqualSize")
-    missing = "MechanismDoesNotExist" if state.metadata.extended else "SubNetworkDoesNotExist"
+    missing = "MechanismDoesNotExist" if state.current else "SubNetworkDoesNotExist"
     _need(exists(state, netuid) and mechanism < mechanisms(state, netuid), missing)
     _need(len(uids) <= count, "UidsLengthExceedUidsInSubNet")
     uid = uid_of(state, netuid, who)
@@ -73,7 +73,7 @@ def store_weights(
     _need(asked == 0 or version_key >= asked, "IncorrectWeightVersionKey")
     _need(revealed or _in_time(state, netuid, mechanism, uid), "SettingWeightsTooFast")
     own = uids == [uid]
-    owner = state.metadata.extended and owner_uid(state, netuid) == uid
+    owner = state.current and owner_uid(state, netuid) == uid
     _need(own or owner or state.get("ValidatorPermit", netuid)[uid], "NeuronNoValidatorPermit")
     _need(len(set(uids)) == len(uids), "DuplicateUids")
     _need(all(one < count for one in uids), "UidVecContainInvalidOne")
