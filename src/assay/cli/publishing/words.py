@@ -12,10 +12,11 @@ import typer
 if TYPE_CHECKING:
     from assay.publish.outcome import Outcome
 
-__all__ = ["AsOption", "DirArgument", "JsonOption", "ToOption", "YesOption", "finish", "say", "sentence_of", "telling"]
+__all__ = ["AsOption", "DirArgument", "JsonOption", "ToOption", "YesOption", "finish", "say", "sentence_of", "targets", "telling"]
 
 
-def _targets(ctx: typer.Context, incomplete: str) -> list[str]:
+def targets(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The targets of publish.toml that begin so, for the shell."""
     from assay.publish.targets import names
 
     folder = ctx.params.get("folder")
@@ -25,7 +26,7 @@ def _targets(ctx: typer.Context, incomplete: str) -> list[str]:
 DirArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="The competition's folder, with publish.toml.", show_default=False)
 ]
-ToOption = Annotated[str, typer.Option("--to", metavar="NAME", help="A target of publish.toml.", autocompletion=_targets)]
+ToOption = Annotated[str, typer.Option("--to", metavar="NAME", help="A target of publish.toml.", autocompletion=targets)]
 AsOption = Annotated[
     str | None, typer.Option("--as", metavar="KEY", help="A key of publish.toml; otherwise the target's own.", show_default=False)
 ]
