@@ -82,6 +82,14 @@ def test_a_subnet_becomes_a_registry(place: Path, chain: Simulator) -> None:
     assert "3 participants, 3 validators" in text
 
 
+def test_a_permit_without_stake_judges_nothing(place: Path, chain: Simulator) -> None:
+    chain.register(5, "//Dave", alpha=0, permit=True)
+    chain.step(3)
+    pull(place, chain)
+    assert [row["key"] for row in rows(place, csvs.VALIDATORS)] == [OWNER, ALICE, BOB]
+    assert len(rows(place, csvs.PARTICIPANTS)) == 4
+
+
 def test_nothing_is_written_in_a_dry_run(place: Path, chain: Simulator) -> None:
     before = files_under(place)
     text = pull(place, chain, "--dry-run").stdout
@@ -239,6 +247,7 @@ def test_a_crash_between_the_files_is_seen_by_whoever_settles(
     place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pull(place, chain)
+    (place / "registry.json").unlink()  # as if this had been written by hand: the pull is the first one
     (place / "evidence/a.jsonl").write_text("")
     assay.open(place).settle(3)
     chain.register(5, "//Dave", uid=3)

@@ -158,10 +158,11 @@ def _parts(who: str, what: str, changes: Sequence[Change]) -> Iterator[Any]:
     if not changes:
         yield note(f"Nothing changes of any {who}.")
         return
+    names = [Column("name", [one.name for one in changes], kind="crop", spare=1)] if any(one.name for one in changes) else []
     yield grid(
         [
             Column(who, [one.key for one in changes], kind="key"),
-            Column("name", [one.name for one in changes], kind="crop", spare=1),
+            *names,
             Column(f"{what} before", [one.before for one in changes], right=True),
             Column("now", [one.now for one in changes], right=True),
             Column("", [one.kind for one in changes]),
