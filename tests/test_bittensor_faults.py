@@ -8,7 +8,7 @@ import bittensor_core
 import pytest
 
 import weights_kit as kit
-from assay.errors import Unreachable
+from assay.errors import BadInput, Unreachable
 from assay.ledger.keys import SR25519, PrivateKey, PublicKey
 from assay.publish.bittensor.extrinsic import PERIOD, set_call, signed
 from assay.publish.bittensor.node import Node
@@ -307,6 +307,22 @@ def test_a_second_node_has_to_say_the_same(place: Path, chain: Simulator) -> Non
     assert kit.states(place) == ["planned", "sent", "unknown"]
     other.faults.clear()
     once(place, chain, kit.sent(place, Passing(chain)))
+
+
+def test_the_second_nodes_address_may_be_in_the_environment(
+    place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit.publish_toml(place, chain, confirm_url_env="SECOND")
+    with pytest.raises(BadInput, match="the variable SECOND is empty"):
+        kit.sent(place, Passing(chain))
+    monkeypatch.setenv("SECOND", "nowhere")
+    with pytest.raises(BadInput, match="is no address of a node"):
+        kit.sent(place, Passing(chain))
+    monkeypatch.setenv("SECOND", chain.another().url)
+    once(place, chain, kit.sent(place, Passing(chain)))
+    kit.publish_toml(place, chain, confirm_url_env="SECOND", confirm_url=chain.url)
+    with pytest.raises(BadInput, match="one of confirm_url and confirm_url_env"):
+        kit.opened(place)
 
 
 def test_without_the_second_node_nothing_is_confirmed(place: Path, chain: Simulator) -> None:

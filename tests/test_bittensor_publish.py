@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +15,7 @@ from assay.cli import app
 from assay.errors import BadInput, CannotSettle
 from assay.publish import settled
 from assay.publish.bittensor import publisher
+from assay.publish.bittensor.node import Node
 from assay.publish.clock import Clock
 from assay.publish.evm.scores import scores_of
 from assay.publish.outcome import Confirmed, Refusal, Sent, TooEarly
@@ -377,6 +379,35 @@ def test_an_old_runtime_takes_plain_weights_and_no_commitments(tmp_path: Path, s
         found = kit.sent(place, Passing(chain), EPOCH + 1)
         assert isinstance(found, Refusal)
         assert found.code == "IncorrectCommitRevealVersion"
+
+
+def test_a_runtime_that_has_no_such_call(locked: tuple[Path, Simulator], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a commitment to the first mechanism an older name is tried before it is refused."""
+    place, chain = locked
+
+    class Older:
+        """A runtime that does not know some calls."""
+
+        def __init__(self, runtime: Any, *unknown: str) -> None:
+            self.runtime, self.unknown = runtime, unknown
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.runtime, name)
+
+        def compose_call(self, pallet: str, name: str, said: dict[str, Any]) -> bytes:
+            if name in self.unknown:
+                raise ValueError(f"call {pallet}.{name} not found")
+            return bytes(self.runtime.compose_call(pallet, name, said))
+
+    real, unknown = Node.runtime, ["commit_timelocked_mechanism_weights", "commit_timelocked_weights"]
+    monkeypatch.setattr(Node, "runtime", lambda self, at=None: Older(real(self, at), *unknown))
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Refusal)
+    assert (found.code, chain.included()) == ("runtime", [])
+    unknown.pop()
+    assert isinstance(kit.sent(place, Passing(chain)), Sent)
+    ((_, one),) = chain.included()
+    assert one["call"]["call_function"] == "commit_timelocked_weights"
 
 
 # Several competitions

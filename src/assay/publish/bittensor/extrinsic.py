@@ -40,7 +40,7 @@ def signed(runtime: Any, call: bytes, key: PrivateKey, *, nonce: int, genesis: s
 
 
 def set_call(runtime: Any, netuid: int, mechanism: int, vector: Vector, version_key: int) -> bytes:
-    """The call that sets weights in the open."""
+    """The call that sets weights in the open; ValueError if the runtime has none."""
     said = {"netuid": netuid, "dests": list(vector.uids), "weights": list(vector.values), "version_key": version_key}
     if mechanism == 0:
         return bytes(runtime.compose_call(PALLET, "set_weights", said))
@@ -48,15 +48,19 @@ def set_call(runtime: Any, netuid: int, mechanism: int, vector: Vector, version_
 
 
 def commit_call(runtime: Any, netuid: int, mechanism: int, commitment: bytes, reveal_round: int, version: int) -> bytes:
-    """The call that commits to weights which the chain opens later by itself."""
+    """The call that commits to weights which the chain opens later by itself; ValueError if the runtime has none."""
     said = {
         "netuid": netuid,
-        "mecid": mechanism,
         "commit": f"0x{commitment.hex()}",
         "reveal_round": reveal_round,
         "commit_reveal_version": version,
     }
-    return bytes(runtime.compose_call(PALLET, "commit_timelocked_mechanism_weights", said))
+    try:
+        return bytes(runtime.compose_call(PALLET, "commit_timelocked_mechanism_weights", said | {"mecid": mechanism}))
+    except ValueError:
+        if mechanism:
+            raise
+        return bytes(runtime.compose_call(PALLET, "commit_timelocked_weights", said))  # before there were mechanisms
 
 
 def nonces_of(runtime: Any, account: str, extrinsics: Sequence[bytes]) -> set[int]:

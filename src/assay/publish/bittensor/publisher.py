@@ -186,19 +186,30 @@ class BittensorPublisher:
         return found
 
     def _call(self, now: _Now, key: PrivateKey) -> Call | Outcome:
-        settings, there = self._settings, now.subnet
+        """The call by which the subnet takes the weights, or why there is none."""
+        try:
+            return self._locked(now, key) if now.subnet.commit_reveal else self._plain(now)
+        except ValueError as error:
+            what = f"the chain's runtime has no such call as this program makes ({error})"
+            return Refusal("runtime", what, "is there a newer version of it?")
+
+    def _plain(self, now: _Now) -> Call:
+        there = now.subnet
         runtime = self._node.runtime(there.block.hash)
-        if not there.commit_reveal:
-            made = set_call(runtime, there.netuid, there.mechanism, now.vector, settings.version_key)
-            return Call(made, "set", now.vector)
+        made = set_call(runtime, there.netuid, there.mechanism, now.vector, self._settings.version_key)
+        return Call(made, "set", now.vector)
+
+    def _locked(self, now: _Now, key: PrivateKey) -> Call | Refusal:
+        there, version_key = now.subnet, self._settings.version_key
         time = self._node.query("Timestamp", "Now", (), there.block.hash)
         if not isinstance(time, int):
             raise Unreachable(f"{self._node.host} does not say what time it is")
-        locked = commitment(there, key.public, now.vector, settings.version_key, chain=time / 1000, here=self._clock.wall())
-        if isinstance(locked, Refusal):
-            return locked
-        made = commit_call(runtime, there.netuid, there.mechanism, locked.data, locked.round, COMMIT_VERSION)
-        return Call(made, "commit", now.vector, locked.reveal)
+        found = commitment(there, key.public, now.vector, version_key, chain=time / 1000, here=self._clock.wall())
+        if isinstance(found, Refusal):
+            return found
+        runtime = self._node.runtime(there.block.hash)
+        made = commit_call(runtime, there.netuid, there.mechanism, found.data, found.round, COMMIT_VERSION)
+        return Call(made, "commit", now.vector, found.reveal)
 
 
 def _lines(shares: Shares, sent: Vector, gone: dict[str, str]) -> list[Line]:

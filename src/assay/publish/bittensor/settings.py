@@ -58,6 +58,7 @@ class Settings(Section):
     force_burn: bool = False
     """Let what burns go to the burn UID though that is not the owner's: then it pays whoever has it."""
     confirm_url: _Text | None = None
+    confirm_url_env: Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     """A second node, which has to say the same before anything counts as confirmed."""
     wait_seconds: Annotated[int, Field(ge=0, le=86_400)] = 600
     """How long a command waits for the chain before it says that it does not know yet."""
@@ -66,6 +67,8 @@ class Settings(Section):
     def _one_address(self) -> Self:
         if (self.url is None) == (self.url_env is None):
             raise PydanticCustomError("assay", "is to have one of url and url_env; keep one of them")
+        if self.confirm_url is not None and self.confirm_url_env is not None:
+            raise PydanticCustomError("assay", "is to have one of confirm_url and confirm_url_env; keep one of them")
         return self
 
 
@@ -78,24 +81,25 @@ def settings_of(target: Target) -> Settings:
 
 def node_of(target: Target, settings: Settings) -> Node:
     """The target's node, its chain not looked at yet; raises BadInput if its address is none."""
-    field = "url" if settings.url is not None else "url_env"
-    url = settings.url or os.environ.get(str(settings.url_env), "")
-    if not url:
-        raise target.refuse(f"the variable {settings.url_env} is empty", field, "put the node's address into it")
-    try:
-        return Node(url, seconds=settings.rpc_seconds)
-    except BadInput as error:
-        raise target.refuse(error.what, field, error.hint) from None
+    return _node(target, settings, "url", settings.url, settings.url_env)
 
 
 def witness_of(target: Target, settings: Settings) -> Node | None:
     """The second node, if the target has one; raises BadInput if its address is none."""
-    if settings.confirm_url is None:
+    if settings.confirm_url is None and settings.confirm_url_env is None:
         return None
+    return _node(target, settings, "confirm_url", settings.confirm_url, settings.confirm_url_env)
+
+
+def _node(target: Target, settings: Settings, field: str, said: str | None, variable: str | None) -> Node:
+    url = said or os.environ.get(str(variable), "")
+    field = field if said is not None else f"{field}_env"
+    if not url:
+        raise target.refuse(f"the variable {variable} is empty", field, "put the node's address into it")
     try:
-        return Node(settings.confirm_url, seconds=settings.rpc_seconds)
+        return Node(url, seconds=settings.rpc_seconds)
     except BadInput as error:
-        raise target.refuse(error.what, "confirm_url", error.hint) from None
+        raise target.refuse(error.what, field, error.hint) from None
 
 
 def checked(node: Node, chain: str) -> Node:
