@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import bittensor_core
+import pytest
 
 import ledger_kit
 import small_folder
@@ -20,7 +21,7 @@ from assay.publish.clock import Clock
 from assay.publish.outcome import Outcome
 from assay.publish.publishers import Plan
 from ledger_kit import SIGNER, V1
-from subtensor import Simulator
+from subtensor import Simulator, files
 
 NETUID, ME, EPOCH = 1, 1, 3
 """The validator is //Val, with uid 1; the owner has uid 0, the miners those from 2 on."""
@@ -55,7 +56,11 @@ def secret(uri: str) -> str:
 
 @contextmanager
 def subnet(*, commit: bool = False, **options: Any) -> Iterator[Simulator]:
-    """Our validator and three miners; 400 blocks old, so that nobody has set weights too short a time ago."""
+    """Our validator and three miners. Skipped where there is no description of a runtime beside the repository."""
+    try:
+        files()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
     settings = {"CommitRevealWeightsEnabled": commit, "WeightsSetRateLimit": 100, "Tempo": 20} | options.pop("settings", {})
     with Simulator.with_subnet(NETUID, "//Val", *SCORES, settings=settings, **options) as chain:
         yield chain

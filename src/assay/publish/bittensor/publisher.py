@@ -57,6 +57,7 @@ class BittensorPublisher:
     def __init__(self, target: Target, settings: Settings, clock: Clock) -> None:
         self._target, self._settings, self._clock = target, settings, clock
         self._key: PrivateKey | None = None  # opened once: a watch sends again and again, and a passphrase is asked for once
+        self._plan: Plan | None = None  # settled again once, for the same reason
 
     @cached_property
     def _node(self) -> Node:
@@ -68,13 +69,16 @@ class BittensorPublisher:
 
     def plan(self, epoch: SettledEpoch) -> Plan:
         """The shares of an epoch, and the weights they come to if no uid has changed hands."""
+        if self._plan is not None and (self._plan.epoch, self._plan.receipt) == (epoch.epoch, epoch.receipt):
+            return self._plan
         shares, settings = epoch.shares(), self._settings
         where = {"chain": settings.chain, "netuid": settings.netuid, "mechanism": settings.mechanism}
         sent = {key for key, _, _ in shares.rows}
         burns = [row["participant"] for row in epoch.settlement.get("weights", ()) if row["uid"] is None]
         left_out = tuple((key, "it has no uid, and its share burns") for key in burns if key not in sent)
         lines = tuple(_lines(shares, vector(shares), {}))
-        return Plan(self._target.name, epoch.epoch, epoch.receipt, where | content(shares), lines, left_out)
+        self._plan = Plan(self._target.name, epoch.epoch, epoch.receipt, where | content(shares), lines, left_out)
+        return self._plan
 
     def compare(self, plan: Plan) -> Comparison:
         """The plan against the weights that the chain has of the hotkey."""
