@@ -116,7 +116,7 @@ def objects(schema: Any) -> Iterator[Doc]:
 def test_what_we_write_is_closed_and_whole(name: str) -> None:
     for one in objects(PUBLISHED[name]):
         assert one["additionalProperties"] is False
-        assert set(one["properties"]) - set(one["required"]) <= {"why", "tasks_seen", "warm", "warm_up", "receipts"}
+        assert set(one["properties"]) - set(one["required"]) <= {"why", "tasks_seen", "warm", "warm_up", "receipts", "registry"}
 
 
 def test_a_field_too_many_a_field_too_few_a_number_as_text() -> None:
@@ -152,19 +152,22 @@ def blocks(page: str) -> list[Any]:
 def test_the_examples_of_the_documentation_fit() -> None:
     shown = set()
     for one in [*blocks("formats.md"), *blocks("conformance.md")]:
-        schema = {"assay.settlement/1": "settlement", "assay.emission/1": "emission", "assay.cases/1": "cases"}.get(
-            one.get("schema")
-        )
+        schema = {
+            "assay.settlement/1": "settlement",
+            "assay.emission/1": "emission",
+            "assay.cases/1": "cases",
+            "assay.registry/1": "registry",
+        }.get(one.get("schema"))
         stated = {"assay:evidence/v1": "batch", "assay:receipt/v1": "receipt"}.get(one.get("predicateType"))
         name = schema or stated or ("record" if "kind" in one else "case")
         whole = against(name)
         hold(whole if name != "receipt" else whole.evolve(schema=whole.schema["$defs"]["statement"]), one)
         shown.add(one["kind"] if name == "record" else name)
-    assert shown == {*KINDS, "case", "settlement", "emission", "cases", "batch", "receipt"}
+    assert shown == {*KINDS, "case", "settlement", "emission", "cases", "registry", "batch", "receipt"}
 
 
 def test_the_settlement_of_the_documentation_is_that_of_its_case() -> None:
-    case, settlement, split = (one for one in blocks("formats.md") if not {"kind", "predicate"} & one.keys())
+    case, settlement, split = (one for one in blocks("formats.md") if not {"kind", "predicate", "netuid"} & one.keys())
     assert answer("settle", case) == settlement
     assert split["competitions"][0]["settlement"] == settlement["digest"]
 

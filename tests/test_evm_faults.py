@@ -15,10 +15,11 @@ from assay.errors import BadInput, Unreachable
 from assay.publish.evm import http
 from assay.publish.evm.artifacts import ORACLE
 from assay.publish.evm.attempts import under_way
-from assay.publish.evm.http import Http, RpcError
+from assay.publish.evm.http import Http
 from assay.publish.evm.node import Contract, Node
 from assay.publish.evm.reasons import Reverted, reason
 from assay.publish.outcome import Confirmed, Refusal, Sent, Unknown
+from assay.publish.rpc import RpcError
 from evm_kit import CHAIN_ID, Chain, World
 from evm_proxy import Fault, Proxy
 from publish_kit import Passing, with_keys

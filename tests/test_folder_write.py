@@ -7,6 +7,7 @@ import pytest
 
 from assay import folder
 from assay.errors import BadInput
+from assay.folder.write import write_all
 
 
 def test_new_and_again(tmp_path: Path) -> None:
@@ -59,3 +60,29 @@ def test_a_folder_in_its_place(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be written"):
         folder.write_text(tmp_path / "a.json", "x")
     assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_several_files_are_put_in_place_when_all_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    for path in paths[:2]:
+        path.write_text("old")
+    write, left = os.fsync, [2]
+
+    def full(number: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        write(number)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(BadInput, match=r"c: cannot be written \(No space left on device\)"):
+        write_all([(path, b"new") for path in paths])
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old", "b": "old"}
+    left[0] = 100
+    write_all([(path, b"new") for path in paths])
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "b": "new", "c": "new"}
+    paths[1].unlink()
+    paths[1].mkdir()
+    with pytest.raises(BadInput, match=r"b: cannot be written"):
+        write_all([(path, b"newer") for path in paths])
+    assert paths[2].read_text() == "new"

@@ -28,6 +28,7 @@ __all__ = [
     "History",
     "Participant",
     "Points",
+    "Pulled",
     "Randomness",
     "Record",
     "Rubric",
@@ -80,6 +81,21 @@ class Randomness:
 
     epoch: int
     value: bytes
+
+
+_Hash = Annotated[str, Field(pattern="^0x[0-9a-f]{64}$")]
+
+
+class Pulled(Section):
+    """Where uids and stakes come from: a block of a chain (named by its block 0), and the digest of what was read there."""
+
+    chain: _Hash
+    netuid: Annotated[int, Field(ge=0, le=65_535)]
+    mechanism: Annotated[int, Field(ge=0, le=255)]
+    block: Annotated[int, Field(ge=0, le=2**53 - 1)]
+    hash: _Hash
+    spec_version: Annotated[int, Field(ge=0, le=2**32 - 1)]
+    rows: Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
 
 
 def _score(value: object) -> int:

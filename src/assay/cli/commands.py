@@ -18,6 +18,7 @@ COMMANDS = {
     "settle": ("settle:settle", "Settle an epoch: evidence into scores, weights or payouts."),
     "publish": ("publishing.publish:publish", "Publish a settled epoch: to the oracle of a chain."),
     "attempts": ("publishing.attempts:attempts", "What was sent to chains, and what became of it."),
+    "registry": ("publishing.registry:app", "Participants and validators from a chain."),
     "explain": ("explain:explain", "Explain each number of one participant."),
     "emission": ("emission:emission", "Join the competitions of a subnet."),
     "submit": ("judging.submit:submit", "Make an agent, a solution or a planner the current submission of a participant."),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +10,12 @@ import typer
 from assay.errors import told
 from assay.exact import canonical
 from assay.folder import write_bytes
+from assay.folder.csvs import dumped
 
 if TYPE_CHECKING:
     from assay.errors import Refused
 
-__all__ = ["csv_bytes", "json_bytes", "put", "refused_json", "settlement_csv"]
+__all__ = ["json_bytes", "put", "refused_json", "settlement_csv"]
 
 Json = dict[str, Any]
 
@@ -46,21 +44,12 @@ def refused_json(error: Refused) -> Json:
     }
 
 
-def csv_bytes(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Rows as CSV with a header; what a row does not have is empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(["" if row.get(name) is None else row[name] for name in columns] for row in rows)
-    return text.getvalue().encode()
-
-
 def settlement_csv(document: Json) -> bytes:
     """The rows of weights or payouts; the last one, without a participant, is what burns or is refunded."""
     if document["burn"] is None:
-        return csv_bytes(PAYOUTS, [*document["payouts"], {"net": document["refund"]}])
+        return dumped(PAYOUTS, [*document["payouts"], {"net": document["refund"]}])
     burn = {name: document["burn"][name] for name in ("uid", "share", "u16", "chain_u16")}
-    return csv_bytes(WEIGHTS, [*document["weights"], burn])
+    return dumped(WEIGHTS, [*document["weights"], burn])
 
 
 def put(data: bytes, file: Path | None) -> None:

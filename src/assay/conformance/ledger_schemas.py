@@ -9,9 +9,9 @@ from assay.folder import registry
 from assay.ledger import check
 from assay.ledger.batch import PREDICATE
 from assay.ledger.receipt import PROOF
-from assay.records import KINDS
+from assay.records import KINDS, Pulled
 
-__all__ = ["batch", "inputs", "proof", "receipt"]
+__all__ = ["batch", "inputs", "proof", "pulled", "receipt"]
 
 HEX: Json = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 BASE64: Json = {"type": "string", "pattern": "^[A-Za-z0-9+/_-]*={0,2}$", "contentEncoding": "base64"}
@@ -21,7 +21,14 @@ ROOT: Json = closed({"root": DIGEST, "count": COUNT})
 def inputs() -> Json:
     """The document that a receipt names by its digest: what is empty is left out of a row."""
     tables = {name: listed(plain(model.model_json_schema())) for name, model in registry.ROWS.items()}
-    return closed({"scheme": {"$ref": "scheme.schema.json"}, **tables, "tasks": listed(TEXT)})
+    fields = {"scheme": {"$ref": "scheme.schema.json"}, **tables, "tasks": listed(TEXT), "registry": pulled()}
+    return closed(fields, optional=("registry",))
+
+
+def pulled(more: Json | None = None) -> Json:
+    """Of which block of a chain the registry is; `more` fields stand before it in the file."""
+    fields: Json = plain(Pulled.model_json_schema())["properties"]
+    return closed((more or {}) | fields)
 
 
 def batch() -> Json:
@@ -51,6 +58,7 @@ def receipt() -> Json:
         "results": ROOT,
         "settlement": DIGEST,
         "software": closed({"name": KEY, "version": KEY}),
+        "registry": pulled(),
     }
     payload = {**BASE64, "contentMediaType": "application/json", "contentSchema": {"$ref": "#/$defs/statement"}}
     signature = closed({"keyid": TEXT, "sig": BASE64})
@@ -92,6 +100,6 @@ def _statement(kind: str, predicate: Json, subjects: Json) -> Json:
             "_type": {"const": check.STATEMENT},
             "subject": listed(subject) | subjects,
             "predicateType": {"const": kind},
-            "predicate": closed(predicate),
+            "predicate": closed(predicate, optional=("registry",)),
         }
     )

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from assay.conformance.cases import SCHEMA
 from assay.conformance.kinds import KINDS
-from assay.conformance.ledger_schemas import batch, inputs, proof, receipt
+from assay.conformance.ledger_schemas import batch, inputs, proof, pulled, receipt
 from assay.conformance.schema_parts import (
     AMOUNT,
     BPS,
@@ -34,6 +34,7 @@ from assay.conformance.schema_parts import (
     plain,
 )
 from assay.folder import registry
+from assay.folder.pulled import SCHEMA as REGISTRY
 from assay.records import Evidence
 from assay.scheme import Scheme, Section
 from assay.scheme.subnet import Subnet
@@ -53,6 +54,10 @@ def schemas() -> Mapping[str, Json]:
         "record": ("A record of evidence: one line of a file in evidence/.", _record()),
         "subnet": ("A subnet file as JSON.", plain(Subnet.model_json_schema())),
         "case": ("A competition at one epoch: the input of a case of kind settle.", _case()),
+        "registry": (
+            f"Of which block of a chain a registry is: registry.json, {REGISTRY}.",
+            pulled({"schema": {"const": REGISTRY}}),
+        ),
         "inputs": ("What a settlement follows from beside evidence and previous settlement: inputs.json of a bundle.", inputs()),
         "batch": ("What a validator signs of a batch: the payload of its envelope, assay:evidence/v1.", batch()),
         "receipt": ("A receipt, assay.receipt/1, and in `$defs` the statement in it, assay:receipt/v1.", receipt()),
@@ -212,8 +217,9 @@ def _case() -> Json:
             "randomness": or_null(tables["randomness"]),
             "evidence": or_null(listed({"$ref": "record.schema.json"})),
             "previous": or_null({"$ref": "settlement.schema.json"}),
+            "registry": or_null(pulled()),
         },
-        optional=("epoch", "tasks", "history", "randomness", "evidence", "previous"),
+        optional=("epoch", "tasks", "history", "randomness", "evidence", "previous", "registry"),
     )
 
 

@@ -6,7 +6,7 @@ import csv
 import difflib
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from assay.folder.limits import TABLE_BYTES
 from assay.folder.places import Place, Row
 from assay.folder.text import decode, load
 
-__all__ = ["HISTORY", "PARTICIPANTS", "RANDOMNESS", "VALIDATORS", "Table", "parse", "read"]
+__all__ = ["HISTORY", "PARTICIPANTS", "RANDOMNESS", "VALIDATORS", "Table", "dumped", "parse", "read"]
 
 _DIGITS = re.compile("[0-9]+", re.ASCII)
 
@@ -73,6 +73,15 @@ def parse(data: bytes, table: Table, file: Path | str | None = None) -> list[Row
             )
         rows.append(Row(_typed(names, cells, table, place), place))
     return rows
+
+
+def dumped(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Rows as CSV with a header; what a row does not have is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(["" if row.get(name) is None else row[name] for name in columns] for row in rows)
+    return text.getvalue().encode()
 
 
 def _lines(text: str, file: Path | str) -> Iterator[tuple[Place, Sequence[str]]]:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput, CannotSettle
-from assay.folder import csvs, registry, strict, tasks
+from assay.folder import csvs, pulled, registry, strict, tasks
 from assay.folder import previous as earlier
 from assay.folder.evidence import Gathered, Registry, check_conflicts, gather
 from assay.folder.evidence import read as read_lines
 from assay.folder.limits import EVIDENCE_FILES
 from assay.folder.places import Place, Row
-from assay.records import Participant
+from assay.records import Participant, Pulled
 from assay.scheme import Scheme
 from assay.scheme import read as read_scheme
 from assay.scheme.load import validate
@@ -27,7 +27,7 @@ from assay.settle.score.accepted import first_epochs
 
 __all__ = ["Found", "parse_case", "read"]
 
-CASE = ("scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous")
+CASE = ("scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous", "registry")
 LATEST = 2**53 - 1
 """The largest epoch."""
 Found = Callable[[Registry], Gathered | tuple[Path, ...]]
@@ -44,6 +44,8 @@ class Source:
     evidence: Found
     previous: Previous | None
     previous_place: Place
+    registry: Pulled | None
+    registry_place: Place
 
 
 def read(path: Path, *, epoch: int | None = None, previous: Path | None = None, evidence: Found | None = None) -> Inputs:
@@ -67,6 +69,8 @@ def read(path: Path, *, epoch: int | None = None, previous: Path | None = None, 
         evidence=evidence or (lambda known: _evidence(path / "evidence", known)),
         previous=None if previous is None else earlier.read(previous),
         previous_place=Place(previous),
+        registry=pulled.read(path / pulled.FILE),
+        registry_place=Place(path / pulled.FILE),
     )
     return _inputs(source, epoch, Place(path / "evidence"))
 
@@ -99,6 +103,8 @@ def parse_case(case: Mapping[str, Any], *, evidence: Found | None = None) -> Inp
         evidence=evidence or (lambda known: gather(_list(case, "evidence"), Place(field="evidence"), known)),
         previous=_previous(case.get("previous")),
         previous_place=Place(field="previous"),
+        registry=None if case.get("registry") is None else pulled.parse(case["registry"], Place(field="registry")),
+        registry_place=Place(field="registry"),
     )
     return _inputs(source, case.get("epoch"), Place(field="evidence"))
 
@@ -109,6 +115,8 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
     rows, where = source.tables["participants"]
     participants = registry.participants(rows, where, scheme)
     validators = registry.validators(*source.tables["validators"], columns=len(participants))
+    if source.registry is not None:
+        pulled.check(source.registry, participants, validators, source.registry_place)
     task_set = source.tasks(scheme.score.trials) if scheme.score.kind == "tests" else None
     history = registry.history(*source.tables["history"])
     randomness = registry.randomness(*source.tables["randomness"])
@@ -133,6 +141,7 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
         history=history,
         randomness=randomness,
         previous=source.previous,
+        registry=source.registry,
     )
     inputs, first = _with_evidence(inputs, found)
     if scheme.consensus.assign is not None:

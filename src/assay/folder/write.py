@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from assay.errors import BadInput
 
-__all__ = ["clear", "flush_folder", "new_folder", "write_bytes", "write_text"]
+__all__ = ["clear", "flush_folder", "new_folder", "write_all", "write_bytes", "write_text"]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -24,16 +24,38 @@ def write_bytes(path: Path, data: bytes, *, private: bool = False) -> None:
 
     private: for its owner alone (0600), at no moment for others; else it keeps the mode that it had.
     """
-    target = Path(os.path.realpath(path))
-    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+    write_all([(path, data)], private=private)
+
+
+def write_all(files: Sequence[tuple[Path, bytes]], *, private: bool = False) -> None:
+    """Put bytes in several files, as `write_bytes` does; the first is renamed when all of them are on the disk.
+
+    A crash between two renames leaves the later files as they were.
+    """
+    beside: list[tuple[Path, Path, Path]] = []
     try:
-        try:
-            _write(beside, data, target, private=private)
-            beside.replace(target)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-        flush_folder(target.parent)
+        for path, data in files:
+            with _told(path):
+                target = Path(os.path.realpath(path))
+                beside.append((path, target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp"), target))
+                _write(beside[-1][1], data, target, private=private)
+        for path, new, target in beside:
+            with _told(path):
+                new.replace(target)
+    except BaseException:
+        for _, new, _ in beside:
+            with suppress(OSError):  # what was wrong first is told
+                new.unlink(missing_ok=True)
+        raise
+    for path, _, target in beside:
+        with _told(path):
+            flush_folder(target.parent)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise BadInput(
             f"cannot be written ({error.strerror})", file=path, hint="check that the folder exists, its permissions and its space"

@@ -123,6 +123,7 @@ def _check_receipt(ledger: Ledger, view: View, one: Receipt, before: Receipt | N
     bound = {"root": evidence.root([seq for seq, _ in rows], [digest for _, digest in rows]), "count": len(rows)}
     _expect(f"the evidence of {name}", said["evidence"], bound)
     _expect(f"the inputs of {name}", (said["inputs"], said["inputs"]), (settled.inputs, f"sha256:{sha256(inputs).hexdigest()}"))
+    _expect(f"the registry of {name}", said.get("registry"), json.loads(inputs).get("registry"))
 
 
 def _settlement_digest(document: bytes) -> object:

@@ -108,13 +108,16 @@ def number(text: str, stage: str) -> int:
 def misfit(value: Any, shape: Any, at: str = "the document") -> str:
     """Where a JSON value first differs from a shape, "" if nowhere.
 
-    A dict: an object with these fields and no others; a list of one: a list of such; a tuple: any of these; text: a string that
-    matches it whole; int: a count up to LARGEST; None: null; object: anything.
+    A dict: an object with these fields and no others, of which one whose name ends in ? may be missing; a list of one: a list of
+    such; a tuple: any of these; text: a string that matches it whole; int: a count up to LARGEST; None: null; object: anything.
     """
     if isinstance(shape, dict):
-        if not isinstance(value, dict) or value.keys() != shape.keys():
+        if not isinstance(value, dict):
             return at
-        return next((bad for key in shape if (bad := misfit(value[key], shape[key], key))), "")
+        inner = {key.removesuffix("?"): one for key, one in shape.items() if not key.endswith("?") or key[:-1] in value}
+        if value.keys() != inner.keys():
+            return at
+        return next((bad for key in inner if (bad := misfit(value[key], inner[key], key))), "")
     if isinstance(shape, list):
         return at if not isinstance(value, list) or any(misfit(one, shape[0]) for one in value) else ""
     if isinstance(shape, tuple):
@@ -410,7 +413,7 @@ def parse_hashes(lines: Sequence[str], stage: str) -> tuple[bytes, ...]:
 
 # Receipts
 
-DIGEST, WORD = "sha256:[0-9a-f]{64}", "(?s:.+)"
+DIGEST, WORD, BLOCK = "sha256:[0-9a-f]{64}", "(?s:.+)", "0x[0-9a-f]{64}"
 _STATEMENT = {
     "_type": re.escape(STATEMENT),
     "subject": [{"name": WORD, "digest": {"sha256": "[0-9a-f]{64}"}}],
@@ -426,6 +429,15 @@ _STATEMENT = {
         "results": {"root": DIGEST, "count": int},
         "settlement": DIGEST,
         "software": {"name": WORD, "version": WORD},
+        "registry?": {  # of which block of a chain uids and stakes are
+            "chain": BLOCK,
+            "netuid": int,
+            "mechanism": int,
+            "block": int,
+            "hash": BLOCK,
+            "spec_version": int,
+            "rows": DIGEST,
+        },
     },
 }
 
@@ -497,9 +509,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"cannot read: {error}\n")
         return 2
     told = receipt.predicate
+    at = told.get("registry")
+    block = f"it says: registry of subnet {at['netuid']} at block {at['block']}, {at['hash']}, of {at['chain']}\n" if at else ""
     sys.stdout.write(
         f"checked: signature; entry {receipt.proof.index} of {log.size} in {log.origin}{'; consistency' if seen else ''}\n"
         f"it says: {_plain(told['competition'])} epoch {told['epoch']}, settlement {told['settlement']}\n"
+        f"{block}"
         "not checked: that this follows from the evidence, which `assay verify` recomputes\n"
     )
     return 0

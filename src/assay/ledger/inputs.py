@@ -1,4 +1,5 @@
-"""What a settlement follows from beside its evidence, as one document: scheme, registry, tasks, history, randomness. SPEC 6, 7.
+"""What a settlement follows from beside its evidence, as one document: scheme, registry, tasks, history, randomness;
+where the registry was pulled from a chain, the block of it. SPEC 6, 7.
 
 It is a case (docs/formats.md) without epoch, evidence and previous settlement, normalised: it does not depend on the order of
 rows or on how a value was spelt. A receipt pins it by its digest; `settled_from` makes of it what the settlement is computed
@@ -22,12 +23,13 @@ from assay.settle.inputs import Inputs, Previous
 __all__ = ["FIELDS", "digest_of", "document", "settled_from"]
 
 Json = dict[str, Any]
-FIELDS = ("scheme", "participants", "validators", "tasks", "history", "randomness")
+FIELDS = ("scheme", "participants", "validators", "tasks", "history", "randomness", "registry")
 
 
 def document(inputs: Inputs) -> Json:
     """The document: rows sorted by key or epoch, fractions and times normalised, what is empty left out of a row. SPEC 6."""
-    return {
+    registry = {} if inputs.registry is None else {"registry": inputs.registry.model_dump()}
+    return registry | {
         "scheme": inputs.scheme.document(),
         "participants": [_participant(one) for one in sorted(inputs.participants, key=lambda one: one.key.encode())],
         "validators": [

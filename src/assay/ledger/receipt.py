@@ -46,12 +46,18 @@ def results_tree(found: Sequence[Json]) -> Tree:
 
 
 def statement(
-    settlement: Mapping[str, Any], *, inputs: str, evidence: tuple[str, int], previous: tuple[int, str] | None, version: str
+    settlement: Mapping[str, Any],
+    *,
+    inputs: str,
+    evidence: tuple[str, int],
+    previous: tuple[int, str] | None,
+    version: str,
+    registry: Json | None = None,
 ) -> bytes:
     """The payload that is signed: canonical JSON of an in-toto statement.
 
     inputs: the digest of their document. evidence: root and count. previous: epoch and payload digest of the receipt before.
-    version: of the program that settled.
+    version: of the program that settled. registry: of which block of a chain the registry is, if it is of one.
     """
     name, epoch, digest = settlement["scheme"]["name"], settlement["epoch"], settlement["digest"]
     found = results(settlement)
@@ -66,7 +72,7 @@ def statement(
         "results": {"root": f"sha256:{results_tree(found).root().hex()}", "count": len(found)},
         "settlement": digest,
         "software": {"name": "assay", "version": version},
-    }
+    } | ({} if registry is None else {"registry": registry})
     subject = {"name": f"{name} epoch {epoch}", "digest": {"sha256": digest.removeprefix("sha256:")}}
     return canonical({"_type": STATEMENT, "subject": [subject], "predicateType": PREDICATE, "predicate": predicate})
 

@@ -229,6 +229,7 @@ def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: Draft) -> Re
         evidence=found.evidence,
         previous=None if before is None else (before.epoch, before.digest),
         version=version("assay"),
+        registry=found.inputs.get("registry"),
     )
     return ledger.signed(view, payload, found.settlement.epoch, signer)
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.records import Evidence, History, Participant, Validator
+from assay.records import Evidence, History, Participant, Pulled, Validator
 from assay.scheme import Scheme
 
 __all__ = ["Bools", "Clock", "Frame", "Inputs", "Ints", "Own", "Previous", "Scored", "arrived", "frame"]
@@ -141,6 +141,8 @@ class Inputs:
     history: tuple[History, ...] = ()
     randomness: Mapping[int, bytes] = field(default_factory=dict)
     previous: Previous | None = None
+    registry: Pulled | None = None
+    """Of which block of a chain uids and stakes are; nothing is computed from it."""
 
 
 def frame(inputs: Inputs) -> Frame:

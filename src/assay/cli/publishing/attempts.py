@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.publishing.words import DirArgument, JsonOption, targets_of
+from assay.cli.publishing.words import DirArgument, JsonOption
+from assay.cli.publishing.words import targets as known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,13 +23,13 @@ LINES = 40
 def attempts(
     folder: DirArgument,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="NAME", help="Only this target of publish.toml.", autocompletion=targets_of)
+        str | None, typer.Option("--to", metavar="NAME", help="Only this target of publish.toml.", autocompletion=known)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what was sent to chains, or was about to be, and what became of it: from the ledger, or from DIR/published.
+    """What was sent to chains, and what became of it.
 
-    Nothing is asked of a chain, and nothing is sent.
+    What was about to be sent, too: from the ledger, or from DIR/published. Nothing is asked of a chain, and nothing is sent.
 
     \b
     Example:

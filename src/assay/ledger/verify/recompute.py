@@ -48,12 +48,13 @@ def settlement(given: Material, before: Chain, judged: Sequence[Judged], into: V
             ("scheme", settled.scheme.digest, said["scheme"]),
             ("competition", settled.scheme.name, said["competition"]),
             ("task set", settled.task_set, said["task_set"]),
+            ("registry", found.get("registry"), said.get("registry")),
         ):
             _same(ours, theirs, "inputs", f"the {what} is not the receipt's", given.root / bundle.INPUTS)
         if inputs.document(settled) != found:
             raise Refused("inputs", "it is not written in the one form that inputs have", file=given.root / bundle.INPUTS)
         people, judges = several(len(settled.participants), "participant"), several(len(settled.validators), "validator")
-        into.right("inputs", f"{people}, {judges}, scheme {said['scheme']}")
+        into.right("inputs", f"{people}, {judges}, scheme {said['scheme']}{_block(said)}")
     with stage("settlement"):
         again = pipeline.settle(settled)
         _compare(again.document, given.root / bundle.SETTLEMENT)
@@ -64,6 +65,12 @@ def settlement(given: Material, before: Chain, judged: Sequence[Judged], into: V
     _same({"root": root, "count": len(rows)}, said["results"], "results", "the receipt is of other results", given.path)
     into.right("results", f"{several(len(rows), 'result')} under their root")
     return again
+
+
+def _block(said: Json) -> str:
+    """Of which block the registry is, where it was pulled from a chain: whether it was right there, only the chain can say."""
+    found = said.get("registry")
+    return f"; registry of subnet {found['netuid']} at block {found['block']}, {found['hash']}" if found else ""
 
 
 def _inputs(path: Path, said: Json) -> Json:

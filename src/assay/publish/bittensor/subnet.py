@@ -22,6 +22,7 @@ class Neuron:
     """Who has a uid. Addresses are SS58.
 
     stake: the stake weight as the chain's epoch counts it, in its smallest unit; 0 where the chain's own threshold drops it.
+    permit: whether it may validate; the hotkey that the subnet names as its owner's always may.
     last_update: the block in which it last set or committed weights for the mechanism; 0 if it never did.
     registered_at: the block in which the hotkey got this uid.
     """
@@ -43,7 +44,8 @@ class Subnet:
     owner_hotkeys: hotkeys whose uid is the owner's: what they would earn, the chain burns.
     min_stake: what a hotkey needs to set weights; 0 for none. epoch_index, last_epoch, pending_epoch, since_step: the state of
     the chain's schedule of epochs, by which the block of a reveal is found; None where a runtime has no such state.
-    reveal_epochs: epochs after which a commitment is revealed. unrevealed: commitments of a hotkey that wait, by hotkey.
+    reveal_epochs: epochs after which a commitment is revealed. unrevealed: commitments of this epoch, by hotkey.
+    owner_hotkey: the one hotkey that needs neither stake nor a permit; None if it has no uid.
     """
 
     netuid: int
@@ -67,6 +69,7 @@ class Subnet:
     pending_epoch: int | None
     since_step: int | None
     unrevealed: Mapping[str, int]
+    owner_hotkey: str | None = None
 
     @cached_property
     def by_hotkey(self) -> dict[str, Neuron]:

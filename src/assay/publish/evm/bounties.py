@@ -14,7 +14,6 @@ from assay.exact import digest
 from assay.publish.evm.artifacts import ORACLE, ROUND, artifact
 from assay.publish.evm.attempts import attempts
 from assay.publish.evm.chain import MADE_ORACLE, MADE_ROUND, Chain
-from assay.publish.evm.http import RpcError
 from assay.publish.evm.libraries import checksum, keccak
 from assay.publish.evm.node import Contract, encoded
 from assay.publish.evm.reasons import Reverted, of_node, reason
@@ -24,6 +23,7 @@ from assay.publish.evm.signers import Signer
 from assay.publish.evm.terms import Terms, of_round
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, TooEarly
 from assay.publish.publishers import Tell
+from assay.publish.rpc import RpcError
 
 __all__ = ["Action", "Bounties", "State", "look", "run"]
 

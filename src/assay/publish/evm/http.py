@@ -19,8 +19,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from assay.errors import BadInput, Unreachable
+from assay.publish.rpc import NoAnswerError, result
 
-__all__ = ["ANSWER_BYTES", "Http", "RpcError"]
+__all__ = ["ANSWER_BYTES", "Http"]
 
 ANSWER_BYTES = 32 * 2**20
 """Bytes of one answer."""
@@ -28,14 +29,6 @@ TRIES = 3
 """For what may be asked twice: everything here may, a signed transaction too."""
 PAUSE = 0.2
 """Seconds before the second try."""
-
-
-class RpcError(Exception):
-    """The other side understood, and said no: its code, its message, its data."""
-
-    def __init__(self, code: int, message: str, data: object = None) -> None:
-        super().__init__(message)
-        self.code, self.message, self.data = code, message[:500], data
 
 
 class Http:
@@ -72,10 +65,10 @@ class Http:
         for last in [False] * (self._tries - 1) + [True]:
             try:
                 return _result(self._once(body), number)
-            except (OSError, http.client.HTTPException, _NoAnswerError) as error:
+            except (OSError, http.client.HTTPException, NoAnswerError) as error:
                 self.close()
                 if last:
-                    why = str(error) if isinstance(error, _NoAnswerError) else type(error).__name__
+                    why = str(error) if isinstance(error, NoAnswerError) else type(error).__name__
                     hint = "is the address right, and the node running?"
                     raise Unreachable(f"{self.host} does not answer {method} ({why})", hint=hint) from None
                 time.sleep(PAUSE)
@@ -110,20 +103,20 @@ class Http:
             data = answer.read(ANSWER_BYTES + 1)
         except (OSError, http.client.HTTPException):
             if ended.is_set():
-                raise _NoAnswerError(f"{self._seconds:g} seconds were not enough") from None
+                raise NoAnswerError(f"{self._seconds:g} seconds were not enough") from None
             raise
         finally:
             timer.cancel()
         if ended.is_set():
-            raise _NoAnswerError(f"{self._seconds:g} seconds were not enough")
+            raise NoAnswerError(f"{self._seconds:g} seconds were not enough")
         if len(data) > ANSWER_BYTES:
-            raise _NoAnswerError(f"more than {ANSWER_BYTES} bytes")
+            raise NoAnswerError(f"more than {ANSWER_BYTES} bytes")
         if answer.status in (401, 403, 407):
             raise BadInput(
                 f"{self.host} does not let us in (status {answer.status})", hint="the address lacks a key, or has a wrong one"
             )
         if answer.status != 200 and not data.lstrip().startswith(b"{"):
-            raise _NoAnswerError(f"status {answer.status}")
+            raise NoAnswerError(f"status {answer.status}")
         return data
 
     def _connect(self) -> http.client.HTTPConnection:
@@ -133,23 +126,12 @@ class Http:
         return http.client.HTTPConnection(self._name, self._port, timeout=self._seconds)
 
 
-class _NoAnswerError(Exception):
-    """What came is no answer."""
-
-
 def _result(data: bytes, number: int) -> Any:
-    """The result in an answer; raises RpcError and _NoAnswerError."""
+    """The result in an answer; raises RpcError and NoAnswerError."""
     try:
         said = json.loads(data)
     except (ValueError, RecursionError):
-        raise _NoAnswerError("not JSON") from None
+        raise NoAnswerError("not JSON") from None
     if not isinstance(said, dict) or said.get("id") not in (number, None):
-        raise _NoAnswerError("no answer to what was asked")
-    error = said.get("error")
-    if error is not None:
-        found = error if isinstance(error, dict) else {"message": str(error)}
-        code = found.get("code")
-        raise RpcError(code if isinstance(code, int) else 0, str(found.get("message", "")), found.get("data"))
-    if "result" not in said or said.get("id") != number:
-        raise _NoAnswerError("neither result nor error")
-    return said["result"]
+        raise NoAnswerError("no answer to what was asked")
+    return result(said, number)

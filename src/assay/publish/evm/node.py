@@ -10,9 +10,10 @@ from typing import Any
 
 from assay.errors import Unreachable
 from assay.publish.evm.artifacts import artifact
-from assay.publish.evm.http import Http, RpcError
+from assay.publish.evm.http import Http
 from assay.publish.evm.libraries import checksum, web3
 from assay.publish.evm.reasons import Reverted
+from assay.publish.rpc import RpcError
 
 __all__ = ["Block", "Contract", "Mined", "Node", "encoded"]
 

@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 from assay.publish.evm.artifacts import ORACLE, ROUND, artifact
-from assay.publish.evm.http import RpcError
 from assay.publish.evm.libraries import keccak, web3
 from assay.publish.outcome import Refusal, TooEarly
+from assay.publish.rpc import RpcError
 
 __all__ = ["Reverted", "of_node", "reason"]
 

@@ -18,7 +18,6 @@ from typing import Any
 from assay.errors import Unreachable
 from assay.publish.evm.attempts import Attempt, Signed, attempts, under_way
 from assay.publish.evm.fees import bumped, quote
-from assay.publish.evm.http import RpcError
 from assay.publish.evm.libraries import keccak
 from assay.publish.evm.node import Mined, Node
 from assay.publish.evm.reasons import Reverted, of_node, reason
@@ -26,6 +25,7 @@ from assay.publish.evm.settings import Settings
 from assay.publish.evm.signers import Request, Signer
 from assay.publish.journal import Journal
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, Unknown, document
+from assay.publish.rpc import RpcError
 from assay.scheme.times import instant_text
 
 __all__ = ["Call", "Clock", "Sending"]

@@ -17,8 +17,9 @@ from assay.errors import BadInput, Unreachable
 from assay.folder.text import load
 from assay.publish.evm import libraries
 from assay.publish.evm.fees import Fees
-from assay.publish.evm.http import Http, RpcError
+from assay.publish.evm.http import Http
 from assay.publish.evm.settings import KeyPlace
+from assay.publish.rpc import RpcError
 from assay.publish.targets import Target
 
 if TYPE_CHECKING:

@@ -1,0 +1,144 @@
+"""A competition's registry out of a subnet: who has which uid, which validators count and with how much stake, at one block.
+
+- participants.csv: every hotkey of the subnet but the burn UID's. What it says of a key that was there is kept, but for the uid.
+  A key that has no uid any more stays, without one: what it earned burns (SPEC 4).
+- validators.csv: the hotkeys that have a permit and a stake weight which the chain counts. The name of a key is kept.
+- registry.json: of which block that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInput
+from assay.folder import csvs, pulled, registry
+from assay.folder.places import Place, Row
+from assay.folder.write import write_all
+from assay.publish.bittensor.subnet import Subnet
+from assay.records import Pulled
+from assay.scheme import Scheme
+
+__all__ = ["Change", "Pull", "pull", "write"]
+
+Cells = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes other of a key: its uid or stake before and now, empty where it has none. kind: new, gone, moved, stake."""
+
+    key: str
+    name: str
+    before: str
+    now: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What is to be written, and what that changes."""
+
+    pulled: Pulled
+    files: Mapping[str, bytes]
+    participants: int
+    validators: int
+    people: tuple[Change, ...]
+    judges: tuple[Change, ...]
+
+
+def pull(folder: Path, scheme: Scheme, subnet: Subnet, chain: str, spec_version: int) -> Pull:
+    """The registry of a competition's folder as the subnet has it; nothing is written.
+
+    chain: the hash of its block 0. Raises BadInput for files that are there and are not well formed, for a registry of another
+    subnet, and if no validator would be left.
+    """
+    _check_same(folder, subnet, chain)
+    burn = None if scheme.decay is None else scheme.decay.burn_uid
+    old, old_judges = _rows(folder, csvs.PARTICIPANTS), _rows(folder, csvs.VALIDATORS)
+    uids = {one.hotkey: str(one.uid) for one in subnet.neurons if one.uid != burn}
+    stakes = {one.hotkey: str(one.stake) for one in subnet.neurons if one.permit and one.stake}
+    if not stakes:
+        what = f"subnet {subnet.netuid} has no validator with a permit and a stake that counts, at block {subnet.block.number}"
+        raise BadInput(what, hint="an epoch could not be settled by it; was that the right subnet, or pull another block")
+    people = [old.get(key, {}) | {"key": key, "uid": uid} for key, uid in uids.items()]
+    people += [{name: cell for name, cell in row.items() if name != "uid"} for key, row in old.items() if key not in uids]
+    judges = [{"key": key, "stake": stake, "name": old_judges.get(key, {}).get("name", "")} for key, stake in stakes.items()]
+    files = {table.name: _dumped(table, rows) for table, rows in ((csvs.PARTICIPANTS, people), (csvs.VALIDATORS, judges))}
+    found, rows = _read_back(files, scheme)
+    made = Pulled(
+        chain=chain,
+        netuid=subnet.netuid,
+        mechanism=subnet.mechanism,
+        block=subnet.block.number,
+        hash=subnet.block.hash,
+        spec_version=spec_version,
+        rows=rows,
+    )
+    return Pull(
+        made,
+        files | {pulled.FILE: pulled.dumped(made)},
+        *found,
+        tuple(_changes(old, uids, "uid", "moved")),
+        tuple(_changes(old_judges, stakes, "stake", "stake")),
+    )
+
+
+def write(folder: Path, found: Pull) -> None:
+    """Put the files in place, registry.json first: as long as the others are not there too, nothing is settled by them."""
+    write_all([(folder / name, found.files[name]) for name in (pulled.FILE, csvs.PARTICIPANTS.name, csvs.VALIDATORS.name)])
+
+
+def _check_same(folder: Path, subnet: Subnet, chain: str) -> None:
+    """Refuse another subnet than the one that the registry is of: all who are there would seem to be gone."""
+    there = pulled.read(folder / pulled.FILE)
+    if there is None or (there.chain, there.netuid, there.mechanism) == (chain, subnet.netuid, subnet.mechanism):
+        return
+    raise BadInput(
+        f"the registry is of subnet {there.netuid}, mechanism {there.mechanism}, of the chain {there.chain}",
+        file=folder / pulled.FILE,
+        hint=f"that was subnet {subnet.netuid}, mechanism {subnet.mechanism}, of {chain}; if it is meant, remove the file",
+    )
+
+
+def _rows(folder: Path, table: csvs.Table) -> dict[str, Cells]:
+    """The rows of a file by key, as text; none where there is no file."""
+    path = folder / table.name
+    found: dict[str, Cells] = {}
+    for row in csvs.read(path, table) if path.exists() else ():
+        cells = {name: str(value) for name, value in row.fields.items()}
+        if cells["key"] in found:
+            raise row.place.refuse("the key is there twice", field="key", hint="remove one of the two rows, or correct it")
+        found[cells["key"]] = cells
+    return found
+
+
+def _dumped(table: csvs.Table, rows: Sequence[Cells]) -> bytes:
+    """The rows as CSV, with the columns that some row has something in."""
+    columns = [name for name in table.columns if name in table.needed or any(row.get(name) for row in rows)]
+    return csvs.dumped(columns, rows)
+
+
+def _read_back(files: Mapping[str, bytes], scheme: Scheme) -> tuple[tuple[int, int], str]:
+    """How many rows there are, and the digest over them, as a settlement will read them; raises BadInput as that would."""
+    rows: dict[str, list[Row]] = {}
+    for table in (csvs.PARTICIPANTS, csvs.VALIDATORS):
+        rows[table.name] = csvs.parse(files[table.name], table)
+    people = registry.participants(rows[csvs.PARTICIPANTS.name], Place(csvs.PARTICIPANTS.name), scheme)
+    judges = registry.validators(rows[csvs.VALIDATORS.name], Place(csvs.VALIDATORS.name), columns=len(people))
+    return (len(people), len(judges)), pulled.rows(people, judges)
+
+
+def _changes(old: Mapping[str, Any], now: Mapping[str, str], field: str, other: str) -> list[Change]:
+    """What changes, new ones first; a key that was there without a uid, and has none now, is no change."""
+    found = []
+    for key in (*now, *(key for key in old if key not in now)):
+        row = old.get(key)
+        before, after = (row or {}).get(field, ""), now.get(key, "")
+        if before == after and row is not None:
+            continue
+        kind = "gone" if not after else other if before else "new"
+        found.append(Change(key, (row or {}).get("name", ""), before, after, kind))
+    return sorted(found, key=lambda one: one.kind != "new")
