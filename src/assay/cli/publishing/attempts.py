@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.publishing.words import DirArgument, JsonOption
-from assay.cli.publishing.words import targets as known
+from assay.cli.publishing.words import DirArgument, JsonOption, targets_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +22,7 @@ LINES = 40
 def attempts(
     folder: DirArgument,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="NAME", help="Only this target of publish.toml.", autocompletion=known)
+        str | None, typer.Option("--to", metavar="NAME", help="Only this target of publish.toml.", autocompletion=targets_of)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -22,13 +22,13 @@ __all__ = [
     "moment",
     "say",
     "sentence_of",
-    "targets",
+    "targets_of",
     "telling",
 ]
 
 
-def targets(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The targets of publish.toml that begin so, for the shell."""
+def targets_of(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The targets of publish.toml, for the shell's completion."""
     from assay.publish.targets import names
 
     folder = ctx.params.get("folder")
@@ -38,7 +38,7 @@ def targets(ctx: typer.Context, incomplete: str) -> list[str]:
 DirArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="The competition's folder, with publish.toml.", show_default=False)
 ]
-ToOption = Annotated[str, typer.Option("--to", metavar="NAME", help="A target of publish.toml.", autocompletion=targets)]
+ToOption = Annotated[str, typer.Option("--to", metavar="NAME", help="A target of publish.toml.", autocompletion=targets_of)]
 AsOption = Annotated[
     str | None, typer.Option("--as", metavar="KEY", help="A key of publish.toml; otherwise the target's own.", show_default=False)
 ]
