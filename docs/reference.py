@@ -47,6 +47,7 @@ keys are shortened in the middle, and the short form is accepted wherever a part
 | 0 | fine |
 | 1 | the input is right, but nothing follows from it: nothing settled or published; or a trial, a task, a sandbox, a case fails |
 | 2 | the input or the command is wrong; one message says what, where, and what to do; nothing is written |
+| 3 | `assay publish --watch` ended while an alarm stands |
 | 130 | stopped by Ctrl-C; what was done is kept |
 
 `assay --install-completion` teaches the shell to complete commands, presets and participants.

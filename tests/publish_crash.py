@@ -21,12 +21,13 @@ from assay.publish.publishers import Plan
 
 __all__ = ["finish", "imports", "publish", "steps_of"]
 
-STEPS = {
+CALLS = {
     *("open", "close", "fsync", "flock", "mkdir", "write"),
     *("BufferedRandom.write", "BufferedRandom.flush", "BufferedRandom.truncate"),
     *("socket.connect", "socket.sendall", "socket.send", "socket.recv_into", "socket.close"),
 }
-"""The calls before which a worker is killed: of the file system, and of the network."""
+DATABASE = {"do_execute", "do_executemany", "do_commit"}
+"""The calls before which a worker is killed: of the file system and the network, and SQLAlchemy's to the ledger."""
 
 
 def imports() -> None:
@@ -51,9 +52,9 @@ def steps_of(place: str, plan: dict[str, Any]) -> int:
     """How many steps it takes."""
     count = 0
 
-    def counted(_: FrameType, event: str, function: Any) -> None:
+    def counted(frame: FrameType, event: str, function: Any) -> None:
         nonlocal count
-        count += event == "c_call" and function.__qualname__ in STEPS
+        count += _is_step(frame, event, function)
 
     sys.setprofile(counted)
     _send(place, plan)
@@ -110,9 +111,15 @@ def _die_at(last: int) -> None:
 
     def step(frame: FrameType, event: str, function: Any) -> None:
         nonlocal last
-        if event == "c_call" and function.__qualname__ in STEPS:
+        if _is_step(frame, event, function):
             last -= 1
             if last == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.setprofile(step)
+
+
+def _is_step(frame: FrameType, event: str, function: Any) -> bool:
+    if event == "c_call":
+        return function.__qualname__ in CALLS
+    return event == "call" and frame.f_code.co_name in DATABASE

@@ -16,6 +16,8 @@ from ledger_kit import V1, VALIDATORS
 
 META = Meta("small", "example.org/small", "example.org/small+1a2b3c4d+Ab")
 PUBLIC = {name: key.public for name, key in VALIDATORS.items()}
+ATTEMPTS = {"chain": [b'{"state":"planned"}', b'{"state":"sent"}'], "other": [b'{"state":"planned"}']}
+"""What was sent to targets, as `fill` has it."""
 TERMS = intake.Terms("small", "tests", PUBLIC, frozenset({"m1", "m2"}))
 
 
@@ -44,12 +46,14 @@ def settled(epoch: int, position: int = 0) -> tuple[Settled, bytes, Receipt]:
 
 
 def fill(store: Store) -> None:
-    """Two batches, one of them with a conflict, what somebody handed in, and a settled epoch."""
+    """Two batches, one of them with a conflict, what somebody handed in, a settled epoch, and what was sent of it."""
     with store.writing() as tx:
         tx.add_batch(signed(*trials(range(1, 4))))
         tx.add_batch(signed(*trials([3, 4], outcome="fail"), *trials([5])))
         tx.add_submission(Submission("m1", "s1", 3, "2026-11-02T09:00:00Z"))
         tx.add_settled(*settled(3))
+        for target, entries in ATTEMPTS.items():
+            tx.add_attempts(target, *entries)
 
 
 def sql(place: str | Path, statements: str, cluster: postgres.Cluster | None = None) -> str:

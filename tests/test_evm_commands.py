@@ -188,6 +188,13 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: Chain) -> No
     assert bounty("claim", place, key="three", code=1)["outcome"]["code"] == "nothing-owed"
     assert "settled" in output("bounty", "show", place, "--to", "local")
 
+    # All of it, whoever sent it, is in the one journal: the ledger's.
+    assert not (place / "published").exists()
+    rows = [(row["subject"], row["states"]) for row in said("attempts", place)["targets"]["local"]]
+    whole = ["planned", "sent", "confirmed"]
+    assert ("epoch 3", ["too-early", *whole]) in rows
+    assert [states for subject, states in rows if subject == "bounty claim"] == [whole, ["refused"]]
+
 
 def test_no_scores_in_time_and_the_sponsor_has_it_back(place: Path, chain: Chain) -> None:
     opened(place, chain)

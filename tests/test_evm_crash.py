@@ -20,8 +20,8 @@ from publish_kit import with_keys
 __all__ = ["with_keys"]  # a fixture
 
 SCORES = {"m1": 9000, "m2": 6000}
-KILLS = 16
-"""In the suite, twice: at steps, and at moments. In the long run there are 200 of each, and one at every step."""
+KILLS = 10
+"""In the suite, four times: at steps and at moments, of each journal. In the long run 200 of each, and one at every step."""
 pytestmark = pytest.mark.usefixtures("with_keys")
 
 
@@ -76,9 +76,13 @@ class Stage:
         return bool(first)
 
 
-@pytest.fixture
-def stage(world: World, tmp_path: Path, warm: Warm) -> Stage:
-    return Stage(world, tmp_path, warm)
+@pytest.fixture(params=["ledger", "file"])
+def stage(world: World, tmp_path: Path, warm: Warm, request: pytest.FixtureRequest) -> Stage:
+    """Its journal is in the ledger, or, without one, in a file."""
+    made = Stage(world, tmp_path, warm)
+    if request.param == "file":
+        (made.template / "ledger.toml").unlink()
+    return made
 
 
 def trials(stage: Stage, count: int, draw: random.Random, *, at_steps: bool) -> None:

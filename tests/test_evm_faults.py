@@ -285,7 +285,8 @@ def test_a_node_that_says_it_is_in_a_block_and_it_is_not(place: Path, world: Wor
     outcome = kit.sent(place)
     assert isinstance(outcome, Unknown)
     assert outcome.what == "the oracle does not have these scores"
-    # The journal believed it; the chain is what decides. Without the lie it is found to be missing, and is there in the end.
+    # The journal believed it, and says so no more; the chain is what decides. Without the lie it is there in the end.
+    assert kit.states(place)[-2:] == ["confirmed", "unknown"]
     proxy.always.clear()
     world.chain.ask("evm_setAutomine", True)
     world.chain.ask("evm_mine")

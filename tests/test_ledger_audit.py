@@ -18,12 +18,13 @@ TRIGGERS = "SELECT group_concat('DROP TRIGGER ' || name, ';') || ';' FROM sqlite
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A ledger with two batches, which share a record, and a conflict; its triggers are gone."""
+    """A ledger with two batches, which share a record, a conflict, and attempts to send; its triggers are gone."""
     file = tmp_path / "ledger.db"
     with store.create(file, kit.META) as ledger, ledger.writing() as tx:
         tx.add_batch(kit.signed(*kit.trials(range(1, 4))))
         tx.add_batch(kit.signed(*kit.trials([3, 4], outcome="fail"), *kit.trials([2, 5])))
         tx.add_batch(kit.signed(*kit.trials([7], epoch=4)))
+        tx.add_attempts("chain", b"{}", b"{}")
     with closing(sqlite3.connect(file)) as database:
         database.executescript(database.execute(TRIGGERS).fetchone()[0])
     return file
@@ -87,6 +88,8 @@ CHANGES = {
     "a range that ends too late": (f"UPDATE batches SET last_seq = {10**15} WHERE id = 3;", "the count of records"),
     "a range without an end": ("UPDATE batches SET last_seq = NULL WHERE id = 1;", "the batch of record 1"),
     "what is no record": (f"UPDATE records SET body = x'00', digest = x'{NOTHING}' WHERE seq = 2;", "record 2 is no record"),
+    "an attempt less": ("DELETE FROM attempts WHERE number = 1;", "what was sent to 'chain' is not all there"),
+    "text for an attempt": ("UPDATE attempts SET entry = CAST(entry AS TEXT);", "what was sent to 'chain' is not all there"),
     "a batch that is gone": ("PRAGMA foreign_keys = OFF; DELETE FROM batches WHERE id = 3;", "lost what it refers to"),
 }
 

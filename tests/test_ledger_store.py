@@ -124,6 +124,26 @@ def test_a_reader_has_one_snapshot_whatever_a_writer_does(ledger: Store) -> None
             assert after.count() == 1
 
 
+def test_what_was_sent_is_kept_by_target(ledger: Store, database: str) -> None:
+    with ledger, ledger.writing() as tx:
+        assert (tx.targets(), tx.attempts("b")) == ([], [])
+        tx.add_attempts("b", b"1", b"2")
+        tx.add_attempts("a", b"1")
+        tx.add_attempts("b", b"3")
+    with store.open(database) as again, again.reading() as view:
+        assert view.targets() == ["a", "b"]
+        assert [view.attempts("b", after) for after in range(5)] == [[b"1", b"2", b"3"], [b"2", b"3"], [b"3"], [], []]
+        assert view.attempts("a") == [b"1"]
+
+
+def test_settled_epochs(ledger: Store) -> None:
+    with ledger, ledger.writing() as tx:
+        assert tx.settled_epochs() == []
+        for position, epoch in enumerate((3, 4, 7)):
+            tx.add_settled(*kit.settled(epoch, position))
+        assert [tx.settled_epochs(first) for first in (0, 4, 5, 8)] == [[3, 4, 7], [4, 7], [7], []]
+
+
 def test_the_database_itself_refuses_any_change(ledger: Store, sql: Sql) -> None:
     kit.fill(ledger)
     ledger.close()
@@ -174,7 +194,7 @@ def test_sqlite_does_not_replace_a_row_either(tmp_path: Path, table: object) -> 
 
 def test_a_ledger_is_made_once(ledger: Store, database: str) -> None:
     ledger.close()
-    with pytest.raises(store.NotALedger, match=r"is there already|there is a table 'batches' already"):
+    with pytest.raises(store.NotALedger, match=r"is there already|there is a table 'attempts' already"):
         store.create(database, kit.META)
     with store.open(database) as again:
         assert again.meta == kit.META

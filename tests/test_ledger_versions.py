@@ -1,6 +1,6 @@
 """Versions of the schema: a ledger of another one is refused by name, and an older one is brought forward, on both databases.
 
-tests/ledger-v1 has a ledger as version 1 wrote it; every later version must be able to take it up.
+tests/ledger-v1 and so on have a ledger as that version wrote it; every later version must be able to take it up.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from assay.ledger import store
 from assay.ledger.audit import Audited, audit
 from assay.ledger.store import schema
 
-STORED = Path(__file__).with_name("ledger-v1")
+STORED = {version: Path(__file__).with_name(f"ledger-v{version}") for version in (1, 2)}
+LAST = schema.version()
 Sql = Callable[[str], str]
 
 
@@ -28,11 +29,15 @@ def sql(database: str, request: pytest.FixtureRequest) -> Sql:
 @pytest.fixture
 def old(database: str, sql: Sql) -> str:
     """A ledger of version 1, as it was stored."""
-    sql((STORED / f"{'postgresql' if '://' in database else 'sqlite'}.sql").read_text("utf-8"))
+    sql(stored(database, 1))
     return database
 
 
-def second(connection: Connection) -> None:
+def stored(database: str, version: int) -> str:
+    return (STORED[version] / f"{'postgresql' if '://' in database else 'sqlite'}.sql").read_text("utf-8")
+
+
+def another(connection: Connection) -> None:
     """A migration as a later version might have it."""
     connection.exec_driver_sql("ALTER TABLE batches ADD COLUMN received_at TEXT")
     connection.exec_driver_sql("CREATE TABLE visits (id INTEGER PRIMARY KEY)")
@@ -57,19 +62,40 @@ def check_content(place: str) -> None:
 ANOTHER = kit.signed(*kit.trials([3, 4], outcome="fail"), *kit.trials([5])).statement.root
 
 
-def test_what_version_1_wrote_is_read(old: str) -> None:
-    assert schema.version() == 1  # a later one: migrate here, and store what that version writes beside it
+def check_attempts(place: str, *, there: bool) -> None:
+    with store.open(place) as ledger, ledger.reading() as view:
+        assert {target: view.attempts(target) for target in view.targets()} == (kit.ATTEMPTS if there else {})
+
+
+def test_what_version_1_wrote_is_brought_forward(old: str) -> None:
+    assert max(STORED) == LAST  # a later one: store what that version writes beside these
+    assert store.migrate(old) == (1, LAST)
     check_content(old)
-    assert store.migrate(old) == (1, 1)
+    check_attempts(old, there=False)
+    with store.open(old) as ledger, ledger.writing() as tx:
+        for target, entries in kit.ATTEMPTS.items():
+            tx.add_attempts(target, *entries)
+    check_attempts(old, there=True)
 
 
-def test_version_1_is_written_as_it_was(old: str, tmp_path: Path, postgresql: postgres.Cluster) -> None:
-    """A change of the tables is a new version."""
+def test_what_version_2_wrote_is_read(database: str, sql: Sql) -> None:
+    sql(stored(database, 2))
+    assert store.migrate(database) == (2, LAST)
+    check_content(database)
+    check_attempts(database, there=True)
+
+
+def test_the_last_version_is_written_as_it_was(
+    old: str, sql: Sql, tmp_path: Path, database: str, postgresql: postgres.Cluster
+) -> None:
+    """A change of the tables is a new version. One that was brought forward is as one that was made."""
     on_server = "://" in old
-    new = postgresql.database() if on_server else str(tmp_path / "again.db")
-    store.create(new, kit.META).close()
+    made, again = (postgresql.database() if on_server else str(tmp_path / f"{name}.db") for name in ("made", "again"))
+    store.create(made, kit.META).close()
+    kit.sql(again, stored(again, LAST), postgresql)
+    store.migrate(old)
     query = COLUMNS if on_server else "SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2"
-    assert kit.sql(new, query, postgresql) == kit.sql(old, query, postgresql)
+    assert kit.sql(made, query, postgresql) == kit.sql(again, query, postgresql) == sql(query)
 
 
 COLUMNS = (
@@ -81,11 +107,11 @@ COLUMNS = (
 
 
 def test_an_older_one_is_refused_and_brought_forward(old: str, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "MIGRATIONS", (second,))
-    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 2; .*migrate"):
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
+    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 3; .*migrate"):
         store.open(old)
-    assert store.migrate(old) == (1, 2)
-    assert store.migrate(old) == (2, 2)
+    assert store.migrate(old) == (1, 3)
+    assert store.migrate(old) == (3, 3)
     check_content(old)
     assert sql("SELECT count(*) FROM visits").strip() == "0"
     with store.open(old) as ledger, ledger.writing() as tx:
@@ -96,24 +122,26 @@ def test_an_older_one_is_refused_and_brought_forward(old: str, sql: Sql, monkeyp
 
 def test_a_migration_that_fails_changes_nothing(old: str, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
-        later.setattr(schema, "MIGRATIONS", (second, failing))
+        later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another, failing))
         with pytest.raises(RuntimeError):
             store.migrate(old)
+    for table in ("visits", "attempts"):
+        with pytest.raises(Exception, match=table):
+            sql(f"SELECT count(*) FROM {table}")
+    store.migrate(old)
     check_content(old)
-    with pytest.raises(Exception, match="visits"):
-        sql("SELECT count(*) FROM visits")
 
 
 def test_a_newer_one_is_refused(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
-        later.setattr(schema, "MIGRATIONS", (second,))
+        later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
         store.migrate(old)
     for use in (store.open, store.migrate):
-        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 2, this one knows 1; upgrade"):
+        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 3, this one knows 2; upgrade"):
             use(old)
 
 
 def test_a_new_ledger_has_the_last_version(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "MIGRATIONS", (second, second))
+    monkeypatch.setattr(schema, "MIGRATIONS", (another, another))
     store.create(database, kit.META).close()
     assert store.migrate(database) == (3, 3)

@@ -7,23 +7,27 @@ import pytest
 
 import ledger_kit
 from assay.errors import BadInput
-from assay.publish import journal as module
-from assay.publish import targets
+from assay.publish import kept, targets
 from assay.publish.evm.fees import Bounds, Fees, bumped, quote
 from assay.publish.evm.settings import settings_of
 from assay.publish.journal import Journal, Overtaken
+from assay.publish.kept import InFile
 from assay.publish.outcome import Confirmed, Planned, Refusal, Sent, TooEarly, Unknown, document
 from assay.publish.publishers import Plan
 
 
+def in_file(path: Path) -> Journal:
+    return Journal(InFile(path))
+
+
 def test_what_is_added_is_there(tmp_path: Path) -> None:
     path = tmp_path / "published" / "local.jsonl"
-    first = Journal(path)
+    first = in_file(path)
     assert first.entries == []
     assert not path.exists()
     first.add({"state": "planned", "number": 1})
     first.add({"state": "sent"})
-    assert Journal(path).entries == first.entries == [{"state": "planned", "number": 1}, {"state": "sent"}]
+    assert in_file(path).entries == first.entries == [{"state": "planned", "number": 1}, {"state": "sent"}]
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -31,21 +35,21 @@ def test_what_is_added_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [1, 5, 30])
 def test_a_line_that_was_cut_short_was_never_acted_upon(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "j.jsonl"
-    one = Journal(path)
+    one = in_file(path)
     one.add({"state": "planned"})
     before = path.read_bytes()
     one.add({"state": "sent", "raw": "0x" + "ab" * 200})
     path.write_bytes(path.read_bytes()[:-cut])
-    again = Journal(path)
+    again = in_file(path)
     assert again.entries == [{"state": "planned"}]
     again.add({"state": "other"})
     assert path.read_bytes().startswith(before)
-    assert Journal(path).entries == [{"state": "planned"}, {"state": "other"}]
+    assert in_file(path).entries == [{"state": "planned"}, {"state": "other"}]
 
 
 def test_every_change_of_what_stands_there_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
-    one = Journal(path)
+    one = in_file(path)
     for number in range(3):
         one.add({"number": number})
     lines = path.read_bytes().splitlines(keepends=True)
@@ -60,12 +64,12 @@ def test_every_change_of_what_stands_there_is_seen(tmp_path: Path) -> None:
     ):
         path.write_bytes(b"".join(wrong))
         with pytest.raises(BadInput, match=r"j.jsonl:\d: is not as it was written"):
-            Journal(path)
+            in_file(path)
 
 
 def test_who_is_behind_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
-    first, second = Journal(path), Journal(path)
+    first, second = in_file(path), in_file(path)
     first.add({"state": "planned"})
     with pytest.raises(Overtaken):
         second.add({"state": "planned"})
@@ -73,12 +77,12 @@ def test_who_is_behind_writes_nothing(tmp_path: Path) -> None:
     second.add({"state": "sent"})
     with pytest.raises(Overtaken):
         first.add({"state": "sent"})
-    assert len(Journal(path).entries) == 2
+    assert len(in_file(path).entries) == 2
 
 
 def _race(path: Path, done: Any) -> None:
     count = 0
-    while len((mine := Journal(path)).entries) < 60:
+    while len((mine := in_file(path)).entries) < 60:
         try:
             mine.add({"number": len(mine.entries)})
             count += 1
@@ -96,7 +100,7 @@ def test_many_at_once_write_one_after_the_other(tmp_path: Path) -> None:
     counts = [done.get(timeout=60) for _ in workers]
     for one in workers:
         one.join(60)
-    entries = Journal(path).entries
+    entries = in_file(path).entries
     assert [one["number"] for one in entries] == list(range(60))
     assert sum(counts) == 60
 
@@ -105,16 +109,16 @@ def test_a_journal_that_cannot_be_read_or_written(tmp_path: Path, monkeypatch: p
     folder = tmp_path / "j.jsonl"
     folder.mkdir()
     with pytest.raises(BadInput, match=r"cannot be read \(Is a directory\)"):
-        Journal(folder)
+        in_file(folder)
     path = tmp_path / "file" / "j.jsonl"
     path.parent.write_text("")
     with pytest.raises(BadInput, match=r"cannot be read|cannot be written"):
-        Journal(path).add({})
-    small = Journal(tmp_path / "small.jsonl")
+        in_file(path).add({})
+    small = in_file(tmp_path / "small.jsonl")
     small.add({"x": "y" * 100})
-    monkeypatch.setattr(module, "BYTES", 50)
+    monkeypatch.setattr(kept, "BYTES", 50)
     with pytest.raises(BadInput, match="is larger than 50 bytes; move it away when nothing is under way"):
-        Journal(tmp_path / "small.jsonl")
+        in_file(tmp_path / "small.jsonl")
 
 
 def test_outcomes_as_json() -> None:

@@ -17,6 +17,7 @@ COMMANDS = {
     "run": ("judging.run:run", "Judge what has no evidence yet, then settle."),
     "settle": ("settle:settle", "Settle an epoch: evidence into scores, weights or payouts."),
     "publish": ("publishing.publish:publish", "Publish a settled epoch: to the oracle of a chain."),
+    "attempts": ("publishing.attempts:attempts", "What was sent to chains, and what became of it."),
     "registry": ("publishing.registry:app", "Participants and validators from a chain."),
     "explain": ("explain:explain", "Explain each number of one participant."),
     "emission": ("emission:emission", "Join the competitions of a subnet."),

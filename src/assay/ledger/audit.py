@@ -66,6 +66,8 @@ def audit(store: Store) -> Audited:
                 flagged -= _check_flags(rows)
                 conflicts += sum(1 for _ in contradictions(rows))
             _expect("the count of conflicts", 0, flagged)
+            for target in view.targets():
+                view.attempts(target)
     except Damaged as error:
         error.at(file=store.name)
         raise

@@ -27,7 +27,7 @@ from assay.ledger.receipt import document_of
 from assay.ledger.store import Damaged, Receipt, Settled, Store, View
 from assay.ledger.store.errors import RESTORE
 
-__all__ = ["Ledger", "kept", "open_ledger", "predicate"]
+__all__ = ["Ledger", "kept", "open_ledger", "open_store", "predicate"]
 
 _COPY = "bring the one that is wrong back from a copy"
 
@@ -125,20 +125,24 @@ def open_ledger(folder: Path | str) -> Ledger:
     Raises BadInput if ledger.toml is missing or wrong, or log and database are not of one ledger, and StoreError.
     """
     said = config.read(Path(folder))
-    key = LogKey.parse(said.key)
-    database = store.open(said.place)
+    database = open_store(said)
     try:
-        if (database.meta.origin, database.meta.key) != (said.origin, said.key):
-            what = f"is {said.key}, and the database {database.name} is of the log {database.meta.key}"
-            raise BadInput(
-                what, file=said.folder / config.FILE, field="key", hint="correct ledger.toml, or name the right database"
-            )
-        found = Ledger(said, database, _log(said, key, database))
+        found = Ledger(said, database, _log(said, LogKey.parse(said.key), database))
         found.bring_up()
     except BaseException:
         database.close()
         raise
     return found
+
+
+def open_store(said: Config) -> Store:
+    """The database that ledger.toml names; raises BadInput if it is of another log, and StoreError."""
+    database = store.open(said.place)
+    if (database.meta.origin, database.meta.key) != (said.origin, said.key):
+        database.close()
+        what = f"is {said.key}, and the database {database.name} is of the log {database.meta.key}"
+        raise BadInput(what, file=said.folder / config.FILE, field="key", hint="correct ledger.toml, or name the right database")
+    return database
 
 
 def _log(said: Config, key: LogKey, database: Store) -> Log:

@@ -1,111 +1,98 @@
-"""What was tried, in order: a file that is only ever added to, one canonical JSON object a line, each naming the one before it.
+"""What was tried, in order: lines that are only ever added, each one canonical JSON that names the line before it.
 
 What is about to be sent stands here, on the disk, before it is sent. So after a crash at any point the chain can be asked what
-became of it. A line that a crash cut short was never acted upon, and goes with the next one.
+became of it. Entries of every publisher have `state`, `subject` (what it is about), `plan` (the digest of what is sent) and `at`
+(when it was written); what else they have is the publisher's own.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
 from assay.folder import strict
-from assay.folder.write import flush_folder
+from assay.publish.outcome import Outcome, document
+from assay.scheme.times import instant_text
 
-__all__ = ["BYTES", "Entry", "Journal", "Overtaken"]
+__all__ = ["Entry", "Journal", "Lines", "Overtaken", "goes_on"]
 
 Entry = dict[str, Any]
-BYTES = 64_000_000
-"""Bytes of a journal that is read."""
+_END = b"\n"
 
 
 class Overtaken(AssayError):
     """Somebody else wrote to the journal since it was read: exit code 1; nothing was sent."""
 
 
-class Journal:
-    """The journal in a file, which need not be there yet. `entries` is what it said when it was last read or written to."""
+class Lines(Protocol):
+    """Where the lines of a journal are kept: without their ends, and whole or not at all."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    @property
+    def name(self) -> Path | str:
+        """Where that is, for people."""
+
+    def after(self, count: int) -> list[bytes]:
+        """All lines but the first so many; raises BadInput and StoreError if they cannot be read."""
+
+    def add(self, line: bytes, count: int, last: str) -> bool:
+        """Put a line at the end, and on the disk; False if there are not so many lines, the last with this digest.
+
+        Raises BadInput and StoreError if it cannot be written.
+        """
+
+
+class Journal:
+    """The journal of a target. `entries` is what it said when it was last read or written to."""
+
+    def __init__(self, lines: Lines) -> None:
         self.entries: list[Entry] = []
-        self._last = ""
+        self._lines, self._last = lines, ""
         self.read()
 
     def read(self) -> list[Entry]:
-        """All entries; raises BadInput if a line is not as it was written, and if the file cannot be read."""
-        try:
-            with self.path.open("rb") as file:
-                self._take(file)
-        except FileNotFoundError:
-            self.entries, self._last = [], ""
-        except OSError as error:
-            raise BadInput(f"cannot be read ({error.strerror})", file=self.path, hint="check its permissions") from None
+        """All entries; raises BadInput if a line is not as it was written, and what `Lines.after` raises."""
+        for line in self._lines.after(len(self.entries)):
+            self.entries.append(self._parsed(line))
+            self._last = _digest(line)
         return self.entries
 
     def add(self, entry: Entry) -> None:
-        """Put an entry at the end, and on the disk.
-
-        Raises Overtaken if the file has more than `entries`, and BadInput if it cannot be written.
-        """
-        line = canonical(entry | {"previous": self._last}) + b"\n"
-        try:
-            self.path.parent.mkdir(mode=0o700, exist_ok=True)
-            with self._locked() as file:
-                known = self._last
-                whole = self._take(file)
-                if self._last != known:
-                    raise Overtaken("something else is being sent", file=self.path, hint="wait for it, then do this again")
-                file.truncate(whole)
-                file.seek(whole)
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-            flush_folder(self.path.parent)
-        except OSError as error:
-            what = f"cannot be written ({error.strerror}), so nothing was sent"
-            raise BadInput(what, file=self.path, hint="check the folder, its permissions and its space") from None
+        """Put an entry at the end, and on the disk; raises Overtaken if there are others since, and what `Lines.add` raises."""
+        line = canonical(entry | {"previous": self._last})
+        if not self._lines.add(line, len(self.entries), self._last):
+            raise Overtaken("something else is being sent", file=self._lines.name, hint="wait for it, then do this again")
         self.entries.append(entry)
         self._last = _digest(line)
 
-    @contextmanager
-    def _locked(self) -> Iterator[BinaryIO]:
-        number = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(number, "r+b") as file:
-            fcntl.flock(number, fcntl.LOCK_EX)
-            yield file
+    def note(self, subject: str, plan: str, outcome: Outcome) -> None:
+        """Write down what a command ended with; not a second time, if nothing has happened since."""
+        said = {"subject": subject, "plan": plan} | document(outcome)
+        if "at" in said:
+            said["from"] = said.pop("at")
+        last = self.entries[-1] if self.entries else {}
+        if {name: value for name, value in last.items() if name != "at"} != said:
+            self.add(said | {"at": instant_text(datetime.now(UTC).replace(microsecond=0))})
 
-    def _take(self, file: BinaryIO) -> int:
-        """Read the file; returns how many bytes of it are whole lines."""
-        data = file.read(BYTES + 1)
-        if len(data) > BYTES:
-            raise BadInput(f"is larger than {BYTES} bytes", file=self.path, hint="move it away when nothing is under way")
-        whole = data.rfind(b"\n") + 1
-        entries, last = [], ""
-        for number, line in enumerate(data[:whole].splitlines(keepends=True), start=1):
-            entries.append(self._parsed(line, number, last))
-            last = _digest(line)
-        self.entries, self._last = entries, last
-        return whole
-
-    def _parsed(self, line: bytes, number: int, last: str) -> Entry:
+    def _parsed(self, line: bytes) -> Entry:
         try:
             found = strict.parse(line.decode())
         except (BadInput, UnicodeDecodeError):
             found = None
-        if not isinstance(found, dict) or found.pop("previous", None) != last:
+        if not isinstance(found, dict) or found.pop("previous", None) != self._last:
             what = "is not as it was written: this line does not go on from the one before"
             hint = "bring it back from a copy; it says what was sent, so do not remove it while something may be under way"
-            raise BadInput(what, file=self.path, line=number, hint=hint)
+            raise BadInput(what, file=self._lines.name, line=len(self.entries) + 1, hint=hint)
         return found
 
 
+def goes_on(end: list[bytes], count: int, last: str) -> bool:
+    """Whether a journal goes on from its first `count` lines: `end` is what it has from the last of them on."""
+    return [_digest(line) for line in end] == ([last] if count else [])
+
+
 def _digest(line: bytes) -> str:
-    return f"sha256:{sha256(line).hexdigest()}"
+    return f"sha256:{sha256(line + _END).hexdigest()}"

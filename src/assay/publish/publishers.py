@@ -12,11 +12,13 @@ from assay.publish.outcome import Outcome
 from assay.publish.settled import SettledEpoch
 from assay.publish.targets import Target
 
-__all__ = ["GROUP", "Comparison", "Line", "Plan", "Publisher", "Tell", "find", "opened"]
+__all__ = ["EPOCH", "GROUP", "Comparison", "Line", "Plan", "Publisher", "Pulse", "Tell", "find", "opened", "pulse_of"]
 
 GROUP = "assay.publishers"
 Tell = Callable[[str], None]
 """What is told of how it goes on, a sentence at a time."""
+EPOCH = "epoch "
+"""How the subject of an epoch begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class Plan:
     left_out: tuple[tuple[str, str], ...] = ()
 
     @property
+    def subject(self) -> str:
+        """What it is called in the target's journal."""
+        return f"{EPOCH}{self.epoch}"
+
+    @property
     def digest(self) -> str:
         """`sha256:…` of what would be sent, where, and of which receipt."""
         return digest({"target": self.target, "epoch": self.epoch, "receipt": self.receipt, "content": self.content})
@@ -60,8 +67,26 @@ class Comparison:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """How a chain stands that wants to be told anew every so often, by its own account.
+
+    now: its last block. last: the block in which our key last set something there; None if it never did. tempo: in blocks; a
+    watch alarms when nothing was set for two. seconds: those of a block.
+    """
+
+    now: int
+    last: int | None
+    tempo: int
+    seconds: float
+
+
 class Publisher(Protocol):
-    """From a settled epoch to a chain. One is made for a target of publish.toml by what an entry point leads to."""
+    """From a settled epoch to a chain. One is made for a target of publish.toml by what an entry point leads to.
+
+    For a watch it may have two things more: `pulse() -> Pulse | None`, which raises Unreachable, and is None for a chain without
+    a tempo; and `every_epoch = True`, where each epoch is published in its turn. Without, it is only the newest that counts.
+    """
 
     def plan(self, epoch: SettledEpoch) -> Plan:
         """What would be sent: needs neither keys nor a network. Raises BadInput for what no chain could take."""
@@ -77,6 +102,12 @@ class Publisher(Protocol):
 
     def confirm(self, plan: Plan) -> Outcome:
         """Read back from the chain, and compare with the receipt; sends nothing."""
+
+
+def pulse_of(publisher: Publisher) -> Pulse | None:
+    """How its chain stands, as far as the publisher says it; raises Unreachable."""
+    ask: Callable[[], Pulse | None] | None = getattr(publisher, "pulse", None)
+    return None if ask is None else ask()
 
 
 def opened(target: Target) -> Publisher:

@@ -18,14 +18,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from assay.errors import BadInput
 from assay.publish.journal import Journal
+from assay.publish.kept import journal_of
 from assay.scheme.fields import Section
 from assay.scheme.load import line_of, read_toml, validate
 
 __all__ = ["FILE", "Target", "names", "read"]
 
 FILE = "publish.toml"
-JOURNALS = "published"
-"""The folder of the journals, beside publish.toml."""
 _Name = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 M = TypeVar("M", bound=BaseModel)
 
@@ -80,8 +79,8 @@ class Target:
         return BadInput(what, file=self.file, line=line_of(self.source, path), field=".".join(path), hint=hint)
 
     def journal(self) -> Journal:
-        """What was sent there, and what is under way."""
-        return Journal(self.folder / JOURNALS / f"{self.name}.jsonl")
+        """What was sent there, and what is under way: in the folder's ledger, or in a file where it has none."""
+        return journal_of(self.folder, self.name)
 
     def _as(self, model: type[M], content: dict[str, Any], where: str) -> M:
         try:

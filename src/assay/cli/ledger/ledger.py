@@ -59,7 +59,8 @@ def init(
 
 @app.command()
 def check(folder: Folder) -> None:
-    """Look everything over that the ledger holds: the database, every digest, every batch, every receipt up to the log.
+    """Look everything over that the ledger holds: the database, every digest, every batch, every receipt up to the log, and what
+    was sent to chains.
 
     Nothing is settled again: that is `assay ledger replay`.
 
@@ -71,12 +72,17 @@ def check(folder: Folder) -> None:
     from assay.cli.show import sentence, show
     from assay.ledger.audit import audit, audit_receipts
     from assay.ledger.opened import open_ledger
+    from assay.publish.kept import journal_of
 
     with Working(f"checking {folder}"), open_ledger(folder) as ledger:
         found, receipts = audit(ledger.store), audit_receipts(ledger)
+        with ledger.store.reading() as view:
+            targets = view.targets()
+    entries = sum(len(journal_of(folder, target).entries) for target in targets)
     several = "batch" if found.batches == 1 else "batches"
     show(
         sentence(f"{found.records} records in {found.batches} {several}, {found.conflicts} in conflict with an earlier one."),
+        *([sentence(f"{entries} {'entry' if entries == 1 else 'entries'} on what was sent to chains.")] if entries else []),
         sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. All of it is whole."),
     )
 

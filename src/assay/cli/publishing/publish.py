@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,24 +22,48 @@ def publish(
     yes: YesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing, which is so anyway without --yes.")] = False,
     as_json: JsonOption = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on: publish each new receipt when the chain allows.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="With --watch: one round, for cron and systemd's timers.")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --watch: between two looks.", min=0.1)] = 60.0,
+    alarm: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="With --watch: a receipt that waits longer is an alarm.", min=0.0)
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --watch: metrics, as Prometheus' node exporter reads them.")
+    ] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="With --watch: a web page on how it stands.")] = None,
 ) -> None:
     """Publish a settled epoch: to the oracle of a chain.
 
     Shows what changes against what the chain holds, and with --yes sends it.
 
     Only what has a receipt is published, and the chain is asked first: what it has already is not sent again. What is sent
-    stands in DIR/published before it is sent, so that this can be done again after a crash at any point. It ends when the chain
+    stands in the ledger before it is sent, so that this can be done again after a crash at any point. It ends when the chain
     has it as deep as publish.toml asks for, or says that it does not know yet; then the same command goes on.
 
     Too early is no failure: it says from when on. Exit code 1 if it was refused, or is not known or not deep enough yet.
+
+    With --watch it goes on until Ctrl-C or SIGTERM, and alarms: when an epoch is refused, when nothing was set for two of the
+    chain's tempos, or its node is away so long, and by --alarm. Then it ends with exit code 3; with --once at once.
 
     \b
     Examples:
       assay publish my-bounty --to sepolia
       assay publish my-bounty 3 --to sepolia --yes
+      assay publish my-bounty --to sepolia --watch --yes --metrics assay.prom --page status.html
     """
     if yes and dry_run:
         raise typer.BadParameter("--yes and --dry-run exclude each other", param_hint="--yes")
+    given = {"--once": once, "--alarm": alarm is not None, "--metrics": metrics is not None, "--page": page is not None}
+    if watch:
+        from assay.cli.publishing.watch import run
+
+        if epoch is not None:
+            raise typer.BadParameter("a watch publishes what is settled, not one epoch", param_hint="EPOCH")
+        run(folder, to, every=every, patience=alarm, once=once, send=yes, files=(metrics, page), as_json=as_json)
+    for name, used in given.items():
+        if used:
+            raise typer.BadParameter("goes with --watch", param_hint=name)
     from assay.errors import Unreachable
     from assay.ledger.opened import open_ledger
     from assay.publish import publishers, settled, targets

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.errors import warn
-from assay.cli.publishing.words import JsonOption, targets
+from assay.cli.publishing.words import JsonOption, targets_of
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def pull(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="NAME", help="A target of publish.toml, not --url and --netuid.", autocompletion=targets),
+        typer.Option("--to", metavar="NAME", help="A target of publish.toml, not --url and --netuid.", autocompletion=targets_of),
     ] = None,
     url: Annotated[str | None, typer.Option(metavar="URL", help="A node of the chain: wss://… or ws://127.0.0.1:9944.")] = None,
     netuid: Annotated[int | None, typer.Option(metavar="N", help="The subnet.", min=1, max=4095)] = None,

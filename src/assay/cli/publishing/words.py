@@ -12,11 +12,23 @@ import typer
 if TYPE_CHECKING:
     from assay.publish.outcome import Outcome
 
-__all__ = ["AsOption", "DirArgument", "JsonOption", "ToOption", "YesOption", "finish", "say", "sentence_of", "targets", "telling"]
+__all__ = [
+    "AsOption",
+    "DirArgument",
+    "JsonOption",
+    "ToOption",
+    "YesOption",
+    "finish",
+    "moment",
+    "say",
+    "sentence_of",
+    "targets_of",
+    "telling",
+]
 
 
-def targets(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The targets of publish.toml that begin so, for the shell."""
+def targets_of(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The targets of publish.toml, for the shell's completion."""
     from assay.publish.targets import names
 
     folder = ctx.params.get("folder")
@@ -26,7 +38,7 @@ def targets(ctx: typer.Context, incomplete: str) -> list[str]:
 DirArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="The competition's folder, with publish.toml.", show_default=False)
 ]
-ToOption = Annotated[str, typer.Option("--to", metavar="NAME", help="A target of publish.toml.", autocompletion=targets)]
+ToOption = Annotated[str, typer.Option("--to", metavar="NAME", help="A target of publish.toml.", autocompletion=targets_of)]
 AsOption = Annotated[
     str | None, typer.Option("--as", metavar="KEY", help="A key of publish.toml; otherwise the target's own.", show_default=False)
 ]
@@ -41,6 +53,11 @@ def telling(what: str) -> None:
     typer.echo(printable(what), err=True)
 
 
+def moment(at: int, unit: str) -> str:
+    """From when on something may be sent: a time, or a block."""
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z") if unit == "time" else f"block {at}"
+
+
 def sentence_of(outcome: Outcome) -> str:
     """An outcome in words."""
     from assay.publish.outcome import Confirmed, Planned, Sent, TooEarly
@@ -53,8 +70,7 @@ def sentence_of(outcome: Outcome) -> str:
         case Sent(transaction):
             return f"It was sent, as {transaction}, and is not deep enough in the chain yet: do this again to see it through."
         case TooEarly(at, unit, what):
-            when = datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z") if unit == "time" else f"block {at}"
-            return f"It is too early: {what}. From {when} on it can be sent."
+            return f"It is too early: {what}. From {moment(at, unit)} on it can be sent."
     hint = getattr(outcome, "hint", "")
     begin = "It is not known what became of it" if outcome.state == "unknown" else "It was refused"
     return f"{begin}: {outcome.what}" + (f"; {hint}." if hint else ".")

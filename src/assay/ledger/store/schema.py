@@ -8,11 +8,19 @@ from sqlalchemy import Connection, inspect, select, update
 
 from assay.ledger.store.errors import NotALedger, OtherVersion
 from assay.ledger.store.rows import Meta
-from assay.ledger.store.tables import SCHEMA, meta, triggers
+from assay.ledger.store.tables import SCHEMA, append_only, attempts, meta, triggers
 
 __all__ = ["MIGRATIONS", "check", "make", "migrate", "read", "version"]
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = ()
+
+def _with_attempts(connection: Connection) -> None:
+    """Version 2: what was sent to chains is kept in the ledger."""
+    attempts.create(connection)
+    for statement in append_only(attempts, connection.dialect.name):
+        connection.exec_driver_sql(statement)
+
+
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_with_attempts,)
 """MIGRATIONS[n − 1] brings a database of version n to n + 1; `tables` says what the last version is."""
 
 

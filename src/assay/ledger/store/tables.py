@@ -1,8 +1,9 @@
-"""The tables, and the triggers that make them append-only on both databases. Version 1 of the schema.
+"""The tables, and the triggers that make them append-only on both databases. Version 2 of the schema.
 
 - `records.seq` counts from 1 without a gap, in order of acceptance. SPEC 3.0.
 - A record is there once: the same record has the same slot, so one index finds both. Its key begins with the run, so that the
   records of one batch stand side by side in it, however many others there are.
+- `attempts` has what was sent to the targets of publish.toml, counted from 1 for each: two who would write at once cannot both.
 - No row is ever changed or removed; `meta` alone may be, by a migration.
 """
 
@@ -25,7 +26,20 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-__all__ = ["MARK", "SCHEMA", "batches", "inputs", "meta", "receipts", "records", "settlements", "submissions", "triggers"]
+__all__ = [
+    "MARK",
+    "SCHEMA",
+    "append_only",
+    "attempts",
+    "batches",
+    "inputs",
+    "meta",
+    "receipts",
+    "records",
+    "settlements",
+    "submissions",
+    "triggers",
+]
 
 MARK = {"sqlite": "?", "postgresql": "%s"}
 """What stands for a value in a statement that goes past SQLAlchemy, whose own layer costs more than the database."""
@@ -96,7 +110,15 @@ receipts = Table(
     Column("checkpoint", LargeBinary, nullable=False),
 )
 
-APPEND_ONLY = (batches, records, submissions, inputs, settlements, receipts)
+attempts = Table(
+    "attempts",
+    SCHEMA,
+    Column("target", Text, primary_key=True),
+    Column("number", _Number, primary_key=True, autoincrement=False),
+    Column("entry", LargeBinary, nullable=False),
+)
+
+APPEND_ONLY = (batches, records, submissions, inputs, settlements, receipts, attempts)
 _SAME = {
     "batches": "id = NEW.id OR digest = NEW.digest",
     "records": "seq = NEW.seq OR (slot = NEW.slot AND digest = NEW.digest)",
@@ -104,6 +126,7 @@ _SAME = {
     "inputs": "digest = NEW.digest",
     "settlements": "epoch = NEW.epoch",
     "receipts": "epoch = NEW.epoch OR position = NEW.position",
+    "attempts": "target = NEW.target AND number = NEW.number",
 }
 """Table → when a new row is an old one again: SQLite's REPLACE would remove that one, and asks no trigger of removals."""
 
@@ -116,15 +139,20 @@ def triggers(dialect: str) -> Iterator[str]:
             "RAISE EXCEPTION USING MESSAGE = 'assay: ' || TG_TABLE_NAME || ' is append-only'; END $$"
         )
     for table in APPEND_ONLY:
-        name = table.name
-        if dialect == "postgresql":
-            yield (
-                f"CREATE TRIGGER {name}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {name} "
-                "FOR EACH STATEMENT EXECUTE FUNCTION assay_append_only()"
-            )
-            continue
-        refuse = f"BEGIN SELECT RAISE(ABORT, 'assay: {name} is append-only'); END"
-        yield f"CREATE TRIGGER {name}_no_update BEFORE UPDATE ON {name} {refuse}"
-        yield f"CREATE TRIGGER {name}_no_delete BEFORE DELETE ON {name} {refuse}"
-        again = f"EXISTS (SELECT 1 FROM {name} WHERE {_SAME[name]})"
-        yield f"CREATE TRIGGER {name}_no_replace BEFORE INSERT ON {name} WHEN {again} {refuse}"
+        yield from append_only(table, dialect)
+
+
+def append_only(table: Table, dialect: str) -> Iterator[str]:
+    """Those of one table; PostgreSQL has the function already."""
+    name = table.name
+    if dialect == "postgresql":
+        yield (
+            f"CREATE TRIGGER {name}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {name} "
+            "FOR EACH STATEMENT EXECUTE FUNCTION assay_append_only()"
+        )
+        return
+    refuse = f"BEGIN SELECT RAISE(ABORT, 'assay: {name} is append-only'); END"
+    yield f"CREATE TRIGGER {name}_no_update BEFORE UPDATE ON {name} {refuse}"
+    yield f"CREATE TRIGGER {name}_no_delete BEFORE DELETE ON {name} {refuse}"
+    again = f"EXISTS (SELECT 1 FROM {name} WHERE {_SAME[name]})"
+    yield f"CREATE TRIGGER {name}_no_replace BEFORE INSERT ON {name} WHEN {again} {refuse}"

@@ -15,7 +15,7 @@ from sqlalchemy import Row as Found
 from assay.ledger.store.errors import RESTORE, Damaged
 from assay.ledger.store.rows import Conflict, Kept, KeptBatch, Receipt, Row, Settled, Submission
 from assay.ledger.store.slots import contradictions
-from assay.ledger.store.tables import batches, inputs, receipts, records, settlements, submissions
+from assay.ledger.store.tables import attempts, batches, inputs, receipts, records, settlements, submissions
 
 __all__ = ["LATEST", "View"]
 
@@ -143,10 +143,30 @@ class View:
         found: int | None = self._connection.exec_driver_sql("SELECT max(epoch) FROM receipts").scalar()
         return found
 
+    def settled_epochs(self, first: int = 0) -> list[int]:
+        """The epochs from this one on that are settled, ascending."""
+        return list(
+            self._connection.scalars(select(receipts.c.epoch).where(receipts.c.epoch >= first).order_by(receipts.c.epoch))
+        )
+
     def receipts(self, first: int = 0) -> Iterator[Receipt]:
         """The receipts from this position of the log on, in its order."""
         query = select(receipts).where(receipts.c.position >= first).order_by(receipts.c.position)
         return (Receipt(*tuple(row)) for row in self._rows(query))
+
+    # What was sent to chains
+
+    def targets(self) -> list[str]:
+        """The targets to which something was sent, or was about to be."""
+        return list(self._connection.scalars(select(attempts.c.target).distinct().order_by(attempts.c.target)))
+
+    def attempts(self, target: str, after: int = 0) -> list[bytes]:
+        """What was written down of a target, as it was added, but for the first so many; raises Damaged."""
+        query = select(attempts.c.number, attempts.c.entry).where(attempts.c.target == target, attempts.c.number > after)
+        found = self._connection.execute(query.order_by(attempts.c.number)).all()
+        if any((row.number, type(row.entry)) != (number, bytes) for number, row in enumerate(found, start=after + 1)):
+            raise Damaged(f"what was sent to {target!r} is not all there", hint=RESTORE)
+        return [row.entry for row in found]
 
     def _rows(self, query: Select[Any]) -> Iterator[Found[Any]]:
         yield from self._connection.execute(query.execution_options(yield_per=FETCH))

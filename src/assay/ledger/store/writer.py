@@ -11,7 +11,7 @@ from sqlalchemy import Table, func, select
 
 from assay.ledger.store.rows import Accepted, Receipt, Settled, Submission
 from assay.ledger.store.slots import Candidate, candidates, same, slot_of
-from assay.ledger.store.tables import MARK, batches, inputs, receipts, records, settlements, submissions
+from assay.ledger.store.tables import MARK, attempts, batches, inputs, receipts, records, settlements, submissions
 from assay.ledger.store.view import View
 from assay.records import Evidence
 
@@ -68,6 +68,11 @@ class Writer(View):
             self._add(inputs, (settled.inputs, document))
         self._add(settlements, astuple(settled))
         self._add(receipts, astuple(receipt))
+
+    def add_attempts(self, target: str, *entries: bytes) -> None:
+        """Keep what is about to be sent to a target, or what became of it, after what is there."""
+        last = self._connection.scalar(select(func.max(attempts.c.number)).where(attempts.c.target == target)) or 0
+        self._add(attempts, *((target, number, entry) for number, entry in enumerate(entries, start=last + 1)))
 
     def _state(self, digest: str) -> tuple[bool, int, int]:
         """Whether a batch is there; the last batch and the last record, 0 if there are none."""

@@ -77,16 +77,23 @@ class EvmPublisher:
             found = self._compare(plan, scorer.address).outcome
             return self._call(plan, sender, scorer) if found is None else found
 
-        found = chain.sending(sender, tell).run(f"epoch {plan.epoch}", plan.digest, prepare)
+        found = chain.sending(sender, tell).run(plan.subject, plan.digest, prepare)
         if not isinstance(found, Confirmed) or found.transaction is None:
             return found
         again = self.confirm(plan)
-        return found if isinstance(again, Confirmed) else again
+        if isinstance(again, Confirmed):
+            return found
+        chain.journal.note(plan.subject, plan.digest, again)
+        return again
 
     def confirm(self, plan: Plan) -> Outcome:
         """Whether the oracle has these scores, deep enough."""
         found = self.compare(plan).outcome
         return Unknown("the oracle does not have these scores") if found is None else found
+
+    def pulse(self) -> None:
+        """The chain has no tempo: only whether its node answers; raises Unreachable."""
+        self._chain.node.head()
 
     def _elsewhere(self) -> Refusal | None:
         """Whether the round looks for its scores somewhere else: there they would be of no use."""

@@ -98,7 +98,7 @@ class Sending:
             what = f"something else sends from {self._signer.address} at the same time"
             found = Refusal("nonce", what, "let one program send, then do this again")
         if not isinstance(found, Confirmed) or found.transaction is None:
-            self._note({"subject": subject, "plan": plan} | document(found))
+            self._journal.note(subject, plan, found)
         return found
 
     def _step(self, subject: str, plan: str, prepare: Prepare) -> Outcome | None:
@@ -287,12 +287,6 @@ class Sending:
     def _end(self, one: Attempt, state: str, **more: Any) -> None:
         self._add({"state": state, "attempt": one.number, "subject": one.subject, "plan": one.plan} | more)
         one.state, one.ending = state, more
-
-    def _note(self, said: dict[str, Any]) -> None:
-        """What a command ended with; not a second time, if nothing has happened since."""
-        last = self._journal.entries[-1] if self._journal.entries else {}
-        if {name: value for name, value in last.items() if name != "at"} != said:
-            self._add(said)
 
     def _add(self, entry: dict[str, Any]) -> None:
         self._journal.add(entry | {"at": instant_text(datetime.now(UTC).replace(microsecond=0))})

@@ -1,0 +1,179 @@
+"""What a watch does next, and what it alarms about: pure, so that every case is a row in a table of the tests.
+
+- What is published is the newest settled epoch that is not; where a publisher wants every epoch, the first of them.
+- An epoch that was just tried is tried again: when the chain said that it may, or a round later if the chain has it and not
+  deep enough; after anything else later and later, but within `MOST` rounds.
+- Nothing is waited for so long that the next look, a round later, would not come before it; but who does not answer is asked
+  less and less often.
+
+Times are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, TooEarly
+from assay.publish.publishers import Pulse
+
+__all__ = ["ALARMS", "MOST", "TEMPOS", "Alarm", "Away", "Facts", "Memory", "Publish", "Rest", "alarms", "decide", "waiting"]
+
+TEMPOS = 2
+"""So many without anything set are an alarm."""
+MOST = 60
+"""After so many rounds it is tried again, whatever was said: clocks are wrong, and what was refused is mended."""
+BACKS_OFF = 10
+"""What does not answer is asked less and less, until it is once in so many rounds."""
+ALARMS = ("refused", "nothing-set", "unreachable", "late", "broken")
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Publish this epoch now."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Look again after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a look found.
+
+    settled: the last settled epoch. published: the last that the chain has. waiting: the one that is to be published next, and
+    `since` when it waits. begun: when something was first sent to the target; if nothing was, when watching began.
+    """
+
+    settled: int | None
+    published: int | None
+    waiting: int | None
+    since: float
+    begun: float
+    pulse: Pulse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """Something does not answer: since when, what was said last, what to do."""
+
+    since: float
+    what: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is remembered from one look to the next.
+
+    epoch, outcome, at: the last try, what it came to, and when. failures: how many in a row came to nothing. pulse: the last that
+    was heard. away: since when ledger or node do not answer. broken: why nothing can be published at all.
+    """
+
+    epoch: int | None = None
+    outcome: Outcome | None = None
+    at: float = 0.0
+    failures: int = 0
+    pulse: Pulse | None = None
+    away: Away | None = None
+    broken: str = ""
+
+    def tried(self, epoch: int, outcome: Outcome, now: float) -> Memory:
+        """After a try."""
+        before = self.failures if epoch == self.epoch else 0
+        failures = 0 if isinstance(outcome, Confirmed | TooEarly | Sent) else before + 1
+        return replace(self, epoch=epoch, outcome=outcome, at=now, failures=failures)
+
+    def heard(self, pulse: Pulse | None) -> Memory:
+        """After a look that found everything there."""
+        return replace(self, pulse=pulse or self.pulse, away=None, broken="")
+
+    def silent(self, what: str, hint: str, now: float) -> Memory:
+        """After a look at which something did not answer."""
+        return replace(self, away=Away(now if self.away is None else self.away.since, what, hint), broken="")
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something that somebody has to look at: a code of `ALARMS`, what is wrong, what to do."""
+
+    code: str
+    what: str
+    hint: str
+
+
+def waiting(settled: Sequence[int], published: int | None, begun: int | None, *, every_epoch: bool) -> int | None:
+    """The epoch that is to be published next; None if the chain has all. settled: ascending; begun: the first that was tried.
+
+    Where nothing is published yet, every epoch means those from the first that was tried on, else the newest: what was settled
+    before there was a target is not sent after all.
+    """
+    if not settled or (published is not None and published >= settled[-1]):
+        return None
+    first = begun if published is None else published + 1
+    if not every_epoch or first is None:
+        return settled[-1]
+    return next(epoch for epoch in settled if epoch >= min(first, settled[-1]))
+
+
+def decide(facts: Facts, memory: Memory, now: float, every: float) -> Publish | Rest:
+    """What to do now. every: the seconds of a round."""
+    if memory.away is not None:
+        return Rest(min(max(every, (now - memory.away.since) / 2), BACKS_OFF * every))
+    if facts.waiting is None or memory.broken:
+        return Rest(every)
+    left = _due(facts, memory, now, every) - now
+    return Publish(facts.waiting) if left <= 0 else Rest(min(left, every))
+
+
+def _due(facts: Facts, memory: Memory, now: float, every: float) -> float:
+    """When the waiting epoch is to be tried."""
+    if memory.epoch != facts.waiting or memory.outcome is None:
+        return now
+    longest = memory.at + MOST * every
+    match memory.outcome:
+        case TooEarly(at, "time"):
+            return min(at if at > memory.at else memory.at + every, longest)
+        case TooEarly(at, _) if facts.pulse is not None:
+            pulse = facts.pulse
+            return min(max(now + (at - pulse.now) * pulse.seconds, memory.at + min(pulse.seconds, every)), longest)
+        case TooEarly() | Sent() | Confirmed():
+            return memory.at + every
+    return min(memory.at + every * 2.0 ** min(memory.failures - 1, MOST), longest)
+
+
+def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> list[Alarm]:
+    """What is wrong now. patience: seconds after which an epoch that is not published alarms; None: never by time alone."""
+    found = []
+    outcome = memory.outcome if memory.epoch == facts.waiting else None
+    if memory.broken:
+        found.append(Alarm("broken", memory.broken, "nothing is published until this is mended"))
+    if isinstance(outcome, Refusal) and facts.waiting is not None:
+        found.append(Alarm("refused", f"epoch {facts.waiting} is refused: {outcome.what}", outcome.hint or _ASK))
+    if facts.pulse is not None and (quiet := _quiet(facts, facts.pulse, now)) > TEMPOS * facts.pulse.tempo:
+        what = f"nothing was set for {quiet} blocks, and the tempo is {facts.pulse.tempo}"
+        hint = "settle the next epoch" if facts.waiting is None else f"see what keeps epoch {facts.waiting} from the chain"
+        found.append(Alarm("nothing-set", what, hint))
+    limit = patience if memory.pulse is None else TEMPOS * memory.pulse.tempo * memory.pulse.seconds
+    if memory.away is not None and limit is not None and now - memory.away.since > limit:
+        what = f"{memory.away.what}, for {now - memory.away.since:.0f} seconds"
+        found.append(Alarm("unreachable", what, memory.away.hint or "look at the other side"))
+    if facts.waiting is not None and patience is not None:
+        since = max(facts.since, outcome.at) if isinstance(outcome, TooEarly) and outcome.unit == "time" else facts.since
+        if now - since > patience:
+            what = f"epoch {facts.waiting} is settled, and for {now - since:.0f} seconds it is not published"
+            found.append(Alarm("late", what, _ASK))
+    return found
+
+
+_ASK = "`assay publish` says what would be sent, and what stands in its way"
+
+
+def _quiet(facts: Facts, pulse: Pulse, now: float) -> int:
+    """For how many blocks nothing was set; where nothing ever was, since it was first tried."""
+    return int((now - facts.begun) / pulse.seconds) if pulse.last is None else pulse.now - pulse.last
