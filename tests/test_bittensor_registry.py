@@ -77,15 +77,21 @@ def test_a_subnet_becomes_a_registry(place: Path, chain: Simulator) -> None:
         "hash": f"0x{block.hash.hex()}",
         "spec_version": 1218,
     }
+    listed = {one["hotkey"]: one for one in found["neurons"]}
+    assert list(listed) == [OWNER, ALICE, BOB, CHARLIE]
+    assert listed[BOB] == {"uid": 2, "hotkey": BOB, "stake": str(1000 * RAO), "permit": True, "registered": 0}
     assert f"Subnet 5, mechanism 0, at block {block.number}" in text
     assert f"{ALICE}" in text
     assert "3 participants, 3 validators" in text
 
 
 def test_a_permit_without_stake_judges_nothing(place: Path, chain: Simulator) -> None:
+    now = chain.chain.head.number
     chain.register(5, "//Dave", alpha=0, permit=True)
     chain.step(3)
     pull(place, chain)
+    dave = said(place)["neurons"][4]
+    assert (dave["uid"], dave["stake"], dave["permit"], dave["registered"]) == (4, "0", True, now)
     assert [row["key"] for row in rows(place, csvs.VALIDATORS)] == [OWNER, ALICE, BOB]
     assert len(rows(place, csvs.PARTICIPANTS)) == 4
 
@@ -305,7 +311,7 @@ def test_validators_sign_with_their_hotkeys_and_the_receipt_says_the_block(tmp_p
     assert settled.settlement.weights[CHARLIE].uid == 3
     found = assay.verify(tmp_path / "epoch-3", key=str(ledger_kit.KEY))
     assert found.recomputed
-    assert found.receipt["registry"] == {name: value for name, value in said(place).items() if name != "schema"}
+    assert found.receipt["registry"] == {name: value for name, value in said(place).items() if name not in ("schema", "neurons")}
     chain.register(5, "//Dave", uid=3)
     chain.step(3)
     pull(place, chain)
@@ -337,11 +343,13 @@ def test_a_full_registry_is_read_back_as_a_settlement_reads_it(place: Path, shar
         ({"block": -1}, "registry.json: block"),
         ({"more": 1}, "registry.json: more"),
         ("x" * 20_000, "registry.json"),
+        ({"neurons": None}, "registry.json: neurons.0"),
+        ({"neurons": [{"uid": 1, "hotkey": "k", "stake": 5, "permit": True, "registered": 1}]}, "registry.json: neurons.0.stake"),
     ],
 )
 def test_a_registry_json_that_is_wrong_is_refused_by_its_field(place: Path, content: Any, why: str) -> None:
     made = Pulled(chain="0x" + "0" * 64, netuid=1, mechanism=0, block=1, hash="0x" + "1" * 64, spec_version=1, rows=DIGEST)
-    whole = json.loads(pulled.dumped(made))
+    whole = json.loads(pulled.dumped(made, ()))
     (place / "registry.json").write_text(content if isinstance(content, str) else json.dumps(whole | content))
     with pytest.raises(BadInput) as caught:
         pulled.read(place / "registry.json")

@@ -42,7 +42,7 @@ def rows_of(place: Path) -> str:
 def pull(place: Path, **changes: Any) -> Json:
     """registry.json beside what there is, as if that had been pulled."""
     found = Pulled(**{**BLOCK, "rows": rows_of(place), **changes})
-    (place / "registry.json").write_bytes(pulled.dumped(found))
+    (place / "registry.json").write_bytes(pulled.dumped(found, ()))
     return found.model_dump()
 
 

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from assay.errors import BadInput
 from assay.exact import NANO, canonical, digest, nanos, text
-from assay.scheme.fields import Key, Section, checked
+from assay.scheme.fields import Key, Rao, Section, checked
 from assay.scheme.load import refusal
 from assay.scheme.times import Instant
 
@@ -96,6 +96,16 @@ class Pulled(Section):
     hash: _Hash
     spec_version: Annotated[int, Field(ge=0, le=2**32 - 1)]
     rows: Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+
+
+class Registered(Section):
+    """Who had which uid there: its stake weight, whether it had a validator's permit, and the block in which it got the uid."""
+
+    uid: Annotated[int, Field(ge=0, le=65_535)]
+    hotkey: Key
+    stake: Rao
+    permit: bool
+    registered: Annotated[int, Field(ge=0, le=2**53 - 1)]
 
 
 def _score(value: object) -> int:

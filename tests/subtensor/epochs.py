@@ -42,10 +42,8 @@ class Beacon:
             hotkey, uids, values, key = state.runtime.decode("(Vec<u8>, Vec<u16>, Vec<u16>, u64)", bytes(plain))
         except ValueError:
             return None
-        if weights.as_bytes(hotkey) != who or not len(set(uids)) == len(uids) == len(
-            values
-        ):  # the chain would not store it either
-            return None
+        if weights.as_bytes(hotkey) != who or len(set(uids)) != len(values) or len(uids) != len(values):
+            return None  # the chain would not store it either
         return Contents(dict(zip(uids, values, strict=True)), key)
 
 

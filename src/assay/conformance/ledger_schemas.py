@@ -9,7 +9,7 @@ from assay.folder import registry
 from assay.ledger import check
 from assay.ledger.batch import PREDICATE
 from assay.ledger.receipt import PROOF
-from assay.records import KINDS, Pulled
+from assay.records import KINDS, Pulled, Registered
 
 __all__ = ["batch", "inputs", "proof", "pulled", "receipt"]
 
@@ -29,6 +29,11 @@ def pulled(more: Json | None = None) -> Json:
     """Of which block of a chain the registry is; `more` fields stand before it in the file."""
     fields: Json = plain(Pulled.model_json_schema())["properties"]
     return closed((more or {}) | fields)
+
+
+def registered() -> Json:
+    """All uids of that block."""
+    return {"type": "array", "items": closed(plain(Registered.model_json_schema(mode="serialization"))["properties"])}
 
 
 def batch() -> Json:

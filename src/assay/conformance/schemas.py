@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from assay.conformance.cases import SCHEMA
 from assay.conformance.kinds import KINDS
-from assay.conformance.ledger_schemas import batch, inputs, proof, pulled, receipt
+from assay.conformance.ledger_schemas import batch, inputs, proof, pulled, receipt, registered
 from assay.conformance.schema_parts import (
     AMOUNT,
     BPS,
@@ -56,7 +56,7 @@ def schemas() -> Mapping[str, Json]:
         "case": ("A competition at one epoch: the input of a case of kind settle.", _case()),
         "registry": (
             f"Of which block of a chain a registry is: registry.json, {REGISTRY}.",
-            pulled({"schema": {"const": REGISTRY}}),
+            pulled({"schema": {"const": REGISTRY}, "neurons": registered()}),
         ),
         "inputs": ("What a settlement follows from beside evidence and previous settlement: inputs.json of a bundle.", inputs()),
         "batch": ("What a validator signs of a batch: the payload of its envelope, assay:evidence/v1.", batch()),

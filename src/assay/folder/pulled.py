@@ -6,7 +6,7 @@ other uids or stakes is refused: it would claim to be of a block that it is not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,14 @@ from assay.exact import canonical, digest
 from assay.folder import strict
 from assay.folder.places import Place
 from assay.folder.text import decode, load
-from assay.records import Participant, Pulled, Validator
+from assay.records import Participant, Pulled, Registered, Validator
 from assay.scheme.load import validate
 
 __all__ = ["FILE", "SCHEMA", "check", "dumped", "parse", "read", "rows"]
 
 FILE = "registry.json"
 SCHEMA = "assay.registry/1"
-BYTES = 10_000
+BYTES = 20_000_000
 
 
 def rows(participants: Iterable[Participant], validators: Iterable[Validator]) -> str:
@@ -45,20 +45,28 @@ def read(path: Path) -> Pulled | None:
     said = content.pop("schema", None) if isinstance(content, dict) else None
     if said != SCHEMA:
         raise place.refuse(f"is not of the format {SCHEMA}", field="schema", hint="pull the registry again, or remove the file")
+    listed = content.pop("neurons", None)
+    for number, one in enumerate(listed if isinstance(listed, list) else [listed]):
+        try:
+            validate(Registered, one)
+        except BadInput as error:
+            error.at(field=f"neurons.{number}")
+            raise place.put(error) from None
     return parse(content, place)
 
 
 def parse(content: Any, place: Place) -> Pulled:
-    """The same out of an object without `schema`, as the inputs of a receipt have it; raises BadInput."""
+    """The same out of an object without `schema` and `neurons`, as the inputs of a receipt have it; raises BadInput."""
     try:
         return validate(Pulled, content)
     except BadInput as error:
         raise place.put(error) from None
 
 
-def dumped(found: Pulled) -> bytes:
-    """The bytes of the file."""
-    return canonical({"schema": SCHEMA} | found.model_dump()) + b"\n"
+def dumped(found: Pulled, neurons: Sequence[Registered]) -> bytes:
+    """The bytes of the file; neurons: all that the block has, by uid."""
+    listed = [one.model_dump(mode="json") for one in neurons]
+    return canonical({"schema": SCHEMA} | found.model_dump() | {"neurons": listed}) + b"\n"
 
 
 def check(found: Pulled, participants: Iterable[Participant], validators: Iterable[Validator], place: Place) -> None:

@@ -3,7 +3,7 @@
 - participants.csv: every hotkey of the subnet but the burn UID's. What it says of a key that was there is kept, but for the uid.
   A key that has no uid any more stays, without one: what it earned burns (SPEC 4).
 - validators.csv: the hotkeys that have a permit and a stake weight which the chain counts. The name of a key is kept.
-- registry.json: of which block that is.
+- registry.json: of which block that is, and what it has of each uid, the block of its registration too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from assay.folder import csvs, pulled, registry
 from assay.folder.places import Place, Row
 from assay.folder.write import write_all
 from assay.publish.bittensor.subnet import Subnet
-from assay.records import Pulled
+from assay.records import Pulled, Registered
 from assay.scheme import Scheme
+from assay.scheme.load import validate
 
 __all__ = ["Change", "Pull", "pull", "write"]
 
@@ -77,9 +78,22 @@ def pull(folder: Path, scheme: Scheme, subnet: Subnet, chain: str, spec_version:
         spec_version=spec_version,
         rows=rows,
     )
+    neurons = [
+        validate(
+            Registered,
+            {
+                "uid": one.uid,
+                "hotkey": one.hotkey,
+                "stake": str(one.stake),
+                "permit": one.permit,
+                "registered": one.registered_at,
+            },
+        )
+        for one in subnet.neurons
+    ]
     return Pull(
         made,
-        files | {pulled.FILE: pulled.dumped(made)},
+        files | {pulled.FILE: pulled.dumped(made, neurons)},
         *found,
         tuple(_changes(old, uids, "uid", "moved")),
         tuple(_changes(old_judges, stakes, "stake", "stake")),
