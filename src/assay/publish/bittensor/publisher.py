@@ -32,6 +32,8 @@ from assay.publish.targets import Target
 
 __all__ = ["BittensorPublisher", "open_publisher"]
 
+POLL = 3.0
+"""Seconds between two looks: a block takes twelve, and whoever lends a node counts questions."""
 BURN = "burn"
 """What stands for a participant where weights burn."""
 
@@ -48,7 +50,7 @@ class _Now:
 
 def open_publisher(target: Target, clock: Clock | None = None) -> BittensorPublisher:
     """The publisher of a target; raises BadInput if its settings are wrong."""
-    return BittensorPublisher(target, settings_of(target), clock or Clock())
+    return BittensorPublisher(target, settings_of(target), clock or Clock(poll=POLL))
 
 
 class BittensorPublisher:
