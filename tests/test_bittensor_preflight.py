@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,3 +135,10 @@ def test_a_refusal_says_what_to_do() -> None:
     for name, _ in (*PLAIN, *COMMIT):
         assert name == "too-early" or refusal(name).hint, name
     assert refusal("SomethingNew").code == "SomethingNew"
+
+
+def test_the_operators_page_says_what_to_do_about_each() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "bittensor.md").read_text(encoding="utf-8")
+    ours = ("burn-uid-not-owner", "clock", "no-epochs", "overwritten", "reveal-failed", "runtime", "superseded", "under-way")
+    for name in (*(name for name, _ in (*PLAIN, *COMMIT)), *ours, "wrong-chain", "coldkey-swap", "signature", "payment", "nonce"):
+        assert name == "too-early" or f"`{name}`" in page, name
