@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["claim", "commit", "create", "fund", "oracle", "refund", "settle", "show"]
 
 Make = Callable[["Bounties", "Signer"], "Sequence[Action]"]
+ReceiverOption = Annotated[
+    str | None, typer.Option("--receiver", metavar="ADDRESS", help="Where it goes; otherwise the account.")
+]
 
 
 def show(folder: DirArgument, to: ToOption, as_json: JsonOption = False) -> None:
@@ -166,9 +169,7 @@ def settle(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOpti
 def claim(
     folder: DirArgument,
     to: ToOption,
-    receiver: Annotated[
-        str | None, typer.Option("--receiver", metavar="ADDRESS", help="Where it goes; otherwise the account.")
-    ] = None,
+    receiver: ReceiverOption = None,
     key: AsOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -189,9 +190,7 @@ def claim(
 def refund(
     folder: DirArgument,
     to: ToOption,
-    receiver: Annotated[
-        str | None, typer.Option("--receiver", metavar="ADDRESS", help="Where it goes; otherwise the account.")
-    ] = None,
+    receiver: ReceiverOption = None,
     key: AsOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
