@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import tempfile
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import publish_kit as kit
+import stepping
 from assay.publish import targets
 from assay.publish.evm.attempts import attempts, under_way
 from assay.publish.evm.node import Node
@@ -20,14 +18,6 @@ from assay.publish.outcome import Confirmed, document
 from assay.publish.publishers import Plan
 
 __all__ = ["finish", "imports", "publish", "steps_of"]
-
-CALLS = {
-    *("open", "close", "fsync", "flock", "mkdir", "write"),
-    *("BufferedRandom.write", "BufferedRandom.flush", "BufferedRandom.truncate"),
-    *("socket.connect", "socket.sendall", "socket.send", "socket.recv_into", "socket.close"),
-}
-DATABASE = {"do_execute", "do_executemany", "do_commit"}
-"""The calls before which a worker is killed: of the file system and the network, and SQLAlchemy's to the ledger."""
 
 
 def imports() -> None:
@@ -42,24 +32,15 @@ def imports() -> None:
 def publish(place: str, plan: dict[str, Any], last_step: int | None) -> dict[str, Any]:
     """Publish; at step `last_step` killed."""
     if last_step is not None:
-        _die_at(last_step)
+        stepping.die_at(last_step)
     found = _send(place, plan)
-    sys.setprofile(None)
+    stepping.go_on()
     return found
 
 
 def steps_of(place: str, plan: dict[str, Any]) -> int:
     """How many steps it takes."""
-    count = 0
-
-    def counted(frame: FrameType, event: str, function: Any) -> None:
-        nonlocal count
-        count += _is_step(frame, event, function)
-
-    sys.setprofile(counted)
-    _send(place, plan)
-    sys.setprofile(None)
-    return count
+    return stepping.count(lambda: _send(place, plan))
 
 
 def finish(place: str, plan: dict[str, Any], before: int) -> str:
@@ -104,22 +85,3 @@ def _send(place: str, plan: dict[str, Any]) -> dict[str, Any]:
 
 def _node(place: str) -> Node:
     return Node(str(targets.read(Path(place), "local").fields["rpc"]))
-
-
-def _die_at(last: int) -> None:
-    """Be killed before step number `last` from now on."""
-
-    def step(frame: FrameType, event: str, function: Any) -> None:
-        nonlocal last
-        if _is_step(frame, event, function):
-            last -= 1
-            if last == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.setprofile(step)
-
-
-def _is_step(frame: FrameType, event: str, function: Any) -> bool:
-    if event == "c_call":
-        return function.__qualname__ in CALLS
-    return event == "call" and frame.f_code.co_name in DATABASE

@@ -1,9 +1,12 @@
-"""examples/term-challenge as its README tells it: three validators judge six agents in bubblewrap, and their scores agree."""
+"""examples/term-challenge as its README tells it: judged in bubblewrap by three validators who agree, and set on a subnet."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,8 @@ import assay
 from assay.cli import app
 from judge_kit import bubblewrap
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "term-challenge"
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "term-challenge"
 VALIDATORS = ("elm", "fir", "gum")
 SCORES = {
     "all-rounder": "0.9",
@@ -50,3 +54,33 @@ def test_three_validators_judge_six_agents(tmp_path: Path) -> None:
     listed = CliRunner().invoke(app, ["trials", str(folder), "--json"], prog_name="assay").stdout.splitlines()
     assert len(listed) == 180
     assert {json.loads(line)["sandbox"].split()[0] for line in listed} == {"bubblewrap"}
+
+
+def play(checkout: Path, place: Path) -> str:
+    """What examples/term-challenge/publish says, of a checkout."""
+    path = os.pathsep.join([str(ROOT / ".venv" / "bin"), os.environ["PATH"]])
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")} | {"PATH": path}
+    script = checkout / "examples" / "term-challenge" / "publish"
+    done = subprocess.run([script, place], env=env, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_its_weights_are_set_on_a_subnet(tmp_path: Path, shared: Path) -> None:
+    if not any((shared / "data" / "subtensor").glob("metadata-*")):
+        pytest.skip(f"{shared}/data/subtensor has no description of a runtime")
+    bubblewrap()
+    said = play(ROOT, tmp_path / "place")
+    assert re.search(r"It is there, in block \d+, by 0x[0-9a-f]{64}\.", said)
+    assert re.search(r"The 6 weights of the receipt sha256:[0-9a-f]{16}… are those of the subnet\.", said)
+
+
+def test_without_a_runtimes_description_it_says_so(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for part in ("examples/term-challenge", "tests/subtensor"):
+        shutil.copytree(ROOT / part, checkout / part, ignore=shutil.ignore_patterns("tasks", "agents", "__pycache__"))
+    (checkout / ".venv").symlink_to(ROOT / ".venv")
+    said = play(checkout, tmp_path / "place")
+    assert said == "There is no description of a chain's runtime here, so there is no simulated subnet: nothing was published.\n"
+    assert not (tmp_path / "place").exists()

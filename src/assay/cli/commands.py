@@ -16,7 +16,7 @@ COMMANDS = {
     "bounty": ("bounty.app:app", "Bounties: what is asked for, how it is judged and paid."),
     "run": ("judging.run:run", "Judge what has no evidence yet, then settle."),
     "settle": ("settle:settle", "Settle an epoch: evidence into scores, weights or payouts."),
-    "publish": ("publishing.publish:publish", "Publish a settled epoch: to the oracle of a chain."),
+    "publish": ("publishing.publish:publish", "Publish a settled epoch: scores to the oracle of a chain, weights to a subnet."),
     "attempts": ("publishing.attempts:attempts", "What was sent to chains, and what became of it."),
     "registry": ("publishing.registry:app", "Participants and validators from a chain."),
     "explain": ("explain:explain", "Explain each number of one participant."),

@@ -26,11 +26,15 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The chain was given a transaction, and what it comes to is not certain yet: asked again, it is seen through."""
+    """The chain was given a transaction, and what it comes to is not certain yet: asked again, it is seen through.
+
+    opens: it is in the chain, locked, and this is about the block in which the chain opens it.
+    """
 
     state: ClassVar[str] = "sent"
     ok: ClassVar[bool] = False
     transaction: str
+    opens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,12 +59,14 @@ class Plan:
 class Comparison:
     """What the chain holds instead: by account, as people read it; and what sending would come to now.
 
-    outcome: None where it can be sent; Confirmed where the chain has it already; else TooEarly or a Refusal.
+    outcome: None where it can be sent; Confirmed where the chain has it already; else TooEarly or a Refusal. lines: what would
+    be sent now, where that depends on the chain.
     """
 
     held: dict[str, str]
     outcome: Outcome | None
     notes: list[str] = field(default_factory=list)
+    lines: tuple[Line, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

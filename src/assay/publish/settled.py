@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
-from assay.errors import Refused
+from assay.competition import emission
+from assay.errors import CannotSettle, Refused
 from assay.exact import canonical, digest
-from assay.ledger import check, inputs
+from assay.ledger import check, inputs, settling
 from assay.ledger.opened import Ledger, kept
-from assay.ledger.store import View
+from assay.ledger.store import Receipt, View
 
-__all__ = ["SettledEpoch", "read"]
+__all__ = ["SettledEpoch", "Shares", "joined", "read"]
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Exact shares of the whole, which no document has: (participant, uid, share) of whoever has one; what burns. SPEC 4."""
+
+    rows: tuple[tuple[str, int, Fraction], ...]
+    burn: Fraction
+    burn_uid: int
 
 
 @dataclass(frozen=True)
@@ -23,7 +35,8 @@ class SettledEpoch:
     """A settled epoch: the digest of its receipt's statement, the settlement, and what belongs to participants.
 
     addresses: of those who have one, as the registry had it when it was settled. attestations: digests (`sha256:…`) of what
-    proves where a participant's judge ran; of several judgements, that of the list of them, ascending.
+    proves where a participant's judge ran; of several judgements, that of the list of them, ascending. shares: settles it again
+    from what was kept, while the ledger is open; raises CannotSettle if that gives something else, or if it pays out.
     """
 
     competition: str
@@ -32,6 +45,7 @@ class SettledEpoch:
     settlement: Json
     addresses: Mapping[str, str]
     attestations: Mapping[str, str]
+    shares: Callable[[], Shares]
 
 
 def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
@@ -51,7 +65,26 @@ def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
             raise Refused("inputs", "they are not those of the receipt", expected=said["inputs"], found=found)
         addresses = {row["key"]: row["address"] for row in given["participants"] if row.get("address")}
         attestations = _attestations(view, settlement) if given["scheme"]["score"]["kind"] == "rubric" else {}
-    return SettledEpoch(said["competition"], receipt.epoch, receipt.digest, settlement, addresses, attestations)
+    name = said["competition"]
+    return SettledEpoch(
+        name, receipt.epoch, receipt.digest, settlement, addresses, attestations, shares=lambda: _shares(ledger, receipt)
+    )
+
+
+def joined(path: Path, epoch: int | None = None) -> SettledEpoch:
+    """An epoch that all competitions of a subnet file have settled, joined. `receipt`: of the split, which names theirs.
+
+    Raises CannotSettle if one of them has no receipt of it, and what `assay.emission` raises.
+    """
+    found = emission(path, epoch)
+    without = [part.name for part in found.competitions if part.receipt is None]
+    if without:
+        what = f"epoch {found.epoch} of {', '.join(without)} has no receipt, and only what has one is published"
+        raise CannotSettle(what, file=path, hint="`assay settle` makes it, in a competition with a ledger")
+    rows = tuple((row.participant, row.uid, row.share) for row in found.rows if row.uid is not None and row.share)
+    shares = Shares(rows, found.burn.share, int(found.burn.uid or 0))
+    document = found.document | {"agreed": [], "ranking": [], "refund": None}
+    return SettledEpoch(path.stem, found.epoch, found.digest, document, {}, {}, shares=lambda: shares)
 
 
 def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:
@@ -66,6 +99,18 @@ def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:
     if not settlement["digest"] == again == stated["settlement"]:
         raise Refused("settlement", "it is not that of the receipt", expected=stated["settlement"], found=again)
     return stated
+
+
+def _shares(ledger: Ledger, receipt: Receipt) -> Shares:
+    """The shares of an epoch as they were before they were encoded."""
+    with ledger.store.reading() as view:
+        settlement = settling.again(view, receipt)
+    found, decay = settlement.allotment, settlement.inputs.scheme.decay
+    if found is None or decay is None:
+        what = f"epoch {receipt.epoch} is settled into payouts, which are no weights"
+        raise CannotSettle(what, hint="publish it to a target of another kind")
+    rows = ((one.participant, one.uid, one.share) for one in settlement.weights.values())
+    return Shares(tuple((key, uid, share) for key, uid, share in rows if uid is not None and share), found.burn, decay.burn_uid)
 
 
 def _attestations(view: View, settlement: Json) -> dict[str, str]:

@@ -10,6 +10,7 @@ keystore = "operator.json"
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -46,7 +47,7 @@ class _File(Section):
 
 @dataclass(frozen=True)
 class Target:
-    """One target, its fields still as they were written; `keys` are those of the whole file."""
+    """One target, its fields still as they were written; `keys` are those of the whole file. `ask`: for a key's passphrase."""
 
     folder: Path
     name: str
@@ -54,6 +55,7 @@ class Target:
     fields: dict[str, Any]
     keys: dict[str, dict[str, Any]]
     source: str = field(repr=False, default="")
+    ask: Callable[[], str] | None = field(repr=False, default=None)
 
     @property
     def file(self) -> Path:
@@ -91,7 +93,7 @@ class Target:
             raise
 
 
-def read(folder: Path, name: str) -> Target:
+def read(folder: Path, name: str, ask: Callable[[], str] | None = None) -> Target:
     """A target of publish.toml; raises BadInput if the file is missing or wrong, or has no target of this name."""
     file = folder / FILE
     if not file.exists():
@@ -102,7 +104,7 @@ def read(folder: Path, name: str) -> Target:
         known = ", ".join(sorted(said.targets))
         raise BadInput(f"there is no target {name[:60]!r}, only: {known}", file=file, hint=f"add a section [targets.{name[:60]}]")
     fields = {key: value for key, value in content["targets"][name].items() if key != "kind"}
-    return Target(folder, name, said.targets[name].kind, fields, content.get("keys", {}), source)
+    return Target(folder, name, said.targets[name].kind, fields, content.get("keys", {}), source, ask)
 
 
 def names(folder: Path) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.publishing.words import DirArgument, JsonOption, ToOption, YesOption, finish, telling
+from assay.cli.publishing.words import JsonOption, ToOption, YesOption, finish, telling
 
 if TYPE_CHECKING:
     from assay.publish.publishers import Comparison, Plan
@@ -16,7 +17,14 @@ __all__ = ["publish"]
 
 
 def publish(
-    folder: DirArgument,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="The competition's folder, or a subnet file; publish.toml is in it, or beside it.",
+            show_default=False,
+        ),
+    ],
     to: ToOption,
     epoch: Annotated[int | None, typer.Argument(metavar="[EPOCH]", help="The epoch; otherwise the last settled.", min=0)] = None,
     yes: YesOption = False,
@@ -33,9 +41,11 @@ def publish(
     ] = None,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="With --watch: a web page on how it stands.")] = None,
 ) -> None:
-    """Publish a settled epoch: to the oracle of a chain.
+    """Publish a settled epoch: scores to the oracle of a chain, weights to a subnet.
 
     Shows what changes against what the chain holds, and with --yes sends it.
+
+    Of a subnet file the shares of its competitions are joined, as `assay emission` shows them, and published in one go.
 
     Only what has a receipt is published, and the chain is asked first: what it has already is not sent again. What is sent
     stands in the ledger before it is sent, so that this can be done again after a crash at any point. It ends when the chain
@@ -50,6 +60,7 @@ def publish(
     Examples:
       assay publish my-bounty --to sepolia
       assay publish my-bounty 3 --to sepolia --yes
+      assay publish my-subnet.toml --to mainnet --yes
       assay publish my-bounty --to sepolia --watch --yes --metrics assay.prom --page status.html
     """
     if yes and dry_run:
@@ -60,18 +71,25 @@ def publish(
 
         if epoch is not None:
             raise typer.BadParameter("a watch publishes what is settled, not one epoch", param_hint="EPOCH")
+        if folder.is_file():
+            raise typer.BadParameter("a watch goes by one ledger; of a subnet file, publish from cron", param_hint="DIR")
         run(folder, to, every=every, patience=alarm, once=once, send=yes, files=(metrics, page), as_json=as_json)
     for name, used in given.items():
         if used:
             raise typer.BadParameter("goes with --watch", param_hint=name)
+    from assay.cli.ledger.keys import asking
     from assay.errors import Unreachable
     from assay.ledger.opened import open_ledger
     from assay.publish import publishers, settled, targets
     from assay.publish.outcome import Planned, Unknown
 
-    publisher = publishers.opened(targets.read(folder, to))
-    with open_ledger(folder) as ledger:
-        plan = publisher.plan(settled.read(ledger, epoch))
+    several = folder.is_file()
+    publisher = publishers.opened(targets.read(folder.parent if several else folder, to, asking()))
+    if several:
+        plan = publisher.plan(settled.joined(folder, epoch))
+    else:
+        with open_ledger(folder) as ledger:
+            plan = publisher.plan(settled.read(ledger, epoch))
     if yes:
         outcome = publisher.send(plan, telling)
         try:
@@ -97,7 +115,11 @@ def _document(plan: Plan, held: Comparison) -> dict[str, Any]:
         "held": held.held,
         "left_out": [{"participant": key, "why": why} for key, why in plan.left_out],
         "notes": held.notes,
-    }
+    } | ({} if held.lines is None else {"lines": [asdict(line) for line in held.lines]})
+
+
+def _change(old: str, new: str) -> str:
+    return "" if (old or "0") == (new or "0") else "other" if old else "new"
 
 
 def _parts(plan: Plan, held: Comparison) -> Any:
@@ -105,21 +127,25 @@ def _parts(plan: Plan, held: Comparison) -> Any:
     from assay.cli.show import Column, grid, heading, note
 
     yield heading(f"Epoch {plan.epoch} to {plan.target}")
-    if plan.lines:
-        now = [held.held.get(line.account, "") for line in plan.lines]
-        changes = ["" if old == line.value else "new" if not old else "other" for old, line in zip(now, plan.lines, strict=True)]
+    lines = plan.lines if held.lines is None else held.lines
+    if lines:
+        now = [held.held.get(line.account, "") for line in lines]
+        changes = [
+            "" if (old or "0") == (line.value or "0") else "new" if not old else "other"
+            for old, line in zip(now, lines, strict=True)
+        ]
         yield grid(
             [
-                Column("participant", [line.participant for line in plan.lines], kind="key"),
-                Column("account", [line.account for line in plan.lines], kind="key"),
+                Column("participant", [line.participant for line in lines], kind="key"),
+                Column("account", [line.account for line in lines], kind="key"),
                 Column("there now", now, right=True),
-                Column("settled", [line.value for line in plan.lines], right=True),
+                Column("settled" if held.lines is None else "to be set", [line.value for line in lines], right=True),
                 Column("", changes),
             ]
         )
     else:
         yield note("Nobody has an agreed score: that is what is sent.")
-    known = {line.account for line in plan.lines}
+    known = {line.account for line in lines}
     for account, value in held.held.items():
         if account not in known:
             yield note(f"The chain has {value} of {account}, who is not in the settlement.")

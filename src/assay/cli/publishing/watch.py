@@ -35,6 +35,7 @@ def run(
     as_json: bool,
 ) -> NoReturn:
     """Watch until somebody ends it, or for one round; never returns. files: for the metrics, for the page."""
+    from assay.cli.ledger.keys import asking
     from assay.judge.running import stopping
     from assay.publish import publishers, targets
     from assay.publish.watch.watching import Event, Watch
@@ -42,7 +43,7 @@ def run(
     def tell(event: Event) -> None:
         _say(event, as_json=as_json)
 
-    target = targets.read(folder, to)
+    target = targets.read(folder, to, asking())
     watch = Watch(target, publishers.opened(target), tell, every, patience, send)
     with stopping() as stop:
         if not once:
@@ -117,6 +118,8 @@ def _told(outcome: Outcome) -> str:
             return "it would be sent; --yes sends it"
         case Confirmed(block, transaction):
             return f"the chain has it, in block {block}" + (f", by {transaction}" if transaction else ", or before it")
+        case Sent(transaction, opens) if opens is not None:
+            return f"in the chain, locked, by {transaction}; the chain opens it about block {opens}"
         case Sent(transaction):
             return f"sent as {transaction}, and not deep enough in the chain yet"
         case TooEarly(at, unit, what):

@@ -67,6 +67,8 @@ def sentence_of(outcome: Outcome) -> str:
             return "Nothing was sent: --yes sends it."
         case Confirmed(block, transaction):
             return f"It is there, in block {block}" + (f", by {transaction}." if transaction else ", or before it.")
+        case Sent(transaction, opens) if opens is not None:
+            return f"It is in the chain, locked, by {transaction}. The chain opens it about block {opens}: do this again then."
         case Sent(transaction):
             return f"It was sent, as {transaction}, and is not deep enough in the chain yet: do this again to see it through."
         case TooEarly(at, unit, what):

@@ -16,7 +16,7 @@ from assay.publish.bittensor.read import MECHANISMS, NETUIDS
 from assay.publish.targets import Target
 from assay.scheme.fields import Section
 
-__all__ = ["CHAINS", "Chain", "Settings", "checked", "genesis_of", "node_of", "open_to_anybody", "settings_of"]
+__all__ = ["CHAINS", "Chain", "Settings", "checked", "genesis_of", "node_of", "open_to_anybody", "settings_of", "witness_of"]
 
 CHAINS = {
     "finney": "0x2f0555cc76fc2840a25a6ea3b9637146806f1f44b090c175ffde2a7e5ab36c03",
@@ -51,11 +51,24 @@ class Settings(Section):
     netuid: Annotated[int, Field(ge=0, lt=NETUIDS)]
     mechanism: Annotated[int, Field(ge=0, lt=MECHANISMS)] = 0
     rpc_seconds: Annotated[int, Field(ge=1, le=600)] = 20
+    key: _Text | None = None
+    """Whose weights they are: a hotkey."""
+    version_key: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    """Which version of the subnet's rules the weights are made by, as its owner counts."""
+    force_burn: bool = False
+    """Let what burns go to the burn UID though that is not the owner's: then it pays whoever has it."""
+    confirm_url: _Text | None = None
+    confirm_url_env: Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    """A second node, which has to say the same before anything counts as confirmed."""
+    wait_seconds: Annotated[int, Field(ge=0, le=86_400)] = 600
+    """How long a command waits for the chain before it says that it does not know yet."""
 
     @model_validator(mode="after")
     def _one_address(self) -> Self:
         if (self.url is None) == (self.url_env is None):
             raise PydanticCustomError("assay", "is to have one of url and url_env; keep one of them")
+        if self.confirm_url is not None and self.confirm_url_env is not None:
+            raise PydanticCustomError("assay", "is to have one of confirm_url and confirm_url_env; keep one of them")
         return self
 
 
@@ -68,10 +81,21 @@ def settings_of(target: Target) -> Settings:
 
 def node_of(target: Target, settings: Settings) -> Node:
     """The target's node, its chain not looked at yet; raises BadInput if its address is none."""
-    field = "url" if settings.url is not None else "url_env"
-    url = settings.url or os.environ.get(str(settings.url_env), "")
+    return _node(target, settings, "url", settings.url, settings.url_env)
+
+
+def witness_of(target: Target, settings: Settings) -> Node | None:
+    """The second node, if the target has one; raises BadInput if its address is none."""
+    if settings.confirm_url is None and settings.confirm_url_env is None:
+        return None
+    return _node(target, settings, "confirm_url", settings.confirm_url, settings.confirm_url_env)
+
+
+def _node(target: Target, settings: Settings, field: str, said: str | None, variable: str | None) -> Node:
+    url = said or os.environ.get(str(variable), "")
+    field = field if said is not None else f"{field}_env"
     if not url:
-        raise target.refuse(f"the variable {settings.url_env} is empty", field, "put the node's address into it")
+        raise target.refuse(f"the variable {variable} is empty", field, "put the node's address into it")
     try:
         return Node(url, seconds=settings.rpc_seconds)
     except BadInput as error:

@@ -27,7 +27,7 @@ class Chain:
 
     def __init__(self, target: Target, *, ask: Ask | None = None, clock: Clock | None = None) -> None:
         self.target, self.settings = target, settings_of(target)
-        self._ask, self._clock = ask, clock
+        self._ask, self._clock = ask or target.ask, clock
 
     @cached_property
     def node(self) -> Node:

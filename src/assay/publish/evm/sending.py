@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from assay.errors import Unreachable
+from assay.publish.clock import Clock
 from assay.publish.evm.attempts import Attempt, Signed, attempts, under_way
 from assay.publish.evm.fees import bumped, quote
 from assay.publish.evm.libraries import keccak
@@ -47,15 +47,6 @@ class Call:
     to: str | None
     data: bytes
     value: int = 0
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Time as it passes, for tests to let pass as they like: seconds between two looks at the chain, and how to wait."""
-
-    poll: float = 1.0
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
 
 
 Prepare = Callable[[], Call | Outcome]

@@ -1,0 +1,225 @@
+"""Weights to a subnet of Bittensor: the publisher of kind `bittensor`.
+
+What is sent follows from the exact shares of a settled epoch, and from who has which uid on the chain now: in the open, or as a
+commitment that the chain opens later, as the subnet asks. A publication is of one epoch, and is confirmed once. A next epoch is
+another one though the weights be the same: a validator that does not set them anew ceases to count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from assay.errors import Unreachable
+from assay.ledger.keys import PrivateKey
+from assay.publish.bittensor import read
+from assay.publish.bittensor.attempts import attempts, under_way
+from assay.publish.bittensor.chainside import elsewhere
+from assay.publish.bittensor.extrinsic import commit_call, set_call
+from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.preflight import COMMIT_VERSION, preflight
+from assay.publish.bittensor.sending import Call, Sending, known
+from assay.publish.bittensor.settings import Settings, node_of, open_to_anybody, settings_of, witness_of
+from assay.publish.bittensor.subnet import Subnet
+from assay.publish.bittensor.timelock import commitment
+from assay.publish.bittensor.wallet import address, hotkey_of, public_of
+from assay.publish.bittensor.weights import Vector, content, moved, of_content, vector
+from assay.publish.clock import Clock
+from assay.publish.outcome import Outcome, Refusal, Sent, Unknown
+from assay.publish.publishers import Comparison, Line, Plan, Pulse, Tell
+from assay.publish.settled import SettledEpoch, Shares
+from assay.publish.targets import Target
+
+__all__ = ["BittensorPublisher", "open_publisher"]
+
+POLL = 3.0
+"""Seconds between two looks: a block takes twelve, and whoever lends a node counts questions."""
+BURN = "burn"
+"""What stands for a participant where weights burn."""
+
+
+@dataclass(frozen=True)
+class _Now:
+    """What would be sent as the chain is now. gone: whose share burns because the uid is not theirs any more, and why."""
+
+    subnet: Subnet
+    vector: Vector
+    gone: dict[str, str]
+    burn_uid: int
+
+
+def open_publisher(target: Target, clock: Clock | None = None) -> BittensorPublisher:
+    """The publisher of a target; raises BadInput if its settings are wrong."""
+    return BittensorPublisher(target, settings_of(target), clock or Clock(poll=POLL))
+
+
+class BittensorPublisher:
+    """The publisher of a target of kind `bittensor`. `clock`: for tests."""
+
+    def __init__(self, target: Target, settings: Settings, clock: Clock) -> None:
+        self._target, self._settings, self._clock = target, settings, clock
+        self._key: PrivateKey | None = None  # opened once: a watch sends again and again, and a passphrase is asked for once
+        self._plan: Plan | None = None  # settled again once, for the same reason
+
+    @cached_property
+    def _node(self) -> Node:
+        return node_of(self._target, self._settings)
+
+    @cached_property
+    def _witness(self) -> Node | None:
+        return witness_of(self._target, self._settings)
+
+    def plan(self, epoch: SettledEpoch) -> Plan:
+        """The shares of an epoch, and the weights they come to if no uid has changed hands."""
+        if self._plan is not None and (self._plan.epoch, self._plan.receipt) == (epoch.epoch, epoch.receipt):
+            return self._plan
+        shares, settings = epoch.shares(), self._settings
+        where = {"chain": settings.chain, "netuid": settings.netuid, "mechanism": settings.mechanism}
+        sent = {key for key, _, _ in shares.rows}
+        burns = [row["participant"] for row in epoch.settlement.get("weights", ()) if row["uid"] is None]
+        left_out = tuple((key, "it has no uid, and its share burns") for key in burns if key not in sent)
+        lines = tuple(_lines(shares, vector(shares), {}))
+        self._plan = Plan(self._target.name, epoch.epoch, epoch.receipt, where | content(shares), lines, left_out)
+        return self._plan
+
+    def compare(self, plan: Plan) -> Comparison:
+        """The plan against the weights that the chain has of the hotkey."""
+        hotkey = self._hotkey()
+        now = self._now(plan)
+        if not isinstance(now, _Now):
+            return Comparison({}, now)
+        notes = self._notes(now)
+        own = now.subnet.by_hotkey.get(hotkey or "")
+        held = {} if own is None else read.weights_of(self._node, now.subnet, own.uid, now.subnet.block)
+        if hotkey is None:
+            notes.append('whose weights they are shows when the key is opened; with account = "5…" beside it, now')
+        shown = {f"uid {uid}": str(value) for uid, value in sorted(held.items())}
+        if own is not None and own.last_update:
+            notes.append(
+                f"{hotkey} last set or committed weights in block {own.last_update}; now it is {now.subnet.block.number}"
+            )
+        lines = tuple(_lines(of_content(plan.content), now.vector, now.gone))
+        return Comparison(shown, self._before(plan) or self._against(now, hotkey), notes, lines)
+
+    def send(self, plan: Plan, tell: Tell) -> Outcome:
+        """Set the weights, or commit to them, once."""
+        named = self._settings.key
+        if named is None:
+            raise self._target.refuse("is missing", "key", "name one of the keys in publish.toml")
+        key = self._key or hotkey_of(self._target, named)
+        self._key = key
+
+        def prepare() -> Call | Outcome:
+            now = self._now(plan)
+            if not isinstance(now, _Now):
+                return now
+            return self._against(now, self._hotkey()) or self._call(now, key)
+
+        journal = self._target.journal()
+        return Sending(self._node, self._witness, key, journal, self._settings, tell, self._clock).run(plan, prepare)
+
+    def confirm(self, plan: Plan) -> Outcome:
+        """Whether these weights were published, by the journal and, of a commitment, by what the chain has opened."""
+        return self._elsewhere() or self._before(plan) or Unknown("nothing of this epoch is known to have been sent")
+
+    def pulse(self) -> Pulse | None:
+        """When the hotkey last set weights; None where it has no uid, or is not known."""
+        hotkey = self._hotkey()
+        there = read.subnet(self._node, self._settings.netuid, self._settings.mechanism, self._node.head())
+        own = None if isinstance(there, Refusal) else there.by_hotkey.get(hotkey or "")
+        if isinstance(there, Refusal) or own is None:
+            return None
+        return Pulse(there.block.number, own.last_update or None, there.tempo, there.block_seconds)
+
+    def _hotkey(self) -> str | None:
+        """Whose weights they are, as far as that is known without opening a key."""
+        if self._key is not None:
+            return address(self._key.public)
+        return None if self._settings.key is None else public_of(self._target, self._settings.key)
+
+    # What would be sent now
+
+    def _now(self, plan: Plan) -> _Now | Refusal:
+        """The weights as they would be sent, at the head of the chain; or why there is nothing to send them to."""
+        wrong = self._elsewhere()
+        if wrong is not None:
+            return wrong
+        there = read.subnet(self._node, self._settings.netuid, self._settings.mechanism, self._node.head())
+        if isinstance(there, Refusal):
+            return there
+        shares = of_content(plan.content)
+        gone = moved(shares, there)
+        return _Now(there, vector(shares, tuple(gone)), gone, shares.burn_uid)
+
+    def _elsewhere(self) -> Refusal | None:
+        return elsewhere(self._settings.chain, self._node, self._witness)
+
+    def _before(self, plan: Plan) -> Outcome | None:
+        """What became of this plan already; None if nothing was sent of it, or nothing came of it."""
+        every = attempts(self._target.journal().entries)
+        there = under_way(every)
+        if there is not None and there.plan == plan.digest:
+            return Sent(there.signed.hash) if there.sent else Unknown("it was about to be sent", there.signed.hash)
+        found = known(every, plan, self._node, self._witness)
+        return None if found is None else found[0]
+
+    def _against(self, now: _Now, hotkey: str | None) -> Outcome | None:
+        """Why these weights cannot be sent now; None if they can. Of an unknown hotkey only what is the same for all."""
+        burn = None if self._settings.force_burn else self._misdirected(now)
+        if burn is not None or hotkey is None:
+            return burn
+        return preflight(now.subnet, hotkey, now.vector.uids, now.vector.values, self._settings.version_key)
+
+    def _misdirected(self, now: _Now) -> Refusal | None:
+        """Whether what burns would pay somebody: the chain burns what the subnet's owner would earn, and nothing else."""
+        there = now.subnet.by_uid.get(now.burn_uid)
+        if not now.vector.burns or there is None or there.hotkey in now.subnet.owner_hotkeys:
+            return None  # that a uid is not there, the chain's own rules say
+        what = f"uid {now.burn_uid}, to which burns what nobody gets, is not the subnet owner's: it would pay {there.hotkey}"
+        hint = "set burn_uid in the scheme to a uid of the owner's, and settle the next epoch by it; or force_burn = true here"
+        return Refusal("burn-uid-not-owner", what, hint)
+
+    def _notes(self, now: _Now) -> list[str]:
+        found = [f"{key} gets nothing, its weight burns: {why}" for key, why in now.gone.items()]
+        burn = self._misdirected(now)
+        if burn is not None and self._settings.force_burn:
+            found.append(f"{burn.what}; force_burn lets it")
+        url = self._settings.url
+        if url is not None and open_to_anybody(url):
+            found.append(f"what {self._node.host} says can be changed on the way: its address is not wss://")
+        if now.subnet.commit_reveal:
+            found.append("the subnet takes commitments: the chain opens them some epochs later, and only then has the weights")
+        return found
+
+    def _call(self, now: _Now, key: PrivateKey) -> Call | Outcome:
+        """The call by which the subnet takes the weights, or why there is none."""
+        try:
+            return self._locked(now, key) if now.subnet.commit_reveal else self._plain(now)
+        except ValueError as error:
+            what = f"the chain's runtime has no such call as this program makes ({error})"
+            return Refusal("runtime", what, "is there a newer version of it?")
+
+    def _plain(self, now: _Now) -> Call:
+        there = now.subnet
+        runtime = self._node.runtime(there.block.hash)
+        made = set_call(runtime, there.netuid, there.mechanism, now.vector, self._settings.version_key)
+        return Call(made, "set", now.vector)
+
+    def _locked(self, now: _Now, key: PrivateKey) -> Call | Refusal:
+        there, version_key = now.subnet, self._settings.version_key
+        time = self._node.query("Timestamp", "Now", (), there.block.hash)
+        if not isinstance(time, int):
+            raise Unreachable(f"{self._node.host} does not say what time it is")
+        found = commitment(there, key.public, now.vector, version_key, chain=time / 1000, here=self._clock.wall())
+        if isinstance(found, Refusal):
+            return found
+        runtime = self._node.runtime(there.block.hash)
+        made = commit_call(runtime, there.netuid, there.mechanism, found.data, found.round, COMMIT_VERSION)
+        return Call(made, "commit", now.vector, found.reveal)
+
+
+def _lines(shares: Shares, sent: Vector, gone: dict[str, str]) -> list[Line]:
+    """What is sent of each participant, and what burns."""
+    values = sent.by_uid
+    rows = [Line(key, f"uid {uid}", "0" if key in gone else str(values.get(uid, 0))) for key, uid, _ in shares.rows]
+    return [*rows, Line(BURN, f"uid {shares.burn_uid}", str(values.get(shares.burn_uid, 0)))]

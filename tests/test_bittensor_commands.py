@@ -1,0 +1,131 @@
+"""Weights as operators publish them: by the command, by a watch, of one competition or of several joined."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import weights_kit as kit
+from assay.cli import app
+from assay.errors import CannotSettle
+from assay.publish import settled, targets
+from assay.publish.bittensor import publisher
+from assay.publish.clock import Clock
+from assay.publish.evm.scores import scores_of
+from assay.publish.outcome import Confirmed, TooEarly
+from assay.publish.watch.watching import Event, Watch
+from subtensor import Simulator
+from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
+
+
+@pytest.fixture
+def chain(shared: Path) -> Iterator[Simulator]:
+    with kit.subnet() as made:
+        yield made
+
+
+@pytest.fixture
+def place(tmp_path: Path, chain: Simulator) -> Path:
+    return kit.publish_toml(kit.competition(tmp_path / "c"), chain)
+
+
+def joined(place: Path, there: Simulator) -> Path:
+    """Two competitions with ledgers, 60 % and 30 %, and a subnet file over them."""
+    kit.competition(place / "one", {"//M1": "0.5", "//M2": "0.5"}, uids={"//M1": 2, "//M2": 3}, name="one")
+    kit.competition(place / "two", {"//M2": "0.2", "//M3": "0.2"}, uids={"//M2": 3, "//M3": 4}, name="two")
+    parts = "".join(f'[[competitions]]\npath = "{name}"\nshare = "{share}"\n' for name, share in (("one", "60%"), ("two", "30%")))
+    (place / "subnet.toml").write_text("burn_uid = 0\n" + parts)
+    kit.publish_toml(place, there)
+    return place / "subnet.toml"
+
+
+def test_a_subnets_competitions_are_joined(tmp_path: Path, chain: Simulator) -> None:
+    file, time = joined(tmp_path, chain), Passing(chain)
+    plan = kit.opened(tmp_path).plan(settled.joined(file))
+    assert [row["share"] for row in plan.content["weights"]] == ["9/20", "3/10", "3/20"]
+    assert plan.content["burn"]["share"] == "1/10"
+    found = kit.opened(tmp_path, time).send(plan, time.told.append)
+    assert isinstance(found, Confirmed)
+    # 0.3, 0.45, 0.15 and 0.1, the largest 65535.
+    assert chain.weights(NETUID, ME) == {0: 14563, 2: 43690, 3: 65535, 4: 21845}
+    assert kit.states(tmp_path) == ["planned", "sent", "confirmed"]
+
+
+def test_a_competition_without_a_receipt_is_not_joined(tmp_path: Path, chain: Simulator) -> None:
+    file = joined(tmp_path, chain)
+    kit.settle(tmp_path / "one", {"//M1": "0.9"}, EPOCH + 1)
+    with pytest.raises(CannotSettle, match="epoch 4 of two has no receipt"):
+        settled.joined(file, EPOCH + 1)
+    with pytest.raises(CannotSettle, match="not settled into payouts"):
+        scores_of(settled.joined(file, EPOCH))
+
+
+def typed(*words: str | Path) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["publish", *map(str, words)], prog_name="assay")
+    return done.exit_code, done.output
+
+
+def test_the_command(tmp_path: Path, shared: Path) -> None:
+    with kit.subnet(block_time=0.1) as there:
+        place = kit.publish_toml(kit.competition(tmp_path / "c"), there)
+        there.register(NETUID, "//Stranger", uid=4)
+        code, said = typed(place, "--to", "sn")
+        assert code == 0
+        assert "Nothing was sent: --yes sends it." in said
+        assert "to be set" in said
+        assert re.search(r"burn +uid 0 +10923  new", said), said
+        assert "gets nothing, its weight burns: uid 4 has the hotkey" in " ".join(said.split())
+        code, said = typed(place, "--to", "sn", "--yes")
+        assert code == 0, said
+        assert re.search(r"It is there, in block \d+, by 0x[0-9a-f]{64}\.", " ".join(said.split()))
+        code, said = typed(place, "--to", "sn", "--json")
+        found = json.loads(said)
+        assert found["outcome"]["state"] == "confirmed"
+        assert found["held"] == {"uid 0": "10923", "uid 2": "65535", "uid 3": "32768"}
+        assert {row["account"]: row["value"] for row in found["lines"]}["uid 4"] == "0"
+        kit.settle(place, kit.SCORES, EPOCH + 1)
+        code, said = typed(place, "--to", "sn", "--yes")
+        assert (code, "It is too early" in said) == (0, True)
+        subnet_file = joined(tmp_path / "s", there)
+        code, said = typed(subnet_file, "--to", "sn")
+        assert (code, "It is too early" in said) == (0, True), said
+
+
+def test_the_command_about_a_commitment(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kit.subnet(commit=True, block_time=0.1) as there:
+        place = kit.publish_toml(kit.competition(tmp_path / "c"), there)
+        monkeypatch.setattr(publisher, "Clock", partial(Clock, wall=Passing(there).wall))
+        code, said = typed(place, "--to", "sn", "--yes")
+        assert code == 1
+        assert re.search(
+            r"It is in the chain, locked, by 0x[0-9a-f]{64}\. The chain opens it about block \d+", " ".join(said.split())
+        )
+
+
+def test_a_watch_sets_each_new_epoch_when_the_chain_allows(place: Path, chain: Simulator) -> None:
+    passing, told = Passing(chain), list[Event]()
+    watch = Watch(targets.read(place, "sn"), kit.opened(place, passing), told.append, clock=lambda: passing.seconds)
+    assert watch.step().exit_code == 0
+    assert chain.weights(NETUID, ME) == WEIGHTS
+    (first,) = chain.included()
+    kit.settle(place, {"//M1": "0.5", "//M2": "0.5", "//M3": "0.5"}, EPOCH + 1)
+    assert watch.step().exit_code == 0
+    assert isinstance(watch.memory.outcome, TooEarly)
+    chain.step(100)
+    passing.seconds += 10_000
+    watch.step()
+    assert chain.weights(NETUID, ME) == {2: 65535, 3: 65535, 4: 65535}
+    assert len(chain.included()) == 2
+    assert chain.included()[0] == first
+    # And when nothing more is settled, it alarms after two tempos.
+    assert watch.step().exit_code == 0
+    chain.step(41)
+    last = watch.step()
+    assert [alarm.code for alarm, _ in last.alarms] == ["nothing-set"]
+    assert last.exit_code == 3

@@ -1,0 +1,400 @@
+"""Weights to a subnet while node, chain and network do what they should not: never twice, never lost, and always known."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import bittensor_core
+import pytest
+
+import weights_kit as kit
+from assay.errors import BadInput, Unreachable
+from assay.ledger.keys import SR25519, PrivateKey, PublicKey
+from assay.publish.bittensor.extrinsic import PERIOD, set_call, signed
+from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.weights import Vector
+from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, TooEarly, Unknown
+from subtensor import Simulator
+from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
+
+OTHERS = {0: 65535}
+METHODS = (
+    *("chain_getBlock", "chain_getBlockHash", "chain_getFinalizedHead", "chain_getHeader", "state_queryStorageAt"),
+    *("state_getRuntimeVersion", "author_submitExtrinsic", "author_pendingExtrinsics", "state_call"),
+)
+
+
+@pytest.fixture
+def chain(shared: Path) -> Iterator[Simulator]:
+    with kit.subnet() as made:
+        yield made
+
+
+@pytest.fixture
+def place(tmp_path: Path, chain: Simulator) -> Path:
+    return kit.publish_toml(kit.competition(tmp_path / "c"), chain)
+
+
+def once(place: Path, chain: Simulator, outcome: Outcome) -> None:
+    """It is there, once, and the journal says so."""
+    assert isinstance(outcome, Confirmed), outcome
+    assert chain.weights(NETUID, ME) == WEIGHTS
+    ours = {one.signed.hash for one in kit.tried(place)}
+    there = [one["extrinsic_hash"] for _, one in chain.included()]
+    assert [name for name in there if name in ours] == [outcome.transaction]
+    assert [one.state for one in kit.tried(place)][-1] == "confirmed"
+
+
+def elsewhere(chain: Simulator, nonce: int, weights: dict[int, int] = OTHERS) -> None:
+    """Another program of ours sets other weights with the hotkey."""
+    pair = bittensor_core.Keypair.from_uri("//Val")
+    node = Node(chain.url)
+    runtime = node.runtime()
+    call = set_call(runtime, NETUID, 0, Vector(tuple(weights), tuple(weights.values()), False), 0)
+    key = PrivateKey(PublicKey(SR25519, bytes(pair.public_key)), pair)
+    node.submit(signed(runtime, call, key, nonce=nonce, genesis=node.genesis(), birth=node.finalized()).raw)
+    node.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", ["drop-before", "drop-after"])
+def test_a_connection_that_drops_in_the_middle(place: Path, chain: Simulator, kind: str, method: str) -> None:
+    """Seven times, each at that question, answered or not: reads are asked again; a transaction is looked for first."""
+    chain.fault(kind, method, times=7)
+    time = Passing(chain)
+    found: Outcome = Unknown("nothing yet")
+    for _ in range(5):
+        if isinstance(found, Unknown):
+            found = kit.sent(place, time)
+    once(place, chain, found)
+    assert len(kit.tried(place)) == 1
+
+
+@pytest.mark.parametrize("kind", ["duplicate", "garbage", "wrong-id", "stray", "silent-after"])
+def test_answers_that_are_none(place: Path, chain: Simulator, kind: str) -> None:
+    kit.publish_toml(place, chain, rpc_seconds=1)
+    time = Passing(chain)
+    chain.fault(kind, "author_submitExtrinsic")
+    chain.fault(kind, "chain_getBlock")
+    once(place, chain, kit.sent(place, time))
+
+
+def test_a_node_that_is_not_there(place: Path, chain: Simulator) -> None:
+    kit.publish_toml(place, chain, rpc_seconds=1)
+    chain.fault("half-open", times=None)
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Unknown)
+    assert kit.states(place) == ["unknown"]
+    chain.clear()
+    once(place, chain, kit.sent(place, Passing(chain)))
+
+
+def test_a_transaction_that_may_have_arrived_is_looked_for(place: Path, chain: Simulator) -> None:
+    chain.fault("drop-after", "author_submitExtrinsic")
+    time = Passing(chain)
+    once(place, chain, kit.sent(place, time))
+    assert len(kit.tried(place)) == 1
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["its extrinsics wait again", "its extrinsics are lost"])
+def test_a_reorganisation(place: Path, chain: Simulator, keep: bool) -> None:
+    """The block that has it is replaced, twice; what is not final is not believed."""
+    time = Passing(chain, lambda: None, lambda: chain.reorg(1, keep=keep), lambda: None, lambda: chain.reorg(1, keep=keep))
+    once(place, chain, kit.sent(place, time))
+    assert len(kit.tried(place)) == 1
+
+
+def test_finality_that_is_late(place: Path, chain: Simulator) -> None:
+    kit.publish_toml(place, chain, wait_seconds=5)
+    chain.finality(stalled=True)
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Sent)
+    assert chain.weights(NETUID, ME) == WEIGHTS
+    again = kit.sent(place, Passing(chain))
+    assert again == found == kit.opened(place).compare(kit.planned(place)).outcome
+    chain.finality(stalled=False)
+    once(place, chain, kit.sent(place, Passing(chain)))
+
+
+def test_nothing_begins_while_nothing_becomes_final(place: Path, chain: Simulator) -> None:
+    chain.finality(stalled=True)
+    chain.step(PERIOD)
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Unknown)
+    assert "is final" in found.what
+    assert kit.tried(place) == []
+
+
+def test_a_wrong_count_of_nonces_is_not_asked_for(place: Path, chain: Simulator) -> None:
+    chain.fault("nonce", times=None, offset=5)
+    once(place, chain, kit.sent(place, Passing(chain)))
+
+
+@pytest.mark.parametrize("kind", ["forget", "lie"])
+def test_a_node_that_takes_it_and_does_not(place: Path, chain: Simulator, kind: str) -> None:
+    """It says that it has it; it is handed over again until it is in a block."""
+    chain.fault(kind, times=None)
+    kit.publish_toml(place, chain, wait_seconds=4)
+    time = Passing(chain)
+    found = kit.sent(place, time)
+    assert isinstance(found, Sent), "nothing is confirmed that no final block has"
+    assert chain.included() == []
+    chain.clear()
+    once(place, chain, kit.sent(place, time))
+    assert len(kit.tried(place)) == 1
+
+
+def test_what_no_block_took_in_its_time_is_begun_anew(place: Path, chain: Simulator) -> None:
+    kit.publish_toml(place, chain, wait_seconds=4)
+    chain.fault("forget", times=None)
+    time = Passing(chain)
+    kit.sent(place, time)
+    chain.step(PERIOD + 3)
+    chain.clear()
+    once(place, chain, kit.sent(place, time))
+    first, second = kit.tried(place)
+    assert (first.state, second.state) == ("expired", "confirmed")
+    assert first.signed.nonce == second.signed.nonce
+    assert first.signed.death < second.signed.birth
+
+
+def test_before_its_time_is_over_no_other_is_made(place: Path, chain: Simulator) -> None:
+    kit.publish_toml(place, chain, wait_seconds=4)
+    chain.fault("forget", times=None)
+    time = Passing(chain)
+    kit.sent(place, time)
+    (one,) = kit.tried(place)
+    while chain.chain.finalized < one.signed.death - 6:
+        chain.step()
+    assert isinstance(kit.sent(place, time), Sent)
+    assert len(kit.tried(place)) == 1
+
+
+def test_a_node_that_lags(place: Path, chain: Simulator) -> None:
+    """One of several behind an address shows what was some blocks ago."""
+    time = Passing(chain, *[lambda: chain.fault("stale", times=None, blocks=4), lambda: None, chain.clear] * 4)
+    once(place, chain, kit.sent(place, time))
+    assert len(kit.tried(place)) == 1
+
+
+def test_the_nonce_was_used_by_something_else(place: Path, chain: Simulator) -> None:
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    chain.fault("error", "author_submitExtrinsic", code=1016, message="Immediately Dropped")
+    time = Passing(chain, lambda: elsewhere(chain, 0))
+    once(place, chain, kit.sent(place, time))
+    assert [(one.state, one.signed.nonce) for one in kit.tried(place)] == [("lost", 0), ("confirmed", 1)]
+
+
+def test_the_nonce_was_used_and_now_it_is_too_early(place: Path, chain: Simulator) -> None:
+    chain.fault("error", "author_submitExtrinsic", code=1016, message="Immediately Dropped")
+    found = kit.sent(place, Passing(chain, lambda: elsewhere(chain, 0)))
+    assert isinstance(found, TooEarly)
+    assert [one.state for one in kit.tried(place)] == ["lost"]
+
+
+def test_what_waits_in_the_pool_goes_first(place: Path, chain: Simulator) -> None:
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    elsewhere(chain, 0)
+    once(place, chain, kit.sent(place, Passing(chain)))
+    assert [one.signed.nonce for one in kit.tried(place)] == [1]
+
+
+def test_weights_that_something_else_has_replaced(place: Path, chain: Simulator) -> None:
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    chain.finality(stalled=True)
+    time = Passing(chain, lambda: None, lambda: elsewhere(chain, 1), lambda: None, lambda: chain.finality(stalled=False))
+    found = kit.sent(place, time)
+    assert isinstance(found, Refusal), found
+    assert found.code == "overwritten"
+    assert kit.states(place)[-2:] == ["overwritten", "refused"]
+
+
+def test_weights_that_something_else_has_replaced_since(place: Path, chain: Simulator) -> None:
+    """Told when it is looked at again, and set anew when it is done again."""
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    first = kit.sent(place, Passing(chain))
+    elsewhere(chain, 1)
+    chain.step(3)
+    for found in (kit.opened(place).confirm(kit.planned(place)), kit.sent(place, Passing(chain))):
+        assert isinstance(found, Refusal), found
+        assert found.code == "overwritten"
+    again = kit.sent(place, Passing(chain))
+    assert isinstance(again, Confirmed)
+    assert again != first
+    assert [one.state for one in kit.tried(place)] == ["overwritten", "confirmed"]
+    assert chain.weights(NETUID, ME) == WEIGHTS
+
+
+POOL: list[tuple[int, str, str | None, type[Outcome], str]] = [
+    (1010, "Invalid Transaction", "Transaction has a bad signature", Refusal, "signature"),
+    (1010, "Invalid Transaction", "Transaction will be valid in the future", Refusal, "nonce"),
+    (1010, "Invalid Transaction", "Inability to pay some fees (e.g. account balance too low)", Refusal, "payment"),
+    (1010, "Invalid Transaction", "Transaction would exhaust the block limits", Refusal, "limits"),
+    (1010, "Invalid Transaction", "Custom error: 1", Refusal, "NotEnoughStakeToSetWeights"),
+    (1010, "Invalid Transaction", "Custom error: 15", Refusal, "InvalidRevealRound"),
+    (1010, "Invalid Transaction", "Custom error: 19", Refusal, "HotKeyNotRegisteredInSubNet"),
+    (1010, "Invalid Transaction", "Custom error: 21", Refusal, "coldkey-swap"),
+    (1010, "Invalid Transaction", "Custom error: 255", Refusal, "custom"),
+    (1010, "Invalid Transaction", "Invalid signing address", Refusal, "invalid"),
+    (1002, "Verification Error", None, Refusal, "node"),
+    (1011, "Unknown Transaction Validity", None, Unknown, "cannot say yet"),
+    (1012, "Transaction is temporarily banned", None, Unknown, "banned"),
+    (1014, "Priority is too low: (0 vs 0)", "The transaction has too low priority", Unknown, "another extrinsic"),
+    (1016, "Immediately Dropped", "The transaction couldn't enter the pool because of the limit", Unknown, "full"),
+    (1013, "Transaction Already Imported", "[0xab]", Sent, ""),
+    (1010, "Invalid Transaction", "Transaction is outdated", Sent, ""),
+    (1010, "Invalid Transaction", "Transaction has an ancient birth block", Sent, ""),
+]
+
+
+@pytest.mark.parametrize(("code", "message", "data", "kind", "words"), POOL)
+def test_what_a_pool_says(
+    place: Path, chain: Simulator, code: int, message: str, data: str | None, kind: type[Outcome], words: str
+) -> None:
+    """Each is told for what it is; none ends the extrinsic, which is handed over again the next time."""
+    kit.publish_toml(place, chain, wait_seconds=0)
+    chain.fault("error", "author_submitExtrinsic", code=code, message=message, data=data)
+    time = Passing(chain)
+    found = kit.sent(place, time)
+    assert isinstance(found, kind), found
+    said: Any = found
+    if isinstance(found, Refusal):
+        assert found.code == words
+    elif isinstance(found, Unknown):
+        assert words in said.what
+    kit.publish_toml(place, chain)
+    once(place, chain, kit.sent(place, time))
+    assert len(kit.tried(place)) == 1
+
+
+def test_an_earlier_epoch_under_way_comes_first_and_is_not_pressed(place: Path, chain: Simulator) -> None:
+    kit.publish_toml(place, chain, wait_seconds=4)
+    chain.fault("forget", times=None)
+    time = Passing(chain)
+    kit.sent(place, time)
+    chain.clear()
+    kit.settle(place, kit.SCORES, EPOCH + 1)
+    found = kit.sent(place, time, EPOCH + 1)
+    assert isinstance(found, Unknown)
+    assert found.what.startswith("epoch 3 is under way, and comes first")
+    assert chain.included() == []
+    chain.step(PERIOD)
+    assert isinstance(kit.sent(place, time, EPOCH + 1), Confirmed)
+    assert [one.state for one in kit.tried(place)] == ["expired", "confirmed"]
+
+
+def test_what_another_key_has_under_way_is_seen_through_with_that_key(place: Path, chain: Simulator) -> None:
+    kit.publish_toml(place, chain, wait_seconds=1)
+    chain.fault("forget", times=None)
+    kit.sent(place, Passing(chain))
+    chain.clear()
+    (place / "hotkey").write_text(kit.secret("//M1"))
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Refusal)
+    assert (found.code, chain.included()) == ("under-way", [])
+
+
+# A second node
+
+
+def test_a_second_node_has_to_say_the_same(place: Path, chain: Simulator) -> None:
+    other = chain.another()
+    kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=6)
+    other.faults.add("stale", times=None, blocks=12)
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Unknown)
+    assert "does not have it" in found.what
+    assert kit.states(place) == ["planned", "sent", "unknown"]
+    other.faults.clear()
+    once(place, chain, kit.sent(place, Passing(chain)))
+
+
+def test_the_second_nodes_address_may_be_in_the_environment(
+    place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit.publish_toml(place, chain, confirm_url_env="SECOND")
+    with pytest.raises(BadInput, match="the variable SECOND is empty"):
+        kit.sent(place, Passing(chain))
+    monkeypatch.setenv("SECOND", "nowhere")
+    with pytest.raises(BadInput, match="is no address of a node"):
+        kit.sent(place, Passing(chain))
+    monkeypatch.setenv("SECOND", chain.another().url)
+    once(place, chain, kit.sent(place, Passing(chain)))
+    kit.publish_toml(place, chain, confirm_url_env="SECOND", confirm_url=chain.url)
+    with pytest.raises(BadInput, match="one of confirm_url and confirm_url_env"):
+        kit.opened(place)
+
+
+def test_without_the_second_node_nothing_is_confirmed(place: Path, chain: Simulator) -> None:
+    other = chain.another()
+    kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=6, rpc_seconds=1)
+    time = Passing(chain, lambda: None, lambda: other.faults.add("half-open", times=None))
+    found = kit.sent(place, time)
+    assert isinstance(found, Unknown)
+    other.faults.clear()
+    once(place, chain, kit.sent(place, Passing(chain)))
+
+
+def test_a_second_node_of_another_chain(place: Path, chain: Simulator) -> None:
+    with kit.subnet(name="another") as other:
+        kit.publish_toml(place, chain, confirm_url=other.url)
+        found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Refusal)
+    assert found.code == "wrong-chain"
+
+
+def test_a_commitment_is_opened_when_both_nodes_say_so(tmp_path: Path, shared: Path) -> None:
+    with kit.subnet(commit=True) as chain:
+        other = chain.another()
+        place = kit.publish_toml(kit.competition(tmp_path / "c"), chain, confirm_url=other.url)
+        chain.opens("//Val", WEIGHTS)
+        time = Passing(chain)
+        assert isinstance(kit.sent(place, time), Sent)
+        chain.step(50)
+        other.faults.add("stale", times=None, blocks=49)
+        found = kit.sent(place, time)
+        assert isinstance(found, Unknown)
+        assert "does not have these weights" in found.what
+        other.faults.clear()
+        assert isinstance(kit.sent(place, time), Confirmed)
+
+
+# A node that has forgotten
+
+
+def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(self: Node, block: str) -> list[dict[str, Any]]:
+        raise Unreachable(f"{self.host} refuses state_queryStorageAt: State already discarded")
+
+    monkeypatch.setattr(Node, "events", gone)
+
+
+@pytest.mark.parametrize("fine", [True, False])
+def test_what_became_of_it_long_ago(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch, fine: bool) -> None:
+    """The block's events are gone: then the block in which the hotkey last set weights says it."""
+    kit.publish_toml(place, chain, wait_seconds=0)
+    kit.sent(place, Passing(chain))
+    if not fine:
+        chain.guards(False)
+        chain.set("WeightsVersionKey", NETUID, value=9)
+    chain.step(300)
+    forgets(monkeypatch)
+    found = kit.sent(place, Passing(chain))
+    if fine:
+        once(place, chain, found)
+        return
+    assert isinstance(found, Refusal)
+    assert (found.code, kit.tried(place)[-1].state) == ("failed", "failed")
+
+
+def test_what_became_of_it_cannot_be_said_any_more(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    kit.publish_toml(place, chain, wait_seconds=0)
+    kit.sent(place, Passing(chain))
+    chain.step(3)
+    elsewhere(chain, 1)
+    chain.step(10)
+    forgets(monkeypatch)
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Unknown)
+    assert "State already discarded" in found.what

@@ -1,0 +1,155 @@
+"""A settled competition whose participants are hotkeys of a simulated subnet, and its weights on the way there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import bittensor_core
+import pytest
+
+import ledger_kit
+import small_folder
+from assay.ledger import settling
+from assay.publish import settled, targets
+from assay.publish.bittensor.attempts import Attempt, attempts
+from assay.publish.bittensor.publisher import BittensorPublisher, open_publisher
+from assay.publish.clock import Clock
+from assay.publish.outcome import Outcome
+from assay.publish.publishers import Plan
+from ledger_kit import SIGNER, V1
+from subtensor import Simulator, files
+
+NETUID, ME, EPOCH = 1, 1, 3
+"""The validator is //Val, with uid 1; the owner has uid 0, the miners those from 2 on."""
+SCORES = {"//M1": "0.6", "//M2": "0.3", "//M3": "0.1"}
+WEIGHTS = {2: 65535, 3: 32768, 4: 10923}
+SCHEME = """[scheme]
+name = "small"
+[score]
+kind = "given"
+[consensus]
+min_validators = 1
+min_stake = "0"
+[reward]
+cap = "1"
+[decay]
+curve = "none"
+"""
+
+
+def hotkey(uri: str) -> str:
+    return str(bittensor_core.Keypair.from_uri(uri).ss58_address)
+
+
+def public_key(uri: str) -> bytes:
+    return bytes(bittensor_core.Keypair.from_uri(uri).public_key)
+
+
+def secret(uri: str) -> str:
+    """A hotkey as the text of its key file."""
+    return bytes(bittensor_core.serialized_keypair_to_keyfile_data(bittensor_core.Keypair.from_uri(uri))).decode()
+
+
+@contextmanager
+def subnet(*, commit: bool = False, **options: Any) -> Iterator[Simulator]:
+    """Our validator and three miners. Skipped where there is no description of a runtime beside the repository."""
+    try:
+        files()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    settings = {"CommitRevealWeightsEnabled": commit, "WeightsSetRateLimit": 100, "Tempo": 20} | options.pop("settings", {})
+    with Simulator.with_subnet(NETUID, "//Val", *SCORES, settings=settings, **options) as chain:
+        yield chain
+
+
+def competition(
+    place: Path, scores: Mapping[str, str] = SCORES, *, uids: Mapping[str, int] | None = None, name: str = "small"
+) -> Path:
+    """Its participants are these hotkeys, with the uids that they have; epoch 3 is settled."""
+    uids = uids or {uri: number for number, uri in enumerate(scores, start=ME + 1)}
+    rows = [f"{hotkey(uri)},{uids.get(uri, '')},s{uri.strip('/')}" for uri in scores]
+    people = "key,uid,submission\n" + "\n".join(rows) + "\n"
+    place.parent.mkdir(exist_ok=True)
+    ledger_kit.made(place, "given", scheme_toml=SCHEME.replace("small", name), participants_csv=people, tasks_txt=None)
+    settle(place, scores, EPOCH)
+    return place
+
+
+def settle(place: Path, scores: Mapping[str, str], epoch: int) -> None:
+    """Another epoch."""
+    said = {"validator": V1, "epoch": epoch}
+    found = [
+        small_folder.record("given", **said, participant=hotkey(uri), submission=f"s{uri.strip('/')}", score=score)
+        for uri, score in scores.items()
+    ]
+    ledger_kit.add(place, found)
+    with ledger_kit.opened(place) as ledger:
+        assert settling.settle(ledger, SIGNER, epoch).receipt is not None
+
+
+def publish_toml(place: Path, there: Simulator | None, **changes: Any) -> Path:
+    """The target `sn`: the simulated subnet, or none that is there, with our validator's hotkey."""
+    fields: dict[str, Any] = {
+        "kind": "bittensor",
+        "url": "ws://127.0.0.1:9" if there is None else there.url,
+        "chain": "finney" if there is None else "0x" + there.chain.genesis.hex(),
+        "netuid": NETUID,
+        "key": "me",
+        "wait_seconds": 60,
+    } | changes
+    (place / "hotkey").write_text(secret("//Val"))
+    (place / "hotkey").chmod(0o600)
+    rows = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value is not None]
+    (place / "publish.toml").write_text("[targets.sn]\n" + "\n".join(rows) + '\n[keys.me]\nkeyfile = "hotkey"\n')
+    return place
+
+
+class Passing:
+    """Time that passes only while somebody waits: each wait is a second and a block, after what is set for it."""
+
+    def __init__(self, chain: Simulator | None = None, *then: Callable[[], object]) -> None:
+        self.chain, self.then = chain, list(then)
+        self.seconds, self.told = 0.0, list[str]()
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+        if self.then:
+            self.then.pop(0)()
+        if self.chain is not None:
+            self.chain.step()
+
+    def wall(self) -> float:
+        return 0.0 if self.chain is None else float(self.chain.get("Timestamp.Now")) / 1000
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(now=lambda: self.seconds, sleep=self.sleep, wall=self.wall)
+
+
+def opened(place: Path, time: Passing | None = None) -> BittensorPublisher:
+    return open_publisher(targets.read(place, "sn"), clock=(time or Passing()).clock)
+
+
+def planned(place: Path, epoch: int = EPOCH) -> Plan:
+    with ledger_kit.opened(place) as ledger:
+        return opened(place).plan(settled.read(ledger, epoch))
+
+
+def sent(place: Path, time: Passing, epoch: int = EPOCH) -> Outcome:
+    return opened(place, time).send(planned(place, epoch), time.told.append)
+
+
+def journal(place: Path) -> list[dict[str, Any]]:
+    return targets.read(place, "sn").journal().entries
+
+
+def states(place: Path) -> list[str]:
+    return [entry["state"] for entry in journal(place)]
+
+
+def tried(place: Path) -> list[Attempt]:
+    return attempts(journal(place))
