@@ -75,6 +75,10 @@ def after(outcome: Outcome, times: int = 1, ago: float = 0.0, epoch: int = 3) ->
         (after(TooEarly(1000, "block", "w"), ago=60), PULSE, 0),
         (after(TooEarly(1000, "block", "w")), PULSE, 12),  # not again in the same block
         (after(TooEarly(1003, "block", "w"), ago=50), None, 10),  # where the chain does not say how fast it is
+        # In the chain, locked: about when the chain opens it.
+        (after(Sent("0x", 1003), ago=60), PULSE, 36),
+        (after(Sent("0x", 2000), ago=3600), PULSE, 0),
+        (after(Sent("0x", 1003), ago=50), None, 10),
         # Something does not answer: less and less often.
         (Memory().silent("gone", "go", NOW), None, 60),
         (Memory().silent("gone", "go", NOW - 200), None, 100),
@@ -167,6 +171,11 @@ def test_late_by_patience() -> None:
     assert codes(old, after(TooEarly(int(NOW) - 100, "time", "w")), patience=100) == []
     assert codes(old, after(TooEarly(int(NOW) - 101, "time", "w")), patience=100) == ["late"]
     assert codes(old, after(TooEarly(1, "block", "w")), patience=100) == ["late"]
+    # Nor does what is locked, until a tempo after the chain should have opened it.
+    for opens, late in ((PULSE.now - PULSE.tempo, []), (PULSE.now - PULSE.tempo - 1, ["late"])):
+        assert codes(replace(old, pulse=PULSE), after(Sent("0x", opens)), patience=100) == late
+    assert codes(old, after(Sent("0x", 1)), patience=100) == []
+    assert codes(old, after(Sent("0x")), patience=100) == ["late"]
 
 
 def test_several_at_once_and_every_code_is_known() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
@@ -35,7 +36,7 @@ def main(place: Path) -> int:
         (hotkeys / "default").chmod(0o600)
         rows.append(f"{name},{pair.ss58_address}\n")
     (place / "people.csv").write_text("".join(rows))
-    with Simulator(paths=found, block_time=1.0) as chain:
+    with Simulator(paths=found, block_time=1.0, began=int(time.time() - 60) * 1000) as chain:
         chain.subnet(1, "//owner", CommitRevealWeightsEnabled=False, Tempo=20)
         chain.register(1, "//owner", alpha=10**9)
         for name, stake in VALIDATORS.items():

@@ -38,9 +38,9 @@ class Chain:
     commits can be opened. opened: what is in them, by hotkey or by their hash.
     """
 
-    def __init__(self, metadata: Metadata, *, finality: int = 2, name: str = "simulated") -> None:
+    def __init__(self, metadata: Metadata, *, finality: int = 2, name: str = "simulated", began: int = GENESIS_MS) -> None:
         self.lock = RLock()
-        self.name = name
+        self.name, self.began = name, began
         self.state = Storage(metadata)
         self.finality, self.stalled = finality, False
         self.beacon = epochs.Beacon()
@@ -84,7 +84,7 @@ class Chain:
         taken = [] if empty else self.pool.take(number)
         self.state.block = number
         events: list[tuple[Any, weights.Event]] = [("Initialization", one) for one in self._initialize(number)]
-        stamp = self.state.runtime.compose_call("Timestamp", "set", {"now": GENESIS_MS + number * BLOCK_MS})
+        stamp = self.state.runtime.compose_call("Timestamp", "set", {"now": self.began + number * BLOCK_MS})
         raw = [self._bare(bytes(stamp))]
         events.append(({"ApplyExtrinsic": 0}, ("System.ExtrinsicSuccess", {"dispatch_info": INFO | {"class": "Mandatory"}})))
         included = []
@@ -109,7 +109,7 @@ class Chain:
         self.state.put("System.Number", value=number)
         self.state.put("System.ParentHash", value="0x" + self.head.hash.hex())
         self.state.put("System.BlockHash", number - 1, value="0x" + self.head.hash.hex())
-        self.state.put("Timestamp.Now", value=GENESIS_MS + number * BLOCK_MS)
+        self.state.put("Timestamp.Now", value=self.began + number * BLOCK_MS)
         return epochs.step(self.state, self.opened, self.beacon)
 
     def _execute(self, one: Waiting) -> list[weights.Event]:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from . import metadata, subnets
-from .chain import Block, Chain
+from .chain import GENESIS_MS, Block, Chain
 from .epochs import Contents
 from .server import Node
 from .weights import as_bytes, digest
@@ -31,7 +31,7 @@ class Simulator:
     paths: files of metadata other than those beside the repository. extended: with what the current chain has over spec 218.
     finality: how many blocks the final one is behind the head. fast: a block as soon as an extrinsic waits. block_time: seconds
     between blocks; None, and only `step` makes them. control: the methods `simulator_*` on the same socket. name: part of the
-    genesis, so that two names are two chains.
+    genesis, so that two names are two chains. began: the time of block 0, in milliseconds since 1970.
     """
 
     def __init__(
@@ -45,8 +45,9 @@ class Simulator:
         control: bool = False,
         port: int = 0,
         name: str = "simulated",
+        began: int = GENESIS_MS,
     ) -> None:
-        self.chain = Chain(metadata.load(paths or files(), extended), finality=finality, name=name)
+        self.chain = Chain(metadata.load(paths or files(), extended), finality=finality, name=name, began=began)
         self.state = self.chain.state
         extra = {f"simulator_{one}": getattr(self, one) for one in CONTROL} if control else {}
         self.node = Node(self.chain, port=port, fast=fast, extra=extra)

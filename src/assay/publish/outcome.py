@@ -28,13 +28,17 @@ class Planned:
 class Sent:
     """The chain was given a transaction, and what it comes to is not certain yet: asked again, it is seen through.
 
-    opens: it is in the chain, locked, and this is about the block in which the chain opens it.
+    opens: it is in the chain, locked, and this is about the block in which the chain opens it. Until then all is well.
     """
 
     state: ClassVar[str] = "sent"
-    ok: ClassVar[bool] = False
     transaction: str
     opens: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nobody has to do anything about it."""
+        return self.opens is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,9 +139,9 @@ def _due(facts: Facts, memory: Memory, now: float, every: float) -> float:
     match memory.outcome:
         case TooEarly(at, "time"):
             return min(at if at > memory.at else memory.at + every, longest)
-        case TooEarly(at, _) if facts.pulse is not None:
+        case TooEarly(block, _) | Sent(_, int(block)) if facts.pulse is not None:
             pulse = facts.pulse
-            return min(max(now + (at - pulse.now) * pulse.seconds, memory.at + min(pulse.seconds, every)), longest)
+            return min(max(now + (block - pulse.now) * pulse.seconds, memory.at + min(pulse.seconds, every)), longest)
         case TooEarly() | Sent() | Confirmed():
             return memory.at + every
     return min(memory.at + every * 2.0 ** min(memory.failures - 1, MOST), longest)
@@ -163,7 +163,7 @@ def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> 
     if memory.away is not None and limit is not None and now - memory.away.since > limit:
         what = f"{memory.away.what}, for {now - memory.away.since:.0f} seconds"
         found.append(Alarm("unreachable", what, memory.away.hint or "look at the other side"))
-    if facts.waiting is not None and patience is not None:
+    if facts.waiting is not None and patience is not None and not _locked(facts.pulse, outcome):
         since = max(facts.since, outcome.at) if isinstance(outcome, TooEarly) and outcome.unit == "time" else facts.since
         if now - since > patience:
             what = f"epoch {facts.waiting} is settled, and for {now - since:.0f} seconds it is not published"
@@ -172,6 +172,13 @@ def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> 
 
 
 _ASK = "`assay publish` says what would be sent, and what stands in its way"
+
+
+def _locked(pulse: Pulse | None, outcome: Outcome | None) -> bool:
+    """Whether it is in the chain, and the chain is not to open it yet; a tempo later it should have, wherever epochs began."""
+    if not isinstance(outcome, Sent) or outcome.opens is None:
+        return False
+    return pulse is None or pulse.now <= outcome.opens + pulse.tempo
 
 
 def _quiet(facts: Facts, pulse: Pulse, now: float) -> int:
