@@ -183,6 +183,7 @@ def test_a_node_that_is_away_for_two_tempos(place: Path) -> None:
     settle(place, 4)
     report = steps.step(1)
     assert (report.exit_code, report.rest, report.facts.settled, report.facts.pulse) == (1, 10, 4, None)
+    assert "does not answer; it is asked again" in Page(page(report, 60)).text
     steps.names()
     report = steps.step(21)
     assert (report.exit_code, steps.names()) == (3, ["alarm"])
