@@ -65,7 +65,7 @@ def _row(one: Tried) -> Sequence[str]:
 
 def _calm(report: Report) -> str:
     if not report.reachable:
-        return '<div class="wait">Ledger or node does not answer; it is asked again, and this is not long enough for an alarm.</div>\n'
+        return '<div class="wait">Ledger or node does not answer; it is asked again. No alarm yet.</div>\n'
     if report.facts.waiting is not None or report.pending:
         return '<div class="wait">Nothing is wrong, and something is under way.</div>\n'
     return '<div class="fine">All is well: what is settled is published.</div>\n'
