@@ -130,6 +130,16 @@ def test_who_has_no_score_and_why(competition: Path) -> None:
     assert "Held at the cap of 50 %: miner-a." in board
 
 
+def test_many_without_a_score_for_one_reason_are_one_line(competition: Path) -> None:
+    with (competition / "participants.csv").open("a") as file:
+        file.writelines(f"idle-{number:02},{200 + number},,,,\n" for number in range(9))
+    shown = " ".join(output("settle", competition).split())
+    assert (
+        "9 participants (no-quorum): idle-00, idle-01, idle-02, idle-03, idle-04, idle-05, idle-06 and 2 more. It has no" in shown
+    )
+    assert "idle-08" not in shown
+
+
 def test_scores_left_out_are_named(competition: Path) -> None:
     assert "Scores left out as outliers: by validator-2 of miner-b." in lines(output("settle", competition))
     rewrite(competition / "scheme.toml", 'method = "modified-z"', 'method = "none"')

@@ -324,7 +324,13 @@ def test_a_node_that_is_not_there(place: Path, chain: Chain) -> None:
     assert found["outcome"]["state"] == "unknown"
     assert "127.0.0.1:1 does not answer" in refused("bounty", "show", place, "--to", "local", code=1)
     judged(place, chain, {P1: 9000})
-    assert said("publish", place, "--to", "local", code=1)["outcome"]["state"] == "unknown"
+    found = said("publish", place, "--to", "local", code=1)
+    assert (found["outcome"]["state"], found["held"], len(found["lines"])) == ("unknown", None, 1)
+    shown = " ".join(run("publish", place, "--to", "local", code=1).stdout.split())
+    assert "there now" not in shown
+    assert "Nothing was sent. " in shown
+    assert "It is not known how it stands: 127.0.0.1:1 does not answer" in shown
+    assert shown.endswith("and the node running?")
 
 
 def test_another_chain_than_publish_toml_says(place: Path, chain: Chain) -> None:

@@ -22,6 +22,8 @@ __all__ = ["board"]
 
 Json = dict[str, Any]
 BURNT = "burn"
+ALIKE = 8
+"""So many without a score for the same reason have a line each; of more, one tells of all."""
 INTERVAL = "95 % interval"
 
 
@@ -134,16 +136,26 @@ def _others(settlement: Settlement) -> Iterator[RenderableType]:
     if not missing:
         return
     names = _names(settlement)
-    columns = [
-        Column("participant", [*missing], kind="key", style="bold"),
-        Column("status", [chapter.facts["status"] for chapter in missing.values()]),
-        Column("why", [chapter.text[0] for chapter in missing.values()], kind="text"),
-    ]
-    if any(names[key] for key in missing):
-        columns.insert(1, Column("name", [names[key] for key in missing], kind="crop", spare=1))
+    reasons = {key: (str(chapter.facts["status"]), chapter.text[0]) for key, chapter in missing.items()}
+    same: dict[tuple[str, str], list[str]] = {}
+    for key, reason in reasons.items():
+        same.setdefault(reason, []).append(key)
+    rows = [(key, *reason) for key, reason in reasons.items() if len(same[reason]) <= ALIKE]
     yield ""
     yield heading("No agreed score, which is not a score of 0")
-    yield grid(columns)
+    if rows:
+        columns = [
+            Column("participant", [key for key, _, _ in rows], kind="key", style="bold"),
+            Column("status", [status for _, status, _ in rows]),
+            Column("why", [why for _, _, why in rows], kind="text"),
+        ]
+        if any(names[key] for key, _, _ in rows):
+            columns.insert(1, Column("name", [names[key] for key, _, _ in rows], kind="crop", spare=1))
+        yield grid(columns)
+    for (status, why), keys in same.items():
+        if len(keys) > ALIKE:
+            called = [names[key] or key for key in keys]
+            yield sentence(f"{plural(len(keys), 'participant')} ({status}): {named(called, ALIKE)}. {why}")
 
 
 def _outliers(settlement: Settlement) -> Iterator[RenderableType]:

@@ -14,7 +14,7 @@ from assay.errors import BadInput
 if TYPE_CHECKING:
     from assay.records import Participant
 
-__all__ = ["called_in", "complete", "find", "validator_of"]
+__all__ = ["called_in", "complete", "find", "names", "validator_of"]
 
 
 def find(said: str, participants: Sequence[Participant]) -> str:
@@ -65,6 +65,17 @@ def called_in(folder: Path, keys: Iterable[str]) -> dict[str, str]:
         rows = []
     named = {row["key"]: row.get("name") or "" for row in rows}
     return called([Validator(key=key, stake=0, name=named.get(key, "")) for key in sorted(wanted | named.keys())])
+
+
+def names(folder: Path) -> dict[str, str]:
+    """Key → name of participants, by participants.csv; of those who have one, and nobody where that cannot be read."""
+    from assay.folder import csvs
+
+    try:
+        rows = [row.fields for row in csvs.read(folder / csvs.PARTICIPANTS.name, csvs.PARTICIPANTS)]
+    except BadInput:
+        return {}
+    return {row["key"]: row["name"] for row in rows if row.get("name")}
 
 
 def complete(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -57,13 +57,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the chain holds instead: by account, as people read it; and what sending would come to now.
+    """What the chain holds instead: by account, as people read it, None where that is not known; and what sending would come to.
 
     outcome: None where it can be sent; Confirmed where the chain has it already; else TooEarly or a Refusal. lines: what would
     be sent now, where that depends on the chain.
     """
 
-    held: dict[str, str]
+    held: dict[str, str] | None
     outcome: Outcome | None
     notes: list[str] = field(default_factory=list)
     lines: tuple[Line, ...] | None = None

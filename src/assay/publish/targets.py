@@ -26,6 +26,7 @@ from assay.scheme.load import line_of, read_toml, validate
 __all__ = ["FILE", "Target", "names", "read"]
 
 FILE = "publish.toml"
+_BEGIN = 'write one: a section [targets.NAME] with kind = "bittensor" or "evm", and its fields (documentation, Publishing)'
 _Name = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 M = TypeVar("M", bound=BaseModel)
 
@@ -69,10 +70,8 @@ class Target:
     def key(self, name: str, model: type[M]) -> M:
         """A key's fields as a model; raises BadInput if publish.toml has no key of this name."""
         if name not in self.keys:
-            known = ", ".join(sorted(self.keys)) or "none"
-            raise BadInput(
-                f"there is no key {name[:60]!r}, only: {known}", file=self.file, hint=f"add a section [keys.{name[:60]}]"
-            )
+            known = f", only: {', '.join(sorted(self.keys))}" if self.keys else ""
+            raise self.refuse(f"there is no key {name[:60]!r}{known}", "key", f"add a section [keys.{name[:60]}]")
         return self._as(model, self.keys[name], f"keys.{name}")
 
     def refuse(self, what: str, where: str = "", hint: str = "") -> BadInput:
@@ -97,7 +96,7 @@ def read(folder: Path, name: str, ask: Callable[[], str] | None = None) -> Targe
     """A target of publish.toml; raises BadInput if the file is missing or wrong, or has no target of this name."""
     file = folder / FILE
     if not file.exists():
-        raise BadInput("no such file, so there is nowhere to publish to", file=file, hint="docs/publishing.md shows one")
+        raise BadInput("no such file, so there is nowhere to publish to", file=file, hint=_BEGIN)
     content, source = read_toml(file)
     said = validate(_File, content, file=file, source=source)
     if name not in said.targets:

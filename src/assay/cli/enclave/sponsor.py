@@ -122,16 +122,11 @@ def release(
 
 def _names(folder: Path, rows: list[dict[str, Any]]) -> list[Column]:
     """A column of the names that participants.csv has; none where it has none."""
+    from assay.cli.keys import names
     from assay.cli.show import Column
-    from assay.errors import BadInput
-    from assay.folder import csvs
 
-    try:
-        registry = csvs.read(folder / csvs.PARTICIPANTS.name, csvs.PARTICIPANTS)
-    except BadInput:
-        return []
-    names = {str(row.fields["key"]): str(row.fields.get("name") or "") for row in registry}
-    found = [names.get(row["participant"], "") for row in rows]
+    known = names(folder)
+    found = [known.get(row["participant"], "") for row in rows]
     return [Column("name", found, kind="crop", spare=4)] if any(found) else []
 
 

@@ -11,6 +11,8 @@ import typer
 from assay.cli.publishing.words import JsonOption, ToOption, YesOption, finish, telling
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from assay.publish.publishers import Comparison, Plan
 
 __all__ = ["publish"]
@@ -77,6 +79,7 @@ def publish(
     for name, used in given.items():
         if used:
             raise typer.BadParameter("goes with --watch", param_hint=name)
+    from assay.cli.keys import names
     from assay.cli.ledger.keys import asking
     from assay.errors import Unreachable
     from assay.ledger.opened import open_ledger
@@ -95,14 +98,14 @@ def publish(
         try:
             held = publisher.compare(plan)
         except Unreachable as error:
-            held = publishers.Comparison({}, outcome, [str(error)])
+            held = publishers.Comparison(None, outcome, [str(error)])
     else:
         try:
             held = publisher.compare(plan)
         except Unreachable as error:
-            held = publishers.Comparison({}, Unknown(str(error)))
+            held = publishers.Comparison(None, Unknown(f"{error}"), ["Nothing was sent"])
         outcome = held.outcome or Planned()
-    finish(outcome, _document(plan, held), list(_parts(plan, held)), as_json=as_json)
+    finish(outcome, _document(plan, held), list(_parts(plan, held, {} if several else names(folder))), as_json=as_json)
 
 
 def _document(plan: Plan, held: Comparison) -> dict[str, Any]:
@@ -115,38 +118,31 @@ def _document(plan: Plan, held: Comparison) -> dict[str, Any]:
         "held": held.held,
         "left_out": [{"participant": key, "why": why} for key, why in plan.left_out],
         "notes": held.notes,
-    } | ({} if held.lines is None else {"lines": [asdict(line) for line in held.lines]})
+        "lines": [asdict(line) for line in (plan.lines if held.lines is None else held.lines)],
+    }
 
 
-def _change(old: str, new: str) -> str:
-    return "" if (old or "0") == (new or "0") else "other" if old else "new"
-
-
-def _parts(plan: Plan, held: Comparison) -> Any:
+def _parts(plan: Plan, held: Comparison, names: Mapping[str, str]) -> Any:
     """The table of what changes, who is left out, and what else there is to be said."""
     from assay.cli.show import Column, grid, heading, note
 
     yield heading(f"Epoch {plan.epoch} to {plan.target}")
     lines = plan.lines if held.lines is None else held.lines
     if lines:
-        now = [held.held.get(line.account, "") for line in lines]
-        changes = [
-            "" if (old or "0") == (line.value or "0") else "new" if not old else "other"
-            for old, line in zip(now, lines, strict=True)
-        ]
-        yield grid(
-            [
-                Column("participant", [line.participant for line in lines], kind="key"),
-                Column("account", [line.account for line in lines], kind="key"),
-                Column("there now", now, right=True),
-                Column("settled" if held.lines is None else "to be set", [line.value for line in lines], right=True),
-                Column("", changes),
-            ]
-        )
+        columns = [Column("participant", [line.participant for line in lines], kind="key")]
+        if any(names.get(line.participant) for line in lines):
+            columns.append(Column("name", [names.get(line.participant, "") for line in lines], kind="crop", spare=1))
+        columns.append(Column("account", [line.account for line in lines], kind="key"))
+        if held.held is not None:
+            columns.append(Column("there now", [held.held.get(line.account, "") for line in lines], right=True))
+        columns.append(Column("settled" if held.lines is None else "to be set", [line.value for line in lines], right=True))
+        if held.held is not None:
+            columns.append(Column("", [_change(held.held.get(line.account, ""), line.value) for line in lines]))
+        yield grid(columns)
     else:
         yield note("Nobody has an agreed score: that is what is sent.")
     known = {line.account for line in lines}
-    for account, value in held.held.items():
+    for account, value in (held.held or {}).items():
         if account not in known:
             yield note(f"The chain has {value} of {account}, who is not in the settlement.")
     for key, why in plan.left_out:
@@ -154,3 +150,7 @@ def _parts(plan: Plan, held: Comparison) -> Any:
     for said in held.notes:
         yield note(f"{said}.")
     yield note(f"Receipt {plan.receipt}")
+
+
+def _change(old: str, new: str) -> str:
+    return "" if (old or "0") == (new or "0") else "other" if old else "new"

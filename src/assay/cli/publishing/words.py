@@ -60,7 +60,7 @@ def moment(at: int, unit: str) -> str:
 
 def sentence_of(outcome: Outcome) -> str:
     """An outcome in words."""
-    from assay.publish.outcome import Confirmed, Planned, Sent, TooEarly
+    from assay.publish.outcome import Confirmed, Planned, Sent, TooEarly, Unknown
 
     match outcome:
         case Planned():
@@ -73,9 +73,14 @@ def sentence_of(outcome: Outcome) -> str:
             return f"It was sent, as {transaction}, and is not deep enough in the chain yet: do this again to see it through."
         case TooEarly(at, unit, what):
             return f"It is too early: {what}. From {moment(at, unit)} on it can be sent."
-    hint = getattr(outcome, "hint", "")
-    begin = "It is not known what became of it" if outcome.state == "unknown" else "It was refused"
-    return f"{begin}: {outcome.what}" + (f"; {hint}." if hint else ".")
+        case Unknown(what, transaction):
+            of = f"what became of {transaction}" if transaction else "how it stands"
+            return _ended(f"It is not known {of}: {what}")
+    return _ended(f"It was refused: {outcome.what}" + (f"; {outcome.hint}" if outcome.hint else ""))
+
+
+def _ended(said: str) -> str:
+    return said if said.endswith("?") else f"{said}."
 
 
 def say(outcome: Outcome) -> None:

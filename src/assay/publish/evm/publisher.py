@@ -59,7 +59,7 @@ class EvmPublisher:
         chain, scores = self._chain, _scores(plan)
         wrong = chain.wrong(chain.oracle, chain.round) or self._elsewhere()
         if wrong is not None:
-            return Comparison({}, wrong)
+            return Comparison(None, wrong)
         receipt, there = chain.oracle.ask("scoresOf", chain.round.address)
         held = {checksum(agent): f"{bps} BPS" for agent, bps, _ in there}
         committed, notes = self._committed(scores)
