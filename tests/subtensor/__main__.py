@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import time
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -13,6 +14,8 @@ import typer
 
 from .simulator import Simulator, files
 
+AGE = 60
+"""Seconds: as old as its first five blocks are by its own clock."""
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -33,6 +36,8 @@ def main(
 ) -> None:
     """Run a simulated subtensor node until it is interrupted; the first line it prints is its URL.
 
+    Its clock begins now, and goes on by 12 seconds a block. So commitments, which go by the clock, want blocks each 12 seconds.
+
     Example: python -m tests.subtensor --hotkey //Alice --hotkey //Bob --setting CommitRevealWeightsEnabled=false --block-time 1
     """
     try:
@@ -40,7 +45,7 @@ def main(
         settings = {name: json.loads(value) for name, _, value in (one.partition("=") for one in setting or ())}
         simulator = Simulator.with_subnet(
             netuid, *(hotkey or ()), settings=settings, paths=found, extended=not plain, finality=finality, fast=fast,
-            block_time=block_time or None, control=control, port=port,
+            block_time=block_time or None, control=control, port=port, began=int(time.time() - AGE) * 1000,
         )  # fmt: skip
     except (OSError, ValueError, KeyError) as e:
         print(f"error: {e}", file=sys.stderr)

@@ -138,7 +138,10 @@ class Node:
         params = asked.get("params") or []
         try:
             if asked["method"] in self.extra:
-                result = self._control(asked["method"], params if isinstance(params, dict) else params[0] if params else {})
+                named = params if isinstance(params, dict) else params[0] if params else {}
+                if not isinstance(named, dict):
+                    raise RpcError(-32602, "Invalid params", "by name, in one object")
+                result = self._control(asked["method"], named)
             else:
                 result = self.rpc.answer(session, asked["method"], params)
         except RpcError as e:
