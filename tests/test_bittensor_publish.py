@@ -168,6 +168,34 @@ def test_another_chain_or_subnet_is_refused(place: Path, chain: Simulator) -> No
             assert found.code == code
 
 
+def test_the_uids_of_another_subnet_are_not_sent(place: Path, chain: Simulator) -> None:
+    """Its registry was pulled from one subnet, by the receipt, and publish.toml names another."""
+    kit.registry_of(place, chain, netuid=9)
+    kit.settle(place, kit.SCORES, EPOCH + 1)
+    plan, time = kit.planned(place, EPOCH + 1), Passing(chain)
+    for found in (kit.sent(place, time, EPOCH + 1), kit.opened(place).compare(plan).outcome, kit.opened(place).confirm(plan)):
+        assert isinstance(found, Refusal), found
+        assert found.code == "wrong-registry"
+        assert "of the uids of subnet 9, mechanism 0" in found.what
+    assert chain.included() == []
+    kit.registry_of(place, chain)
+    kit.settle(place, kit.SCORES, EPOCH + 2)
+    assert "registries" not in kit.planned(place, EPOCH + 2).content
+    assert isinstance(kit.sent(place, time, EPOCH + 2), Confirmed)
+
+
+def test_that_every_uid_has_changed_hands_is_not_meant(place: Path, chain: Simulator) -> None:
+    for uid in (2, 3):
+        chain.register(NETUID, f"//Stranger{uid}", uid=uid)
+    assert kit.opened(place).compare(kit.planned(place)).outcome is None
+    chain.register(NETUID, "//Stranger4", uid=4)
+    kit.publish_toml(place, chain, force_burn=True)
+    for found in (kit.sent(place, Passing(chain)), kit.opened(place).compare(kit.planned(place)).outcome):
+        assert isinstance(found, Refusal), found
+        assert found.code == "all-moved"
+    assert chain.included() == []
+
+
 def test_a_version_key_is_sent(place: Path, chain: Simulator) -> None:
     chain.set("WeightsVersionKey", NETUID, value=5)
     kit.publish_toml(place, chain, version_key=7)
