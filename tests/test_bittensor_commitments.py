@@ -95,6 +95,23 @@ def test_a_commitment_waits_for_the_beacon(locked: tuple[Path, Simulator]) -> No
     assert isinstance(kit.sent(place, time), Confirmed)
 
 
+def test_another_hotkeys_commitment_is_its_own(locked: tuple[Path, Simulator]) -> None:
+    place, chain = locked
+    chain.register(NETUID, "//Val2", alpha=10**12, permit=True)
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    chain.opens("//Val", WEIGHTS)
+    chain.opens("//Val2", WEIGHTS)
+    time = Passing(chain)
+    for uri in ("//Val", "//Val2"):
+        (place / "hotkey").write_text(kit.secret(uri))
+        assert isinstance(kit.sent(place, time), Sent)
+    chain.step(50)
+    assert isinstance(kit.sent(place, time), Confirmed)
+    assert [one.state for one in kit.tried(place)] == ["committed", "confirmed"]
+    (place / "hotkey").write_text(kit.secret("//Val"))
+    assert isinstance(kit.sent(place, time), Confirmed)
+
+
 def test_the_next_epoch_does_not_wait_for_the_one_before_to_open(locked: tuple[Path, Simulator]) -> None:
     place, chain = locked
     chain.set("WeightsSetRateLimit", NETUID, value=0)

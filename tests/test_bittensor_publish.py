@@ -72,6 +72,30 @@ def test_the_next_epoch_is_another_publication_though_the_weights_be_the_same(pl
     assert isinstance(kit.sent(place, time, EPOCH + 2), Confirmed)
 
 
+def test_another_hotkey_sets_its_own(place: Path, chain: Simulator) -> None:
+    """After a change of the key the first one's publication is nothing to the second."""
+    chain.register(NETUID, "//Val2", alpha=10**12, permit=True)
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    (place / "hotkey").write_text(kit.secret("//Val2"))
+    assert kit.opened(place).compare(kit.planned(place)).outcome is None
+    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert chain.weights(NETUID, 5) == WEIGHTS
+    assert [one.account for one in kit.tried(place)] == [kit.hotkey("//Val"), kit.hotkey("//Val2")]
+    (place / "hotkey").write_text(kit.secret("//Val"))
+    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert len(chain.included()) == 2
+
+
+def test_what_another_hotkey_sent_is_not_newer(place: Path, chain: Simulator) -> None:
+    chain.register(NETUID, "//Val2", alpha=10**12, permit=True)
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    kit.settle(place, kit.SCORES, EPOCH + 1)
+    assert isinstance(kit.sent(place, Passing(chain), EPOCH + 1), Confirmed)
+    (place / "hotkey").write_text(kit.secret("//Val2"))
+    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+
+
 def test_older_weights_do_not_replace_newer_ones(place: Path, chain: Simulator) -> None:
     time = Passing(chain)
     kit.settle(place, kit.SCORES, EPOCH + 1)

@@ -24,10 +24,12 @@ from typing import Any, Literal
 
 from assay.publish.bittensor.extrinsic import Signed
 
-__all__ = ["ENDED", "Attempt", "Kind", "attempts", "under_way"]
+__all__ = ["ENDED", "Attempt", "Kind", "Whose", "attempts", "under_way"]
 
 ENDED = frozenset({"confirmed", "failed", "expired", "lost", "overwritten", "reveal-failed", "superseded"})
 Kind = Literal["set", "commit"]
+Whose = tuple[str, str, int, int]
+"""Whose weights, and where: account, chain, netuid, mechanism."""
 
 
 @dataclass
@@ -72,7 +74,7 @@ class Attempt:
         return dict(zip(self.uids, self.values, strict=True))
 
     @property
-    def whose(self) -> tuple[str, str, int, int]:
+    def whose(self) -> Whose:
         """Whose weights it sets, and where."""
         return self.account, self.chain, self.netuid, self.mechanism
 

@@ -171,7 +171,9 @@ class BittensorPublisher:
         there = under_way(every)
         if there is not None and there.plan == plan.digest:
             return Sent(there.signed.hash) if there.sent else Unknown("it was about to be sent", there.signed.hash)
-        found = known(every, plan, self._node, self._witness)
+        hotkey, settings = self._hotkey(), self._settings
+        whose = None if hotkey is None else (hotkey, settings.chain, settings.netuid, settings.mechanism)
+        found = known(every, plan, self._node, self._witness, whose)
         return None if found is None else found[0]
 
     def _against(self, now: _Now, hotkey: str | None) -> Outcome | None:

@@ -19,7 +19,7 @@ from typing import Any
 from assay.errors import Unreachable
 from assay.ledger.keys import PrivateKey
 from assay.publish.bittensor import chainside
-from assay.publish.bittensor.attempts import Attempt, Kind, attempts, under_way
+from assay.publish.bittensor.attempts import Attempt, Kind, Whose, attempts, under_way
 from assay.publish.bittensor.chainside import Found
 from assay.publish.bittensor.extrinsic import PERIOD, nonces_of, signed
 from assay.publish.bittensor.node import Node
@@ -120,12 +120,12 @@ class Sending:
             return None
         return Unknown(f"{there.subject} is under way, and comes first: {document(outcome).get('what', outcome.state)}")
 
-    def _whose(self) -> tuple[str, str, int, int]:
+    def _whose(self) -> Whose:
         return self._account, self._settings.chain, self._settings.netuid, self._settings.mechanism
 
     def _known(self, every: list[Attempt], plan: Plan) -> Outcome | None:
         """What became of the plan before, written down if that is new."""
-        found = known(every, plan, self._node, self._witness)
+        found = known(every, plan, self._node, self._witness, self._whose())
         if found is None:
             return None
         outcome, one, state, more = found
@@ -274,7 +274,7 @@ class Sending:
         one.state, one.ending = state, more
         if state == "confirmed":
             for other in attempts(self._journal.entries):
-                if other.in_block and other.number < one.number:
+                if other.in_block and other.number < one.number and other.whose == one.whose:
                     self._end(other, "superseded", why=f"{one.subject} came before it was looked at again")
 
     def _add(self, entry: dict[str, Any]) -> None:
@@ -284,11 +284,13 @@ class Sending:
 Known = tuple[Outcome, Attempt | None, str, dict[str, Any]]
 
 
-def known(every: list[Attempt], plan: Plan, node: Node, witness: Node | None) -> Known | None:
+def known(every: list[Attempt], plan: Plan, node: Node, witness: Node | None, whose: Whose | None) -> Known | None:
     """What became of a plan, as the journal and the chain have it, and how an attempt has ended by that; None: nothing yet.
 
-    Of an epoch one publication is enough, unless something else has undone it; weights of a later one stay.
+    Of an epoch one publication of a hotkey is enough, unless something else has undone it; weights of a later one stay. whose:
+    what others sent is nothing to it; None where the hotkey is not known.
     """
+    every = [one for one in every if whose in (None, one.whose)]
     mine = [one for one in every if one.plan == plan.digest]
     last = mine[-1] if mine else None
     if last is not None and last.state == "confirmed":
