@@ -158,6 +158,46 @@ def test_what_no_block_took_in_its_time_is_begun_anew(place: Path, chain: Simula
     assert first.signed.death < second.signed.birth
 
 
+def test_what_would_pay_a_stranger_by_now_is_not_handed_over(place: Path, chain: Simulator) -> None:
+    """It was signed, and no node has it; then a uid changes hands: it is left to end, and another is made."""
+    kit.publish_toml(place, chain, wait_seconds=4)
+    chain.fault("forget", times=None)
+    time = Passing(chain)
+    kit.sent(place, time)
+    chain.clear()
+    chain.register(NETUID, "//Stranger", uid=2)
+    found = kit.sent(place, time)
+    assert isinstance(found, Unknown)
+    (one,) = kit.tried(place)
+    assert f"a uid has changed hands since it was signed; it is not handed over, and is over with block {one.signed.death}" in (
+        found.what
+    )
+    assert chain.included() == []
+    chain.step(PERIOD)
+    assert isinstance(kit.sent(place, time), Confirmed)
+    assert chain.weights(NETUID, ME) == {0: 65535, 3: 32768, 4: 10923}
+    assert [one.state for one in kit.tried(place)] == ["expired", "confirmed"]
+
+
+def test_what_the_chain_would_not_take_by_now_is_not_handed_over(place: Path, chain: Simulator) -> None:
+    chain.fault("forget", times=None)
+    kit.publish_toml(place, chain, wait_seconds=4)
+    time = Passing(chain)
+    kit.sent(place, time)
+    chain.clear()
+    was = chain.get("LastUpdate", NETUID)
+    chain.set("LastUpdate", NETUID, value=[0, chain.chain.head.number, 0, 0, 0])
+    found = kit.sent(place, time)
+    assert isinstance(found, Unknown)
+    assert "weights were last set in block" in found.what
+    chain.set("LastUpdate", NETUID, value=was)
+    for uid in (2, 3, 4):
+        chain.register(NETUID, f"//Stranger{uid}", uid=uid)
+    refused = kit.sent(place, time)
+    assert isinstance(refused, Refusal)
+    assert (refused.code, chain.included()) == ("all-moved", [])
+
+
 def test_before_its_time_is_over_no_other_is_made(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, wait_seconds=4)
     chain.fault("forget", times=None)

@@ -3,7 +3,8 @@
 - Before it is handed to a node, the signed extrinsic stands in the journal. After a crash the chain is asked what became of it
   before anything else is sent.
 - It has one nonce, of which the chain takes one extrinsic, and is good for 64 blocks. A next one begins when it has ended: it is
-  in a final block, or the final blocks show that none can have it. One of an epoch that is passed is not pressed any more.
+  in a final block, or the final blocks show that none can have it. One of an epoch that is passed is not pressed any more, nor
+  one that would pay somebody else by now, since a uid has changed hands.
 - It has done what it should if the block's events say so and the storage has it, at a final block; where a second node is named,
   if that one says the same.
 - A commitment is in the chain then, and not opened yet. It is looked for again when the chain should have opened it.
@@ -211,6 +212,11 @@ class Sending:
         if head.number >= made.death or node.nonce(one.account, head.hash) > made.nonce:
             return ""  # whether it is in a block shows when that is final
         if made.raw not in self._pending():
+            ready = prepare()
+            if isinstance(ready, Refusal):
+                return ready
+            if not isinstance(ready, Call) or ready.vector.by_uid != one.weights:
+                return _not_pressed(one, ready)
             try:
                 node.submit(made.raw)
             except RpcError as error:
@@ -279,6 +285,12 @@ class Sending:
 
     def _add(self, entry: dict[str, Any]) -> None:
         self._journal.add(entry | {"at": instant_text(datetime.now(UTC).replace(microsecond=0))})
+
+
+def _not_pressed(one: Attempt, ready: Call | Outcome) -> str:
+    """Why an extrinsic that no node has is not handed over again, though a block could have it yet."""
+    why = "a uid has changed hands since it was signed" if isinstance(ready, Call) else str(document(ready).get("what", ""))
+    return f"{why}; it is not handed over, and is over with block {one.signed.death}"
 
 
 Known = tuple[Outcome, Attempt | None, str, dict[str, Any]]
