@@ -10,6 +10,7 @@ import pytest
 import weights_kit as kit
 from assay.errors import BadInput, Unreachable
 from assay.ledger.keys import SR25519, PrivateKey, PublicKey
+from assay.publish.bittensor import chainside
 from assay.publish.bittensor.extrinsic import PERIOD, set_call, signed
 from assay.publish.bittensor.node import Node
 from assay.publish.bittensor.weights import Vector
@@ -397,6 +398,78 @@ def test_a_commitment_is_opened_when_both_nodes_say_so(tmp_path: Path, shared: P
         assert "does not have these weights" in found.what
         other.faults.clear()
         assert isinstance(kit.sent(place, time), Confirmed)
+
+
+class Branch:
+    """Of several nodes behind the address one is on a branch of its own: asked by number, it names blocks that have nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, chain: Simulator) -> None:
+        block_hash, extrinsics = Node.block_hash, Node.extrinsics
+
+        def named(node: Node, number: int) -> str | None:
+            return f"0xdead{number:060x}" if number and node.wire.host in chain.url else block_hash(node, number)
+
+        def held(node: Node, block: str) -> list[bytes]:
+            return [] if block.startswith("0xdead") else extrinsics(node, block)
+
+        monkeypatch.setattr(Node, "block_hash", named)
+        monkeypatch.setattr(Node, "extrinsics", held)
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_a_block_is_not_taken_for_one_of_a_branch(
+    place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch, second: bool
+) -> None:
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    if second:
+        kit.publish_toml(place, chain, confirm_url=chain.another().url)
+    once(place, chain, kit.sent(place, Passing(chain, lambda: Branch(monkeypatch, chain))))
+    assert len(kit.tried(place)) == 1
+
+
+def test_a_block_has_the_number_that_it_should(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit.publish_toml(place, chain, wait_seconds=0)
+    kit.sent(place, Passing(chain))
+    chain.step(10)
+    header = Node.header
+
+    def other(node: Node, block: str) -> Any:
+        found = header(node, block)
+        return found if found["number"] > chain.chain.finalized - 2 else {**found, "number": found["number"] - 1}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Node, "header", other)
+        found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Unknown)
+    assert "that its number is" in found.what
+    once(place, chain, kit.sent(place, Passing(chain)))
+
+
+def test_a_block_of_long_ago_is_looked_up(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit.publish_toml(place, chain, wait_seconds=0)
+    kit.sent(place, Passing(chain))
+    chain.step(PERIOD + 30)
+    monkeypatch.setattr(chainside, "STEPS", 20)
+    once(place, chain, kit.sent(place, Passing(chain)))
+
+
+def test_that_no_block_has_it_the_second_node_has_to_say_too(place: Path, chain: Simulator) -> None:
+    """Of an extrinsic that the first node has never heard of, and whose time is over to it."""
+    other = chain.another()
+    kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=4)
+    chain.fault("forget", times=None)
+    time = Passing(chain)
+    kit.sent(place, time)
+    chain.step(PERIOD)
+    other.faults.add("stale", times=None, blocks=PERIOD)
+    found = kit.sent(place, time)
+    assert isinstance(found, Unknown)
+    assert "says that no block has it" in found.what
+    assert [one.state for one in kit.tried(place)] == ["planned"]
+    other.faults.clear()
+    chain.clear()
+    once(place, chain, kit.sent(place, time))
+    assert [one.state for one in kit.tried(place)] == ["expired", "confirmed"]
 
 
 # A node that has forgotten

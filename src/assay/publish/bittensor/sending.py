@@ -194,16 +194,19 @@ class Sending:
         """What became of it as far as final blocks say; else a text: why it waits, empty where all is well."""
         node, made = self._node, one.signed
         final = node.finalized()
-        if node.nonce(one.account, final.hash) > made.nonce:
-            found = chainside.find(node, made.raw, made.birth, min(final.number, made.death))
-            if found is None:
-                self._end(one, "lost", why=f"nonce {made.nonce} of {one.account} was used by another extrinsic")
-                return None
+        used = node.nonce(one.account, final.hash) > made.nonce
+        found = chainside.find(node, made, final) if used else None
+        if found is not None:
             return self._included(one, found)
-        if final.number >= made.death:
+        if not used and final.number < made.death:
+            return "" if prepare is None else self._press(one, prepare)
+        if self._witness is not None and not chainside.never(self._witness, one):
+            return f"{node.host} says that no block has it, and {self._witness.host} does not, or not yet"
+        if used:
+            self._end(one, "lost", why=f"nonce {made.nonce} of {one.account} was used by another extrinsic")
+        else:
             self._end(one, "expired", why=f"it was good up to block {made.death}, which is final, and no block has it")
-            return None
-        return "" if prepare is None else self._press(one, prepare)
+        return None
 
     def _press(self, one: Attempt, prepare: Prepare) -> Outcome | str:
         """See to it that the node has it, as long as a block can."""
