@@ -185,7 +185,10 @@ def test_a_target_says_node_subnet_and_chain(place: Path, chain: Simulator, monk
 def test_what_was_not_said_is_asked_for(place: Path) -> None:
     assert "give --url and --netuid" in run("registry", "pull", place, code=2).stderr.replace("\n", " ")
     assert "leave out" in run("registry", "pull", place, "--to", "x", "--netuid", "5", code=2).stderr
-    assert "is no address of a node" in refused("registry", "pull", place, "--netuid", "5", "--url", "http://x")
+    for url in ("http://x", "wss://user:secret@ho℀st", "wss://[secret"):
+        text = refused("registry", "pull", place, "--netuid", "5", "--url", url)
+        assert "is no address of a node" in text
+        assert "secret" not in text
 
 
 def test_a_subnet_that_is_not_there_is_refused(place: Path, chain: Simulator) -> None:

@@ -1,10 +1,13 @@
-"""JSON-RPC, whatever carries it: what an answer says."""
+"""JSON-RPC, whatever carries it: where it is asked, and what an answer says."""
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
-__all__ = ["NoAnswerError", "RpcError", "result"]
+from assay.errors import BadInput
+
+__all__ = ["NoAnswerError", "RpcError", "parted", "result"]
 
 
 class RpcError(Exception):
@@ -17,6 +20,19 @@ class RpcError(Exception):
 
 class NoAnswerError(Exception):
     """What came is no answer; why, in a few words."""
+
+
+def parted(url: str, *schemes: str, hint: str) -> tuple[SplitResult, str, int | None]:
+    """The parts of a node's address, its host and its port; raises BadInput, which says nothing of it, for what is none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        host.encode("idna")  # as whoever looks for the host will: a label has 63 characters at most, and one at least
+    except ValueError:
+        host, port = "", None
+    if not host or parts.scheme not in schemes or not url.isascii() or not url.isprintable():
+        raise BadInput("is no address of a node", hint=hint)
+    return parts, host, port
 
 
 def result(said: dict[str, Any], number: int) -> Any:
