@@ -113,7 +113,7 @@ def checked(node: Node, chain: str) -> Node:
 
 
 def open_to_anybody(url: str) -> bool:
-    """Whether somebody on the way can read and change what is said: no encryption, and not to this machine. Not of what is no address."""
+    """Whether somebody on the way can read and change what is said: an address that is not encrypted, nor of this machine."""
     try:
         parts = urlsplit(url)
     except ValueError:
