@@ -10,6 +10,7 @@ import pytest
 
 import weights_kit as kit
 from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.timelock import EPOCHS
 from assay.publish.outcome import Confirmed, Refusal, Sent
 from subtensor import Simulator
 from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
@@ -78,6 +79,16 @@ def test_a_commitment_that_does_not_open_is_told_and_made_anew(locked: tuple[Pat
     assert again.transaction != found.transaction
     chain.step(50)
     assert isinstance(kit.sent(place, time), Confirmed)
+
+
+def test_nobody_waits_so_many_epochs(locked: tuple[Path, Simulator]) -> None:
+    place, chain = locked
+    chain.set("RevealPeriodEpochs", NETUID, value=EPOCHS + 1)
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Refusal)
+    assert (found.code, kit.states(place)) == ("reveal-period", ["refused"])
+    chain.set("RevealPeriodEpochs", NETUID, value=EPOCHS)
+    assert isinstance(kit.sent(place, Passing(chain)), Sent)
 
 
 def test_a_commitment_waits_for_the_beacon(locked: tuple[Path, Simulator]) -> None:

@@ -308,6 +308,31 @@ def test_what_a_pool_says(
     assert len(kit.tried(place)) == 1
 
 
+def test_half_a_character_in_what_a_node_says_can_be_written_down(place: Path, chain: Simulator) -> None:
+    chain.fault("error", "author_submitExtrinsic", code=1010, message="no \ud800 way", data="nor \udfff")
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Refusal)
+    assert "no ? way nor ?" in found.what
+    assert kit.states(place) == ["planned", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("item", "value"),
+    [
+        ("LastUpdate", [0, 2**63, 0, 0, 0]),
+        ("WeightsSetRateLimit", 2**64 - 1),
+        ("BlocksSinceLastStep", 2**64 - 1),
+        ("RevealPeriodEpochs", 2**64 - 1),
+    ],
+)
+def test_a_number_that_cannot_be_is_no_answer(place: Path, chain: Simulator, item: str, value: object) -> None:
+    chain.set(item, NETUID, value=value)
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Unknown)
+    assert f"answers what cannot be ({item})" in found.what
+    assert kit.states(place) == ["unknown"]
+
+
 def test_an_earlier_epoch_under_way_comes_first_and_is_not_pressed(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, wait_seconds=4)
     chain.fault("forget", times=None)

@@ -11,11 +11,17 @@ __all__ = ["NoAnswerError", "RpcError", "parted", "result"]
 
 
 class RpcError(Exception):
-    """The other side understood, and said no: its code, its message, its data."""
+    """The other side understood, and said no: its code, its message, its data. Texts are such as can be written down."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
-        self.code, self.message, self.data = code, message[:500], data
+        self.code, self.message = code, _text(message)[:500]
+        self.data = _text(data) if isinstance(data, str) else data
+
+
+def _text(said: str) -> str:
+    """Without halves of characters, which JSON can hold and no file can."""
+    return said.encode("utf-8", "replace").decode()
 
 
 class NoAnswerError(Exception):
