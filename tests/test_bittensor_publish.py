@@ -121,6 +121,14 @@ def test_a_uid_that_changed_hands_burns(place: Path, chain: Simulator) -> None:
     assert chain.weights(NETUID, ME) == {0: 65535, 3: 32768, 4: 10923}
 
 
+def test_a_hotkey_may_be_spelled_with_another_prefix(tmp_path: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kit, "hotkey", kit.other_prefix)
+    place = kit.publish_toml(kit.competition(tmp_path / "c"), chain)
+    assert not any("burns" in note for note in kit.opened(place).compare(kit.planned(place)).notes)
+    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert chain.weights(NETUID, ME) == WEIGHTS
+
+
 def test_what_burns_goes_to_nobody_but_the_owner(tmp_path: Path) -> None:
     with kit.subnet() as chain:
         chain.register(NETUID, "//Somebody", uid=0)

@@ -142,6 +142,19 @@ def test_what_is_known_of_a_key_is_kept_and_uids_follow_the_chain(place: Path, c
     assert judges == {OWNER: "new", BOB: "new", ALICE: "stake", "v9": "gone"}
 
 
+def test_a_key_is_the_same_in_another_spelling(place: Path, chain: Simulator) -> None:
+    pull(place, chain)
+    spelled = bittensor_core.ss58_encode(bytes(bittensor_core.Keypair.from_uri("//Bob").public_key), 0)
+    for name, more in (("participants.csv", "key,uid,name\n"), ("validators.csv", "key,stake,name\n")):
+        (place / name).write_text(more + f"{spelled},2,bob\n")
+    pull(place, chain)
+    assert {"key": spelled, "uid": 2, "name": "bob"} in rows(place, csvs.PARTICIPANTS)
+    assert {"key": spelled, "stake": str(1000 * RAO), "name": "bob"} in rows(place, csvs.VALIDATORS)
+    assert BOB not in (place / "participants.csv").read_text() + (place / "validators.csv").read_text()
+    (place / "participants.csv").write_text(f"key,uid\n{spelled},2\n{BOB},3\n")
+    assert "the key is there twice" in refused("registry", "pull", place, "--url", chain.url, "--netuid", "5")
+
+
 def test_a_uid_that_changed_hands_is_the_new_keys(place: Path, chain: Simulator) -> None:
     pull(place, chain)
     chain.register(5, "//Dave", uid=3)

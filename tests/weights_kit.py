@@ -49,6 +49,11 @@ def hotkey(uri: str) -> str:
     return str(bittensor_core.Keypair.from_uri(uri).ss58_address)
 
 
+def other_prefix(uri: str) -> str:
+    """The same hotkey in another spelling of SS58: of prefix 0."""
+    return str(bittensor_core.ss58_encode(public_key(uri), 0))
+
+
 def public_key(uri: str) -> bytes:
     return bytes(bittensor_core.Keypair.from_uri(uri).public_key)
 
