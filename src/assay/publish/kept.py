@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from assay.errors import BadInput
-from assay.folder.text import opened
 from assay.folder.write import flush_folder
 from assay.ledger import config
 from assay.ledger.config import Config
@@ -40,7 +39,7 @@ class InFile:
     def after(self, count: int) -> list[bytes]:
         """See `Lines.after`."""
         try:
-            with opened(self.name) as file:
+            with self.name.open("rb") as file:
                 return self._whole(file)[count:]
         except FileNotFoundError:
             return []

@@ -13,7 +13,6 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from assay.errors import BadInput, brief
-from assay.scheme.files import opened
 from assay.scheme.model import Scheme
 
 __all__ = ["BOUNTY", "MAX_BYTES", "line_of", "parse", "presets", "read", "read_toml", "refusal", "validate", "warnings"]
@@ -90,7 +89,7 @@ def presets() -> dict[str, str]:
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     """The content and the text of a TOML file; raises BadInput if it is missing, too large, not UTF-8 or not TOML."""
     try:
-        with opened(path) as file:
+        with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise BadInput(

@@ -14,6 +14,7 @@ from typing import Any
 
 from assay.errors import BadInput
 from assay.publish.bittensor.subnet import Subnet
+from assay.publish.bittensor.wallet import respelled
 from assay.publish.settled import Shares
 from assay.settle.encoding import encode
 
@@ -52,11 +53,11 @@ def moved(shares: Shares, subnet: Subnet) -> dict[str, str]:
     """Participants whose uid is not theirs on the chain, and why: since it was settled it has changed hands, or is gone."""
     found = {}
     for key, uid, _ in shares.rows:
-        there = subnet.by_uid.get(uid)
-        if there is not None and there.hotkey == key:
+        there, hotkey = subnet.by_uid.get(uid), respelled(key)
+        if there is not None and there.hotkey == hotkey:
             continue
         why = f"uid {uid} is not on the subnet" if there is None else f"uid {uid} has the hotkey {there.hotkey} now"
-        own = subnet.by_hotkey.get(key)
+        own = subnet.by_hotkey.get(hotkey)
         found[key] = why if own is None else f"{why}, and this one has uid {own.uid}"
     return found
 
