@@ -7,6 +7,8 @@ import pytest
 
 import weights_kit as kit
 from assay.errors import BadInput
+from assay.publish.bittensor.attempts import attempts
+from assay.publish.evm.attempts import attempts as evm_attempts
 from assay.publish.outcome import Confirmed, Refusal, TooEarly
 from subtensor import Simulator
 from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
@@ -275,6 +277,17 @@ def test_a_pool_that_says_too_fast_is_asked_again(place: Path, chain: Simulator)
     # It is still good: the same extrinsic is handed over again.
     assert isinstance(kit.sent(place, time), Confirmed)
     assert len(kit.tried(place)) == 1
+
+
+def test_the_journal_of_another_kind_of_target_is_none(place: Path, chain: Simulator) -> None:
+    kit.sent(place, Passing(chain))
+    ours = next(entry for entry in kit.journal(place) if entry["state"] == "planned")
+    theirs = {"state": "planned", "attempt": 1, "subject": "epoch 2", "account": "0x1", "chain_id": 1, "nonce": 0, "raw": "0x00"}
+    for read, entry in ((attempts, theirs), (evm_attempts, ours)):
+        with pytest.raises(
+            BadInput, match=r"the journal is of another kind of target: its entry on 'epoch .'.*a name of its own"
+        ):
+            read([entry])
 
 
 def test_without_a_key_nothing_is_sent(place: Path, chain: Simulator) -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.publish.bittensor.extrinsic import Signed
+from assay.publish.journal import of_another_kind
 
 __all__ = ["ENDED", "Attempt", "Kind", "Whose", "attempts", "under_way"]
 
@@ -103,12 +104,15 @@ class Attempt:
 
 
 def attempts(entries: Iterable[dict[str, Any]]) -> list[Attempt]:
-    """The attempts of a journal, in order."""
+    """The attempts of a journal, in order; raises BadInput if it is of another kind of target."""
     found: dict[int, Attempt] = {}
     for entry in entries:
         number = entry.get("attempt")
         if entry["state"] == "planned" and number is not None:
-            found[number] = _planned(entry)
+            try:
+                found[number] = _planned(entry)
+            except KeyError:
+                raise of_another_kind(entry) from None
         elif number in found:
             one = found[number]
             if entry["state"] == "sent":
