@@ -204,6 +204,16 @@ def test_an_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         assert server.connections == 2
 
 
+@pytest.mark.parametrize("part", ["[],", "{},", "0,", '{"a":0},'])
+def test_the_parts_of_an_answer_have_a_bound(part: str) -> None:
+    """A list of a few bytes takes some sixty when it is read."""
+    few, many = (f'{{"id": {number}, "result": [{part * count}0]}}' for number, count in ((1, 50_000), (2, 200_000)))
+    with scripted(sends(few), sends(many)) as (_, made):
+        assert len(made.ask("one")) == 50_001
+        with pytest.raises(Unreachable, match="more than 200000 parts"):
+            made.ask("two")
+
+
 def test_no_server_and_no_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

@@ -26,10 +26,12 @@ from assay.publish.rpc import NoAnswerError, parted, result
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
-__all__ = ["ANSWER_BYTES", "Wire"]
+__all__ = ["ANSWER_BYTES", "ANSWER_PARTS", "Wire"]
 
 ANSWER_BYTES = 32 * 2**20
-"""Bytes of one answer; a runtime's metadata, the longest, takes about one million."""
+"""Bytes of one answer; a runtime's metadata takes about one million, a full block or pool some twenty."""
+ANSWER_PARTS = 200_000
+"""Brackets and commas of one answer: a part takes many times its bytes once it is read. The longest answers are long texts."""
 CLOSE_SECONDS = 1.0
 """How long the thread that reads from a connection may take to end, once the connection is cut."""
 
@@ -138,7 +140,10 @@ def _cut(connection: ClientConnection) -> None:
 def _object(data: str | bytes) -> dict[str, Any]:
     """A message as an object of JSON; raises NoAnswerError."""
     try:
-        said = json.loads(data)
+        text = data if isinstance(data, str) else data.decode()
+        if sum(map(text.count, "[{,")) > ANSWER_PARTS:
+            raise NoAnswerError(f"more than {ANSWER_PARTS} parts")
+        said = json.loads(text)
     except (ValueError, RecursionError):
         raise NoAnswerError("not JSON") from None
     if not isinstance(said, dict):
