@@ -125,12 +125,7 @@ class BittensorPublisher:
 
     def confirm(self, plan: Plan) -> Outcome:
         """Whether these weights were published, by the journal and, of a commitment, by what the chain has opened."""
-        return (
-            self._elsewhere()
-            or _of_another(plan)
-            or self._before(plan)
-            or Unknown("nothing of this epoch is known to have been sent")
-        )
+        return self._elsewhere() or self._before(plan) or Unknown("nothing of this epoch is known to have been sent")
 
     def pulse(self) -> Pulse | None:
         """When the hotkey last set weights; None where it has no uid, or is not known."""
@@ -167,6 +162,9 @@ class BittensorPublisher:
 
     def _before(self, plan: Plan) -> Outcome | None:
         """What became of this plan already; None if nothing was sent of it, or nothing came of it."""
+        wrong = _of_another(plan)
+        if wrong is not None:
+            return wrong
         every = attempts(self._target.journal().entries)
         there = under_way(every)
         if there is not None and there.plan == plan.digest:
