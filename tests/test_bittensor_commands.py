@@ -18,7 +18,7 @@ from assay.publish import settled, targets
 from assay.publish.bittensor import publisher
 from assay.publish.clock import Clock
 from assay.publish.evm.scores import scores_of
-from assay.publish.outcome import Confirmed, TooEarly
+from assay.publish.outcome import Confirmed, Refusal, TooEarly
 from assay.publish.watch.watching import Event, Watch
 from subtensor import Simulator
 from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
@@ -55,6 +55,16 @@ def test_a_subnets_competitions_are_joined(tmp_path: Path, chain: Simulator) -> 
     # 0.3, 0.45, 0.15 and 0.1, the largest 65535.
     assert chain.weights(NETUID, ME) == {0: 14563, 2: 43690, 3: 65535, 4: 21845}
     assert kit.states(tmp_path) == ["planned", "sent", "confirmed"]
+
+
+def test_the_uids_of_another_subnet_are_not_joined(tmp_path: Path, chain: Simulator) -> None:
+    file = joined(tmp_path, chain)
+    for name, netuid in (("one", NETUID), ("two", NETUID + 1)):
+        kit.registry_of(tmp_path / name, chain, netuid=netuid)
+        kit.settle(tmp_path / name, {"//M2": "0.2"}, EPOCH + 1)
+    found = kit.opened(tmp_path).send(kit.opened(tmp_path).plan(settled.joined(file)), print)
+    assert isinstance(found, Refusal)
+    assert (found.code, chain.included()) == ("wrong-registry", [])
 
 
 def test_a_competition_without_a_receipt_is_not_joined(tmp_path: Path, chain: Simulator) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import weights_kit as kit
 from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.timelock import EPOCHS
 from assay.publish.outcome import Confirmed, Refusal, Sent
 from subtensor import Simulator
 from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
@@ -80,6 +81,16 @@ def test_a_commitment_that_does_not_open_is_told_and_made_anew(locked: tuple[Pat
     assert isinstance(kit.sent(place, time), Confirmed)
 
 
+def test_nobody_waits_so_many_epochs(locked: tuple[Path, Simulator]) -> None:
+    place, chain = locked
+    chain.set("RevealPeriodEpochs", NETUID, value=EPOCHS + 1)
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Refusal)
+    assert (found.code, kit.states(place)) == ("reveal-period", ["refused"])
+    chain.set("RevealPeriodEpochs", NETUID, value=EPOCHS)
+    assert isinstance(kit.sent(place, Passing(chain)), Sent)
+
+
 def test_a_commitment_waits_for_the_beacon(locked: tuple[Path, Simulator]) -> None:
     place, chain = locked
     chain.pulses(False)
@@ -92,6 +103,23 @@ def test_a_commitment_waits_for_the_beacon(locked: tuple[Path, Simulator]) -> No
     assert kit.sent(place, time) == found
     chain.pulses(True)
     chain.step(4)
+    assert isinstance(kit.sent(place, time), Confirmed)
+
+
+def test_another_hotkeys_commitment_is_its_own(locked: tuple[Path, Simulator]) -> None:
+    place, chain = locked
+    chain.register(NETUID, "//Val2", alpha=10**12, permit=True)
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    chain.opens("//Val", WEIGHTS)
+    chain.opens("//Val2", WEIGHTS)
+    time = Passing(chain)
+    for uri in ("//Val", "//Val2"):
+        (place / "hotkey").write_text(kit.secret(uri))
+        assert isinstance(kit.sent(place, time), Sent)
+    chain.step(50)
+    assert isinstance(kit.sent(place, time), Confirmed)
+    assert [one.state for one in kit.tried(place)] == ["committed", "confirmed"]
+    (place / "hotkey").write_text(kit.secret("//Val"))
     assert isinstance(kit.sent(place, time), Confirmed)
 
 

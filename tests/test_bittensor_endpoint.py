@@ -65,7 +65,18 @@ def there(endpoint: Endpoint) -> Iterator[Node]:
 @pytest.fixture
 def published(tmp_path: Path, endpoint: Endpoint, there: Node) -> tuple[BittensorPublisher, Plan]:
     """A competition of strangers, and its publisher."""
-    place = kit.competition(tmp_path / "c", {"//Nobody1": "0.7", "//Nobody2": "0.3"}, uids={"//Nobody1": 1, "//Nobody2": 2})
+    return published_of(tmp_path, endpoint, there, "0.7", "0.3")
+
+
+@pytest.fixture
+def burning(tmp_path: Path, endpoint: Endpoint, there: Node) -> tuple[BittensorPublisher, Plan]:
+    """The same where nobody earns anything, so that everything burns."""
+    return published_of(tmp_path, endpoint, there, "0", "0")
+
+
+def published_of(tmp_path: Path, endpoint: Endpoint, there: Node, *scores: str) -> tuple[BittensorPublisher, Plan]:
+    names = ("//Nobody1", "//Nobody2")
+    place = kit.competition(tmp_path / "c", dict(zip(names, scores, strict=True)), uids={"//Nobody1": 1, "//Nobody2": 2})
     kit.publish_toml(place, None, url=endpoint.url, chain=there.genesis(), netuid=endpoint.netuid)
     if endpoint.key is not None:
         shutil.copy(endpoint.key, place / "hotkey")
@@ -99,10 +110,10 @@ def test_calls_are_what_the_runtime_reads(endpoint: Endpoint, there: Node) -> No
     assert names == ["set_weights", "set_mechanism_weights", "commit_timelocked_mechanism_weights"][: len(calls)]
 
 
-def test_weights_are_set(published: tuple[BittensorPublisher, Plan], endpoint: Endpoint, there: Node) -> None:
+def test_weights_are_set(burning: tuple[BittensorPublisher, Plan], endpoint: Endpoint, there: Node) -> None:
     if endpoint.key is None:
         pytest.skip("ASSAY_SUBTENSOR_KEY names no hotkey's file")
-    publisher, plan = published
+    publisher, plan = burning
     found = publisher.send(plan, print)
     assert isinstance(found, Confirmed | Sent | TooEarly), found
     if isinstance(found, Confirmed):

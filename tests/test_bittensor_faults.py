@@ -10,6 +10,7 @@ import pytest
 import weights_kit as kit
 from assay.errors import BadInput, Unreachable
 from assay.ledger.keys import SR25519, PrivateKey, PublicKey
+from assay.publish.bittensor import chainside
 from assay.publish.bittensor.extrinsic import PERIOD, set_call, signed
 from assay.publish.bittensor.node import Node
 from assay.publish.bittensor.weights import Vector
@@ -158,6 +159,46 @@ def test_what_no_block_took_in_its_time_is_begun_anew(place: Path, chain: Simula
     assert first.signed.death < second.signed.birth
 
 
+def test_what_would_pay_a_stranger_by_now_is_not_handed_over(place: Path, chain: Simulator) -> None:
+    """It was signed, and no node has it; then a uid changes hands: it is left to end, and another is made."""
+    kit.publish_toml(place, chain, wait_seconds=4)
+    chain.fault("forget", times=None)
+    time = Passing(chain)
+    kit.sent(place, time)
+    chain.clear()
+    chain.register(NETUID, "//Stranger", uid=2)
+    found = kit.sent(place, time)
+    assert isinstance(found, Unknown)
+    (one,) = kit.tried(place)
+    assert f"a uid has changed hands since it was signed; it is not handed over, and is over with block {one.signed.death}" in (
+        found.what
+    )
+    assert chain.included() == []
+    chain.step(PERIOD)
+    assert isinstance(kit.sent(place, time), Confirmed)
+    assert chain.weights(NETUID, ME) == {0: 65535, 3: 32768, 4: 10923}
+    assert [one.state for one in kit.tried(place)] == ["expired", "confirmed"]
+
+
+def test_what_the_chain_would_not_take_by_now_is_not_handed_over(place: Path, chain: Simulator) -> None:
+    chain.fault("forget", times=None)
+    kit.publish_toml(place, chain, wait_seconds=4)
+    time = Passing(chain)
+    kit.sent(place, time)
+    chain.clear()
+    was = chain.get("LastUpdate", NETUID)
+    chain.set("LastUpdate", NETUID, value=[0, chain.chain.head.number, 0, 0, 0])
+    found = kit.sent(place, time)
+    assert isinstance(found, Unknown)
+    assert "weights were last set in block" in found.what
+    chain.set("LastUpdate", NETUID, value=was)
+    for uid in (2, 3, 4):
+        chain.register(NETUID, f"//Stranger{uid}", uid=uid)
+    refused = kit.sent(place, time)
+    assert isinstance(refused, Refusal)
+    assert (refused.code, chain.included()) == ("all-moved", [])
+
+
 def test_before_its_time_is_over_no_other_is_made(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, wait_seconds=4)
     chain.fault("forget", times=None)
@@ -267,6 +308,31 @@ def test_what_a_pool_says(
     assert len(kit.tried(place)) == 1
 
 
+def test_half_a_character_in_what_a_node_says_can_be_written_down(place: Path, chain: Simulator) -> None:
+    chain.fault("error", "author_submitExtrinsic", code=1010, message="no \ud800 way", data="nor \udfff")
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Refusal)
+    assert "no ? way nor ?" in found.what
+    assert kit.states(place) == ["planned", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("item", "value"),
+    [
+        ("LastUpdate", [0, 2**63, 0, 0, 0]),
+        ("WeightsSetRateLimit", 2**64 - 1),
+        ("BlocksSinceLastStep", 2**64 - 1),
+        ("RevealPeriodEpochs", 2**64 - 1),
+    ],
+)
+def test_a_number_that_cannot_be_is_no_answer(place: Path, chain: Simulator, item: str, value: object) -> None:
+    chain.set(item, NETUID, value=value)
+    found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Unknown)
+    assert f"answers what cannot be ({item})" in found.what
+    assert kit.states(place) == ["unknown"]
+
+
 def test_an_earlier_epoch_under_way_comes_first_and_is_not_pressed(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, wait_seconds=4)
     chain.fault("forget", times=None)
@@ -357,6 +423,78 @@ def test_a_commitment_is_opened_when_both_nodes_say_so(tmp_path: Path, shared: P
         assert "does not have these weights" in found.what
         other.faults.clear()
         assert isinstance(kit.sent(place, time), Confirmed)
+
+
+class Branch:
+    """Of several nodes behind the address one is on a branch of its own: asked by number, it names blocks that have nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, chain: Simulator) -> None:
+        block_hash, extrinsics = Node.block_hash, Node.extrinsics
+
+        def named(node: Node, number: int) -> str | None:
+            return f"0xdead{number:060x}" if number and node.wire.host in chain.url else block_hash(node, number)
+
+        def held(node: Node, block: str) -> list[bytes]:
+            return [] if block.startswith("0xdead") else extrinsics(node, block)
+
+        monkeypatch.setattr(Node, "block_hash", named)
+        monkeypatch.setattr(Node, "extrinsics", held)
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_a_block_is_not_taken_for_one_of_a_branch(
+    place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch, second: bool
+) -> None:
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    if second:
+        kit.publish_toml(place, chain, confirm_url=chain.another().url)
+    once(place, chain, kit.sent(place, Passing(chain, lambda: Branch(monkeypatch, chain))))
+    assert len(kit.tried(place)) == 1
+
+
+def test_a_block_has_the_number_that_it_should(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit.publish_toml(place, chain, wait_seconds=0)
+    kit.sent(place, Passing(chain))
+    chain.step(10)
+    header = Node.header
+
+    def other(node: Node, block: str) -> Any:
+        found = header(node, block)
+        return found if found["number"] > chain.chain.finalized - 2 else {**found, "number": found["number"] - 1}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Node, "header", other)
+        found = kit.sent(place, Passing(chain))
+    assert isinstance(found, Unknown)
+    assert "that its number is" in found.what
+    once(place, chain, kit.sent(place, Passing(chain)))
+
+
+def test_a_block_of_long_ago_is_looked_up(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit.publish_toml(place, chain, wait_seconds=0)
+    kit.sent(place, Passing(chain))
+    chain.step(PERIOD + 30)
+    monkeypatch.setattr(chainside, "STEPS", 20)
+    once(place, chain, kit.sent(place, Passing(chain)))
+
+
+def test_that_no_block_has_it_the_second_node_has_to_say_too(place: Path, chain: Simulator) -> None:
+    """Of an extrinsic that the first node has never heard of, and whose time is over to it."""
+    other = chain.another()
+    kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=4)
+    chain.fault("forget", times=None)
+    time = Passing(chain)
+    kit.sent(place, time)
+    chain.step(PERIOD)
+    other.faults.add("stale", times=None, blocks=PERIOD)
+    found = kit.sent(place, time)
+    assert isinstance(found, Unknown)
+    assert "says that no block has it" in found.what
+    assert [one.state for one in kit.tried(place)] == ["planned"]
+    other.faults.clear()
+    chain.clear()
+    once(place, chain, kit.sent(place, time))
+    assert [one.state for one in kit.tried(place)] == ["expired", "confirmed"]
 
 
 # A node that has forgotten

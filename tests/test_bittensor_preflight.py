@@ -139,6 +139,7 @@ def test_a_refusal_says_what_to_do() -> None:
 
 def test_the_operators_page_says_what_to_do_about_each() -> None:
     page = (Path(__file__).parents[1] / "docs" / "bittensor.md").read_text(encoding="utf-8")
-    ours = ("burn-uid-not-owner", "clock", "no-epochs", "overwritten", "reveal-failed", "runtime", "superseded", "under-way")
-    for name in (*(name for name, _ in (*PLAIN, *COMMIT)), *ours, "wrong-chain", "coldkey-swap", "signature", "payment", "nonce"):
+    ours = ("all-moved", "burn-uid-not-owner", "clock", "no-epochs", "overwritten", "reveal-failed", "runtime")
+    said = ("reveal-period", "superseded", "coldkey-swap", "signature", "payment", "nonce")
+    for name in (*(name for name, _ in (*PLAIN, *COMMIT)), *ours, *said, "under-way", "wrong-chain", "wrong-registry"):
         assert name == "too-early" or f"`{name}`" in page, name

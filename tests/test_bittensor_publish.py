@@ -7,6 +7,8 @@ import pytest
 
 import weights_kit as kit
 from assay.errors import BadInput
+from assay.publish.bittensor.attempts import attempts
+from assay.publish.evm.attempts import attempts as evm_attempts
 from assay.publish.outcome import Confirmed, Refusal, TooEarly
 from subtensor import Simulator
 from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
@@ -72,6 +74,30 @@ def test_the_next_epoch_is_another_publication_though_the_weights_be_the_same(pl
     assert isinstance(kit.sent(place, time, EPOCH + 2), Confirmed)
 
 
+def test_another_hotkey_sets_its_own(place: Path, chain: Simulator) -> None:
+    """After a change of the key the first one's publication is nothing to the second."""
+    chain.register(NETUID, "//Val2", alpha=10**12, permit=True)
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    (place / "hotkey").write_text(kit.secret("//Val2"))
+    assert kit.opened(place).compare(kit.planned(place)).outcome is None
+    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert chain.weights(NETUID, 5) == WEIGHTS
+    assert [one.account for one in kit.tried(place)] == [kit.hotkey("//Val"), kit.hotkey("//Val2")]
+    (place / "hotkey").write_text(kit.secret("//Val"))
+    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert len(chain.included()) == 2
+
+
+def test_what_another_hotkey_sent_is_not_newer(place: Path, chain: Simulator) -> None:
+    chain.register(NETUID, "//Val2", alpha=10**12, permit=True)
+    chain.set("WeightsSetRateLimit", NETUID, value=0)
+    kit.settle(place, kit.SCORES, EPOCH + 1)
+    assert isinstance(kit.sent(place, Passing(chain), EPOCH + 1), Confirmed)
+    (place / "hotkey").write_text(kit.secret("//Val2"))
+    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+
+
 def test_older_weights_do_not_replace_newer_ones(place: Path, chain: Simulator) -> None:
     time = Passing(chain)
     kit.settle(place, kit.SCORES, EPOCH + 1)
@@ -95,6 +121,14 @@ def test_a_uid_that_changed_hands_burns(place: Path, chain: Simulator) -> None:
     )
     assert isinstance(kit.sent(place, time), Confirmed)
     assert chain.weights(NETUID, ME) == {0: 65535, 3: 32768, 4: 10923}
+
+
+def test_a_hotkey_may_be_spelled_with_another_prefix(tmp_path: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kit, "hotkey", kit.other_prefix)
+    place = kit.publish_toml(kit.competition(tmp_path / "c"), chain)
+    assert not any("burns" in note for note in kit.opened(place).compare(kit.planned(place)).notes)
+    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert chain.weights(NETUID, ME) == WEIGHTS
 
 
 def test_what_burns_goes_to_nobody_but_the_owner(tmp_path: Path) -> None:
@@ -168,6 +202,34 @@ def test_another_chain_or_subnet_is_refused(place: Path, chain: Simulator) -> No
             assert found.code == code
 
 
+def test_the_uids_of_another_subnet_are_not_sent(place: Path, chain: Simulator) -> None:
+    """Its registry was pulled from one subnet, by the receipt, and publish.toml names another."""
+    kit.registry_of(place, chain, netuid=9)
+    kit.settle(place, kit.SCORES, EPOCH + 1)
+    plan, time = kit.planned(place, EPOCH + 1), Passing(chain)
+    for found in (kit.sent(place, time, EPOCH + 1), kit.opened(place).compare(plan).outcome, kit.opened(place).confirm(plan)):
+        assert isinstance(found, Refusal), found
+        assert found.code == "wrong-registry"
+        assert "of the uids of subnet 9, mechanism 0" in found.what
+    assert chain.included() == []
+    kit.registry_of(place, chain)
+    kit.settle(place, kit.SCORES, EPOCH + 2)
+    assert "registries" not in kit.planned(place, EPOCH + 2).content
+    assert isinstance(kit.sent(place, time, EPOCH + 2), Confirmed)
+
+
+def test_that_every_uid_has_changed_hands_is_not_meant(place: Path, chain: Simulator) -> None:
+    for uid in (2, 3):
+        chain.register(NETUID, f"//Stranger{uid}", uid=uid)
+    assert kit.opened(place).compare(kit.planned(place)).outcome is None
+    chain.register(NETUID, "//Stranger4", uid=4)
+    kit.publish_toml(place, chain, force_burn=True)
+    for found in (kit.sent(place, Passing(chain)), kit.opened(place).compare(kit.planned(place)).outcome):
+        assert isinstance(found, Refusal), found
+        assert found.code == "all-moved"
+    assert chain.included() == []
+
+
 def test_a_version_key_is_sent(place: Path, chain: Simulator) -> None:
     chain.set("WeightsVersionKey", NETUID, value=5)
     kit.publish_toml(place, chain, version_key=7)
@@ -215,6 +277,17 @@ def test_a_pool_that_says_too_fast_is_asked_again(place: Path, chain: Simulator)
     # It is still good: the same extrinsic is handed over again.
     assert isinstance(kit.sent(place, time), Confirmed)
     assert len(kit.tried(place)) == 1
+
+
+def test_the_journal_of_another_kind_of_target_is_none(place: Path, chain: Simulator) -> None:
+    kit.sent(place, Passing(chain))
+    ours = next(entry for entry in kit.journal(place) if entry["state"] == "planned")
+    theirs = {"state": "planned", "attempt": 1, "subject": "epoch 2", "account": "0x1", "chain_id": 1, "nonce": 0, "raw": "0x00"}
+    for read, entry in ((attempts, theirs), (evm_attempts, ours)):
+        with pytest.raises(
+            BadInput, match=r"the journal is of another kind of target: its entry on 'epoch .'.*a name of its own"
+        ):
+            read([entry])
 
 
 def test_without_a_key_nothing_is_sent(place: Path, chain: Simulator) -> None:

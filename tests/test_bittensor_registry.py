@@ -142,6 +142,19 @@ def test_what_is_known_of_a_key_is_kept_and_uids_follow_the_chain(place: Path, c
     assert judges == {OWNER: "new", BOB: "new", ALICE: "stake", "v9": "gone"}
 
 
+def test_a_key_is_the_same_in_another_spelling(place: Path, chain: Simulator) -> None:
+    pull(place, chain)
+    spelled = bittensor_core.ss58_encode(bytes(bittensor_core.Keypair.from_uri("//Bob").public_key), 0)
+    for name, more in (("participants.csv", "key,uid,name\n"), ("validators.csv", "key,stake,name\n")):
+        (place / name).write_text(more + f"{spelled},2,bob\n")
+    pull(place, chain)
+    assert {"key": spelled, "uid": 2, "name": "bob"} in rows(place, csvs.PARTICIPANTS)
+    assert {"key": spelled, "stake": str(1000 * RAO), "name": "bob"} in rows(place, csvs.VALIDATORS)
+    assert BOB not in (place / "participants.csv").read_text() + (place / "validators.csv").read_text()
+    (place / "participants.csv").write_text(f"key,uid\n{spelled},2\n{BOB},3\n")
+    assert "the key is there twice" in refused("registry", "pull", place, "--url", chain.url, "--netuid", "5")
+
+
 def test_a_uid_that_changed_hands_is_the_new_keys(place: Path, chain: Simulator) -> None:
     pull(place, chain)
     chain.register(5, "//Dave", uid=3)
@@ -185,7 +198,10 @@ def test_a_target_says_node_subnet_and_chain(place: Path, chain: Simulator, monk
 def test_what_was_not_said_is_asked_for(place: Path) -> None:
     assert "give --url and --netuid" in run("registry", "pull", place, code=2).stderr.replace("\n", " ")
     assert "leave out" in run("registry", "pull", place, "--to", "x", "--netuid", "5", code=2).stderr
-    assert "is no address of a node" in refused("registry", "pull", place, "--netuid", "5", "--url", "http://x")
+    for url in ("http://x", "wss://user:secret@ho℀st", "wss://[secret"):
+        text = refused("registry", "pull", place, "--netuid", "5", "--url", url)
+        assert "is no address of a node" in text
+        assert "secret" not in text
 
 
 def test_a_subnet_that_is_not_there_is_refused(place: Path, chain: Simulator) -> None:

@@ -18,9 +18,12 @@ from websockets.utils import accept_key
 
 from assay.errors import BadInput, Unreachable
 from assay.publish.bittensor import wire
+from assay.publish.bittensor.settings import open_to_anybody
 from assay.publish.bittensor.wire import Wire
 from assay.publish.rpc import RpcError
 
+SECRET = ("wss://user:secret@ho℀st", "wss://[secret", f"wss://user:secret@{'a' * 70}.example", "wss://user:secret@a..b")
+"""What looks like an address, and is none."""
 Answer = Callable[[ServerConnection, dict[str, Any]], None]
 
 
@@ -201,14 +204,41 @@ def test_an_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         assert server.connections == 2
 
 
+@pytest.mark.parametrize("part", ["[],", "{},", "0,", '{"a":0},'])
+def test_the_parts_of_an_answer_have_a_bound(part: str) -> None:
+    """A list of a few bytes takes some sixty when it is read."""
+    few, many = (f'{{"id": {number}, "result": [{part * count}0]}}' for number, count in ((1, 50_000), (2, 200_000)))
+    with scripted(sends(few), sends(many)) as (_, made):
+        assert len(made.ask("one")) == 50_001
+        with pytest.raises(Unreachable, match="more than 200000 parts"):
+            made.ask("two")
+
+
 def test_no_server_and_no_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     with pytest.raises(Unreachable, match="ConnectionRefusedError"):
         Wire(f"ws://127.0.0.1:{port}").ask("one")
-    for url in ("http://x", "ws://", "ws://x:99999", "ws://x\n", "x", "ws://ü"):
-        with pytest.raises(BadInput, match="is no address of a node"):
+    for url in ("http://x", "ws://", "ws://x:99999", "ws://x\n", "x", "ws://ü", *SECRET):
+        with pytest.raises(BadInput, match=r"^is no address of a node; write") as caught:
             Wire(url)
+        assert caught.value.__cause__ is None
+        assert not open_to_anybody(url) or url.startswith("ws://")
+
+
+def test_where_a_node_sends_us_on_to_may_be_no_address() -> None:
+    def on(connection: ServerConnection, request: Request) -> Response:
+        answer = connection.respond(302, "")
+        answer.headers["Location"] = "ws://a..b/"
+        return answer
+
+    with serve(lambda _: None, "127.0.0.1", 0, process_request=on) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        with pytest.raises(Unreachable, match="does not answer one"):
+            Wire(f"ws://127.0.0.1:{server.socket.getsockname()[1]}").ask("one")
+        server.shutdown()
+        thread.join()
 
 
 def test_who_is_not_let_in_is_told_and_sees_no_secret() -> None:

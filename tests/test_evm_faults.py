@@ -120,10 +120,16 @@ def test_an_address_is_never_shown_whole(proxy: Proxy, monkeypatch: pytest.Monke
     assert seen == ["/v3/secret?key=secret Basic dXNlcjpzZWNyZXQ="]
 
 
-@pytest.mark.parametrize("url", ["", "ftp://x", "http://", "127.0.0.1:8545", "http://x:notaport", "http://ü", "http://x\n"])
+SECRET = ("https://user:secret@ho℀st", "https://[secret", f"https://user:secret@{'a' * 70}.example", "https://user:secret@a..b")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://x", "http://", "127.0.0.1:8545", "http://x:notaport", "http://ü", "http://x\n", *SECRET]
+)
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(BadInput, match="is no address of a node"):
+    with pytest.raises(BadInput, match=r"^is no address of a node; write") as caught:
         Http(url)
+    assert caught.value.__cause__ is None
 
 
 def test_the_bound_on_recursion_stays_what_it_was() -> None:

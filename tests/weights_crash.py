@@ -54,7 +54,7 @@ def finish(place: str, plan: dict[str, Any], before: int) -> str:
     assert used + len(waiting) <= len(ours)
     assert all(raw == ours[0].signed.raw for raw in waiting)
     if used:
-        assert chainside.find(node, ours[0].signed.raw, ours[0].signed.birth, node.head().number) is not None
+        assert chainside.find(node, ours[0].signed, node.head()) is not None
     if ours and ours[0].state == "confirmed":
         assert used == 1
 

@@ -13,6 +13,8 @@ import pytest
 
 import ledger_kit
 import small_folder
+from assay.folder import csvs, pulled, registry
+from assay.folder.places import Place
 from assay.ledger import settling
 from assay.publish import settled, targets
 from assay.publish.bittensor.attempts import Attempt, attempts
@@ -20,6 +22,8 @@ from assay.publish.bittensor.publisher import BittensorPublisher, open_publisher
 from assay.publish.clock import Clock
 from assay.publish.outcome import Outcome
 from assay.publish.publishers import Plan
+from assay.records import Pulled
+from assay.scheme import read as read_scheme
 from ledger_kit import SIGNER, V1
 from subtensor import Simulator, files
 
@@ -43,6 +47,11 @@ curve = "none"
 
 def hotkey(uri: str) -> str:
     return str(bittensor_core.Keypair.from_uri(uri).ss58_address)
+
+
+def other_prefix(uri: str) -> str:
+    """The same hotkey in another spelling of SS58: of prefix 0."""
+    return str(bittensor_core.ss58_encode(public_key(uri), 0))
 
 
 def public_key(uri: str) -> bytes:
@@ -89,6 +98,19 @@ def settle(place: Path, scores: Mapping[str, str], epoch: int) -> None:
     ledger_kit.add(place, found)
     with ledger_kit.opened(place) as ledger:
         assert settling.settle(ledger, SIGNER, epoch).receipt is not None
+
+
+def registry_of(place: Path, there: Simulator, **changes: Any) -> None:
+    """Its uids and stakes are from now on those that were pulled from the simulated subnet."""
+    people = registry.participants(
+        csvs.read(place / "participants.csv", csvs.PARTICIPANTS), Place("participants.csv"), read_scheme(place / "scheme.toml")
+    )
+    judges = registry.validators(
+        csvs.read(place / "validators.csv", csvs.VALIDATORS), Place("validators.csv"), columns=len(people)
+    )
+    where: dict[str, Any] = {"chain": "0x" + there.chain.genesis.hex(), "netuid": NETUID, "mechanism": 0} | changes
+    made = Pulled(**where, block=5, hash="0x" + "11" * 32, spec_version=218, rows=pulled.rows(people, judges))
+    (place / "registry.json").write_bytes(pulled.dumped(made, []))
 
 
 def publish_toml(place: Path, there: Simulator | None, **changes: Any) -> Path:

@@ -18,7 +18,7 @@ from assay.folder import strict
 from assay.publish.outcome import Outcome, document
 from assay.scheme.times import instant_text
 
-__all__ = ["Entry", "Journal", "Lines", "Overtaken", "goes_on"]
+__all__ = ["Entry", "Journal", "Lines", "Overtaken", "goes_on", "of_another_kind"]
 
 Entry = dict[str, Any]
 _END = b"\n"
@@ -87,6 +87,12 @@ class Journal:
             hint = "bring it back from a copy; it says what was sent, so do not remove it while something may be under way"
             raise BadInput(what, file=self._lines.name, line=len(self.entries) + 1, hint=hint)
         return found
+
+
+def of_another_kind(entry: Entry) -> BadInput:
+    """What to say of an entry that a publisher cannot have made."""
+    what = f"the journal is of another kind of target: its entry on {str(entry.get('subject'))[:60]!r} is not of this one"
+    return BadInput(what, hint="give the target in publish.toml a name of its own")
 
 
 def goes_on(end: list[bytes], count: int, last: str) -> bool:

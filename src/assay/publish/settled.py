@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from assay.competition import emission
+from assay.competition import emission, open_competition
 from assay.errors import CannotSettle, Refused
 from assay.exact import canonical, digest
 from assay.ledger import check, inputs, settling
 from assay.ledger.opened import Ledger, kept
 from assay.ledger.store import Receipt, View
+from assay.scheme import subnet
 
 __all__ = ["SettledEpoch", "Shares", "joined", "read"]
 
@@ -37,6 +38,7 @@ class SettledEpoch:
     addresses: of those who have one, as the registry had it when it was settled. attestations: digests (`sha256:…`) of what
     proves where a participant's judge ran; of several judgements, that of the list of them, ascending. shares: settles it again
     from what was kept, while the ledger is open; raises CannotSettle if that gives something else, or if it pays out.
+    registries: of which subnets of which chains the uids are, as the receipts say; none where no registry was pulled.
     """
 
     competition: str
@@ -46,6 +48,7 @@ class SettledEpoch:
     addresses: Mapping[str, str]
     attestations: Mapping[str, str]
     shares: Callable[[], Shares]
+    registries: tuple[Json, ...] = ()
 
 
 def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
@@ -65,9 +68,15 @@ def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
             raise Refused("inputs", "they are not those of the receipt", expected=said["inputs"], found=found)
         addresses = {row["key"]: row["address"] for row in given["participants"] if row.get("address")}
         attestations = _attestations(view, settlement) if given["scheme"]["score"]["kind"] == "rubric" else {}
-    name = said["competition"]
     return SettledEpoch(
-        name, receipt.epoch, receipt.digest, settlement, addresses, attestations, shares=lambda: _shares(ledger, receipt)
+        said["competition"],
+        receipt.epoch,
+        receipt.digest,
+        settlement,
+        addresses,
+        attestations,
+        shares=lambda: _shares(ledger, receipt),
+        registries=tuple(one for one in (said.get("registry"),) if one is not None),
     )
 
 
@@ -84,7 +93,15 @@ def joined(path: Path, epoch: int | None = None) -> SettledEpoch:
     rows = tuple((row.participant, row.uid, row.share) for row in found.rows if row.uid is not None and row.share)
     shares = Shares(rows, found.burn.share, int(found.burn.uid or 0))
     document = found.document | {"agreed": [], "ranking": [], "refund": None}
-    return SettledEpoch(path.stem, found.epoch, found.digest, document, {}, {}, shares=lambda: shares)
+    registries = tuple(_registries(path, found.epoch))
+    return SettledEpoch(path.stem, found.epoch, found.digest, document, {}, {}, shares=lambda: shares, registries=registries)
+
+
+def _registries(path: Path, epoch: int) -> Iterator[Json]:
+    """What the receipts of a subnet file's competitions say of where their uids are."""
+    for member in subnet.read(path).competitions:
+        with open_competition(path.parent / member.path).ledger as ledger:
+            yield from read(ledger, epoch).registries
 
 
 def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:

@@ -23,11 +23,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.publish.bittensor.extrinsic import Signed
+from assay.publish.journal import of_another_kind
 
-__all__ = ["ENDED", "Attempt", "Kind", "attempts", "under_way"]
+__all__ = ["ENDED", "Attempt", "Kind", "Whose", "attempts", "under_way"]
 
 ENDED = frozenset({"confirmed", "failed", "expired", "lost", "overwritten", "reveal-failed", "superseded"})
 Kind = Literal["set", "commit"]
+Whose = tuple[str, str, int, int]
+"""Whose weights, and where: account, chain, netuid, mechanism."""
 
 
 @dataclass
@@ -72,7 +75,7 @@ class Attempt:
         return dict(zip(self.uids, self.values, strict=True))
 
     @property
-    def whose(self) -> tuple[str, str, int, int]:
+    def whose(self) -> Whose:
         """Whose weights it sets, and where."""
         return self.account, self.chain, self.netuid, self.mechanism
 
@@ -101,12 +104,15 @@ class Attempt:
 
 
 def attempts(entries: Iterable[dict[str, Any]]) -> list[Attempt]:
-    """The attempts of a journal, in order."""
+    """The attempts of a journal, in order; raises BadInput if it is of another kind of target."""
     found: dict[int, Attempt] = {}
     for entry in entries:
         number = entry.get("attempt")
         if entry["state"] == "planned" and number is not None:
-            found[number] = _planned(entry)
+            try:
+                found[number] = _planned(entry)
+            except KeyError:
+                raise of_another_kind(entry) from None
         elif number in found:
             one = found[number]
             if entry["state"] == "sent":

@@ -12,13 +12,17 @@ from typing import Any
 from assay.errors import Unreachable
 from assay.publish.bittensor import read
 from assay.publish.bittensor.attempts import Attempt
+from assay.publish.bittensor.extrinsic import Signed
 from assay.publish.bittensor.node import Node
 from assay.publish.bittensor.pool import dispatched
 from assay.publish.bittensor.settings import CHAINS
 from assay.publish.bittensor.subnet import BlockId, Neuron, Subnet
 from assay.publish.outcome import Refusal
 
-__all__ = ["Found", "did", "elsewhere", "find", "has_block", "holds", "waits"]
+__all__ = ["Found", "did", "elsewhere", "find", "has_block", "holds", "never", "waits"]
+
+STEPS = 3000
+"""So many blocks are gone back from the last final one, some ten hours; what is older is looked up by its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +45,40 @@ def elsewhere(chain: str, *nodes: Node | None) -> Refusal | None:
     return None
 
 
-def find(node: Node, raw: bytes, after: int, until: int) -> Found | None:
-    """Where an extrinsic is, in the blocks after one up to another, all of them final; None if it is in none."""
-    for number in range(after + 1, until + 1):
-        name = node.block_hash(number)
-        if name is None:
-            raise Unreachable(f"{node.host} has final blocks up to {until}, and no block {number}", hint="ask another node")
-        there = node.extrinsics(name)
-        if raw in there:
-            return Found(BlockId(number, name), there.index(raw))
+def find(node: Node, made: Signed, final: BlockId) -> Found | None:
+    """Where an extrinsic is, among the blocks that could have it and come before a final one; None if it is in none.
+
+    Each is named by the one after it, back from the final one: of several nodes behind one address, one that is on a branch of
+    its own would say otherwise which block has a number.
+    """
+    until = min(final.number, made.death)
+    at = final if final.number - until <= STEPS else BlockId(until, _named(node, until, final))
+    while at.number > made.birth:
+        header = node.header(at.hash)
+        if header["number"] != at.number:
+            raise Unreachable(f"{node.host} says of block {at.hash} that its number is {header['number']}, and not {at.number}")
+        if at.number <= until:
+            there = node.extrinsics(at.hash)
+            if made.raw in there:
+                return Found(at, there.index(made.raw))
+        at = BlockId(at.number - 1, str(header["parentHash"]))
     return None
+
+
+def _named(node: Node, number: int, final: BlockId) -> str:
+    """The hash of a block of long ago, to which it is too far to go back."""
+    name = node.block_hash(number)
+    if name is None:
+        raise Unreachable(f"{node.host} has final blocks up to {final.number}, and no block {number}", hint="ask another node")
+    return name
+
+
+def never(node: Node, one: Attempt) -> bool:
+    """Whether a node's final blocks show that no block has an extrinsic, and none will."""
+    final = node.finalized()
+    if node.nonce(one.account, final.hash) > one.signed.nonce:
+        return find(node, one.signed, final) is None
+    return final.number >= one.signed.death
 
 
 def has_block(node: Node, found: Found, raw: bytes) -> bool:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from assay.errors import Unreachable
 from assay.publish.bittensor.libraries import core
@@ -120,7 +120,7 @@ class Node:
             if not isinstance(said, dict) or said.get("specName") != SPEC_NAME:
                 raise Unreachable(f"{self.host} is no node of a subtensor chain", final=True, hint="is the address right?")
             spec, transaction = said.get("specVersion"), said.get("transactionVersion")
-            if not (isinstance(spec, int) and isinstance(transaction, int)):
+            if not (_u32(spec) and _u32(transaction)):
                 raise self._nonsense("state_getRuntimeVersion")
             if spec not in self._runtimes:
                 made = partial(core().Runtime, self._metadata(block), spec, transaction)
@@ -242,7 +242,7 @@ class Node:
         """How many transactions of an account (its public key or address) there are up to a block: the next one's nonce."""
         address = account if isinstance(account, str) else core().encode_ss58(account)
         found = self.query("System", "Account", (address,), at)
-        if not isinstance(found, dict) or not isinstance(found.get("nonce"), int):
+        if not isinstance(found, dict) or not _u32(found.get("nonce")):
             raise self._nonsense("System.Account")
         return int(found["nonce"])
 
@@ -280,7 +280,7 @@ class Node:
         raise self._nonsense(what)
 
     def _number(self, value: object, what: str) -> int:
-        if isinstance(value, str) and re.fullmatch("0x[0-9a-fA-F]{1,16}", value):
+        if isinstance(value, str) and re.fullmatch("0x0*[0-9a-fA-F]{1,13}", value):  # below 2**52
             return int(value, 16)
         raise self._nonsense(what)
 
@@ -303,6 +303,10 @@ def _keep(found: dict[str, T], block: str, value: T) -> None:
     found[block] = value
     while len(found) > BLOCKS:
         del found[next(iter(found))]
+
+
+def _u32(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and 0 <= value < 2**32
 
 
 def _value(runtime: Any, entry: Any, raw: bytes | None) -> Any:

@@ -19,11 +19,11 @@ from assay.publish.bittensor.extrinsic import commit_call, set_call
 from assay.publish.bittensor.node import Node
 from assay.publish.bittensor.preflight import COMMIT_VERSION, preflight
 from assay.publish.bittensor.sending import Call, Sending, known
-from assay.publish.bittensor.settings import Settings, node_of, open_to_anybody, settings_of, witness_of
+from assay.publish.bittensor.settings import CHAINS, Settings, node_of, open_to_anybody, settings_of, witness_of
 from assay.publish.bittensor.subnet import Subnet
 from assay.publish.bittensor.timelock import commitment
 from assay.publish.bittensor.wallet import address, hotkey_of, public_of
-from assay.publish.bittensor.weights import Vector, content, moved, of_content, vector
+from assay.publish.bittensor.weights import Vector, content, moved, of_content, strangers, vector
 from assay.publish.clock import Clock
 from assay.publish.outcome import Outcome, Refusal, Sent, Unknown
 from assay.publish.publishers import Comparison, Line, Plan, Pulse, Tell
@@ -40,10 +40,14 @@ BURN = "burn"
 
 @dataclass(frozen=True)
 class _Now:
-    """What would be sent as the chain is now. gone: whose share burns because the uid is not theirs any more, and why."""
+    """What would be sent as the chain is now.
+
+    keys: who has a share. gone: whose share burns because the uid is not theirs any more, and why.
+    """
 
     subnet: Subnet
     vector: Vector
+    keys: frozenset[str]
     gone: dict[str, str]
     burn_uid: int
 
@@ -79,7 +83,8 @@ class BittensorPublisher:
         burns = [row["participant"] for row in epoch.settlement.get("weights", ()) if row["uid"] is None]
         left_out = tuple((key, "it has no uid, and its share burns") for key in burns if key not in sent)
         lines = tuple(_lines(shares, vector(shares), {}))
-        self._plan = Plan(self._target.name, epoch.epoch, epoch.receipt, where | content(shares), lines, left_out)
+        said = where | strangers(epoch.registries, where) | content(shares)
+        self._plan = Plan(self._target.name, epoch.epoch, epoch.receipt, said, lines, left_out)
         return self._plan
 
     def compare(self, plan: Plan) -> Comparison:
@@ -141,7 +146,7 @@ class BittensorPublisher:
 
     def _now(self, plan: Plan) -> _Now | Refusal:
         """The weights as they would be sent, at the head of the chain; or why there is nothing to send them to."""
-        wrong = self._elsewhere()
+        wrong = self._elsewhere() or _of_another(plan)
         if wrong is not None:
             return wrong
         there = read.subnet(self._node, self._settings.netuid, self._settings.mechanism, self._node.head())
@@ -149,22 +154,31 @@ class BittensorPublisher:
             return there
         shares = of_content(plan.content)
         gone = moved(shares, there)
-        return _Now(there, vector(shares, tuple(gone)), gone, shares.burn_uid)
+        keys = frozenset(key for key, _, _ in shares.rows)
+        return _Now(there, vector(shares, tuple(gone)), keys, gone, shares.burn_uid)
 
     def _elsewhere(self) -> Refusal | None:
         return elsewhere(self._settings.chain, self._node, self._witness)
 
     def _before(self, plan: Plan) -> Outcome | None:
         """What became of this plan already; None if nothing was sent of it, or nothing came of it."""
+        wrong = _of_another(plan)
+        if wrong is not None:
+            return wrong
         every = attempts(self._target.journal().entries)
         there = under_way(every)
         if there is not None and there.plan == plan.digest:
             return Sent(there.signed.hash) if there.sent else Unknown("it was about to be sent", there.signed.hash)
-        found = known(every, plan, self._node, self._witness)
+        hotkey, settings = self._hotkey(), self._settings
+        whose = None if hotkey is None else (hotkey, settings.chain, settings.netuid, settings.mechanism)
+        found = known(every, plan, self._node, self._witness, whose)
         return None if found is None else found[0]
 
     def _against(self, now: _Now, hotkey: str | None) -> Outcome | None:
         """Why these weights cannot be sent now; None if they can. Of an unknown hotkey only what is the same for all."""
+        if now.gone and now.gone.keys() == now.keys:
+            what = f"no participant has its uid on subnet {now.subnet.netuid} any more, and all would burn"
+            return Refusal("all-moved", what, "pull the registry, and settle the next epoch by it; is netuid the right one?")
         burn = None if self._settings.force_burn else self._misdirected(now)
         if burn is not None or hotkey is None:
             return burn
@@ -216,6 +230,20 @@ class BittensorPublisher:
         runtime = self._node.runtime(there.block.hash)
         made = commit_call(runtime, there.netuid, there.mechanism, found.data, found.round, COMMIT_VERSION)
         return Call(made, "commit", now.vector, found.reveal)
+
+
+def _of_another(plan: Plan) -> Refusal | None:
+    """Whether the uids are those of another subnet than the one that would be told."""
+    said = plan.content.get("registries")
+    if not said:
+        return None
+    one = said[0]
+    chain = {genesis: name for name, genesis in CHAINS.items()}.get(one["chain"], one["chain"])
+    what = f"the receipt is of the uids of subnet {one['netuid']}, mechanism {one['mechanism']}, of the chain {chain}"
+    what += ", and publish.toml says another"
+    return Refusal(
+        "wrong-registry", what, "correct netuid, mechanism or chain; or pull the registry of the right one, and settle anew"
+    )
 
 
 def _lines(shares: Shares, sent: Vector, gone: dict[str, str]) -> list[Line]:

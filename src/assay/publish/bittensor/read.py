@@ -34,6 +34,11 @@ NETUIDS = 4096
 """A netuid is below this, and the storage of each mechanism is as far from the next one's."""
 MECHANISMS = 16
 """A subnet has at most as many mechanisms."""
+NUMBERS = 2**52
+"""Numbers of blocks, and of what is counted in them, are below this: the sum of two is exact in JSON too."""
+U16 = 65_535
+LARGE = ("StakeThreshold", "WeightsVersionKey")
+"""Not counted in blocks."""
 MOST = 2**63
 """Nothing has as much stake: there are 21 million of the coin and of each subnet's, in billionths."""
 PALLET = "SubtensorModule"
@@ -87,7 +92,7 @@ def subnet(node: Node, netuid: int, mechanism: int, at: BlockId) -> Subnet | Ref
         version_key=found["WeightsVersionKey"],
         rate_limit=found["WeightsSetRateLimit"],
         min_allowed=found["MinAllowedWeights"],
-        max_limit=65_535 if "MechanismCountCurrent" in found else found["MaxWeightsLimit"],
+        max_limit=U16 if "MechanismCountCurrent" in found else found["MaxWeightsLimit"],
         min_stake=found.get("StakeThreshold", 0),
         tempo=found["Tempo"],
         block_seconds=_block_seconds(node, at),
@@ -121,9 +126,12 @@ def _values(node: Node, netuid: int, at: BlockId) -> dict[str, Any]:
         what = f"the runtime of {node.host} is not understood: {error.args[0]}"
         raise Unreachable(what, final=True, hint="is there a newer version of Assay?") from None
     for name, value in zip(known, values, strict=True):
-        if not isinstance(value, kinds[name]):
+        if not isinstance(value, kinds[name]) or (isinstance(value, int) and name not in LARGE and value >= NUMBERS):
             raise _nonsense(node, name)
-    return dict(zip(known, values, strict=True))
+    found = dict(zip(known, values, strict=True))
+    if found["Tempo"] > U16:
+        raise _nonsense(node, "Tempo")
+    return found
 
 
 def _neurons(node: Node, netuid: int, mechanism: int, at: BlockId, found: Mapping[str, Any]) -> tuple[Neuron, ...]:
@@ -136,6 +144,8 @@ def _neurons(node: Node, netuid: int, mechanism: int, at: BlockId, found: Mappin
     coldkeys = node.query_many([(PALLET, "Owner", (key,)) for key in hotkeys], at.hash)
     registered = node.query_many([(PALLET, "BlockAtRegistration", (netuid, uid)) for uid in uids], at.hash)
     updates = node.query(PALLET, "LastUpdate", (index_of(netuid, mechanism),), at.hash)
+    if not _are(updates, int) or not _are(registered, int) or any(number >= NUMBERS for number in (*updates, *registered)):
+        raise _nonsense(node, "LastUpdate")
     stakes = _stakes(node, netuid, at, hotkeys, found)
     permits, active = found["ValidatorPermit"], found["Active"]
     owner = found["SubnetOwnerHotkey"] if "StakeThreshold" in found else None

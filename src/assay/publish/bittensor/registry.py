@@ -1,7 +1,7 @@
 """A competition's registry out of a subnet: who has which uid, which validators count and with how much stake, at one block.
 
 - participants.csv: every hotkey of the subnet but the burn UID's. What it says of a key that was there is kept, but for the uid.
-  A key that has no uid any more stays, without one: what it earned burns (SPEC 4).
+  A key that has no uid any more stays, without one: what it earned burns (SPEC 4). So does how it is spelled: SS58 has prefixes.
 - validators.csv: the hotkeys that have a permit and a stake weight which the chain counts. The name of a key is kept.
 - registry.json: of which block that is, and what it has of each uid, the block of its registration too.
 """
@@ -18,6 +18,7 @@ from assay.folder import csvs, pulled, registry
 from assay.folder.places import Place, Row
 from assay.folder.write import write_all
 from assay.publish.bittensor.subnet import Subnet
+from assay.publish.bittensor.wallet import respelled
 from assay.records import Pulled, Registered
 from assay.scheme import Scheme
 from assay.scheme.load import validate
@@ -64,9 +65,9 @@ def pull(folder: Path, scheme: Scheme, subnet: Subnet, chain: str, spec_version:
     if not stakes:
         what = f"subnet {subnet.netuid} has no validator with a permit and a stake that counts, at block {subnet.block.number}"
         raise BadInput(what, hint="an epoch could not be settled by it; was that the right subnet, or pull another block")
-    people = [old.get(key, {}) | {"key": key, "uid": uid} for key, uid in uids.items()]
+    people = [old.get(key, {"key": key}) | {"uid": uid} for key, uid in uids.items()]
     people += [{name: cell for name, cell in row.items() if name != "uid"} for key, row in old.items() if key not in uids]
-    judges = [{"key": key, "stake": stake, "name": old_judges.get(key, {}).get("name", "")} for key, stake in stakes.items()]
+    judges = [{"key": key, "name": ""} | old_judges.get(key, {}) | {"stake": stake} for key, stake in stakes.items()]
     files = {table.name: _dumped(table, rows) for table, rows in ((csvs.PARTICIPANTS, people), (csvs.VALIDATORS, judges))}
     found, rows = _read_back(files, scheme)
     made = Pulled(
@@ -118,14 +119,15 @@ def _check_same(folder: Path, subnet: Subnet, chain: str) -> None:
 
 
 def _rows(folder: Path, table: csvs.Table) -> dict[str, Cells]:
-    """The rows of a file by key, as text; none where there is no file."""
+    """The rows of a file by key as nodes spell it, as text; none where there is no file. The file may spell it otherwise."""
     path = folder / table.name
     found: dict[str, Cells] = {}
     for row in csvs.read(path, table) if path.exists() else ():
         cells = {name: str(value) for name, value in row.fields.items()}
-        if cells["key"] in found:
+        key = respelled(cells["key"])
+        if key in found:
             raise row.place.refuse("the key is there twice", field="key", hint="remove one of the two rows, or correct it")
-        found[cells["key"]] = cells
+        found[key] = cells
     return found
 
 
@@ -154,5 +156,5 @@ def _changes(old: Mapping[str, Any], now: Mapping[str, str], field: str, other: 
         if before == after and row is not None:
             continue
         kind = "gone" if not after else other if before else "new"
-        found.append(Change(key, (row or {}).get("name", ""), before, after, kind))
+        found.append(Change((row or {}).get("key", key), (row or {}).get("name", ""), before, after, kind))
     return sorted(found, key=lambda one: one.kind != "new")

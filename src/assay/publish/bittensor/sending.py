@@ -3,7 +3,8 @@
 - Before it is handed to a node, the signed extrinsic stands in the journal. After a crash the chain is asked what became of it
   before anything else is sent.
 - It has one nonce, of which the chain takes one extrinsic, and is good for 64 blocks. A next one begins when it has ended: it is
-  in a final block, or the final blocks show that none can have it. One of an epoch that is passed is not pressed any more.
+  in a final block, or the final blocks show that none can have it. One of an epoch that is passed is not pressed any more, nor
+  one that would pay somebody else by now, since a uid has changed hands.
 - It has done what it should if the block's events say so and the storage has it, at a final block; where a second node is named,
   if that one says the same.
 - A commitment is in the chain then, and not opened yet. It is looked for again when the chain should have opened it.
@@ -19,7 +20,7 @@ from typing import Any
 from assay.errors import Unreachable
 from assay.ledger.keys import PrivateKey
 from assay.publish.bittensor import chainside
-from assay.publish.bittensor.attempts import Attempt, Kind, attempts, under_way
+from assay.publish.bittensor.attempts import Attempt, Kind, Whose, attempts, under_way
 from assay.publish.bittensor.chainside import Found
 from assay.publish.bittensor.extrinsic import PERIOD, nonces_of, signed
 from assay.publish.bittensor.node import Node
@@ -120,12 +121,12 @@ class Sending:
             return None
         return Unknown(f"{there.subject} is under way, and comes first: {document(outcome).get('what', outcome.state)}")
 
-    def _whose(self) -> tuple[str, str, int, int]:
+    def _whose(self) -> Whose:
         return self._account, self._settings.chain, self._settings.netuid, self._settings.mechanism
 
     def _known(self, every: list[Attempt], plan: Plan) -> Outcome | None:
         """What became of the plan before, written down if that is new."""
-        found = known(every, plan, self._node, self._witness)
+        found = known(every, plan, self._node, self._witness, self._whose())
         if found is None:
             return None
         outcome, one, state, more = found
@@ -193,16 +194,19 @@ class Sending:
         """What became of it as far as final blocks say; else a text: why it waits, empty where all is well."""
         node, made = self._node, one.signed
         final = node.finalized()
-        if node.nonce(one.account, final.hash) > made.nonce:
-            found = chainside.find(node, made.raw, made.birth, min(final.number, made.death))
-            if found is None:
-                self._end(one, "lost", why=f"nonce {made.nonce} of {one.account} was used by another extrinsic")
-                return None
+        used = node.nonce(one.account, final.hash) > made.nonce
+        found = chainside.find(node, made, final) if used else None
+        if found is not None:
             return self._included(one, found)
-        if final.number >= made.death:
+        if not used and final.number < made.death:
+            return "" if prepare is None else self._press(one, prepare)
+        if self._witness is not None and not chainside.never(self._witness, one):
+            return f"{node.host} says that no block has it, and {self._witness.host} does not, or not yet"
+        if used:
+            self._end(one, "lost", why=f"nonce {made.nonce} of {one.account} was used by another extrinsic")
+        else:
             self._end(one, "expired", why=f"it was good up to block {made.death}, which is final, and no block has it")
-            return None
-        return "" if prepare is None else self._press(one, prepare)
+        return None
 
     def _press(self, one: Attempt, prepare: Prepare) -> Outcome | str:
         """See to it that the node has it, as long as a block can."""
@@ -211,6 +215,11 @@ class Sending:
         if head.number >= made.death or node.nonce(one.account, head.hash) > made.nonce:
             return ""  # whether it is in a block shows when that is final
         if made.raw not in self._pending():
+            ready = prepare()
+            if isinstance(ready, Refusal):
+                return ready
+            if not isinstance(ready, Call) or ready.vector.by_uid != one.weights:
+                return _not_pressed(one, ready)
             try:
                 node.submit(made.raw)
             except RpcError as error:
@@ -274,21 +283,29 @@ class Sending:
         one.state, one.ending = state, more
         if state == "confirmed":
             for other in attempts(self._journal.entries):
-                if other.in_block and other.number < one.number:
+                if other.in_block and other.number < one.number and other.whose == one.whose:
                     self._end(other, "superseded", why=f"{one.subject} came before it was looked at again")
 
     def _add(self, entry: dict[str, Any]) -> None:
         self._journal.add(entry | {"at": instant_text(datetime.now(UTC).replace(microsecond=0))})
 
 
+def _not_pressed(one: Attempt, ready: Call | Outcome) -> str:
+    """Why an extrinsic that no node has is not handed over again, though a block could have it yet."""
+    why = "a uid has changed hands since it was signed" if isinstance(ready, Call) else str(document(ready).get("what", ""))
+    return f"{why}; it is not handed over, and is over with block {one.signed.death}"
+
+
 Known = tuple[Outcome, Attempt | None, str, dict[str, Any]]
 
 
-def known(every: list[Attempt], plan: Plan, node: Node, witness: Node | None) -> Known | None:
+def known(every: list[Attempt], plan: Plan, node: Node, witness: Node | None, whose: Whose | None) -> Known | None:
     """What became of a plan, as the journal and the chain have it, and how an attempt has ended by that; None: nothing yet.
 
-    Of an epoch one publication is enough, unless something else has undone it; weights of a later one stay.
+    Of an epoch one publication of a hotkey is enough, unless something else has undone it; weights of a later one stay. whose:
+    what others sent is nothing to it; None where the hotkey is not known.
     """
+    every = [one for one in every if whose in (None, one.whose)]
     mine = [one for one in every if one.plan == plan.digest]
     last = mine[-1] if mine else None
     if last is not None and last.state == "confirmed":

@@ -113,8 +113,11 @@ def checked(node: Node, chain: str) -> Node:
 
 
 def open_to_anybody(url: str) -> bool:
-    """Whether somebody on the way can read and change what is said: no encryption, and not to this machine."""
-    parts = urlsplit(url)
+    """Whether somebody on the way can read and change what is said: an address that is not encrypted, nor of this machine."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
     host = parts.hostname or ""
     try:
         here = ipaddress.ip_address(host).is_loopback

@@ -15,11 +15,13 @@ from assay.publish.bittensor.subnet import Subnet
 from assay.publish.bittensor.weights import Vector
 from assay.publish.outcome import Refusal
 
-__all__ = ["CLOCK_SECONDS", "Commitment", "commitment", "reveal_block"]
+__all__ = ["CLOCK_SECONDS", "EPOCHS", "Commitment", "commitment", "reveal_block"]
 
 CLOCK_SECONDS = 120
 """How far this machine's clock may be from the chain's, whose newest block is some seconds old."""
 
+EPOCHS = 300
+"""Epochs till it is opened, at most: the library goes through them one by one."""
 LATE = 3
 """Blocks after which the round comes: as the library reckons, so that the chain has its signature by then."""
 
@@ -45,6 +47,9 @@ def commitment(
         )
     if subnet.tempo == 0:
         return Refusal("no-epochs", "the subnet's tempo is 0: nothing that is committed is ever opened", "ask the subnet's owner")
+    if subnet.reveal_epochs > EPOCHS:
+        what = f"the subnet opens commitments after {subnet.reveal_epochs} epochs, and {EPOCHS} are waited for at most"
+        return Refusal("reveal-period", what, "ask the subnet's owner")
     if abs(here - chain) > CLOCK_SECONDS:
         what = f"this machine's clock is {abs(here - chain):.0f} seconds {'behind' if here < chain else 'ahead of'} the chain's"
         return Refusal("clock", what, "set it; if it is right, the chain stands still: wait")

@@ -25,7 +25,7 @@ from assay.publish.bittensor.libraries import core
 from assay.publish.targets import Target
 from assay.scheme.fields import Section
 
-__all__ = ["KeyPlace", "address", "hotkey_of", "public_of"]
+__all__ = ["KeyPlace", "address", "hotkey_of", "public_of", "respelled"]
 
 PUBLIC_BYTES = 65_536
 _Name = Annotated[str, Field(pattern="^[A-Za-z0-9_][A-Za-z0-9 ._-]{0,99}$")]
@@ -60,6 +60,15 @@ class KeyPlace(Section):
 def address(key: PublicKey) -> str:
     """A hotkey as the chain's people spell it: SS58."""
     return str(core().ss58_encode(key.raw))
+
+
+def respelled(key: str) -> str:
+    """A key as the chain's nodes spell it, whatever prefix its SS58 has; as it is, if it is no hotkey's."""
+    try:
+        found = keys.public(key)
+    except BadInput:
+        return key
+    return address(found) if found.kind == SR25519 else key
 
 
 def hotkey_of(target: Target, name: str) -> PrivateKey:

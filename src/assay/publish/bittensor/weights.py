@@ -6,7 +6,7 @@ has changed hands burns, and everything is encoded anew from the shares, since t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
@@ -14,10 +14,11 @@ from typing import Any
 
 from assay.errors import BadInput
 from assay.publish.bittensor.subnet import Subnet
+from assay.publish.bittensor.wallet import respelled
 from assay.publish.settled import Shares
 from assay.settle.encoding import encode
 
-__all__ = ["Vector", "content", "moved", "of_content", "vector"]
+__all__ = ["Vector", "content", "moved", "of_content", "strangers", "vector"]
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,19 @@ def moved(shares: Shares, subnet: Subnet) -> dict[str, str]:
     """Participants whose uid is not theirs on the chain, and why: since it was settled it has changed hands, or is gone."""
     found = {}
     for key, uid, _ in shares.rows:
-        there = subnet.by_uid.get(uid)
-        if there is not None and there.hotkey == key:
+        there, hotkey = subnet.by_uid.get(uid), respelled(key)
+        if there is not None and there.hotkey == hotkey:
             continue
         why = f"uid {uid} is not on the subnet" if there is None else f"uid {uid} has the hotkey {there.hotkey} now"
-        own = subnet.by_hotkey.get(key)
+        own = subnet.by_hotkey.get(hotkey)
         found[key] = why if own is None else f"{why}, and this one has uid {own.uid}"
     return found
+
+
+def strangers(registries: Sequence[Mapping[str, Any]], where: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON, those of the registries that are of another chain, subnet or mechanism than where it is sent."""
+    found = [{name: one[name] for name in where} for one in registries]
+    return {"registries": others} if (others := [one for one in found if one != dict(where)]) else {}
 
 
 def content(shares: Shares) -> dict[str, Any]:

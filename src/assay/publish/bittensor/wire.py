@@ -18,19 +18,20 @@ import weakref
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from assay.errors import BadInput, Unreachable
 from assay.publish.bittensor.libraries import connector
-from assay.publish.rpc import NoAnswerError, result
+from assay.publish.rpc import NoAnswerError, parted, result
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
-__all__ = ["ANSWER_BYTES", "Wire"]
+__all__ = ["ANSWER_BYTES", "ANSWER_PARTS", "Wire"]
 
 ANSWER_BYTES = 32 * 2**20
-"""Bytes of one answer; a runtime's metadata, the longest, takes about one million."""
+"""Bytes of one answer; a runtime's metadata takes about one million, a full block or pool some twenty."""
+ANSWER_PARTS = 200_000
+"""Brackets and commas of one answer: a part takes many times its bytes once it is read. The longest answers are long texts."""
 CLOSE_SECONDS = 1.0
 """How long the thread that reads from a connection may take to end, once the connection is cut."""
 
@@ -39,14 +40,8 @@ class Wire:
     """One address, asked by one thread at a time. seconds: for one question in all."""
 
     def __init__(self, url: str, *, seconds: float = 20.0) -> None:
-        parts = urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError:
-            port = -1
-        if parts.scheme not in ("ws", "wss") or not parts.hostname or port == -1 or not url.isascii() or not url.isprintable():
-            raise BadInput("is no address of a node", hint="write wss://HOST or ws://127.0.0.1:9944")
-        self.host = parts.hostname if port is None else f"{parts.hostname}:{port}"
+        parts, host, port = parted(url, "ws", "wss", hint="write wss://HOST or ws://127.0.0.1:9944")
+        self.host = host if port is None else f"{host}:{port}"
         self._url, self._seconds, self._numbers = parts._replace(fragment="").geturl(), seconds, count(1)
         self._connection: ClientConnection | None = None
 
@@ -84,7 +79,7 @@ class Wire:
 
         try:
             return self._answer(self._connected(until), method, params, until)
-        except (OSError, WebSocketException, NoAnswerError) as error:
+        except (OSError, WebSocketException, NoAnswerError, ValueError) as error:  # ValueError: where a node sends us on to
             self.close()
             if time.monotonic() >= until:
                 raise NoAnswerError(f"{self._seconds:g} seconds were not enough") from None
@@ -145,7 +140,10 @@ def _cut(connection: ClientConnection) -> None:
 def _object(data: str | bytes) -> dict[str, Any]:
     """A message as an object of JSON; raises NoAnswerError."""
     try:
-        said = json.loads(data)
+        text = data if isinstance(data, str) else data.decode()
+        if sum(map(text.count, "[{,")) > ANSWER_PARTS:
+            raise NoAnswerError(f"more than {ANSWER_PARTS} parts")
+        said = json.loads(text)
     except (ValueError, RecursionError):
         raise NoAnswerError("not JSON") from None
     if not isinstance(said, dict):

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assay.publish.evm.fees import Fees
+from assay.publish.journal import of_another_kind
 
 __all__ = ["ENDED", "Attempt", "Signed", "attempts", "under_way"]
 
@@ -83,12 +84,15 @@ class Attempt:
 
 
 def attempts(entries: Iterable[dict[str, Any]]) -> list[Attempt]:
-    """The attempts of a journal, in order."""
+    """The attempts of a journal, in order; raises BadInput if it is of another kind of target."""
     found: dict[int, Attempt] = {}
     for entry in entries:
         number = entry.get("attempt")
         if entry["state"] == "planned" and number is not None:
-            found[number] = _planned(entry)
+            try:
+                found[number] = _planned(entry)
+            except KeyError:
+                raise of_another_kind(entry) from None
         elif number in found:
             one = found[number]
             if entry["state"] == "replaced":

@@ -16,10 +16,10 @@ from base64 import b64encode
 from contextlib import suppress
 from itertools import count
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from assay.errors import BadInput, Unreachable
-from assay.publish.rpc import NoAnswerError, result
+from assay.publish.rpc import NoAnswerError, parted, result
 
 __all__ = ["ANSWER_BYTES", "Http"]
 
@@ -35,21 +35,9 @@ class Http:
     """One address, asked by one thread at a time. seconds: for one question in all, connecting included."""
 
     def __init__(self, url: str, *, seconds: float = 20.0, tries: int = TRIES) -> None:
-        parts = urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError:
-            port = -1
-        if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
-            or port == -1
-            or not url.isascii()
-            or not url.isprintable()
-        ):
-            raise BadInput("is no address of a node", hint="write https://HOST or http://127.0.0.1:8545")
-        self.host = parts.hostname if port is None else f"{parts.hostname}:{port}"
-        self._secure, self._name, self._port = parts.scheme == "https", parts.hostname, port
+        parts, host, port = parted(url, "http", "https", hint="write https://HOST or http://127.0.0.1:8545")
+        self.host = host if port is None else f"{host}:{port}"
+        self._secure, self._name, self._port = parts.scheme == "https", host, port
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if parts.username is not None:
