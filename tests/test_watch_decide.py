@@ -180,5 +180,5 @@ def test_late_by_patience() -> None:
 
 def test_several_at_once_and_every_code_is_known() -> None:
     facts = replace(FACTS, since=0.0, pulse=replace(PULSE, last=0))
-    memory = replace(after(Refusal("c", "w")), away=Away(0.0, "gone", "go"), broken="ledger.toml")
+    memory = replace(after(Refusal("c", "w")), shut=Refusal("c", "w"), away=Away(0.0, "gone", "go"), broken="ledger.toml")
     assert sorted(codes(facts, memory, patience=1)) == sorted(ALARMS)

@@ -65,9 +65,9 @@ class Every(Chain):
 class Beating(Chain):
     """A chain with a tempo of 10 blocks, a second each."""
 
-    beat: Pulse | Exception = field(default_factory=lambda: Pulse(100, 100, 10, 1.0))
+    beat: Pulse | Refusal | Exception = field(default_factory=lambda: Pulse(100, 100, 10, 1.0))
 
-    def pulse(self) -> Pulse:
+    def pulse(self) -> Pulse | Refusal:
         if isinstance(self.beat, Exception):
             raise self.beat
         return self.beat
@@ -172,6 +172,22 @@ def test_two_tempos_without_anything_set(place: Path) -> None:
     assert values["alarm alarm=nothing-set"] == 1
     chain.beat = Pulse(122, 122, 10, 1.0)
     assert (steps.step().exit_code, steps.names()) == (0, ["alarm-over"])
+
+
+def test_a_key_for_which_the_chain_has_no_place(place: Path) -> None:
+    settle(place, 3)
+    chain = Beating()
+    steps = Steps(place, chain)
+    assert steps.step().exit_code == 0
+    chain.beat = Refusal("c", "the hotkey is gone", "register it")
+    report = steps.step(1)
+    assert (report.exit_code, [alarm.code for alarm, _ in report.alarms]) == (3, ["shut-out"])
+    shown = Page(page(report, 60))
+    assert (shown.alarms, "the hotkey is gone" in shown.text, "All is well" in shown.text) == (1, True, False)
+    chain.beat = Unreachable("gone")
+    assert "shut-out" in [alarm.code for alarm, _ in steps.step(1).alarms]  # silence mends nothing
+    chain.beat = Pulse(101, 101, 10, 1.0)
+    assert steps.step(1).exit_code == 0
 
 
 def test_a_node_that_is_away_for_two_tempos(place: Path) -> None:

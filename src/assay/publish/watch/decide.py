@@ -25,7 +25,7 @@ MOST = 60
 """After so many rounds it is tried again, whatever was said: clocks are wrong, and what was refused is mended."""
 BACKS_OFF = 10
 """What does not answer is asked less and less, until it is once in so many rounds."""
-ALARMS = ("refused", "nothing-set", "unreachable", "late", "broken")
+ALARMS = ("refused", "shut-out", "nothing-set", "unreachable", "late", "broken")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Memory:
     """What is remembered from one look to the next.
 
     epoch, outcome, at: the last try, what it came to, and when. failures: how many in a row came to nothing. pulse: the last that
-    was heard. away: since when ledger or node do not answer. broken: why nothing can be published at all.
+    was heard. shut: why the chain has no place for our key, as was heard last. away: since when ledger or node do not answer. broken: why nothing can be published at all.
     """
 
     epoch: int | None = None
@@ -80,6 +80,7 @@ class Memory:
     at: float = 0.0
     failures: int = 0
     pulse: Pulse | None = None
+    shut: Refusal | None = None
     away: Away | None = None
     broken: str = ""
 
@@ -89,9 +90,10 @@ class Memory:
         failures = 0 if isinstance(outcome, Confirmed | TooEarly | Sent) else before + 1
         return replace(self, epoch=epoch, outcome=outcome, at=now, failures=failures)
 
-    def heard(self, pulse: Pulse | None) -> Memory:
+    def heard(self, said: Pulse | Refusal | None) -> Memory:
         """After a look that found everything there."""
-        return replace(self, pulse=pulse or self.pulse, away=None, broken="")
+        shut, pulse = (said, None) if isinstance(said, Refusal) else (None, said)
+        return replace(self, pulse=pulse or self.pulse, shut=shut, away=None, broken="")
 
     def silent(self, what: str, hint: str, now: float) -> Memory:
         """After a look at which something did not answer."""
@@ -155,6 +157,8 @@ def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> 
         found.append(Alarm("broken", memory.broken, "nothing is published until this is mended"))
     if isinstance(outcome, Refusal) and facts.waiting is not None:
         found.append(Alarm("refused", f"epoch {facts.waiting} is refused: {outcome.what}", outcome.hint or _ASK))
+    if memory.shut is not None:
+        found.append(Alarm("shut-out", memory.shut.what, memory.shut.hint or _ASK))
     if facts.pulse is not None and (quiet := _quiet(facts, facts.pulse, now)) > TEMPOS * facts.pulse.tempo:
         what = f"nothing was set for {quiet} blocks, and the tempo is {facts.pulse.tempo}"
         hint = "settle the next epoch" if facts.waiting is None else f"see what keeps epoch {facts.waiting} from the chain"

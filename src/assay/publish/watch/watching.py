@@ -15,7 +15,7 @@ from assay.publish import settled
 from assay.publish.history import Tried, history, last_published
 from assay.publish.journal import Entry, Journal, Overtaken
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown
-from assay.publish.publishers import Publisher, pulse_of
+from assay.publish.publishers import Publisher, Pulse, pulse_of
 from assay.publish.targets import Target
 from assay.publish.watch.decide import Alarm, Facts, Memory, Publish, Rest, alarms, decide, waiting
 from assay.scheme.times import instant
@@ -121,8 +121,9 @@ class Watch:
         self._facts = replace(self._facts, pulse=None)
         try:
             self._facts = self._found()
-            pulse = pulse_of(self.publisher)
-            self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(pulse)
+            said = pulse_of(self.publisher)
+            pulse = said if isinstance(said, Pulse) else None
+            self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(said)
         except _PASSING as error:
             self.memory = self.memory.silent(*_said(error), self.clock())
         except AssayError as error:
