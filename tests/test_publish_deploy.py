@@ -21,7 +21,7 @@ def test_it_starts_a_watch_with_options_that_there_are() -> None:
     unit.read_string(SERVICE.read_text(encoding="utf-8").replace("\\\n", ""))
     program, command, *words = shlex.split(unit["Service"]["ExecStart"])
     assert (program, command) == ("/opt/assay/bin/assay", "publish")
-    assert {"--watch", "--yes", "--metrics", "--page"} <= set(words)
+    assert {"--watch", "--yes", "--metrics", "--page", "--alarm"} <= set(words)
     known = set(re.findall(r"--[a-z-]+", output("publish", "--help")))
     assert {word for word in words if word.startswith("--")} <= known
     written = [word for word in words if word.startswith("/")]

@@ -146,6 +146,11 @@ def test_away_for_two_tempos() -> None:
     assert codes(replace(FACTS, waiting=None), unknown.silent("gone", "go", NOW - 11), patience=10) == ["unreachable"]
 
 
+def test_away_from_the_beginning_for_an_hour() -> None:
+    for seconds, said in ((3600, []), (3601, ["unreachable"])):
+        assert codes(FACTS, Memory().silent("gone", "go", NOW - seconds)) == said
+
+
 def test_a_refusal_alarms_until_something_else_waits() -> None:
     refused = after(Refusal("c", "the round has other scores", "find out whose"))
     (alarm,) = alarms(FACTS, refused, NOW, None)

@@ -25,6 +25,8 @@ MOST = 60
 """After so many rounds it is tried again, whatever was said: clocks are wrong, and what was refused is mended."""
 BACKS_OFF = 10
 """What does not answer is asked less and less, until it is once in so many rounds."""
+SILENCE = 3600.0
+"""Seconds after which silence alarms where no tempo was heard yet, and nobody said after how many."""
 ALARMS = ("refused", "shut-out", "nothing-set", "unreachable", "late", "broken")
 
 
@@ -150,7 +152,10 @@ def _due(facts: Facts, memory: Memory, now: float, every: float) -> float:
 
 
 def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> list[Alarm]:
-    """What is wrong now. patience: seconds after which an epoch that is not published alarms; None: never by time alone."""
+    """What is wrong now. patience: seconds after which an epoch that is not published alarms; None: never by time alone.
+
+    It is also for how long something may be away of which no tempo is known, in place of `SILENCE`.
+    """
     found = []
     outcome = memory.outcome if memory.epoch == facts.waiting else None
     if memory.broken:
@@ -163,8 +168,9 @@ def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> 
         what = f"nothing was set for {quiet} blocks, and the tempo is {facts.pulse.tempo}"
         hint = "settle the next epoch" if facts.waiting is None else f"see what keeps epoch {facts.waiting} from the chain"
         found.append(Alarm("nothing-set", what, hint))
-    limit = patience if memory.pulse is None else TEMPOS * memory.pulse.tempo * memory.pulse.seconds
-    if memory.away is not None and limit is not None and now - memory.away.since > limit:
+    unheard = SILENCE if patience is None else patience
+    limit = unheard if memory.pulse is None else TEMPOS * memory.pulse.tempo * memory.pulse.seconds
+    if memory.away is not None and now - memory.away.since > limit:
         what = f"{memory.away.what}, for {now - memory.away.since:.0f} seconds"
         found.append(Alarm("unreachable", what, memory.away.hint or "look at the other side"))
     if facts.waiting is not None and patience is not None and not _locked(facts.pulse, outcome):
