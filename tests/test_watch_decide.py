@@ -6,7 +6,7 @@ import pytest
 
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Sent, TooEarly, Unknown
 from assay.publish.publishers import Pulse
-from assay.publish.watch.decide import ALARMS, Away, Facts, Memory, Publish, Rest, alarms, decide, waiting
+from assay.publish.watch.decide import ALARMS, Away, Checked, Facts, Memory, Publish, Rest, alarms, decide, waiting
 
 NOW = 1_000_000.0
 EVERY = 60.0
@@ -184,6 +184,12 @@ def test_late_by_patience() -> None:
 
 
 def test_several_at_once_and_every_code_is_known() -> None:
-    facts = replace(FACTS, since=0.0, pulse=replace(PULSE, last=0))
-    memory = replace(after(Refusal("c", "w")), shut=Refusal("c", "w"), away=Away(0.0, "gone", "go"), broken="ledger.toml")
+    facts = replace(FACTS, published=2, since=0.0, pulse=replace(PULSE, last=0))
+    memory = replace(
+        after(Refusal("c", "w")),
+        shut=Refusal("c", "w"),
+        checked=Checked(2, 0.0, Refusal("c", "w")),
+        away=Away(0.0, "gone", "go"),
+        broken="ledger.toml",
+    )
     assert sorted(codes(facts, memory, patience=1)) == sorted(ALARMS)

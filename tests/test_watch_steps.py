@@ -65,7 +65,11 @@ class Every(Chain):
 class Beating(Chain):
     """A chain with a tempo of 10 blocks, a second each."""
 
+    says: Refusal | Unknown | None = None
     beat: Pulse | Refusal | Exception = field(default_factory=lambda: Pulse(100, 100, 10, 1.0))
+
+    def confirm(self, plan: Plan) -> Outcome:
+        return self.says or super().confirm(plan)
 
     def pulse(self) -> Pulse | Refusal:
         if isinstance(self.beat, Exception):
@@ -188,6 +192,35 @@ def test_a_key_for_which_the_chain_has_no_place(place: Path) -> None:
     assert "shut-out" in [alarm.code for alarm, _ in steps.step(1).alarms]  # silence mends nothing
     chain.beat = Pulse(101, 101, 10, 1.0)
     assert steps.step(1).exit_code == 0
+
+
+def test_what_is_published_is_looked_for_once_a_tempo(place: Path) -> None:
+    settle(place, 3)
+    chain = Beating()
+    steps = Steps(place, chain)
+    steps.step()
+    chain.says = Refusal("overwritten", "the chain has others now", "find out who")
+    chain.beat = Pulse(109, 109, 10, 1.0)
+    assert steps.step(9).exit_code == 0  # it was just confirmed, and is not asked for at every look
+    report = steps.step(1)
+    ((alarm, _),) = report.alarms
+    assert (report.exit_code, alarm.code, alarm.hint) == (3, "undone", "find out who")
+    assert alarm.what == "epoch 3 was published, and is not what the chain has: the chain has others now"
+    assert chain.has == [3]  # and not sent again
+    chain.beat = Unreachable("gone")
+    assert [one.code for one, _ in steps.step(1).alarms] == ["undone"]
+    chain.says, chain.beat = None, Pulse(110, 110, 10, 1.0)
+    assert steps.step(1).exit_code == 0
+
+
+def test_what_was_published_before_the_watch_is_looked_for_at_once(place: Path) -> None:
+    settle(place, 3)
+    chain = Beating(targets.read(place, "local").journal())
+    Steps(place, chain).step()
+    chain.says = Refusal("overwritten", "the chain has others now")
+    assert [one.code for one, _ in Steps(place, chain).step().alarms] == ["undone"]
+    chain.says = Unknown("not now")
+    assert Steps(place, chain).step().exit_code == 0
 
 
 def test_a_node_that_is_away_for_two_tempos(place: Path) -> None:

@@ -87,7 +87,8 @@ class Publisher(Protocol):
     """From a settled epoch to a chain. One is made for a target of publish.toml by what an entry point leads to.
 
     For a watch it may have two things more: `pulse() -> Pulse | Refusal | None`, which raises Unreachable, is a Refusal where
-    the chain has no place for our key at all, and None for a chain without a tempo, or where no key is known; and `every_epoch = True`, where each epoch is published in its turn. Without, it is only the newest that counts.
+    the chain has no place for our key at all, and None for a chain without a tempo, or where no key is known; and
+    `every_epoch = True`, where each epoch is published in its turn. Without, it is only the newest that counts.
     """
 
     def plan(self, epoch: SettledEpoch) -> Plan:

@@ -123,7 +123,7 @@ class BittensorPublisher:
         return self._elsewhere() or self._before(plan) or Unknown("nothing of this epoch is known to have been sent")
 
     def pulse(self) -> Pulse | Refusal | None:
-        """When the hotkey last set weights; a Refusal where it has no uid, or this is not its chain; None where it is not known."""
+        """When the hotkey last set weights; a Refusal where it has no uid, or on another chain; None if it is not known."""
         wrong = self._elsewhere()
         if wrong is not None:
             return wrong

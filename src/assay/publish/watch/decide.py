@@ -17,7 +17,22 @@ from dataclasses import dataclass, replace
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, TooEarly
 from assay.publish.publishers import Pulse
 
-__all__ = ["ALARMS", "MOST", "TEMPOS", "Alarm", "Away", "Facts", "Memory", "Publish", "Rest", "alarms", "decide", "waiting"]
+__all__ = [
+    "ALARMS",
+    "MOST",
+    "TEMPOS",
+    "Alarm",
+    "Away",
+    "Checked",
+    "Facts",
+    "Memory",
+    "Publish",
+    "Rest",
+    "alarms",
+    "decide",
+    "to_check",
+    "waiting",
+]
 
 TEMPOS = 2
 """So many without anything set are an alarm."""
@@ -27,7 +42,7 @@ BACKS_OFF = 10
 """What does not answer is asked less and less, until it is once in so many rounds."""
 SILENCE = 3600.0
 """Seconds after which silence alarms where no tempo was heard yet, and nobody said after how many."""
-ALARMS = ("refused", "shut-out", "nothing-set", "unreachable", "late", "broken")
+ALARMS = ("refused", "shut-out", "undone", "nothing-set", "unreachable", "late", "broken")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +84,22 @@ class Away:
     hint: str
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """When it was last asked whether the chain still has an epoch that is published, and why it has not."""
+
+    epoch: int
+    at: float
+    undone: Refusal | None = None
+
+
 @dataclass(frozen=True)
 class Memory:
     """What is remembered from one look to the next.
 
     epoch, outcome, at: the last try, what it came to, and when. failures: how many in a row came to nothing. pulse: the last that
-    was heard. shut: why the chain has no place for our key, as was heard last. away: since when ledger or node do not answer. broken: why nothing can be published at all.
+    was heard. shut: why the chain has no place for our key, as was heard last. checked: whether the chain still has what is
+    published. away: since when ledger or node do not answer. broken: why nothing can be published at all.
     """
 
     epoch: int | None = None
@@ -83,6 +108,7 @@ class Memory:
     failures: int = 0
     pulse: Pulse | None = None
     shut: Refusal | None = None
+    checked: Checked | None = None
     away: Away | None = None
     broken: str = ""
 
@@ -90,7 +116,8 @@ class Memory:
         """After a try."""
         before = self.failures if epoch == self.epoch else 0
         failures = 0 if isinstance(outcome, Confirmed | TooEarly | Sent) else before + 1
-        return replace(self, epoch=epoch, outcome=outcome, at=now, failures=failures)
+        checked = Checked(epoch, now) if isinstance(outcome, Confirmed) else self.checked
+        return replace(self, epoch=epoch, outcome=outcome, at=now, failures=failures, checked=checked)
 
     def heard(self, said: Pulse | Refusal | None) -> Memory:
         """After a look that found everything there."""
@@ -135,6 +162,16 @@ def decide(facts: Facts, memory: Memory, now: float, every: float) -> Publish | 
     return Publish(facts.waiting) if left <= 0 else Rest(min(left, every))
 
 
+def to_check(facts: Facts, memory: Memory, now: float) -> int | None:
+    """The epoch of which it is to be asked whether the chain still has it: once a tempo, and at each look while it has not."""
+    pulse, last = facts.pulse, memory.checked
+    if pulse is None or facts.published is None:
+        return None
+    if last is None or last.epoch != facts.published or last.undone is not None:
+        return facts.published
+    return None if last.at <= now < last.at + pulse.tempo * pulse.seconds else facts.published
+
+
 def _due(facts: Facts, memory: Memory, now: float, every: float) -> float:
     """When the waiting epoch is to be tried."""
     if memory.epoch != facts.waiting or memory.outcome is None:
@@ -164,6 +201,10 @@ def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> 
         found.append(Alarm("refused", f"epoch {facts.waiting} is refused: {outcome.what}", outcome.hint or _ASK))
     if memory.shut is not None:
         found.append(Alarm("shut-out", memory.shut.what, memory.shut.hint or _ASK))
+    checked = memory.checked
+    if checked is not None and checked.undone is not None and checked.epoch == facts.published:
+        what = f"epoch {checked.epoch} was published, and is not what the chain has: {checked.undone.what}"
+        found.append(Alarm("undone", what, checked.undone.hint or _ASK))
     if facts.pulse is not None and (quiet := _quiet(facts, facts.pulse, now)) > TEMPOS * facts.pulse.tempo:
         what = f"nothing was set for {quiet} blocks, and the tempo is {facts.pulse.tempo}"
         hint = "settle the next epoch" if facts.waiting is None else f"see what keeps epoch {facts.waiting} from the chain"

@@ -17,7 +17,7 @@ from assay.publish.journal import Entry, Journal, Overtaken
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown
 from assay.publish.publishers import Publisher, Pulse, pulse_of
 from assay.publish.targets import Target
-from assay.publish.watch.decide import Alarm, Facts, Memory, Publish, Rest, alarms, decide, waiting
+from assay.publish.watch.decide import Alarm, Checked, Facts, Memory, Publish, Rest, alarms, decide, to_check, waiting
 from assay.scheme.times import instant
 
 __all__ = ["Event", "Level", "Report", "Watch"]
@@ -124,6 +124,7 @@ class Watch:
             said = pulse_of(self.publisher)
             pulse = said if isinstance(said, Pulse) else None
             self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(said)
+            self._check()
         except _PASSING as error:
             self.memory = self.memory.silent(*_said(error), self.clock())
         except AssayError as error:
@@ -152,6 +153,22 @@ class Watch:
         if epoch is not None:
             since = min(since, times.get(epoch, since))
         return Facts(epochs[-1] if epochs else None, published, epoch, since, min(times.values(), default=self._begun))
+
+    def _check(self) -> None:
+        """Ask whether the chain still has what was published, when it is time; raises what passes by itself."""
+        epoch = to_check(self._facts, self.memory, self.clock())
+        if epoch is None:
+            return
+        try:
+            with open_ledger(self.target.folder) as ledger:
+                plan = self.publisher.plan(settled.read(ledger, epoch))
+            said = self.publisher.confirm(plan)
+        except _PASSING:
+            raise
+        except AssayError as error:
+            said = Refusal("input", *_said(error))
+        undone = said if isinstance(said, Refusal) else None
+        self.memory = replace(self.memory, checked=Checked(epoch, self.clock(), undone))
 
     # Publishing
 
