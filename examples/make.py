@@ -37,6 +37,8 @@ BY_HAND = (
     "base/",
     "term-challenge/tasks/",
     "term-challenge/agents/",
+    "term-challenge/publish",
+    "term-challenge/subnet.py",
     "cswon/tasks/",
     "cswon/planners/clove/",
     "cswon/serve.py",
