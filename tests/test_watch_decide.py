@@ -101,9 +101,9 @@ def test_what_is_remembered() -> None:
     assert failed.tried(4, Unknown("w"), NOW).failures == 1
     for fine in (Confirmed(1), TooEarly(1, "block", "w"), Sent("0x")):
         assert failed.tried(3, fine, NOW).failures == 0
-    away = Memory().heard(PULSE).silent("one", "", NOW).silent("two", "", NOW + 5)
+    away = Memory().heard(PULSE, NOW).silent("one", "", NOW).silent("two", "", NOW + 5)
     assert (away.away, away.pulse) == (Away(NOW, "two", ""), PULSE)
-    assert away.heard(None) == Memory(pulse=PULSE)
+    assert away.heard(None, NOW + 9) == Memory(pulse=PULSE, pulse_at=NOW)
 
 
 def codes(facts: Facts, memory: Memory, patience: float | None = None, now: float = NOW) -> list[str]:
@@ -131,6 +131,14 @@ def test_nothing_set_ever_since_it_was_first_tried() -> None:
         assert codes(replace(FACTS, begun=NOW - ago, pulse=pulse), Memory()) == said
 
 
+def test_nothing_set_goes_by_the_clock_while_nothing_is_heard() -> None:
+    heard = Memory().heard(PULSE, NOW - 1200)  # a hundred blocks ago
+    for memory in (heard.silent("gone", "go", NOW), replace(heard, broken="it")):
+        assert "nothing-set" not in codes(FACTS, memory)
+        assert "nothing-set" in codes(FACTS, memory, now=NOW + 12)
+        assert "nothing-set" not in codes(FACTS, memory, now=0.0)  # the clock was set back
+
+
 def test_what_is_to_be_done_depends_on_whether_something_waits() -> None:
     pulse = replace(PULSE, last=1)
     (kept,) = alarms(replace(FACTS, pulse=pulse), Memory(), NOW, None)
@@ -139,7 +147,7 @@ def test_what_is_to_be_done_depends_on_whether_something_waits() -> None:
 
 
 def test_away_for_two_tempos() -> None:
-    known, unknown = Memory().heard(PULSE), Memory()
+    known, unknown = Memory().heard(replace(PULSE, last=1000), NOW), Memory()
     for seconds, said in ((2400, []), (2401, ["unreachable"])):
         assert codes(FACTS, known.silent("gone", "go", NOW - seconds)) == said
         assert codes(FACTS, unknown.silent("gone", "go", NOW - seconds)) == []

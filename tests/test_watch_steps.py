@@ -171,11 +171,13 @@ def test_two_tempos_without_anything_set(place: Path) -> None:
     )
     steps.names()
     assert (steps.step(2).alarms[0][1], steps.names()) == (report.at, [])  # it stands since then, and is told once
+    chain.beat = Unreachable("gone")
+    assert (steps.step(2).alarms[0][1], steps.names()) == (report.at, ["away"])  # and is not over because nobody answers
     values = read_metrics(metrics(report))
     assert (values["block"], values["last_set_block"], values["last_set_timestamp_seconds"]) == (121, 100, report.at - 21)
     assert values["alarm alarm=nothing-set"] == 1
     chain.beat = Pulse(122, 122, 10, 1.0)
-    assert (steps.step().exit_code, steps.names()) == (0, ["alarm-over"])
+    assert (steps.step().exit_code, steps.names()) == (0, ["back", "alarm-over"])
 
 
 def test_a_key_for_which_the_chain_has_no_place(place: Path) -> None:
@@ -235,8 +237,8 @@ def test_a_node_that_is_away_for_two_tempos(place: Path) -> None:
     assert "does not answer; it is asked again" in Page(page(report, 60)).text
     steps.names()
     report = steps.step(21)
-    assert (report.exit_code, steps.names()) == (3, ["alarm"])
-    assert report.alarms[0][0].hint == "look there"
+    assert (report.exit_code, steps.names()) == (3, ["alarm", "alarm"])  # nothing was set either, by the clock
+    assert report.alarms[1][0].hint == "look there"
     assert read_metrics(metrics(report))["reachable"] == 0
     chain.answers, chain.beat = [], Pulse(140, 139, 10, 1.0)
     assert (steps.step().exit_code, chain.has) == (0, [4])

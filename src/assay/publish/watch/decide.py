@@ -97,8 +97,8 @@ class Checked:
 class Memory:
     """What is remembered from one look to the next.
 
-    epoch, outcome, at: the last try, what it came to, and when. failures: how many in a row came to nothing. pulse: the last that
-    was heard. shut: why the chain has no place for our key, as was heard last. checked: whether the chain still has what is
+    epoch, outcome, at: the last try, what it came to, and when. failures: how many in a row came to nothing. pulse, pulse_at: the
+    last that was heard, and when. shut: why the chain has no place for our key, as was heard last. checked: whether the chain still has what is
     published. away: since when ledger or node do not answer. broken: why nothing can be published at all.
     """
 
@@ -107,6 +107,7 @@ class Memory:
     at: float = 0.0
     failures: int = 0
     pulse: Pulse | None = None
+    pulse_at: float = 0.0
     shut: Refusal | None = None
     checked: Checked | None = None
     away: Away | None = None
@@ -119,10 +120,10 @@ class Memory:
         checked = Checked(epoch, now) if isinstance(outcome, Confirmed) else self.checked
         return replace(self, epoch=epoch, outcome=outcome, at=now, failures=failures, checked=checked)
 
-    def heard(self, said: Pulse | Refusal | None) -> Memory:
+    def heard(self, said: Pulse | Refusal | None, now: float) -> Memory:
         """After a look that found everything there."""
-        shut, pulse = (said, None) if isinstance(said, Refusal) else (None, said)
-        return replace(self, pulse=pulse or self.pulse, shut=shut, away=None, broken="")
+        there = replace(self, shut=said if isinstance(said, Refusal) else None, away=None, broken="")
+        return replace(there, pulse=said, pulse_at=now) if isinstance(said, Pulse) else there
 
     def silent(self, what: str, hint: str, now: float) -> Memory:
         """After a look at which something did not answer."""
@@ -205,8 +206,9 @@ def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> 
     if checked is not None and checked.undone is not None and checked.epoch == facts.published:
         what = f"epoch {checked.epoch} was published, and is not what the chain has: {checked.undone.what}"
         found.append(Alarm("undone", what, checked.undone.hint or _ASK))
-    if facts.pulse is not None and (quiet := _quiet(facts, facts.pulse, now)) > TEMPOS * facts.pulse.tempo:
-        what = f"nothing was set for {quiet} blocks, and the tempo is {facts.pulse.tempo}"
+    pulse = facts.pulse or _since(memory, now)
+    if pulse is not None and (quiet := _quiet(facts, pulse, now)) > TEMPOS * pulse.tempo:
+        what = f"nothing was set for {quiet} blocks, and the tempo is {pulse.tempo}"
         hint = "settle the next epoch" if facts.waiting is None else f"see what keeps epoch {facts.waiting} from the chain"
         found.append(Alarm("nothing-set", what, hint))
     unheard = SILENCE if patience is None else patience
@@ -230,6 +232,12 @@ def _locked(pulse: Pulse | None, outcome: Outcome | None) -> bool:
     if not isinstance(outcome, Sent) or outcome.opens is None:
         return False
     return pulse is None or pulse.now <= outcome.opens + pulse.tempo
+
+
+def _since(memory: Memory, now: float) -> Pulse | None:
+    """The last pulse that was heard, gone on by the clock: a node that is silent mends nothing."""
+    pulse = memory.pulse
+    return pulse and replace(pulse, now=pulse.now + int(max(0.0, now - memory.pulse_at) / pulse.seconds))
 
 
 def _quiet(facts: Facts, pulse: Pulse, now: float) -> int:

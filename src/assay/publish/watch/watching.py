@@ -123,7 +123,7 @@ class Watch:
             self._facts = self._found()
             said = pulse_of(self.publisher)
             pulse = said if isinstance(said, Pulse) else None
-            self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(said)
+            self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(said, self.clock())
             self._check()
         except _PASSING as error:
             self.memory = self.memory.silent(*_said(error), self.clock())
