@@ -79,6 +79,11 @@ def after(outcome: Outcome, times: int = 1, ago: float = 0.0, epoch: int = 3) ->
         (after(Sent("0x", 1003), ago=60), PULSE, 36),
         (after(Sent("0x", 2000), ago=3600), PULSE, 0),
         (after(Sent("0x", 1003), ago=50), None, 10),
+        # Of a time to come, since the clock was set back: now.
+        (after(Refusal("c", "w"), ago=-1), None, 0),
+        (after(Unknown("w"), 1000, ago=-(10.0**9)), None, 0),
+        (after(TooEarly(int(NOW) + 10**6, "time", "w"), ago=-1), None, 0),
+        (after(Sent("0x"), ago=-1), None, 0),
         # Something does not answer: less and less often.
         (Memory().silent("gone", "go", NOW), None, 60),
         (Memory().silent("gone", "go", NOW - 200), None, 100),
@@ -103,6 +108,7 @@ def test_what_is_remembered() -> None:
         assert failed.tried(3, fine, NOW).failures == 0
     away = Memory().heard(PULSE, NOW).silent("one", "", NOW).silent("two", "", NOW + 5)
     assert (away.away, away.pulse) == (Away(NOW, "two", ""), PULSE)
+    assert away.silent("three", "", NOW - 9).away == Away(NOW - 9, "three", "")  # the clock was set back
     assert away.heard(None, NOW + 9) == Memory(pulse=PULSE, pulse_at=NOW)
 
 

@@ -272,6 +272,22 @@ def test_a_ledger_that_is_broken_alarms_until_it_is_mended(place: Path) -> None:
     assert (steps.step(10).exit_code, steps.chain.has) == (0, [3])
 
 
+def test_a_clock_that_was_set_back(place: Path) -> None:
+    settle(place, 3)
+    steps = Steps(place, Chain(answers=[Unknown("gone"), Unknown("gone")]), patience=100)
+    steps.step()
+    year = 365 * 86_400
+    report = steps.step(-year)
+    assert (report.facts.since, report.facts.begun, report.memory.at) == (steps.now, steps.now, steps.now)
+    assert [alarm.code for alarm, _ in steps.step(101).alarms] == []  # it was due, and is there
+    assert steps.chain.has == [3]
+    settle(place, 4)
+    steps.chain.answers = [Unknown("gone")] * 9
+    steps.step()
+    steps.step(-year)
+    assert [alarm.code for alarm, _ in steps.step(101).alarms] == ["late"]
+
+
 def test_without_leave_to_send_nothing_is_sent(place: Path) -> None:
     settle(place, 3)
     steps = Steps(place, Chain(), send=False)

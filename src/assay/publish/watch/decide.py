@@ -6,7 +6,7 @@
 - Nothing is waited for so long that the next look, a round later, would not come before it; but who does not answer is asked
   less and less often.
 
-Times are seconds since 1970.
+Times are seconds since 1970. Who sets the clock back does not stop a watch: what is remembered of a time to come is of now.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Memory:
     """What is remembered from one look to the next.
 
     epoch, outcome, at: the last try, what it came to, and when. failures: how many in a row came to nothing. pulse, pulse_at: the
-    last that was heard, and when. shut: why the chain has no place for our key, as was heard last. checked: whether the chain still has what is
-    published. away: since when ledger or node do not answer. broken: why nothing can be published at all.
+    last that was heard, and when. shut: why the chain has no place for our key, as was heard last. checked: whether the chain
+    still has what is published. away: since when ledger or node do not answer. broken: why nothing can be published at all.
     """
 
     epoch: int | None = None
@@ -127,7 +127,7 @@ class Memory:
 
     def silent(self, what: str, hint: str, now: float) -> Memory:
         """After a look at which something did not answer."""
-        return replace(self, away=Away(now if self.away is None else self.away.since, what, hint), broken="")
+        return replace(self, away=Away(now if self.away is None else min(self.away.since, now), what, hint), broken="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def to_check(facts: Facts, memory: Memory, now: float) -> int | None:
 
 def _due(facts: Facts, memory: Memory, now: float, every: float) -> float:
     """When the waiting epoch is to be tried."""
-    if memory.epoch != facts.waiting or memory.outcome is None:
+    if memory.epoch != facts.waiting or memory.outcome is None or memory.at > now:
         return now
     longest = memory.at + MOST * every
     match memory.outcome:

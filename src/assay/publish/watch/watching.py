@@ -149,10 +149,11 @@ class Watch:
             published = max(published or 0, self.memory.epoch or 0)
         every_epoch = getattr(self.publisher, "every_epoch", False)
         epoch = waiting(epochs, published, min(times, default=None), every_epoch=every_epoch)
-        since = self._seen.setdefault(epoch, self.clock())
-        if epoch is not None:
-            since = min(since, times.get(epoch, since))
-        return Facts(epochs[-1] if epochs else None, published, epoch, since, min(times.values(), default=self._begun))
+        now = self.clock()
+        self._seen[epoch] = since = min(self._seen.get(epoch, now), now, *([times[epoch]] if epoch in times else []))
+        begun = min(times.values(), default=self._begun)
+        self._begun = min(self._begun, now)
+        return Facts(epochs[-1] if epochs else None, published, epoch, since, min(begun, now))
 
     def _check(self) -> None:
         """Ask whether the chain still has what was published, when it is time; raises what passes by itself."""
