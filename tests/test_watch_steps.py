@@ -288,6 +288,23 @@ def test_a_clock_that_was_set_back(place: Path) -> None:
     assert [alarm.code for alarm, _ in steps.step(101).alarms] == ["late"]
 
 
+def test_a_fault_of_the_program_is_an_alarm_and_ends_nothing(place: Path, tmp_path: Path) -> None:
+    settle(place, 3)
+    chain = Beating(answers=[KeyError("SECRET")], beat=ZeroDivisionError("SECRET"))
+    steps, stop, files = Steps(place, chain), Stop(), [tmp_path / "a.prom", tmp_path / "a.html"]
+    for what, count in (("ZeroDivisionError", 0), ("KeyError", 1)):
+        report = command._loop(steps.watch, stop, files, once=True)
+        ((alarm, _),) = report.alarms
+        assert (report.exit_code, alarm.code, len(chain.answers)) == (3, "broken", 1 - count)
+        assert f"{what} at line" in alarm.what
+        shown = Page(files[1].read_text())
+        assert (shown.alarms, what in shown.text, "SECRET" in shown.text) == (1, True, False)
+        assert read_metrics(files[0].read_text())["alarm alarm=broken"] == 1
+        chain.beat = Pulse(100, 100, 10, 1.0)
+    assert not any("SECRET" in f"{one.what}{one.outcome}" for one in steps.told)
+    assert (steps.step(10).exit_code, chain.has) == (0, [3])
+
+
 def test_without_leave_to_send_nothing_is_sent(place: Path) -> None:
     settle(place, 3)
     steps = Steps(place, Chain(), send=False)

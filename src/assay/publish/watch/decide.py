@@ -100,6 +100,7 @@ class Memory:
     epoch, outcome, at: the last try, what it came to, and when. failures: how many in a row came to nothing. pulse, pulse_at: the
     last that was heard, and when. shut: why the chain has no place for our key, as was heard last. checked: whether the chain
     still has what is published. away: since when ledger or node do not answer. broken: why nothing can be published at all.
+    fault: what of the program broke at the last try.
     """
 
     epoch: int | None = None
@@ -112,13 +113,14 @@ class Memory:
     checked: Checked | None = None
     away: Away | None = None
     broken: str = ""
+    fault: str = ""
 
-    def tried(self, epoch: int, outcome: Outcome, now: float) -> Memory:
+    def tried(self, epoch: int, outcome: Outcome, now: float, fault: str = "") -> Memory:
         """After a try."""
         before = self.failures if epoch == self.epoch else 0
         failures = 0 if isinstance(outcome, Confirmed | TooEarly | Sent) else before + 1
         checked = Checked(epoch, now) if isinstance(outcome, Confirmed) else self.checked
-        return replace(self, epoch=epoch, outcome=outcome, at=now, failures=failures, checked=checked)
+        return replace(self, epoch=epoch, outcome=outcome, at=now, failures=failures, checked=checked, fault=fault)
 
     def heard(self, said: Pulse | Refusal | None, now: float) -> Memory:
         """After a look that found everything there."""
@@ -196,8 +198,8 @@ def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> 
     """
     found = []
     outcome = memory.outcome if memory.epoch == facts.waiting else None
-    if memory.broken:
-        found.append(Alarm("broken", memory.broken, "nothing is published until this is mended"))
+    if memory.broken or (memory.fault and memory.epoch == facts.waiting):
+        found.append(Alarm("broken", memory.broken or memory.fault, "nothing is published until this is mended"))
     if isinstance(outcome, Refusal) and facts.waiting is not None:
         found.append(Alarm("refused", f"epoch {facts.waiting} is refused: {outcome.what}", outcome.hint or _ASK))
     if memory.shut is not None:

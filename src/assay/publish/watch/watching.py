@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from assay.errors import AssayError, Unreachable
@@ -129,6 +131,8 @@ class Watch:
             self.memory = self.memory.silent(*_said(error), self.clock())
         except AssayError as error:
             self.memory = replace(self.memory, away=None, broken=str(error))
+        except Exception as error:  # noqa: BLE001 - it goes on, and alarms
+            self.memory = replace(self.memory, away=None, broken=_fault(error))
         last = self._facts.settled
         if last is not None and last != settled_before:
             self._say("info", "settled", f"epoch {last} is the last that is settled", last)
@@ -174,14 +178,17 @@ class Watch:
     # Publishing
 
     def _publish(self, epoch: int) -> None:
-        before = self.memory.outcome if self.memory.epoch == epoch else None
+        before, fault = self.memory.outcome if self.memory.epoch == epoch else None, ""
         try:
             outcome = self._outcome(epoch)
         except _PASSING as error:
             outcome = Unknown(_said(error)[0])
         except AssayError as error:
             outcome = Refusal("input", *_said(error))
-        self.memory = self.memory.tried(epoch, outcome, self.clock())
+        except Exception as error:  # noqa: BLE001 - it goes on, and alarms; the journal has what was sent
+            fault = _fault(error)
+            outcome = Unknown(fault)
+        self.memory = self.memory.tried(epoch, outcome, self.clock(), fault)
         if outcome != before:
             level: Level = "info" if outcome.ok else "error" if isinstance(outcome, Refusal) else "warning"
             self.tell(Event(level, "outcome", epoch=epoch, outcome=outcome))
@@ -225,6 +232,12 @@ class Watch:
 def _said(error: AssayError) -> tuple[str, str]:
     """What is wrong, with its place, and what to do."""
     return str(error).removesuffix(f"; {error.hint}"), error.hint
+
+
+def _fault(error: Exception) -> str:
+    """An error that nobody thought of, by its kind and its place: in its text might be what is to be shown to nobody."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"the program has a fault: {type(error).__name__} at line {place.lineno} of {Path(place.filename).name}; report that"
 
 
 def _time(entry: Entry) -> float:
