@@ -14,6 +14,7 @@ from assay.errors import BadInput, Unreachable
 from assay.judge.running import Stop
 from assay.ledger import settling, store
 from assay.publish import targets
+from assay.publish.history import history, last_published
 from assay.publish.journal import Journal
 from assay.publish.outcome import Confirmed, Outcome, Refusal, TooEarly, Unknown
 from assay.publish.publishers import Comparison, Plan, Pulse, Tell
@@ -331,8 +332,33 @@ def test_what_others_said_is_text_on_the_page(place: Path) -> None:
     shown = Page(page(Steps(place, chain).step(), 60))
     assert shown.alarms == 1
     assert shown.text.count("<script>alert") >= 2
+    assert ("\x1b" in shown.text, "\\x1b[2J" in shown.text) == (False, True)
     assert {"http-equiv": "refresh", "content": "60"} in shown.metas
     assert any("default-src 'none'" in str(meta.get("content")) for meta in shown.metas)
+
+
+def test_bytes_that_are_no_text_are_written_out_on_the_page(place: Path) -> None:
+    settle(place, 3)
+    chain = Beating(answers=[Unknown("odd \ud800")], beat=Refusal("c", "\ud800"))
+    assert "odd \\ud800" in page(Steps(place, chain).step(), 60).encode().decode()
+
+
+def test_what_is_confirmed_stays_so_when_a_command_finds_out_nothing(place: Path) -> None:
+    settle(place, 3)
+    journal = targets.read(place, "local").journal()
+    entry = {"subject": "epoch 3", "plan": "p", "at": "2026-01-01T00:00:00Z"}
+    for state in ("planned", "sent", "confirmed"):
+        journal.add(entry | {"state": state, "attempt": 1})
+    for outcome in (Unknown("the node is away"), TooEarly(9, "block", "w"), Refusal("wrong-chain", "w")):
+        journal.note("epoch 3", "p", outcome)
+    (one,) = history(journal.read())
+    assert (one.states, one.last["state"], last_published([one])) == (["planned", "sent", "confirmed"], "confirmed", 3)
+    # What reading back came to, or another attempt, does say something of it.
+    journal.note("epoch 3", "p", Refusal("already-submitted", "w"), 1)
+    (one,) = history(journal.read())
+    assert (one.states[-2:], last_published([one])) == (["confirmed", "refused"], None)
+    journal.note("epoch 3", "p", Unknown("the node is away"))
+    assert history(journal.read())[0].states[-1] == "unknown"
 
 
 def test_the_page_says_what_it_waits_for(place: Path) -> None:
