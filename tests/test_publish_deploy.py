@@ -27,6 +27,7 @@ def test_it_starts_a_watch_with_options_that_there_are() -> None:
     written = [word for word in words if word.startswith("/")]
     assert all(word.startswith(f"{unit['Service']['ReadWritePaths']}/") for word in written)
     assert (unit["Service"]["SuccessExitStatus"], unit["Service"]["RestartPreventExitStatus"]) == ("3", "2")
+    assert unit["Service"]["MemoryMax"].endswith("G")
 
 
 def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
