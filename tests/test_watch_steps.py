@@ -396,10 +396,13 @@ def test_lines_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -
     said: list[Callable[[], None]] = [
         lambda: command._say(Event("error", "outcome", epoch=3, outcome=Refusal("c", NASTY)), as_json=False),
         lambda: command._say(Event("info", "outcome", epoch=3, outcome=TooEarly(9, "block", "wait")), as_json=True),
+        lambda: command._say(Event("info", "outcome", epoch=3, outcome=TooEarly(2**62, "time", "wait")), as_json=False),
     ]
     for one in said:
         one()
     out, err = capsys.readouterr()
-    assert err.partition(" ")[2] == 'error   epoch 3: refused (c): <script>alert("1")</script>\\x1b[2J & "more"\n'
+    first, last = (line.partition(" ")[2] for line in err.splitlines())
+    assert first == 'error   epoch 3: refused (c): <script>alert("1")</script>\\x1b[2J & "more"'
+    assert last == f"info    epoch 3: too early: wait; from second {2**62} on"  # which is no date
     assert '"outcome":{"at":9,"state":"too-early","unit":"block","what":"wait"}' in out
     assert out.count("\n") == 1
