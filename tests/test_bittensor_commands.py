@@ -139,3 +139,27 @@ def test_a_watch_sets_each_new_epoch_when_the_chain_allows(place: Path, chain: S
     last = watch.step()
     assert [alarm.code for alarm, _ in last.alarms] == ["nothing-set"]
     assert last.exit_code == 3
+
+
+def test_a_watch_says_when_its_weights_were_overwritten(place: Path, chain: Simulator) -> None:
+    passing = Passing(chain)
+    watch = Watch(targets.read(place, "sn"), kit.opened(place, passing), lambda _: None, clock=lambda: passing.seconds)
+    assert watch.step().exit_code == 0
+    chain.set("Weights", NETUID, ME, value=[(1, 65535)])
+    chain.step(5)
+    passing.seconds += 20 * 12 + 1
+    last = watch.step()
+    assert [alarm.code for alarm, _ in last.alarms] == ["undone"]
+    assert "the chain has others now" in last.alarms[0][0].what
+    assert len(chain.included()) == 1
+    chain.set("Weights", NETUID, ME, value=sorted(WEIGHTS.items()))
+    chain.step(5)
+    assert watch.step().exit_code == 0
+
+
+def test_a_watch_says_when_the_node_is_of_another_chain(place: Path, chain: Simulator) -> None:
+    passing = Passing(chain)
+    assert isinstance(kit.sent(place, passing), Confirmed)
+    kit.publish_toml(place, chain, chain="finney")
+    last = Watch(targets.read(place, "sn"), kit.opened(place, passing), lambda _: None, clock=lambda: passing.seconds).step()
+    assert [alarm.code for alarm, _ in last.alarms] == ["shut-out"]

@@ -26,7 +26,7 @@ from assay.publish.bittensor.publisher import BittensorPublisher, open_publisher
 from assay.publish.bittensor.subnet import Subnet
 from assay.publish.bittensor.weights import Vector
 from assay.publish.outcome import Confirmed, Planned, Refusal, Sent, TooEarly
-from assay.publish.publishers import Plan
+from assay.publish.publishers import Plan, Pulse
 
 URL = os.environ.get("ASSAY_SUBTENSOR_URL", "")
 
@@ -121,6 +121,6 @@ def test_weights_are_set(burning: tuple[BittensorPublisher, Plan], endpoint: End
         subnet = read.subnet(there, endpoint.netuid, 0, there.head())
         assert isinstance(subnet, Subnet)
         pulse = publisher.pulse()
-        assert pulse is not None
+        assert isinstance(pulse, Pulse)
         assert pulse.last == found.block
     assert not isinstance(publisher.confirm(plan), Planned)

@@ -10,6 +10,7 @@ from assay.errors import BadInput
 from assay.publish.bittensor.attempts import attempts
 from assay.publish.evm.attempts import attempts as evm_attempts
 from assay.publish.outcome import Confirmed, Refusal, TooEarly
+from assay.publish.publishers import Pulse
 from subtensor import Simulator
 from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
 
@@ -301,10 +302,27 @@ def test_without_a_key_nothing_is_sent(place: Path, chain: Simulator) -> None:
 
 def test_the_pulse(place: Path, chain: Simulator) -> None:
     there = kit.opened(place).pulse()
-    assert there is not None
+    assert isinstance(there, Pulse)
     assert (there.now, there.last, there.tempo) == (chain.chain.head.number, None, 20)
     found = kit.sent(place, Passing(chain))
     assert isinstance(found, Confirmed)
     there = kit.opened(place).pulse()
-    assert there is not None
+    assert isinstance(there, Pulse)
     assert there.last == found.block
+
+
+def test_where_the_chain_has_no_place_for_the_hotkey_there_is_no_pulse(place: Path, chain: Simulator) -> None:
+    def code() -> str:
+        said = kit.opened(place).pulse()
+        assert isinstance(said, Refusal), said
+        return said.code
+
+    chain.register(NETUID, "//Thief", uid=ME)
+    chain.step(1)
+    assert code() == "HotKeyNotRegisteredInSubNet"
+    kit.publish_toml(place, chain, netuid=7)
+    assert code() == "SubnetNotExists"
+    kit.publish_toml(place, chain, chain="finney", key=None)
+    assert code() == "wrong-chain"
+    kit.publish_toml(place, chain, key=None)
+    assert kit.opened(place).pulse() is None  # whose it would be is not known

@@ -21,12 +21,13 @@ def test_it_starts_a_watch_with_options_that_there_are() -> None:
     unit.read_string(SERVICE.read_text(encoding="utf-8").replace("\\\n", ""))
     program, command, *words = shlex.split(unit["Service"]["ExecStart"])
     assert (program, command) == ("/opt/assay/bin/assay", "publish")
-    assert {"--watch", "--yes", "--metrics", "--page"} <= set(words)
+    assert {"--watch", "--yes", "--metrics", "--page", "--alarm"} <= set(words)
     known = set(re.findall(r"--[a-z-]+", output("publish", "--help")))
     assert {word for word in words if word.startswith("--")} <= known
     written = [word for word in words if word.startswith("/")]
     assert all(word.startswith(f"{unit['Service']['ReadWritePaths']}/") for word in written)
     assert (unit["Service"]["SuccessExitStatus"], unit["Service"]["RestartPreventExitStatus"]) == ("3", "2")
+    assert unit["Service"]["MemoryMax"].endswith("G")
 
 
 def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:

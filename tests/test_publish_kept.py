@@ -1,5 +1,6 @@
 """A target's journal in the ledger, on both databases: one truth, one writer at a time, and what a file had is taken over."""
 
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -211,3 +212,13 @@ def test_what_it_ended_with_is_noted_once(place: Path) -> None:
     ]
     assert (again[0]["from"], again[0]["unit"]) == (7, "block")
     assert again[0]["at"].startswith("20")
+
+
+def test_a_pipe_is_no_journal_and_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "published").mkdir()
+    os.mkfifo(file_of(tmp_path))
+    with pytest.raises(BadInput, match=r"local\.jsonl: cannot be read \(it is a pipe or a device\)"):
+        Journal(InFile(file_of(tmp_path)))
+    os.mkfifo(tmp_path / "publish.toml")
+    with pytest.raises(BadInput, match=r"publish\.toml: cannot be read \(it is a pipe or a device\)"):
+        target(tmp_path)

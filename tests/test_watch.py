@@ -1,8 +1,10 @@
 """`assay publish --watch` as a program, on a real node: new receipts, a node that goes away, alarms, signals, restarts."""
 
 import json
+import os
 import signal
 import sqlite3
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -242,6 +244,35 @@ def test_what_is_wrong_from_the_beginning_is_code_2(place: Path, tmp_path: Path)
     for words in (("--once",), ("--alarm", "1"), ("--metrics", "x"), ("--page", "x")):
         assert "goes with --watch" in run("publish", place, "--to", "local", *words, code=2).stderr
     assert "not one epoch" in run("publish", place, "3", "--to", "local", "--watch", code=2).stderr
+
+
+def test_nothing_is_replaced_but_what_a_watch_wrote(place: Path, world: World, tmp_path: Path) -> None:
+    settle(place)
+    watch = ("publish", place, "--to", "local", "--watch", "--once", "--yes")
+    before = (place / "publish.toml").read_bytes()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "other.html").write_text("# somebody's")
+    (tmp_path / "link").symlink_to(place / "publish.toml")
+    (tmp_path / "out.html").touch()
+    for option, path, said in (
+        ("--page", tmp_path / "pipe", "it would be replaced"),
+        ("--page", tmp_path, "it would be replaced"),
+        ("--page", tmp_path / "other.html", "nothing that a watch has written"),
+        ("--metrics", tmp_path / "other.html", "nothing that a watch has written"),
+        ("--metrics", place / "publish.toml", "let its name end in .prom"),
+        ("--metrics", tmp_path / "link", "let its name end in .prom"),
+        ("--page", place / "registry.json", "let its name end in .html"),  # not there yet
+        ("--page", tmp_path / "nowhere" / "x", "its folder is not there"),
+    ):
+        assert said in " ".join(refused(*watch, option, path).split()), path
+    same = (*watch, "--metrics", tmp_path / "out.html", "--page", tmp_path / "." / "out.html")
+    assert "is for the metrics already" in refused(*same)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert ((place / "publish.toml").read_bytes(), kit.nonce(world, world.scorer)) == (before, 0)
+    files = ("--metrics", place / "assay.prom", "--page", tmp_path / "out.html")
+    once(place, *files)
+    once(place, *files)  # its own it replaces
+    assert "All is well" in (tmp_path / "out.html").read_text()
 
 
 # What was tried

@@ -6,7 +6,7 @@ import pytest
 
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Sent, TooEarly, Unknown
 from assay.publish.publishers import Pulse
-from assay.publish.watch.decide import ALARMS, Away, Facts, Memory, Publish, Rest, alarms, decide, waiting
+from assay.publish.watch.decide import ALARMS, Away, Checked, Facts, Memory, Publish, Rest, alarms, decide, waiting
 
 NOW = 1_000_000.0
 EVERY = 60.0
@@ -79,6 +79,11 @@ def after(outcome: Outcome, times: int = 1, ago: float = 0.0, epoch: int = 3) ->
         (after(Sent("0x", 1003), ago=60), PULSE, 36),
         (after(Sent("0x", 2000), ago=3600), PULSE, 0),
         (after(Sent("0x", 1003), ago=50), None, 10),
+        # Of a time to come, since the clock was set back: now.
+        (after(Refusal("c", "w"), ago=-1), None, 0),
+        (after(Unknown("w"), 1000, ago=-(10.0**9)), None, 0),
+        (after(TooEarly(int(NOW) + 10**6, "time", "w"), ago=-1), None, 0),
+        (after(Sent("0x"), ago=-1), None, 0),
         # Something does not answer: less and less often.
         (Memory().silent("gone", "go", NOW), None, 60),
         (Memory().silent("gone", "go", NOW - 200), None, 100),
@@ -101,9 +106,10 @@ def test_what_is_remembered() -> None:
     assert failed.tried(4, Unknown("w"), NOW).failures == 1
     for fine in (Confirmed(1), TooEarly(1, "block", "w"), Sent("0x")):
         assert failed.tried(3, fine, NOW).failures == 0
-    away = Memory().heard(PULSE).silent("one", "", NOW).silent("two", "", NOW + 5)
+    away = Memory().heard(PULSE, NOW).silent("one", "", NOW).silent("two", "", NOW + 5)
     assert (away.away, away.pulse) == (Away(NOW, "two", ""), PULSE)
-    assert away.heard(None) == Memory(pulse=PULSE)
+    assert away.silent("three", "", NOW - 9).away == Away(NOW - 9, "three", "")  # the clock was set back
+    assert away.heard(None, NOW + 9) == Memory(pulse=PULSE, pulse_at=NOW)
 
 
 def codes(facts: Facts, memory: Memory, patience: float | None = None, now: float = NOW) -> list[str]:
@@ -131,6 +137,14 @@ def test_nothing_set_ever_since_it_was_first_tried() -> None:
         assert codes(replace(FACTS, begun=NOW - ago, pulse=pulse), Memory()) == said
 
 
+def test_nothing_set_goes_by_the_clock_while_nothing_is_heard() -> None:
+    heard = Memory().heard(PULSE, NOW - 1200)  # a hundred blocks ago
+    for memory in (heard.silent("gone", "go", NOW), replace(heard, broken="it")):
+        assert "nothing-set" not in codes(FACTS, memory)
+        assert "nothing-set" in codes(FACTS, memory, now=NOW + 12)
+        assert "nothing-set" not in codes(FACTS, memory, now=0.0)  # the clock was set back
+
+
 def test_what_is_to_be_done_depends_on_whether_something_waits() -> None:
     pulse = replace(PULSE, last=1)
     (kept,) = alarms(replace(FACTS, pulse=pulse), Memory(), NOW, None)
@@ -139,11 +153,16 @@ def test_what_is_to_be_done_depends_on_whether_something_waits() -> None:
 
 
 def test_away_for_two_tempos() -> None:
-    known, unknown = Memory().heard(PULSE), Memory()
+    known, unknown = Memory().heard(replace(PULSE, last=1000), NOW), Memory()
     for seconds, said in ((2400, []), (2401, ["unreachable"])):
         assert codes(FACTS, known.silent("gone", "go", NOW - seconds)) == said
         assert codes(FACTS, unknown.silent("gone", "go", NOW - seconds)) == []
     assert codes(replace(FACTS, waiting=None), unknown.silent("gone", "go", NOW - 11), patience=10) == ["unreachable"]
+
+
+def test_away_from_the_beginning_for_an_hour() -> None:
+    for seconds, said in ((3600, []), (3601, ["unreachable"])):
+        assert codes(FACTS, Memory().silent("gone", "go", NOW - seconds)) == said
 
 
 def test_a_refusal_alarms_until_something_else_waits() -> None:
@@ -179,6 +198,12 @@ def test_late_by_patience() -> None:
 
 
 def test_several_at_once_and_every_code_is_known() -> None:
-    facts = replace(FACTS, since=0.0, pulse=replace(PULSE, last=0))
-    memory = replace(after(Refusal("c", "w")), away=Away(0.0, "gone", "go"), broken="ledger.toml")
+    facts = replace(FACTS, published=2, since=0.0, pulse=replace(PULSE, last=0))
+    memory = replace(
+        after(Refusal("c", "w")),
+        shut=Refusal("c", "w"),
+        checked=Checked(2, 0.0, Refusal("c", "w")),
+        away=Away(0.0, "gone", "go"),
+        broken="ledger.toml",
+    )
     assert sorted(codes(facts, memory, patience=1)) == sorted(ALARMS)

@@ -14,6 +14,7 @@ from assay.errors import BadInput, Unreachable
 from assay.judge.running import Stop
 from assay.ledger import settling, store
 from assay.publish import targets
+from assay.publish.history import history, last_published
 from assay.publish.journal import Journal
 from assay.publish.outcome import Confirmed, Outcome, Refusal, TooEarly, Unknown
 from assay.publish.publishers import Comparison, Plan, Pulse, Tell
@@ -65,9 +66,13 @@ class Every(Chain):
 class Beating(Chain):
     """A chain with a tempo of 10 blocks, a second each."""
 
-    beat: Pulse | Exception = field(default_factory=lambda: Pulse(100, 100, 10, 1.0))
+    says: Refusal | Unknown | None = None
+    beat: Pulse | Refusal | Exception = field(default_factory=lambda: Pulse(100, 100, 10, 1.0))
 
-    def pulse(self) -> Pulse:
+    def confirm(self, plan: Plan) -> Outcome:
+        return self.says or super().confirm(plan)
+
+    def pulse(self) -> Pulse | Refusal:
         if isinstance(self.beat, Exception):
             raise self.beat
         return self.beat
@@ -167,11 +172,58 @@ def test_two_tempos_without_anything_set(place: Path) -> None:
     )
     steps.names()
     assert (steps.step(2).alarms[0][1], steps.names()) == (report.at, [])  # it stands since then, and is told once
+    chain.beat = Unreachable("gone")
+    assert (steps.step(2).alarms[0][1], steps.names()) == (report.at, ["away"])  # and is not over because nobody answers
     values = read_metrics(metrics(report))
     assert (values["block"], values["last_set_block"], values["last_set_timestamp_seconds"]) == (121, 100, report.at - 21)
     assert values["alarm alarm=nothing-set"] == 1
     chain.beat = Pulse(122, 122, 10, 1.0)
-    assert (steps.step().exit_code, steps.names()) == (0, ["alarm-over"])
+    assert (steps.step().exit_code, steps.names()) == (0, ["back", "alarm-over"])
+
+
+def test_a_key_for_which_the_chain_has_no_place(place: Path) -> None:
+    settle(place, 3)
+    chain = Beating()
+    steps = Steps(place, chain)
+    assert steps.step().exit_code == 0
+    chain.beat = Refusal("c", "the hotkey is gone", "register it")
+    report = steps.step(1)
+    assert (report.exit_code, [alarm.code for alarm, _ in report.alarms]) == (3, ["shut-out"])
+    shown = Page(page(report, 60))
+    assert (shown.alarms, "the hotkey is gone" in shown.text, "All is well" in shown.text) == (1, True, False)
+    chain.beat = Unreachable("gone")
+    assert "shut-out" in [alarm.code for alarm, _ in steps.step(1).alarms]  # silence mends nothing
+    chain.beat = Pulse(101, 101, 10, 1.0)
+    assert steps.step(1).exit_code == 0
+
+
+def test_what_is_published_is_looked_for_once_a_tempo(place: Path) -> None:
+    settle(place, 3)
+    chain = Beating()
+    steps = Steps(place, chain)
+    steps.step()
+    chain.says = Refusal("overwritten", "the chain has others now", "find out who")
+    chain.beat = Pulse(109, 109, 10, 1.0)
+    assert steps.step(9).exit_code == 0  # it was just confirmed, and is not asked for at every look
+    report = steps.step(1)
+    ((alarm, _),) = report.alarms
+    assert (report.exit_code, alarm.code, alarm.hint) == (3, "undone", "find out who")
+    assert alarm.what == "epoch 3 was published, and is not what the chain has: the chain has others now"
+    assert chain.has == [3]  # and not sent again
+    chain.beat = Unreachable("gone")
+    assert [one.code for one, _ in steps.step(1).alarms] == ["undone"]
+    chain.says, chain.beat = None, Pulse(110, 110, 10, 1.0)
+    assert steps.step(1).exit_code == 0
+
+
+def test_what_was_published_before_the_watch_is_looked_for_at_once(place: Path) -> None:
+    settle(place, 3)
+    chain = Beating(targets.read(place, "local").journal())
+    Steps(place, chain).step()
+    chain.says = Refusal("overwritten", "the chain has others now")
+    assert [one.code for one, _ in Steps(place, chain).step().alarms] == ["undone"]
+    chain.says = Unknown("not now")
+    assert Steps(place, chain).step().exit_code == 0
 
 
 def test_a_node_that_is_away_for_two_tempos(place: Path) -> None:
@@ -186,8 +238,8 @@ def test_a_node_that_is_away_for_two_tempos(place: Path) -> None:
     assert "does not answer; it is asked again" in Page(page(report, 60)).text
     steps.names()
     report = steps.step(21)
-    assert (report.exit_code, steps.names()) == (3, ["alarm"])
-    assert report.alarms[0][0].hint == "look there"
+    assert (report.exit_code, steps.names()) == (3, ["alarm", "alarm"])  # nothing was set either, by the clock
+    assert report.alarms[1][0].hint == "look there"
     assert read_metrics(metrics(report))["reachable"] == 0
     chain.answers, chain.beat = [], Pulse(140, 139, 10, 1.0)
     assert (steps.step().exit_code, chain.has) == (0, [4])
@@ -221,6 +273,39 @@ def test_a_ledger_that_is_broken_alarms_until_it_is_mended(place: Path) -> None:
     assert (steps.step(10).exit_code, steps.chain.has) == (0, [3])
 
 
+def test_a_clock_that_was_set_back(place: Path) -> None:
+    settle(place, 3)
+    steps = Steps(place, Chain(answers=[Unknown("gone"), Unknown("gone")]), patience=100)
+    steps.step()
+    year = 365 * 86_400
+    report = steps.step(-year)
+    assert (report.facts.since, report.facts.begun, report.memory.at) == (steps.now, steps.now, steps.now)
+    assert [alarm.code for alarm, _ in steps.step(101).alarms] == []  # it was due, and is there
+    assert steps.chain.has == [3]
+    settle(place, 4)
+    steps.chain.answers = [Unknown("gone")] * 9
+    steps.step()
+    steps.step(-year)
+    assert [alarm.code for alarm, _ in steps.step(101).alarms] == ["late"]
+
+
+def test_a_fault_of_the_program_is_an_alarm_and_ends_nothing(place: Path, tmp_path: Path) -> None:
+    settle(place, 3)
+    chain = Beating(answers=[KeyError("SECRET")], beat=ZeroDivisionError("SECRET"))
+    steps, stop, files = Steps(place, chain), Stop(), [tmp_path / "a.prom", tmp_path / "a.html"]
+    for what, count in (("ZeroDivisionError", 0), ("KeyError", 1)):
+        report = command._loop(steps.watch, stop, files, once=True)
+        ((alarm, _),) = report.alarms
+        assert (report.exit_code, alarm.code, len(chain.answers)) == (3, "broken", 1 - count)
+        assert f"{what} at line" in alarm.what
+        shown = Page(files[1].read_text())
+        assert (shown.alarms, what in shown.text, "SECRET" in shown.text) == (1, True, False)
+        assert read_metrics(files[0].read_text())["alarm alarm=broken"] == 1
+        chain.beat = Pulse(100, 100, 10, 1.0)
+    assert not any("SECRET" in f"{one.what}{one.outcome}" for one in steps.told)
+    assert (steps.step(10).exit_code, chain.has) == (0, [3])
+
+
 def test_without_leave_to_send_nothing_is_sent(place: Path) -> None:
     settle(place, 3)
     steps = Steps(place, Chain(), send=False)
@@ -247,8 +332,33 @@ def test_what_others_said_is_text_on_the_page(place: Path) -> None:
     shown = Page(page(Steps(place, chain).step(), 60))
     assert shown.alarms == 1
     assert shown.text.count("<script>alert") >= 2
+    assert ("\x1b" in shown.text, "\\x1b[2J" in shown.text) == (False, True)
     assert {"http-equiv": "refresh", "content": "60"} in shown.metas
     assert any("default-src 'none'" in str(meta.get("content")) for meta in shown.metas)
+
+
+def test_bytes_that_are_no_text_are_written_out_on_the_page(place: Path) -> None:
+    settle(place, 3)
+    chain = Beating(answers=[Unknown("odd \ud800")], beat=Refusal("c", "\ud800"))
+    assert "odd \\ud800" in page(Steps(place, chain).step(), 60).encode().decode()
+
+
+def test_what_is_confirmed_stays_so_when_a_command_finds_out_nothing(place: Path) -> None:
+    settle(place, 3)
+    journal = targets.read(place, "local").journal()
+    entry = {"subject": "epoch 3", "plan": "p", "at": "2026-01-01T00:00:00Z"}
+    for state in ("planned", "sent", "confirmed"):
+        journal.add(entry | {"state": state, "attempt": 1})
+    for outcome in (Unknown("the node is away"), TooEarly(9, "block", "w"), Refusal("wrong-chain", "w")):
+        journal.note("epoch 3", "p", outcome)
+    (one,) = history(journal.read())
+    assert (one.states, one.last["state"], last_published([one])) == (["planned", "sent", "confirmed"], "confirmed", 3)
+    # What reading back came to, or another attempt, does say something of it.
+    journal.note("epoch 3", "p", Refusal("already-submitted", "w"), 1)
+    (one,) = history(journal.read())
+    assert (one.states[-2:], last_published([one])) == (["confirmed", "refused"], None)
+    journal.note("epoch 3", "p", Unknown("the node is away"))
+    assert history(journal.read())[0].states[-1] == "unknown"
 
 
 def test_the_page_says_what_it_waits_for(place: Path) -> None:
@@ -286,10 +396,13 @@ def test_lines_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -
     said: list[Callable[[], None]] = [
         lambda: command._say(Event("error", "outcome", epoch=3, outcome=Refusal("c", NASTY)), as_json=False),
         lambda: command._say(Event("info", "outcome", epoch=3, outcome=TooEarly(9, "block", "wait")), as_json=True),
+        lambda: command._say(Event("info", "outcome", epoch=3, outcome=TooEarly(2**62, "time", "wait")), as_json=False),
     ]
     for one in said:
         one()
     out, err = capsys.readouterr()
-    assert err.partition(" ")[2] == 'error   epoch 3: refused (c): <script>alert("1")</script>\\x1b[2J & "more"\n'
+    first, last = (line.partition(" ")[2] for line in err.splitlines())
+    assert first == 'error   epoch 3: refused (c): <script>alert("1")</script>\\x1b[2J & "more"'
+    assert last == f"info    epoch 3: too early: wait; from second {2**62} on"  # which is no date
     assert '"outcome":{"at":9,"state":"too-early","unit":"block","what":"wait"}' in out
     assert out.count("\n") == 1

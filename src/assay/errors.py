@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-__all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief", "told"]
+__all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief", "printable", "told"]
 
 
 class AssayError(Exception):
@@ -38,7 +38,7 @@ class AssayError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
-        return _shown(f"{text}; {self.hint}" if self.hint else text)
+        return printable(f"{text}; {self.hint}" if self.hint else text)
 
     def at(self, *, file: Path | str | None = None, line: int | None = None, field: str = "") -> AssayError:
         """The same error with the place filled in where it was not known yet; a field is put before the known one."""
@@ -48,8 +48,8 @@ class AssayError(Exception):
         return self
 
 
-def _shown(text: str) -> str:
-    """One line for a terminal: what the input names may hold control characters, which are escaped."""
+def printable(text: str) -> str:
+    """The text as one line, control characters written out: what stands in a file cannot move the cursor."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -96,7 +96,7 @@ class Refused(AssayError):
         pairs = (("expected", self.expected), ("found", self.found))
         parts = [f"{name} {told(value):.200}" for name, value in pairs if value is not None]
         place = f"{self.where}: " if self.where else ""
-        return _shown(f"{self.stage}: {place}{about}{self.what}" + (f" ({', '.join(parts)})" if parts else ""))
+        return printable(f"{self.stage}: {place}{about}{self.what}" + (f" ({', '.join(parts)})" if parts else ""))
 
 
 def told(value: object) -> str:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from assay.cli.commands import COMMANDS, Loaded
-from assay.errors import AssayError
+from assay.errors import AssayError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,11 +59,6 @@ def tell(kind: str, message: str, colour: str) -> None:
         line = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     typer.secho(f"{kind}:", fg=colour, bold=True, nl=False, err=True)
     typer.echo(line.removeprefix(f"{kind}:"), err=True)
-
-
-def printable(text: str) -> str:
-    """The text with control characters written out, so that what stands in a file cannot move the cursor."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _width() -> int | None:

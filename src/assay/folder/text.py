@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from assay.errors import BadInput
+from assay.scheme.files import check_file, opened
 
 __all__ = ["check_file", "decode", "load", "opened", "unreadable"]
 
@@ -28,19 +27,6 @@ def load(path: Path, most: int, *, hint: str) -> bytes:
     if len(data) > most:
         raise BadInput(f"is larger than {most} bytes", file=path, hint="is this the right file?")
     return data
-
-
-def opened(path: Path) -> BinaryIO:
-    """The file, open for reading; raises OSError as `check_file` does."""
-    check_file(path)
-    return path.open("rb")
-
-
-def check_file(path: Path) -> None:
-    """Raise OSError for a pipe or a device, which might never end, unless it is named as one of /dev itself."""
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and path.parts[:2] != ("/", "dev"):
-        raise OSError(errno.EINVAL, "it is a pipe or a device")
 
 
 def _pieces(file: BinaryIO, most: int) -> Iterator[bytes]:

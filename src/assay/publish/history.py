@@ -49,11 +49,16 @@ class Tried:
 
 
 def history(entries: Iterable[Entry]) -> list[Tried]:
-    """By subject and plan (two claims are one subject), in the order in which they were begun."""
+    """By subject and plan (two claims are one subject), in the order in which they were begun.
+
+    What a command ended with, which is of no attempt, takes nothing away from what the chain has: its node was away, say.
+    """
     found: dict[tuple[str, str], Tried] = {}
     for entry in entries:
         subject, plan, state = (str(entry.get(name, "")) for name in ("subject", "plan", "state"))
         one = found.setdefault((subject, plan), Tried(subject, entry, entry))
+        if one.states[-1:] == ["confirmed"] and entry.get("attempt") is None:
+            continue
         one.last = entry
         if one.states[-1:] != [state]:
             one.states.append(state)

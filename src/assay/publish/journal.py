@@ -68,9 +68,9 @@ class Journal:
         self.entries.append(entry)
         self._last = _digest(line)
 
-    def note(self, subject: str, plan: str, outcome: Outcome) -> None:
-        """Write down what a command ended with; not a second time, if nothing has happened since."""
-        said = {"subject": subject, "plan": plan} | document(outcome)
+    def note(self, subject: str, plan: str, outcome: Outcome, attempt: int | None = None) -> None:
+        """Write down what a command ended with; not a second time, if nothing has happened since. attempt: if it is of that."""
+        said = {"subject": subject, "plan": plan} | document(outcome) | ({} if attempt is None else {"attempt": attempt})
         if "at" in said:
             said["from"] = said.pop("at")
         last = self.entries[-1] if self.entries else {}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from assay.errors import BadInput
+from assay.folder.text import opened
 from assay.folder.write import flush_folder
 from assay.ledger import config
 from assay.ledger.config import Config
@@ -39,7 +40,7 @@ class InFile:
     def after(self, count: int) -> list[bytes]:
         """See `Lines.after`."""
         try:
-            with self.name.open("rb") as file:
+            with opened(self.name) as file:
                 return self._whole(file)[count:]
         except FileNotFoundError:
             return []

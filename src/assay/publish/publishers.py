@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
 
 from assay.exact import digest
-from assay.publish.outcome import Outcome
+from assay.publish.outcome import Outcome, Refusal
 from assay.publish.settled import SettledEpoch
 from assay.publish.targets import Target
 
@@ -86,8 +86,9 @@ class Pulse:
 class Publisher(Protocol):
     """From a settled epoch to a chain. One is made for a target of publish.toml by what an entry point leads to.
 
-    For a watch it may have two things more: `pulse() -> Pulse | None`, which raises Unreachable, and is None for a chain without
-    a tempo; and `every_epoch = True`, where each epoch is published in its turn. Without, it is only the newest that counts.
+    For a watch it may have two things more: `pulse() -> Pulse | Refusal | None`, which raises Unreachable, is a Refusal where
+    the chain has no place for our key at all, and None for a chain without a tempo, or where no key is known; and
+    `every_epoch = True`, where each epoch is published in its turn. Without, it is only the newest that counts.
     """
 
     def plan(self, epoch: SettledEpoch) -> Plan:
@@ -106,9 +107,9 @@ class Publisher(Protocol):
         """Read back from the chain, and compare with the receipt; sends nothing."""
 
 
-def pulse_of(publisher: Publisher) -> Pulse | None:
+def pulse_of(publisher: Publisher) -> Pulse | Refusal | None:
     """How its chain stands, as far as the publisher says it; raises Unreachable."""
-    ask: Callable[[], Pulse | None] | None = getattr(publisher, "pulse", None)
+    ask: Callable[[], Pulse | Refusal | None] | None = getattr(publisher, "pulse", None)
     return None if ask is None else ask()
 
 

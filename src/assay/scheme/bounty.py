@@ -26,6 +26,7 @@ from pydantic_core import PydanticCustomError
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.scheme.fields import Key, Section, Text
+from assay.scheme.files import opened
 from assay.scheme.load import BOUNTY, line_of, read, read_toml, validate
 from assay.scheme.measured import Measured
 from assay.scheme.model import RubricScore, Scheme
@@ -200,8 +201,8 @@ def _problem(said: Problem, file: Path, source: str) -> tuple[str | None, str]:
 def _beside(path: Path) -> bytes:
     """The bytes of a file, and one too many of one that is too large."""
     try:
-        with path.open("rb") as opened:
-            return opened.read(PROBLEM_BYTES + 1)
+        with opened(path) as file:
+            return file.read(PROBLEM_BYTES + 1)
     except OSError as error:
         what, hint = f"cannot be read ({error.strerror})", "problem.file names a file beside bounty.toml"
         raise BadInput(what, file=path, hint=hint) from None

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from assay.errors import BadInput, brief
+from assay.scheme.files import opened
 from assay.scheme.model import Scheme
 
 __all__ = ["BOUNTY", "MAX_BYTES", "line_of", "parse", "presets", "read", "read_toml", "refusal", "validate", "warnings"]
@@ -89,7 +90,7 @@ def presets() -> dict[str, str]:
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     """The content and the text of a TOML file; raises BadInput if it is missing, too large, not UTF-8 or not TOML."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise BadInput(

@@ -55,8 +55,9 @@ def publish(
 
     Too early is no failure: it says from when on. Exit code 1 if it was refused, or is not known or not deep enough yet.
 
-    With --watch it goes on until Ctrl-C or SIGTERM, and alarms: when an epoch is refused, when nothing was set for two of the
-    chain's tempos, or its node is away so long, and by --alarm. Then it ends with exit code 3; with --once at once.
+    With --watch it goes on until Ctrl-C or SIGTERM, and alarms: when an epoch is refused, when the chain has no place for our
+    key or lost what was published, when nothing was set for two of its tempos, or its node is away so long, and by --alarm.
+    Then it ends with exit code 3; with --once at once.
 
     \b
     Examples:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,6 +23,8 @@ __all__ = ["run"]
 
 SLICE = 0.2
 """Seconds after which it is noticed that somebody wants the end."""
+BEGIN = {".prom": b"# HELP assay_publish_", ".html": b"<!doctype html>"}
+"""How files for the metrics and for the page end in their names, beside what a competition is made of, and how they begin."""
 
 
 def run(
@@ -40,6 +44,8 @@ def run(
     from assay.publish import publishers, targets
     from assay.publish.watch.watching import Event, Watch
 
+    _check(folder, files)
+
     def tell(event: Event) -> None:
         _say(event, as_json=as_json)
 
@@ -52,6 +58,40 @@ def run(
         if not once:
             tell(Event("info", "stopped", "it was asked to end"))
     raise typer.Exit(report.exit_code if once or report.alarms else 0)
+
+
+def _check(folder: Path, files: Sequence[Path | None]) -> None:
+    """Raise BadInput for a file that a watch would replace and did not write, before anything is sent."""
+    from assay.errors import BadInput
+    from assay.folder.text import unreadable
+
+    seen: list[Path] = []
+    for path, (suffix, begin) in zip(files, BEGIN.items(), strict=True):
+        if path is None:
+            continue
+        try:
+            there = Path(os.path.realpath(path))
+            if there in seen:
+                raise BadInput("is for the metrics already", file=path, hint="give --metrics and --page a file each")
+            if there.is_relative_to(os.path.realpath(folder)) and there.suffix != suffix:
+                what = "is in the competition's folder, and might be what that is made of"
+                raise BadInput(what, file=path, hint=f"let its name end in {suffix}, or put it elsewhere")
+            if not there.parent.is_dir():
+                raise BadInput("cannot be written (its folder is not there)", file=path, hint="make the folder first")
+            if there.exists() and not _begins(there, begin):
+                what = "is there, and nothing that a watch has written: it would be replaced"
+                raise BadInput(what, file=path, hint="give a file that is not there yet, or leave the option out")
+        except (OSError, ValueError) as error:
+            raise unreadable(path, error) from None
+        seen.append(there)
+
+
+def _begins(path: Path, begin: bytes) -> bool:
+    """Whether what is there is a file, which begins like this or is empty."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        return False
+    with path.open("rb") as file:
+        return file.read(len(begin)) in (begin, b"")
 
 
 def _loop(watch: Watch, stop: Stop, files: Sequence[Path | None], *, once: bool) -> Report:

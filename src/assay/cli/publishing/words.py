@@ -55,7 +55,12 @@ def telling(what: str) -> None:
 
 def moment(at: int, unit: str) -> str:
     """From when on something may be sent: a time, or a block."""
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z") if unit == "time" else f"block {at}"
+    if unit != "time":
+        return f"block {at}"
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):  # a contract may have any number there
+        return f"second {at}"
 
 
 def sentence_of(outcome: Outcome) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from assay.publish.bittensor.subnet import Neuron, Subnet
 from assay.publish.outcome import Outcome, Refusal, TooEarly
 
-__all__ = ["COMMIT_VERSION", "UNREVEALED", "preflight", "refusal"]
+__all__ = ["COMMIT_VERSION", "UNREVEALED", "preflight", "refusal", "stranger"]
 
 COMMIT_VERSION = 4
 """The form of a commitment that is made here."""
@@ -43,7 +43,7 @@ def _of_weights(
     if len(uids) > len(subnet.neurons):
         yield refusal("UidsLengthExceedUidsInSubNet", f"{len(uids)} weights, and {len(subnet.neurons)} uids on the subnet")
     if own is None:
-        yield _stranger(subnet, hotkey)
+        yield stranger(subnet, hotkey)
         return
     yield from _stake(subnet, own)
     yield from _version(subnet, version_key)
@@ -62,7 +62,7 @@ def _of_commitment(
         what = f"the chain takes version {subnet.commit_version} of a commitment, and this program makes version {COMMIT_VERSION}"
         yield refusal("IncorrectCommitRevealVersion", what)
     if own is None:
-        yield _stranger(subnet, hotkey)
+        yield stranger(subnet, hotkey)
         return
     yield from _rate(subnet, own)
     if subnet.unrevealed.get(hotkey, 0) >= UNREVEALED:
@@ -121,7 +121,8 @@ def _no_mechanism(subnet: Subnet) -> Refusal:
     return refusal("MechanismDoesNotExist", what)
 
 
-def _stranger(subnet: Subnet, hotkey: str) -> Refusal:
+def stranger(subnet: Subnet, hotkey: str) -> Refusal:
+    """Of a hotkey that the subnet does not know."""
     return refusal("HotKeyNotRegisteredInSubNet", f"{hotkey} has no uid on subnet {subnet.netuid}")
 
 

@@ -17,7 +17,7 @@ from assay.publish.bittensor.attempts import attempts, under_way
 from assay.publish.bittensor.chainside import elsewhere
 from assay.publish.bittensor.extrinsic import commit_call, set_call
 from assay.publish.bittensor.node import Node
-from assay.publish.bittensor.preflight import COMMIT_VERSION, preflight
+from assay.publish.bittensor.preflight import COMMIT_VERSION, preflight, stranger
 from assay.publish.bittensor.sending import Call, Sending, known
 from assay.publish.bittensor.settings import CHAINS, Settings, node_of, open_to_anybody, settings_of, witness_of
 from assay.publish.bittensor.subnet import Subnet
@@ -127,13 +127,18 @@ class BittensorPublisher:
         """Whether these weights were published, by the journal and, of a commitment, by what the chain has opened."""
         return self._elsewhere() or self._before(plan) or Unknown("nothing of this epoch is known to have been sent")
 
-    def pulse(self) -> Pulse | None:
-        """When the hotkey last set weights; None where it has no uid, or is not known."""
-        hotkey = self._hotkey()
+    def pulse(self) -> Pulse | Refusal | None:
+        """When the hotkey last set weights; a Refusal where it has no uid, or on another chain; None if it is not known."""
+        wrong = self._elsewhere()
+        if wrong is not None:
+            return wrong
         there = read.subnet(self._node, self._settings.netuid, self._settings.mechanism, self._node.head())
-        own = None if isinstance(there, Refusal) else there.by_hotkey.get(hotkey or "")
-        if isinstance(there, Refusal) or own is None:
-            return None
+        hotkey = self._hotkey()
+        if isinstance(there, Refusal) or hotkey is None:
+            return there if isinstance(there, Refusal) else None
+        own = there.by_hotkey.get(hotkey)
+        if own is None:
+            return stranger(there, hotkey)
         return Pulse(there.block.number, own.last_update or None, there.tempo, there.block_seconds)
 
     def _hotkey(self) -> str | None:

@@ -9,7 +9,7 @@ Entries, each with `state`, `subject` (what it is about), `plan` (the digest of 
     reverted    attempt, hash, block, why: ended; it is in a block, and did nothing
     lost        attempt, why: ended; its nonce was used by something else
     dropped     attempt, why: ended; no node has it, and the contract would refuse it now
-    unknown, refused, too-early, confirmed without an attempt: what a command ended with
+    unknown, refused, too-early, confirmed without an attempt: what a command ended with; with one, what reading back came to
 
 A transaction is hash, raw (as it was signed), max_fee, max_tip.
 """

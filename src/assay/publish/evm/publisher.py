@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from assay.publish.evm.attempts import attempts
 from assay.publish.evm.chain import Chain
 from assay.publish.evm.libraries import checksum
 from assay.publish.evm.reasons import Reverted, reason
@@ -83,7 +84,7 @@ class EvmPublisher:
         again = self.confirm(plan)
         if isinstance(again, Confirmed):
             return found
-        chain.journal.note(plan.subject, plan.digest, again)
+        chain.journal.note(plan.subject, plan.digest, again, attempts(chain.journal.read())[-1].number)
         return again
 
     def confirm(self, plan: Plan) -> Outcome:

@@ -6,7 +6,7 @@
 - Nothing is waited for so long that the next look, a round later, would not come before it; but who does not answer is asked
   less and less often.
 
-Times are seconds since 1970.
+Times are seconds since 1970. Who sets the clock back does not stop a watch: what is remembered of a time to come is of now.
 """
 
 from __future__ import annotations
@@ -17,7 +17,22 @@ from dataclasses import dataclass, replace
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, TooEarly
 from assay.publish.publishers import Pulse
 
-__all__ = ["ALARMS", "MOST", "TEMPOS", "Alarm", "Away", "Facts", "Memory", "Publish", "Rest", "alarms", "decide", "waiting"]
+__all__ = [
+    "ALARMS",
+    "MOST",
+    "TEMPOS",
+    "Alarm",
+    "Away",
+    "Checked",
+    "Facts",
+    "Memory",
+    "Publish",
+    "Rest",
+    "alarms",
+    "decide",
+    "to_check",
+    "waiting",
+]
 
 TEMPOS = 2
 """So many without anything set are an alarm."""
@@ -25,7 +40,9 @@ MOST = 60
 """After so many rounds it is tried again, whatever was said: clocks are wrong, and what was refused is mended."""
 BACKS_OFF = 10
 """What does not answer is asked less and less, until it is once in so many rounds."""
-ALARMS = ("refused", "nothing-set", "unreachable", "late", "broken")
+SILENCE = 3600.0
+"""Seconds after which silence alarms where no tempo was heard yet, and nobody said after how many."""
+ALARMS = ("refused", "shut-out", "undone", "nothing-set", "unreachable", "late", "broken")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +84,23 @@ class Away:
     hint: str
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """When it was last asked whether the chain still has an epoch that is published, and why it has not."""
+
+    epoch: int
+    at: float
+    undone: Refusal | None = None
+
+
 @dataclass(frozen=True)
 class Memory:
     """What is remembered from one look to the next.
 
-    epoch, outcome, at: the last try, what it came to, and when. failures: how many in a row came to nothing. pulse: the last that
-    was heard. away: since when ledger or node do not answer. broken: why nothing can be published at all.
+    epoch, outcome, at: the last try, what it came to, and when. failures: how many in a row came to nothing. pulse, pulse_at: the
+    last that was heard, and when. shut: why the chain has no place for our key, as was heard last. checked: whether the chain
+    still has what is published. away: since when ledger or node do not answer. broken: why nothing can be published at all.
+    fault: what of the program broke at the last try.
     """
 
     epoch: int | None = None
@@ -80,22 +108,28 @@ class Memory:
     at: float = 0.0
     failures: int = 0
     pulse: Pulse | None = None
+    pulse_at: float = 0.0
+    shut: Refusal | None = None
+    checked: Checked | None = None
     away: Away | None = None
     broken: str = ""
+    fault: str = ""
 
-    def tried(self, epoch: int, outcome: Outcome, now: float) -> Memory:
+    def tried(self, epoch: int, outcome: Outcome, now: float, fault: str = "") -> Memory:
         """After a try."""
         before = self.failures if epoch == self.epoch else 0
         failures = 0 if isinstance(outcome, Confirmed | TooEarly | Sent) else before + 1
-        return replace(self, epoch=epoch, outcome=outcome, at=now, failures=failures)
+        checked = Checked(epoch, now) if isinstance(outcome, Confirmed) else self.checked
+        return replace(self, epoch=epoch, outcome=outcome, at=now, failures=failures, checked=checked, fault=fault)
 
-    def heard(self, pulse: Pulse | None) -> Memory:
+    def heard(self, said: Pulse | Refusal | None, now: float) -> Memory:
         """After a look that found everything there."""
-        return replace(self, pulse=pulse or self.pulse, away=None, broken="")
+        there = replace(self, shut=said if isinstance(said, Refusal) else None, away=None, broken="")
+        return replace(there, pulse=said, pulse_at=now) if isinstance(said, Pulse) else there
 
     def silent(self, what: str, hint: str, now: float) -> Memory:
         """After a look at which something did not answer."""
-        return replace(self, away=Away(now if self.away is None else self.away.since, what, hint), broken="")
+        return replace(self, away=Away(now if self.away is None else min(self.away.since, now), what, hint), broken="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +165,19 @@ def decide(facts: Facts, memory: Memory, now: float, every: float) -> Publish | 
     return Publish(facts.waiting) if left <= 0 else Rest(min(left, every))
 
 
+def to_check(facts: Facts, memory: Memory, now: float) -> int | None:
+    """The epoch of which it is to be asked whether the chain still has it: once a tempo, and at each look while it has not."""
+    pulse, last = facts.pulse, memory.checked
+    if pulse is None or facts.published is None:
+        return None
+    if last is None or last.epoch != facts.published or last.undone is not None:
+        return facts.published
+    return None if last.at <= now < last.at + pulse.tempo * pulse.seconds else facts.published
+
+
 def _due(facts: Facts, memory: Memory, now: float, every: float) -> float:
     """When the waiting epoch is to be tried."""
-    if memory.epoch != facts.waiting or memory.outcome is None:
+    if memory.epoch != facts.waiting or memory.outcome is None or memory.at > now:
         return now
     longest = memory.at + MOST * every
     match memory.outcome:
@@ -148,19 +192,30 @@ def _due(facts: Facts, memory: Memory, now: float, every: float) -> float:
 
 
 def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> list[Alarm]:
-    """What is wrong now. patience: seconds after which an epoch that is not published alarms; None: never by time alone."""
+    """What is wrong now. patience: seconds after which an epoch that is not published alarms; None: never by time alone.
+
+    It is also for how long something may be away of which no tempo is known, in place of `SILENCE`.
+    """
     found = []
     outcome = memory.outcome if memory.epoch == facts.waiting else None
-    if memory.broken:
-        found.append(Alarm("broken", memory.broken, "nothing is published until this is mended"))
+    if memory.broken or (memory.fault and memory.epoch == facts.waiting):
+        found.append(Alarm("broken", memory.broken or memory.fault, "nothing is published until this is mended"))
     if isinstance(outcome, Refusal) and facts.waiting is not None:
         found.append(Alarm("refused", f"epoch {facts.waiting} is refused: {outcome.what}", outcome.hint or _ASK))
-    if facts.pulse is not None and (quiet := _quiet(facts, facts.pulse, now)) > TEMPOS * facts.pulse.tempo:
-        what = f"nothing was set for {quiet} blocks, and the tempo is {facts.pulse.tempo}"
+    if memory.shut is not None:
+        found.append(Alarm("shut-out", memory.shut.what, memory.shut.hint or _ASK))
+    checked = memory.checked
+    if checked is not None and checked.undone is not None and checked.epoch == facts.published:
+        what = f"epoch {checked.epoch} was published, and is not what the chain has: {checked.undone.what}"
+        found.append(Alarm("undone", what, checked.undone.hint or _ASK))
+    pulse = facts.pulse or _since(memory, now)
+    if pulse is not None and (quiet := _quiet(facts, pulse, now)) > TEMPOS * pulse.tempo:
+        what = f"nothing was set for {quiet} blocks, and the tempo is {pulse.tempo}"
         hint = "settle the next epoch" if facts.waiting is None else f"see what keeps epoch {facts.waiting} from the chain"
         found.append(Alarm("nothing-set", what, hint))
-    limit = patience if memory.pulse is None else TEMPOS * memory.pulse.tempo * memory.pulse.seconds
-    if memory.away is not None and limit is not None and now - memory.away.since > limit:
+    unheard = SILENCE if patience is None else patience
+    limit = unheard if memory.pulse is None else TEMPOS * memory.pulse.tempo * memory.pulse.seconds
+    if memory.away is not None and now - memory.away.since > limit:
         what = f"{memory.away.what}, for {now - memory.away.since:.0f} seconds"
         found.append(Alarm("unreachable", what, memory.away.hint or "look at the other side"))
     if facts.waiting is not None and patience is not None and not _locked(facts.pulse, outcome):
@@ -179,6 +234,12 @@ def _locked(pulse: Pulse | None, outcome: Outcome | None) -> bool:
     if not isinstance(outcome, Sent) or outcome.opens is None:
         return False
     return pulse is None or pulse.now <= outcome.opens + pulse.tempo
+
+
+def _since(memory: Memory, now: float) -> Pulse | None:
+    """The last pulse that was heard, gone on by the clock: a node that is silent mends nothing."""
+    pulse = memory.pulse
+    return pulse and replace(pulse, now=pulse.now + int(max(0.0, now - memory.pulse_at) / pulse.seconds))
 
 
 def _quiet(facts: Facts, pulse: Pulse, now: float) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from html import escape
 
+from assay.errors import printable
 from assay.publish.history import Tried
 from assay.publish.watch.watching import Report
 from assay.scheme.times import instant_text
@@ -43,10 +44,10 @@ def page(report: Report, refresh: float) -> str:
 
 def _parts(report: Report, refresh: float) -> Iterator[str]:
     title = f"{len(report.alarms)} wrong: " if report.alarms else ""
-    yield _HEAD.format(seconds=max(1, round(refresh)), title=escape(f"{title}{report.target}"))
-    yield f"<h1>What is published to {escape(report.target)}</h1>\n"
+    yield _HEAD.format(seconds=max(1, round(refresh)), title=_text(f"{title}{report.target}"))
+    yield f"<h1>What is published to {_text(report.target)}</h1>\n"
     for alarm, since in report.alarms:
-        yield f'<div class="alarm" role="alert"><strong>{escape(alarm.what)}</strong><br>What to do: {escape(alarm.hint)}.'
+        yield f'<div class="alarm" role="alert"><strong>{_text(alarm.what)}</strong><br>What to do: {_text(alarm.hint)}.'
         yield f"<br>Since {_time(since)}.</div>\n"
     if not report.alarms:
         yield _calm(report)
@@ -88,14 +89,19 @@ def _standing(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    first = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
+    first = "".join(f'<th scope="col">{_text(head)}</th>' for head in heads)
     body = "".join(f"<tr>{_cells(row, named=not heads)}</tr>\n" for row in rows)
     return f"<table>\n<tr>{first}</tr>\n{body}</table>\n" if heads else f"<table>\n{body}</table>\n"
 
 
 def _cells(row: Sequence[str], *, named: bool) -> str:
-    head = f'<th scope="row">{escape(row[0])}</th>' if named else f"<td>{escape(row[0])}</td>"
-    return head + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
+    head = f'<th scope="row">{_text(row[0])}</th>' if named else f"<td>{_text(row[0])}</td>"
+    return head + "".join(f"<td>{_text(cell)}</td>" for cell in row[1:])
+
+
+def _text(said: str) -> str:
+    """What somebody said, as text of the page."""
+    return html.escape(printable(said))
 
 
 def _time(seconds: float) -> str:

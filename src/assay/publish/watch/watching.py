@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from assay.errors import AssayError, Unreachable
@@ -15,9 +17,9 @@ from assay.publish import settled
 from assay.publish.history import Tried, history, last_published
 from assay.publish.journal import Entry, Journal, Overtaken
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown
-from assay.publish.publishers import Publisher, pulse_of
+from assay.publish.publishers import Publisher, Pulse, pulse_of
 from assay.publish.targets import Target
-from assay.publish.watch.decide import Alarm, Facts, Memory, Publish, Rest, alarms, decide, waiting
+from assay.publish.watch.decide import Alarm, Checked, Facts, Memory, Publish, Rest, alarms, decide, to_check, waiting
 from assay.scheme.times import instant
 
 __all__ = ["Event", "Level", "Report", "Watch"]
@@ -121,12 +123,16 @@ class Watch:
         self._facts = replace(self._facts, pulse=None)
         try:
             self._facts = self._found()
-            pulse = pulse_of(self.publisher)
-            self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(pulse)
+            said = pulse_of(self.publisher)
+            pulse = said if isinstance(said, Pulse) else None
+            self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(said, self.clock())
+            self._check()
         except _PASSING as error:
             self.memory = self.memory.silent(*_said(error), self.clock())
         except AssayError as error:
             self.memory = replace(self.memory, away=None, broken=str(error))
+        except Exception as error:  # noqa: BLE001 - it goes on, and alarms
+            self.memory = replace(self.memory, away=None, broken=_fault(error))
         last = self._facts.settled
         if last is not None and last != settled_before:
             self._say("info", "settled", f"epoch {last} is the last that is settled", last)
@@ -147,22 +153,42 @@ class Watch:
             published = max(published or 0, self.memory.epoch or 0)
         every_epoch = getattr(self.publisher, "every_epoch", False)
         epoch = waiting(epochs, published, min(times, default=None), every_epoch=every_epoch)
-        since = self._seen.setdefault(epoch, self.clock())
-        if epoch is not None:
-            since = min(since, times.get(epoch, since))
-        return Facts(epochs[-1] if epochs else None, published, epoch, since, min(times.values(), default=self._begun))
+        now = self.clock()
+        self._seen[epoch] = since = min(self._seen.get(epoch, now), now, *([times[epoch]] if epoch in times else []))
+        begun = min(times.values(), default=self._begun)
+        self._begun = min(self._begun, now)
+        return Facts(epochs[-1] if epochs else None, published, epoch, since, min(begun, now))
+
+    def _check(self) -> None:
+        """Ask whether the chain still has what was published, when it is time; raises what passes by itself."""
+        epoch = to_check(self._facts, self.memory, self.clock())
+        if epoch is None:
+            return
+        try:
+            with open_ledger(self.target.folder) as ledger:
+                plan = self.publisher.plan(settled.read(ledger, epoch))
+            said = self.publisher.confirm(plan)
+        except _PASSING:
+            raise
+        except AssayError as error:
+            said = Refusal("input", *_said(error))
+        undone = said if isinstance(said, Refusal) else None
+        self.memory = replace(self.memory, checked=Checked(epoch, self.clock(), undone))
 
     # Publishing
 
     def _publish(self, epoch: int) -> None:
-        before = self.memory.outcome if self.memory.epoch == epoch else None
+        before, fault = self.memory.outcome if self.memory.epoch == epoch else None, ""
         try:
             outcome = self._outcome(epoch)
         except _PASSING as error:
             outcome = Unknown(_said(error)[0])
         except AssayError as error:
             outcome = Refusal("input", *_said(error))
-        self.memory = self.memory.tried(epoch, outcome, self.clock())
+        except Exception as error:  # noqa: BLE001 - it goes on, and alarms; the journal has what was sent
+            fault = _fault(error)
+            outcome = Unknown(fault)
+        self.memory = self.memory.tried(epoch, outcome, self.clock(), fault)
         if outcome != before:
             level: Level = "info" if outcome.ok else "error" if isinstance(outcome, Refusal) else "warning"
             self.tell(Event(level, "outcome", epoch=epoch, outcome=outcome))
@@ -206,6 +232,12 @@ class Watch:
 def _said(error: AssayError) -> tuple[str, str]:
     """What is wrong, with its place, and what to do."""
     return str(error).removesuffix(f"; {error.hint}"), error.hint
+
+
+def _fault(error: Exception) -> str:
+    """An error that nobody thought of, by its kind and its place: in its text might be what is to be shown to nobody."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"the program has a fault: {type(error).__name__} at line {place.lineno} of {Path(place.filename).name}; report that"
 
 
 def _time(entry: Entry) -> float:

@@ -1,0 +1,23 @@
+"""Opening what somebody names as a file."""
+
+from __future__ import annotations
+
+import errno
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["check_file", "opened"]
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file, open for reading; raises OSError as `check_file` does."""
+    check_file(path)
+    return path.open("rb")
+
+
+def check_file(path: Path) -> None:
+    """Raise OSError for a pipe or a device, which might never end, unless it is named as one of /dev itself."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and path.parts[:2] != ("/", "dev"):
+        raise OSError(errno.EINVAL, "it is a pipe or a device")
