@@ -107,6 +107,18 @@ def test_the_command(tmp_path: Path, shared: Path) -> None:
         assert (code, "It is too early" in said) == (0, True), said
 
 
+def test_a_dry_run_says_what_it_could_not_look_at(tmp_path: Path, shared: Path) -> None:
+    with kit.subnet(commit=True) as there:
+        place = kit.publish_toml(kit.competition(tmp_path / "c"), there)
+        code, said = typed(place, "--to", "sn")
+        assert code == 1
+        assert "It was refused: this machine's clock is" in said  # a simulated chain has a clock of its own
+        (place / "publish.toml").write_text((place / "publish.toml").read_text().replace('key = "me"', ""))
+        code, said = typed(place, "--to", "sn")
+        assert "publish.toml names no key, so registration, permit, stake," in " ".join(said.split())
+        assert "there now" not in said
+
+
 def test_the_command_about_a_commitment(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kit.subnet(commit=True, block_time=0.1) as there:
         place = kit.publish_toml(kit.competition(tmp_path / "c"), there)

@@ -69,7 +69,9 @@ def test_the_next_epoch_is_another_publication_though_the_weights_be_the_same(pl
     assert second.block == first.block + 101
     assert [one["nonce"] for _, one in chain.included()] == [0, 1]
     # The first is not published over it.
-    assert kit.sent(place, time) == first
+    found = kit.sent(place, time)
+    assert isinstance(found, Refusal)
+    assert (found.code, f"from block {first.block} on, and those of epoch {EPOCH + 1}" in found.what) == ("superseded", True)
     kit.settle(place, kit.SCORES, EPOCH + 2)
     chain.step(100)
     assert isinstance(kit.sent(place, time, EPOCH + 2), Confirmed)

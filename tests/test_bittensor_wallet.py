@@ -92,7 +92,8 @@ def _words() -> Any:
 @pytest.mark.parametrize("form", ["words", "seed", "file"])
 def test_a_key_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     there = target(tmp_path, env="HOTKEY")
-    assert public_of(there, "me") is None
+    with pytest.raises(BadInput, match="the variable HOTKEY is empty"):
+        public_of(there, "me")
     seeded = bittensor_core.Keypair.from_seed(b"\7" * 32)
     said, pair = {
         "words": (f"  {WORDS}\n", _words()),
@@ -103,6 +104,11 @@ def test_a_key_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     found = hotkey_of(there, "me")
     assert address(found.public) == public_of(there, "me") == pair.ss58_address
     assert pair.verify(b"m", found.sign(b"m"))
+
+
+def test_a_hotkey_that_is_not_there_is_missed_before_anything_is_signed(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"wallets/mine/hotkeys/default: no such file; correct keys\.me in publish\.toml"):
+        public_of(target(tmp_path, wallet="mine", wallets="wallets"), "me")
 
 
 @pytest.mark.parametrize("said", ["", "07" * 31, WORDS + " walk", WORDS.upper(), "//Alice", "{}"])

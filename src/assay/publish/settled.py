@@ -59,7 +59,9 @@ def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
     """
     with ledger.store.reading() as view:
         epoch = view.settled_epoch() if epoch is None else epoch
-        receipt = ledger.receipt(0 if epoch is None else epoch)
+        if epoch is None:
+            raise CannotSettle("nothing is settled yet", file=ledger.store.name, hint="`assay settle` makes a receipt")
+        receipt = ledger.receipt(epoch)
         settled, document = kept(view, receipt.epoch)
         settlement: Json = json.loads(settled.document)
         said = _checked(ledger, canonical(ledger.document(receipt)), settlement)

@@ -21,7 +21,7 @@ from assay.publish.bittensor.preflight import COMMIT_VERSION, preflight, strange
 from assay.publish.bittensor.sending import Call, Sending, known
 from assay.publish.bittensor.settings import CHAINS, Settings, node_of, open_to_anybody, settings_of, witness_of
 from assay.publish.bittensor.subnet import Subnet
-from assay.publish.bittensor.timelock import commitment
+from assay.publish.bittensor.timelock import clock, commitment
 from assay.publish.bittensor.wallet import address, hotkey_of, public_of
 from assay.publish.bittensor.weights import Vector, content, moved, of_content, strangers, vector
 from assay.publish.clock import Clock
@@ -92,19 +92,24 @@ class BittensorPublisher:
         hotkey = self._hotkey()
         now = self._now(plan)
         if not isinstance(now, _Now):
-            return Comparison({}, now)
+            return Comparison(None, now)
         notes = self._notes(now)
         own = now.subnet.by_hotkey.get(hotkey or "")
         held = {} if own is None else read.weights_of(self._node, now.subnet, own.uid, now.subnet.block)
         if hotkey is None:
-            notes.append('whose weights they are shows when the key is opened; with account = "5…" beside it, now')
-        shown = {f"uid {uid}": str(value) for uid, value in sorted(held.items())}
+            why = "publish.toml names no key" if self._settings.key is None else "the hotkey is encrypted"
+            what = "registration, permit, stake, rate limit and present weights were not looked at"
+            notes.append(f'{why}, so {what}; with account = "5…" among the fields of the key they are')
+        shown = None if hotkey is None else {f"uid {uid}": str(value) for uid, value in sorted(held.items())}
         if own is not None and own.last_update:
             notes.append(
                 f"{hotkey} last set or committed weights in block {own.last_update}; now it is {now.subnet.block.number}"
             )
         lines = tuple(_lines(of_content(plan.content), now.vector, now.gone))
-        return Comparison(shown, self._before(plan) or self._against(now, hotkey), notes, lines)
+        outcome = self._before(plan) or self._against(now, hotkey)
+        if outcome is None and now.subnet.commit_reveal:
+            outcome = clock(self._chain_time(now.subnet), self._clock.wall())
+        return Comparison(shown, outcome, notes, lines)
 
     def send(self, plan: Plan, tell: Tell) -> Outcome:
         """Set the weights, or commit to them, once."""
@@ -195,7 +200,7 @@ class BittensorPublisher:
         if not now.vector.burns or there is None or there.hotkey in now.subnet.owner_hotkeys:
             return None  # that a uid is not there, the chain's own rules say
         what = f"uid {now.burn_uid}, to which burns what nobody gets, is not the subnet owner's: it would pay {there.hotkey}"
-        hint = "set burn_uid in the scheme to a uid of the owner's, and settle the next epoch by it; or force_burn = true here"
+        hint = "set burn_uid in the scheme to a uid of the owner's, and settle the next epoch by it; or write force_burn = true"
         return Refusal("burn-uid-not-owner", what, hint)
 
     def _notes(self, now: _Now) -> list[str]:
@@ -226,15 +231,20 @@ class BittensorPublisher:
 
     def _locked(self, now: _Now, key: PrivateKey) -> Call | Refusal:
         there, version_key = now.subnet, self._settings.version_key
-        time = self._node.query("Timestamp", "Now", (), there.block.hash)
-        if not isinstance(time, int):
-            raise Unreachable(f"{self._node.host} does not say what time it is")
-        found = commitment(there, key.public, now.vector, version_key, chain=time / 1000, here=self._clock.wall())
+        time = self._chain_time(there)
+        found = commitment(there, key.public, now.vector, version_key, chain=time, here=self._clock.wall())
         if isinstance(found, Refusal):
             return found
         runtime = self._node.runtime(there.block.hash)
         made = commit_call(runtime, there.netuid, there.mechanism, found.data, found.round, COMMIT_VERSION)
         return Call(made, "commit", now.vector, found.reveal)
+
+    def _chain_time(self, there: Subnet) -> float:
+        """What time it is by the chain, in seconds since 1970."""
+        time = self._node.query("Timestamp", "Now", (), there.block.hash)
+        if not isinstance(time, int):
+            raise Unreachable(f"{self._node.host} does not say what time it is")
+        return time / 1000
 
 
 def _of_another(plan: Plan) -> Refusal | None:

@@ -309,7 +309,7 @@ def known(every: list[Attempt], plan: Plan, node: Node, witness: Node | None, wh
     mine = [one for one in every if one.plan == plan.digest]
     last = mine[-1] if mine else None
     if last is not None and last.state == "confirmed":
-        return _still(last, node) if last is every[-1] else (Confirmed(last.block, last.signed.hash), None, "", {})
+        return _since(last, [one for one in every if one.number > last.number], node)
     if last is not None and last.in_block:
         return _opened(last, node, witness)
     newer = [one for one in every if one.epoch > plan.epoch and (one.state == "confirmed" or not one.ended)]
@@ -317,6 +317,16 @@ def known(every: list[Attempt], plan: Plan, node: Node, witness: Node | None, wh
         what = f"the weights of {newer[-1].subject} were sent after this was settled"
         return Refusal("superseded", what, "publish the newest epoch: older weights do not replace newer ones"), None, "", {}
     return None
+
+
+def _since(one: Attempt, later: list[Attempt], node: Node) -> Known:
+    """What has become of weights that were confirmed, with what was sent after them."""
+    if newer := [other for other in later if other.state == "confirmed"]:
+        what = f"the weights were there from block {one.block} on, and those of {newer[-1].subject} have replaced them"
+        return Refusal("superseded", what, "publish the newest epoch: older weights do not replace newer ones"), None, "", {}
+    if any(not other.ended for other in later):  # and the chain may have those by now
+        return Confirmed(one.block, one.signed.hash), None, "", {}
+    return _still(one, node)
 
 
 def _still(one: Attempt, node: Node) -> Known:

@@ -15,7 +15,7 @@ from assay.publish.bittensor.subnet import Subnet
 from assay.publish.bittensor.weights import Vector
 from assay.publish.outcome import Refusal
 
-__all__ = ["CLOCK_SECONDS", "EPOCHS", "Commitment", "commitment", "reveal_block"]
+__all__ = ["CLOCK_SECONDS", "EPOCHS", "Commitment", "clock", "commitment", "reveal_block"]
 
 CLOCK_SECONDS = 120
 """How far this machine's clock may be from the chain's, whose newest block is some seconds old."""
@@ -50,9 +50,8 @@ def commitment(
     if subnet.reveal_epochs > EPOCHS:
         what = f"the subnet opens commitments after {subnet.reveal_epochs} epochs, and {EPOCHS} are waited for at most"
         return Refusal("reveal-period", what, "ask the subnet's owner")
-    if abs(here - chain) > CLOCK_SECONDS:
-        what = f"this machine's clock is {abs(here - chain):.0f} seconds {'behind' if here < chain else 'ahead of'} the chain's"
-        return Refusal("clock", what, "set it; if it is right, the chain stands still: wait")
+    if (wrong := clock(chain, here)) is not None:
+        return wrong
     data, number = core().get_encrypted_commit_v2(
         uids=list(vector.uids),
         weights=list(vector.values),
@@ -68,6 +67,14 @@ def commitment(
         hotkey=hotkey.raw,
     )
     return Commitment(bytes(data), int(number), reveal_block(subnet))
+
+
+def clock(chain: float, here: float) -> Refusal | None:
+    """Whether the two clocks differ by so much that a commitment would be locked to the wrong time."""
+    if abs(here - chain) <= CLOCK_SECONDS:
+        return None
+    what = f"this machine's clock is {abs(here - chain):.0f} seconds {'behind' if here < chain else 'ahead of'} the chain's"
+    return Refusal("clock", what, "set it; if it is right, the chain stands still: wait")
 
 
 def reveal_block(subnet: Subnet) -> int:

@@ -95,12 +95,14 @@ def public_of(target: Target, name: str) -> str | None:
         return address(keys.public(place.account))
     path = place.path(target.folder)
     if path is None:
-        return address(_of_environment(target, str(place.env)).public) if os.environ.get(str(place.env)) else None
-    for file in (path.with_name(f"{path.name}pub.txt"), path):
-        if file.is_file():
-            found = _public(load(file, PUBLIC_BYTES, hint="the wallet makes it"))
-            if found is not None:
-                return found
+        return address(_of_environment(target, str(place.env)).public)
+    there = [file for file in (path.with_name(f"{path.name}pub.txt"), path) if file.exists()]
+    if not there:
+        raise BadInput("no such file", file=path, hint=f"correct keys.{name} in publish.toml, or put the hotkey there")
+    for file in there:
+        found = _public(load(file, PUBLIC_BYTES, hint="the wallet makes it"))
+        if found is not None:
+            return found
     return None
 
 
