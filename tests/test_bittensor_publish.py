@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import weights_kit as kit
-from assay.errors import BadInput
+from assay.errors import BadInput, Unreachable
 from assay.publish.bittensor.attempts import attempts
 from assay.publish.evm.attempts import attempts as evm_attempts
-from assay.publish.outcome import Confirmed, Refusal, TooEarly
+from assay.publish.outcome import Confirmed, Refusal, TooEarly, Unknown
 from assay.publish.publishers import Pulse
 from subtensor import Simulator
 from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
@@ -219,6 +219,21 @@ def test_the_uids_of_another_subnet_are_not_sent(place: Path, chain: Simulator) 
     kit.settle(place, kit.SCORES, EPOCH + 2)
     assert "registries" not in kit.planned(place, EPOCH + 2).content
     assert isinstance(kit.sent(place, time, EPOCH + 2), Confirmed)
+
+
+def test_a_node_that_is_behind_the_registry_is_not_asked_who_has_which_uid(place: Path, chain: Simulator) -> None:
+    """To it somebody who registered lately has no uid, and would get nothing."""
+    ahead = chain.chain.head.number + 3
+    kit.registry_of(place, chain, block=ahead)
+    kit.settle(place, kit.SCORES, EPOCH + 1)
+    found = kit.sent(place, Passing(chain), EPOCH + 1)
+    assert isinstance(found, Unknown)
+    assert f"is at block {ahead - 3}, and the uids are of block {ahead}" in found.what
+    with pytest.raises(Unreachable, match="the uids are of block"):
+        kit.opened(place).compare(kit.planned(place, EPOCH + 1))
+    assert chain.included() == []
+    chain.step(3)
+    assert isinstance(kit.sent(place, Passing(chain), EPOCH + 1), Confirmed)
 
 
 def test_that_every_uid_has_changed_hands_is_not_meant(place: Path, chain: Simulator) -> None:

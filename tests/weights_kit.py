@@ -108,8 +108,8 @@ def registry_of(place: Path, there: Simulator, **changes: Any) -> None:
     judges = registry.validators(
         csvs.read(place / "validators.csv", csvs.VALIDATORS), Place("validators.csv"), columns=len(people)
     )
-    where: dict[str, Any] = {"chain": "0x" + there.chain.genesis.hex(), "netuid": NETUID, "mechanism": 0} | changes
-    made = Pulled(**where, block=5, hash="0x" + "11" * 32, spec_version=218, rows=pulled.rows(people, judges))
+    where: dict[str, Any] = {"chain": "0x" + there.chain.genesis.hex(), "netuid": NETUID, "mechanism": 0, "block": 5} | changes
+    made = Pulled(**where, hash="0x" + "11" * 32, spec_version=218, rows=pulled.rows(people, judges))
     (place / "registry.json").write_bytes(pulled.dumped(made, []))
 
 

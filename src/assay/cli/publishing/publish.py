@@ -13,6 +13,7 @@ from assay.cli.publishing.words import JsonOption, ToOption, YesOption, finish, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from assay.publish.outcome import Outcome
     from assay.publish.publishers import Comparison, Plan
 
 __all__ = ["publish"]
@@ -68,7 +69,6 @@ def publish(
     """
     if yes and dry_run:
         raise typer.BadParameter("--yes and --dry-run exclude each other", param_hint="--yes")
-    given = {"--once": once, "--alarm": alarm is not None, "--metrics": metrics is not None, "--page": page is not None}
     if watch:
         from assay.cli.publishing.watch import run
 
@@ -77,10 +77,18 @@ def publish(
         if folder.is_file():
             raise typer.BadParameter("a watch goes by one ledger; of a subnet file, publish from cron", param_hint="DIR")
         run(folder, to, every=every, patience=alarm, once=once, send=yes, files=(metrics, page), as_json=as_json)
-    for name, used in given.items():
-        if used:
-            raise typer.BadParameter("goes with --watch", param_hint=name)
+    given = {"--once": once, "--alarm": alarm is not None, "--metrics": metrics is not None, "--page": page is not None}
+    for name in (name for name, used in given.items() if used):
+        raise typer.BadParameter("goes with --watch", param_hint=name)
     from assay.cli.keys import names
+
+    plan, outcome, held = _published(folder, to, epoch, yes=yes)
+    known = {} if folder.is_file() else names(folder)
+    finish(outcome, _document(plan, held), list(_parts(plan, held, known)), as_json=as_json)
+
+
+def _published(folder: Path, to: str, epoch: int | None, *, yes: bool) -> tuple[Plan, Outcome, Comparison]:
+    """What would be sent, or was; what became of it; and how the chain stands then."""
     from assay.cli.ledger.keys import asking
     from assay.errors import Unreachable
     from assay.ledger.opened import open_ledger
@@ -94,19 +102,14 @@ def publish(
     else:
         with open_ledger(folder) as ledger:
             plan = publisher.plan(settled.read(ledger, epoch))
-    if yes:
-        outcome = publisher.send(plan, telling)
-        try:
-            held = publisher.compare(plan)
-        except Unreachable as error:
-            held = publishers.Comparison(None, outcome, [str(error)])
-    else:
-        try:
-            held = publisher.compare(plan)
-        except Unreachable as error:
-            held = publishers.Comparison(None, Unknown(f"{error}"), ["Nothing was sent"])
-        outcome = held.outcome or Planned()
-    finish(outcome, _document(plan, held), list(_parts(plan, held, {} if several else names(folder))), as_json=as_json)
+    sent = publisher.send(plan, telling) if yes else None
+    try:
+        held = publisher.compare(plan)
+    except Unreachable as error:
+        if sent is not None:
+            return plan, sent, publishers.Comparison(None, sent, [str(error)])
+        return plan, Unknown(str(error)), publishers.Comparison(None, None, ["Nothing was sent"])
+    return plan, sent or held.outcome or Planned(), held
 
 
 def _document(plan: Plan, held: Comparison) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from assay.publish.bittensor.settings import CHAINS, Settings, node_of, open_to_
 from assay.publish.bittensor.subnet import Subnet
 from assay.publish.bittensor.timelock import clock, commitment
 from assay.publish.bittensor.wallet import address, hotkey_of, public_of
-from assay.publish.bittensor.weights import Vector, content, moved, of_content, strangers, vector
+from assay.publish.bittensor.weights import Vector, content, moved, of_content, pulled_at, strangers, vector
 from assay.publish.clock import Clock
 from assay.publish.outcome import Outcome, Refusal, Sent, Unknown
 from assay.publish.publishers import Comparison, Line, Plan, Pulse, Tell
@@ -83,7 +83,7 @@ class BittensorPublisher:
         burns = [row["participant"] for row in epoch.settlement.get("weights", ()) if row["uid"] is None]
         left_out = tuple((key, "it has no uid, and its share burns") for key in burns if key not in sent)
         lines = tuple(_lines(shares, vector(shares), {}))
-        said = where | strangers(epoch.registries, where) | content(shares)
+        said = where | strangers(epoch.registries, where) | pulled_at(epoch.registries) | content(shares)
         self._plan = Plan(self._target.name, epoch.epoch, epoch.receipt, said, lines, left_out)
         return self._plan
 
@@ -162,6 +162,9 @@ class BittensorPublisher:
         there = read.subnet(self._node, self._settings.netuid, self._settings.mechanism, self._node.head())
         if isinstance(there, Refusal):
             return there
+        if there.block.number < plan.content.get("pulled_at", 0):  # to it, who registered lately would have no uid
+            what = f"{self._node.host} is at block {there.block.number}, and the uids are of block {plan.content['pulled_at']}"
+            raise Unreachable(what, hint="wait until the node has caught up, or ask another")
         shares = of_content(plan.content)
         gone = moved(shares, there)
         keys = frozenset(key for key, _, _ in shares.rows)

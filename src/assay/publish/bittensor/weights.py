@@ -18,7 +18,7 @@ from assay.publish.bittensor.wallet import respelled
 from assay.publish.settled import Shares
 from assay.settle.encoding import encode
 
-__all__ = ["Vector", "content", "moved", "of_content", "strangers", "vector"]
+__all__ = ["Vector", "content", "moved", "of_content", "pulled_at", "strangers", "vector"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ def strangers(registries: Sequence[Mapping[str, Any]], where: Mapping[str, Any])
     """As JSON, those of the registries that are of another chain, subnet or mechanism than where it is sent."""
     found = [{name: one[name] for name in where} for one in registries]
     return {"registries": others} if (others := [one for one in found if one != dict(where)]) else {}
+
+
+def pulled_at(registries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """As JSON, the newest block that the uids are of; nothing where no registry was pulled."""
+    return {"pulled_at": max(one["block"] for one in registries)} if registries else {}
 
 
 def content(shares: Shares) -> dict[str, Any]:
