@@ -4,21 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import bittensor_core
 import pytest
 
 import weights_kit as kit
-from assay.errors import BadInput, Unreachable
-from assay.ledger.keys import SR25519, PrivateKey, PublicKey
-from assay.publish.bittensor import chainside
-from assay.publish.bittensor.extrinsic import PERIOD, set_call, signed
-from assay.publish.bittensor.node import Node
-from assay.publish.bittensor.weights import Vector
+from assay.publish.bittensor.extrinsic import PERIOD
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, TooEarly, Unknown
 from subtensor import Simulator
 from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
 
-OTHERS = {0: 65535}
 METHODS = (
     *("chain_getBlock", "chain_getBlockHash", "chain_getFinalizedHead", "chain_getHeader", "state_queryStorageAt"),
     *("state_getRuntimeVersion", "author_submitExtrinsic", "author_pendingExtrinsics", "state_call"),
@@ -36,27 +29,6 @@ def place(tmp_path: Path, chain: Simulator) -> Path:
     return kit.publish_toml(kit.competition(tmp_path / "c"), chain)
 
 
-def once(place: Path, chain: Simulator, outcome: Outcome) -> None:
-    """It is there, once, and the journal says so."""
-    assert isinstance(outcome, Confirmed), outcome
-    assert chain.weights(NETUID, ME) == WEIGHTS
-    ours = {one.signed.hash for one in kit.tried(place)}
-    there = [one["extrinsic_hash"] for _, one in chain.included()]
-    assert [name for name in there if name in ours] == [outcome.transaction]
-    assert [one.state for one in kit.tried(place)][-1] == "confirmed"
-
-
-def elsewhere(chain: Simulator, nonce: int, weights: dict[int, int] = OTHERS) -> None:
-    """Another program of ours sets other weights with the hotkey."""
-    pair = bittensor_core.Keypair.from_uri("//Val")
-    node = Node(chain.url)
-    runtime = node.runtime()
-    call = set_call(runtime, NETUID, 0, Vector(tuple(weights), tuple(weights.values()), False), 0)
-    key = PrivateKey(PublicKey(SR25519, bytes(pair.public_key)), pair)
-    node.submit(signed(runtime, call, key, nonce=nonce, genesis=node.genesis(), birth=node.finalized()).raw)
-    node.close()
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", ["drop-before", "drop-after"])
 def test_a_connection_that_drops_in_the_middle(place: Path, chain: Simulator, kind: str, method: str) -> None:
@@ -67,7 +39,7 @@ def test_a_connection_that_drops_in_the_middle(place: Path, chain: Simulator, ki
     for _ in range(5):
         if isinstance(found, Unknown):
             found = kit.sent(place, time)
-    once(place, chain, found)
+    kit.once(place, chain, found)
     assert len(kit.tried(place)) == 1
 
 
@@ -77,7 +49,7 @@ def test_answers_that_are_none(place: Path, chain: Simulator, kind: str) -> None
     time = Passing(chain)
     chain.fault(kind, "author_submitExtrinsic")
     chain.fault(kind, "chain_getBlock")
-    once(place, chain, kit.sent(place, time))
+    kit.once(place, chain, kit.sent(place, time))
 
 
 def test_a_node_that_is_not_there(place: Path, chain: Simulator) -> None:
@@ -87,13 +59,13 @@ def test_a_node_that_is_not_there(place: Path, chain: Simulator) -> None:
     assert isinstance(found, Unknown)
     assert kit.states(place) == ["unknown"]
     chain.clear()
-    once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, Passing(chain)))
 
 
 def test_a_transaction_that_may_have_arrived_is_looked_for(place: Path, chain: Simulator) -> None:
     chain.fault("drop-after", "author_submitExtrinsic")
     time = Passing(chain)
-    once(place, chain, kit.sent(place, time))
+    kit.once(place, chain, kit.sent(place, time))
     assert len(kit.tried(place)) == 1
 
 
@@ -101,7 +73,7 @@ def test_a_transaction_that_may_have_arrived_is_looked_for(place: Path, chain: S
 def test_a_reorganisation(place: Path, chain: Simulator, keep: bool) -> None:
     """The block that has it is replaced, twice; what is not final is not believed."""
     time = Passing(chain, lambda: None, lambda: chain.reorg(1, keep=keep), lambda: None, lambda: chain.reorg(1, keep=keep))
-    once(place, chain, kit.sent(place, time))
+    kit.once(place, chain, kit.sent(place, time))
     assert len(kit.tried(place)) == 1
 
 
@@ -114,7 +86,7 @@ def test_finality_that_is_late(place: Path, chain: Simulator) -> None:
     again = kit.sent(place, Passing(chain))
     assert again == found == kit.opened(place).compare(kit.planned(place)).outcome
     chain.finality(stalled=False)
-    once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, Passing(chain)))
 
 
 def test_nothing_begins_while_nothing_becomes_final(place: Path, chain: Simulator) -> None:
@@ -128,7 +100,7 @@ def test_nothing_begins_while_nothing_becomes_final(place: Path, chain: Simulato
 
 def test_a_wrong_count_of_nonces_is_not_asked_for(place: Path, chain: Simulator) -> None:
     chain.fault("nonce", times=None, offset=5)
-    once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, Passing(chain)))
 
 
 @pytest.mark.parametrize("kind", ["forget", "lie"])
@@ -141,7 +113,7 @@ def test_a_node_that_takes_it_and_does_not(place: Path, chain: Simulator, kind: 
     assert isinstance(found, Sent), "nothing is confirmed that no final block has"
     assert chain.included() == []
     chain.clear()
-    once(place, chain, kit.sent(place, time))
+    kit.once(place, chain, kit.sent(place, time))
     assert len(kit.tried(place)) == 1
 
 
@@ -152,7 +124,7 @@ def test_what_no_block_took_in_its_time_is_begun_anew(place: Path, chain: Simula
     kit.sent(place, time)
     chain.step(PERIOD + 3)
     chain.clear()
-    once(place, chain, kit.sent(place, time))
+    kit.once(place, chain, kit.sent(place, time))
     first, second = kit.tried(place)
     assert (first.state, second.state) == ("expired", "confirmed")
     assert first.signed.nonce == second.signed.nonce
@@ -214,36 +186,36 @@ def test_before_its_time_is_over_no_other_is_made(place: Path, chain: Simulator)
 def test_a_node_that_lags(place: Path, chain: Simulator) -> None:
     """One of several behind an address shows what was some blocks ago."""
     time = Passing(chain, *[lambda: chain.fault("stale", times=None, blocks=4), lambda: None, chain.clear] * 4)
-    once(place, chain, kit.sent(place, time))
+    kit.once(place, chain, kit.sent(place, time))
     assert len(kit.tried(place)) == 1
 
 
 def test_the_nonce_was_used_by_something_else(place: Path, chain: Simulator) -> None:
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     chain.fault("error", "author_submitExtrinsic", code=1016, message="Immediately Dropped")
-    time = Passing(chain, lambda: elsewhere(chain, 0))
-    once(place, chain, kit.sent(place, time))
+    time = Passing(chain, lambda: kit.elsewhere(chain, 0))
+    kit.once(place, chain, kit.sent(place, time))
     assert [(one.state, one.signed.nonce) for one in kit.tried(place)] == [("lost", 0), ("confirmed", 1)]
 
 
 def test_the_nonce_was_used_and_now_it_is_too_early(place: Path, chain: Simulator) -> None:
     chain.fault("error", "author_submitExtrinsic", code=1016, message="Immediately Dropped")
-    found = kit.sent(place, Passing(chain, lambda: elsewhere(chain, 0)))
+    found = kit.sent(place, Passing(chain, lambda: kit.elsewhere(chain, 0)))
     assert isinstance(found, TooEarly)
     assert [one.state for one in kit.tried(place)] == ["lost"]
 
 
 def test_what_waits_in_the_pool_goes_first(place: Path, chain: Simulator) -> None:
     chain.set("WeightsSetRateLimit", NETUID, value=0)
-    elsewhere(chain, 0)
-    once(place, chain, kit.sent(place, Passing(chain)))
+    kit.elsewhere(chain, 0)
+    kit.once(place, chain, kit.sent(place, Passing(chain)))
     assert [one.signed.nonce for one in kit.tried(place)] == [1]
 
 
 def test_weights_that_something_else_has_replaced(place: Path, chain: Simulator) -> None:
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     chain.finality(stalled=True)
-    time = Passing(chain, lambda: None, lambda: elsewhere(chain, 1), lambda: None, lambda: chain.finality(stalled=False))
+    time = Passing(chain, lambda: None, lambda: kit.elsewhere(chain, 1), lambda: None, lambda: chain.finality(stalled=False))
     found = kit.sent(place, time)
     assert isinstance(found, Refusal), found
     assert found.code == "overwritten"
@@ -254,7 +226,7 @@ def test_weights_that_something_else_has_replaced_since(place: Path, chain: Simu
     """Told when it is looked at again, and set anew when it is done again."""
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     first = kit.sent(place, Passing(chain))
-    elsewhere(chain, 1)
+    kit.elsewhere(chain, 1)
     chain.step(3)
     for found in (kit.opened(place).confirm(kit.planned(place)), kit.sent(place, Passing(chain))):
         assert isinstance(found, Refusal), found
@@ -304,7 +276,7 @@ def test_what_a_pool_says(
     elif isinstance(found, Unknown):
         assert words in said.what
     kit.publish_toml(place, chain)
-    once(place, chain, kit.sent(place, time))
+    kit.once(place, chain, kit.sent(place, time))
     assert len(kit.tried(place)) == 1
 
 
@@ -358,181 +330,3 @@ def test_what_another_key_has_under_way_is_seen_through_with_that_key(place: Pat
     found = kit.sent(place, Passing(chain))
     assert isinstance(found, Refusal)
     assert (found.code, chain.included()) == ("under-way", [])
-
-
-# A second node
-
-
-def test_a_second_node_has_to_say_the_same(place: Path, chain: Simulator) -> None:
-    other = chain.another()
-    kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=6)
-    other.faults.add("stale", times=None, blocks=12)
-    found = kit.sent(place, Passing(chain))
-    assert isinstance(found, Unknown)
-    assert "does not have it" in found.what
-    assert kit.states(place) == ["planned", "sent", "unknown"]
-    other.faults.clear()
-    once(place, chain, kit.sent(place, Passing(chain)))
-
-
-def test_the_second_nodes_address_may_be_in_the_environment(
-    place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kit.publish_toml(place, chain, confirm_url_env="SECOND")
-    with pytest.raises(BadInput, match="the variable SECOND is empty"):
-        kit.sent(place, Passing(chain))
-    monkeypatch.setenv("SECOND", "nowhere")
-    with pytest.raises(BadInput, match="is no address of a node"):
-        kit.sent(place, Passing(chain))
-    monkeypatch.setenv("SECOND", chain.another().url)
-    once(place, chain, kit.sent(place, Passing(chain)))
-    kit.publish_toml(place, chain, confirm_url_env="SECOND", confirm_url=chain.url)
-    with pytest.raises(BadInput, match="one of confirm_url and confirm_url_env"):
-        kit.opened(place)
-
-
-def test_without_the_second_node_nothing_is_confirmed(place: Path, chain: Simulator) -> None:
-    other = chain.another()
-    kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=6, rpc_seconds=1)
-    time = Passing(chain, lambda: None, lambda: other.faults.add("half-open", times=None))
-    found = kit.sent(place, time)
-    assert isinstance(found, Unknown)
-    other.faults.clear()
-    once(place, chain, kit.sent(place, Passing(chain)))
-
-
-def test_a_second_node_of_another_chain(place: Path, chain: Simulator) -> None:
-    with kit.subnet(name="another") as other:
-        kit.publish_toml(place, chain, confirm_url=other.url)
-        found = kit.sent(place, Passing(chain))
-    assert isinstance(found, Refusal)
-    assert found.code == "wrong-chain"
-
-
-def test_a_commitment_is_opened_when_both_nodes_say_so(tmp_path: Path, shared: Path) -> None:
-    with kit.subnet(commit=True) as chain:
-        other = chain.another()
-        place = kit.publish_toml(kit.competition(tmp_path / "c"), chain, confirm_url=other.url)
-        chain.opens("//Val", WEIGHTS)
-        time = Passing(chain)
-        assert isinstance(kit.sent(place, time), Sent)
-        chain.step(50)
-        other.faults.add("stale", times=None, blocks=49)
-        found = kit.sent(place, time)
-        assert isinstance(found, Unknown)
-        assert "does not have these weights" in found.what
-        other.faults.clear()
-        assert isinstance(kit.sent(place, time), Confirmed)
-
-
-class Branch:
-    """Of several nodes behind the address one is on a branch of its own: asked by number, it names blocks that have nothing."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, chain: Simulator) -> None:
-        block_hash, extrinsics = Node.block_hash, Node.extrinsics
-
-        def named(node: Node, number: int) -> str | None:
-            return f"0xdead{number:060x}" if number and node.wire.host in chain.url else block_hash(node, number)
-
-        def held(node: Node, block: str) -> list[bytes]:
-            return [] if block.startswith("0xdead") else extrinsics(node, block)
-
-        monkeypatch.setattr(Node, "block_hash", named)
-        monkeypatch.setattr(Node, "extrinsics", held)
-
-
-@pytest.mark.parametrize("second", [True, False])
-def test_a_block_is_not_taken_for_one_of_a_branch(
-    place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch, second: bool
-) -> None:
-    chain.set("WeightsSetRateLimit", NETUID, value=0)
-    if second:
-        kit.publish_toml(place, chain, confirm_url=chain.another().url)
-    once(place, chain, kit.sent(place, Passing(chain, lambda: Branch(monkeypatch, chain))))
-    assert len(kit.tried(place)) == 1
-
-
-def test_a_block_has_the_number_that_it_should(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    kit.publish_toml(place, chain, wait_seconds=0)
-    kit.sent(place, Passing(chain))
-    chain.step(10)
-    header = Node.header
-
-    def other(node: Node, block: str) -> Any:
-        found = header(node, block)
-        return found if found["number"] > chain.chain.finalized - 2 else {**found, "number": found["number"] - 1}
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Node, "header", other)
-        found = kit.sent(place, Passing(chain))
-    assert isinstance(found, Unknown)
-    assert "that its number is" in found.what
-    once(place, chain, kit.sent(place, Passing(chain)))
-
-
-def test_a_block_of_long_ago_is_looked_up(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    kit.publish_toml(place, chain, wait_seconds=0)
-    kit.sent(place, Passing(chain))
-    chain.step(PERIOD + 30)
-    monkeypatch.setattr(chainside, "STEPS", 20)
-    once(place, chain, kit.sent(place, Passing(chain)))
-
-
-def test_that_no_block_has_it_the_second_node_has_to_say_too(place: Path, chain: Simulator) -> None:
-    """Of an extrinsic that the first node has never heard of, and whose time is over to it."""
-    other = chain.another()
-    kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=4)
-    chain.fault("forget", times=None)
-    time = Passing(chain)
-    kit.sent(place, time)
-    chain.step(PERIOD)
-    other.faults.add("stale", times=None, blocks=PERIOD)
-    found = kit.sent(place, time)
-    assert isinstance(found, Unknown)
-    assert "says that no block has it" in found.what
-    assert [one.state for one in kit.tried(place)] == ["planned"]
-    other.faults.clear()
-    chain.clear()
-    once(place, chain, kit.sent(place, time))
-    assert [one.state for one in kit.tried(place)] == ["expired", "confirmed"]
-
-
-# A node that has forgotten
-
-
-def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(self: Node, block: str) -> list[dict[str, Any]]:
-        raise Unreachable(f"{self.host} refuses state_queryStorageAt: State already discarded")
-
-    monkeypatch.setattr(Node, "events", gone)
-
-
-@pytest.mark.parametrize("fine", [True, False])
-def test_what_became_of_it_long_ago(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch, fine: bool) -> None:
-    """The block's events are gone: then the block in which the hotkey last set weights says it."""
-    kit.publish_toml(place, chain, wait_seconds=0)
-    kit.sent(place, Passing(chain))
-    if not fine:
-        chain.guards(False)
-        chain.set("WeightsVersionKey", NETUID, value=9)
-    chain.step(300)
-    forgets(monkeypatch)
-    found = kit.sent(place, Passing(chain))
-    if fine:
-        once(place, chain, found)
-        return
-    assert isinstance(found, Refusal)
-    assert (found.code, kit.tried(place)[-1].state) == ("failed", "failed")
-
-
-def test_what_became_of_it_cannot_be_said_any_more(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    chain.set("WeightsSetRateLimit", NETUID, value=0)
-    kit.publish_toml(place, chain, wait_seconds=0)
-    kit.sent(place, Passing(chain))
-    chain.step(3)
-    elsewhere(chain, 1)
-    chain.step(10)
-    forgets(monkeypatch)
-    found = kit.sent(place, Passing(chain))
-    assert isinstance(found, Unknown)
-    assert "State already discarded" in found.what

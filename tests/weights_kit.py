@@ -16,11 +16,15 @@ import small_folder
 from assay.folder import csvs, pulled, registry
 from assay.folder.places import Place
 from assay.ledger import settling
+from assay.ledger.keys import SR25519, PrivateKey, PublicKey
 from assay.publish import settled, targets
 from assay.publish.bittensor.attempts import Attempt, attempts
+from assay.publish.bittensor.extrinsic import set_call, signed
+from assay.publish.bittensor.node import Node
 from assay.publish.bittensor.publisher import BittensorPublisher, open_publisher
+from assay.publish.bittensor.weights import Vector
 from assay.publish.clock import Clock
-from assay.publish.outcome import Outcome
+from assay.publish.outcome import Confirmed, Outcome
 from assay.publish.publishers import Plan
 from assay.records import Pulled
 from assay.scheme import read as read_scheme
@@ -29,6 +33,7 @@ from subtensor import Simulator, files
 
 NETUID, ME, EPOCH = 1, 1, 3
 """The validator is //Val, with uid 1; the owner has uid 0, the miners those from 2 on."""
+OTHERS = {0: 65535}
 SCORES = {"//M1": "0.6", "//M2": "0.3", "//M3": "0.1"}
 WEIGHTS = {2: 65535, 3: 32768, 4: 10923}
 SCHEME = """[scheme]
@@ -175,3 +180,24 @@ def states(place: Path) -> list[str]:
 
 def tried(place: Path) -> list[Attempt]:
     return attempts(journal(place))
+
+
+def once(place: Path, chain: Simulator, outcome: Outcome) -> None:
+    """It is there, once, and the journal says so."""
+    assert isinstance(outcome, Confirmed), outcome
+    assert chain.weights(NETUID, ME) == WEIGHTS
+    ours = {one.signed.hash for one in tried(place)}
+    there = [one["extrinsic_hash"] for _, one in chain.included()]
+    assert [name for name in there if name in ours] == [outcome.transaction]
+    assert [one.state for one in tried(place)][-1] == "confirmed"
+
+
+def elsewhere(chain: Simulator, nonce: int, weights: dict[int, int] = OTHERS) -> None:
+    """Another program of ours sets other weights with the hotkey."""
+    pair = bittensor_core.Keypair.from_uri("//Val")
+    node = Node(chain.url)
+    runtime = node.runtime()
+    call = set_call(runtime, NETUID, 0, Vector(tuple(weights), tuple(weights.values()), False), 0)
+    key = PrivateKey(PublicKey(SR25519, bytes(pair.public_key)), pair)
+    node.submit(signed(runtime, call, key, nonce=nonce, genesis=node.genesis(), birth=node.finalized()).raw)
+    node.close()
