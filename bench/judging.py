@@ -11,11 +11,18 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import statistics
+from contextlib import ExitStack
+from pathlib import Path
 
 from bench import kills, runs, small, trial
 
 PARTS = ("overhead", "throughput", "memory", "kills")
 JOBS = 2
+BARE = 30
+"""How often two bare bubblewraps are started by each at a time."""
+MOST = 40
+"""Rounds, for where a trial's time goes."""
 
 
 def main() -> None:
@@ -23,6 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="as long as it takes to be sure")
     parser.add_argument("--rounds", type=int, help="of the overhead")
+    parser.add_argument("--turns", type=int, help="of one trial alone and many at a time")
     parser.add_argument("--trials", type=int, default=200, help="of the throughput, in twenties")
     parser.add_argument("--memory", type=int, help="trials over which memory is looked at, in twenties")
     parser.add_argument("--kills", type=int, help="how often a run is killed")
@@ -36,16 +44,34 @@ def main() -> None:
     full = chosen.full
     with small.place() as folder:
         if "overhead" in wanted or "throughput" in wanted:
-            rounds = chosen.rounds or (100 if full else 20)
-            costs, without = trial.measure(folder / "overhead", rounds)
-            trial.show(costs, without, rounds)
-            if "throughput" in wanted:
-                runs.throughput(folder / "many", trials=chosen.trials, jobs=JOBS, trial=costs.trial, overhead=costs.overhead)
+            turns = (chosen.turns or (10 if full else 5)) if "throughput" in wanted else 1
+            trials(folder, turns, chosen.rounds or (100 if full else 40), chosen.trials if "throughput" in wanted else 0)
         if "memory" in wanted:
             last = chosen.memory or (5_000 if full else 1_000)
             runs.memory(folder / "memory", marks=[*(mark for mark in (100, 1_000) if mark < last), last], jobs=JOBS)
         if "kills" in wanted and kills.kills(folder, chosen.kills or (100 if full else 20), chosen.seed):
             raise SystemExit("a killed run left something behind")
+
+
+def trials(folder: Path, turns: int, rounds: int, count: int) -> None:
+    """One trial alone and many at a time, in turns, because how fast a machine is may be another matter a minute later.
+
+    rounds: of one trial alone, in all. count: how many at a time; none: only one alone is measured.
+    """
+    found: list[runs.Turn] = []
+    with ExitStack() as stack:
+        alone = trial.Rounds(folder / "overhead", stack)
+        each = -(-rounds // turns)
+        for turn in range(turns):
+            for _ in range(each):
+                alone.one()
+            if count:
+                (end,), busy = runs.judged(folder / f"many-{turn}", trials=count, jobs=JOBS, marks=[count])
+                one, scripts = (statistics.median(alone.taken[what][-each:]) for what in (trial.TRIAL, trial.SCRIPTS))
+                found.append(runs.Turn(end, busy, one, one - scripts, runs.at_once(alone.bare, JOBS, BARE)))
+        trial.show(alone.costs(min(rounds, MOST)), alone.without, each * turns)
+    if found:
+        runs.throughput(found, trials=count, jobs=JOBS)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,22 +87,72 @@ def _memory(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def throughput(folder: Path, *, trials: int, jobs: int, trial: float, overhead: float) -> None:
-    """The table of trials a second. trial, overhead: seconds of one trial alone, and of what of it is not the scripts."""
-    (end,), busy = judged(folder, trials=trials, jobs=jobs, marks=[trials])
-    rows = [
-        ("the whole run, the start of its judges within", end.seconds),
-        ("from the first trial's begin", end.seconds - end.began),
-    ]
-    print(f"\n{f'{trials} trivial trials, --jobs {jobs}':52}{'seconds':>11}{'a second':>11}{'share':>8}{'by overhead':>13}")
-    for what, seconds in rows:
-        rate = trials / seconds
-        print(f"{what:52}{seconds:9.2f} s {rate:10.1f}{rate * trial / jobs:8.2f}{rate * overhead / jobs:13.2f}")
-    print(f"{'ideal: one trial alone, in each job':52}{trials * trial / jobs:9.2f} s {jobs / trial:10.1f}")
-    print(f"{'ideal: the overhead of one trial alone, in each job':52}{trials * overhead / jobs:9.2f} s {jobs / overhead:10.1f}")
+@dataclass(frozen=True)
+class Turn:
+    """One run of so many trials, beside what was measured in the same seconds."""
+
+    end: Mark
+    busy: float
+    """Seconds of the processor that the run took."""
+    trial: float
+    """Seconds of one trial alone."""
+    overhead: float
+    """Of it, what is not the scripts."""
+    machine: float
+    """The share of itself that a bare bubblewrap has, where others go on at the same time: what is not for us to lose."""
+
+
+def at_once(action: Callable[[int], object], jobs: int, times: int) -> float:
+    """The share of its own speed alone that something has which goes on in so many threads at a time; it gets their number."""
+
+    def repeat(number: int) -> None:
+        for _ in range(times):
+            action(number)
+
+    def taken(threads: int) -> float:
+        began = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            for going in [pool.submit(repeat, number) for number in range(threads)]:
+                going.result()
+        return time.perf_counter() - began
+
+    return taken(1) / taken(jobs)
+
+
+def throughput(turns: list[Turn], *, trials: int, jobs: int) -> None:
+    """The table of trials a second: medians, and the shares of the least and the most of the turns."""
+
+    def row(what: str, seconds: Callable[[Turn], float], *ideals: Callable[[Turn], float]) -> None:
+        took = statistics.median(map(seconds, turns))
+        line = f"{what:52}{took:9.2f} s{trials / took:11.1f}"
+        for ideal in ideals:
+            shares = sorted(trials * ideal(one) / jobs / seconds(one) for one in turns)
+            line += f"{statistics.median(shares):8.2f} ({shares[0]:.2f}–{shares[-1]:.2f})"
+        print(line)
+
+    def trial(one: Turn) -> float:
+        return one.trial
+
+    def overhead(one: Turn) -> float:
+        return one.overhead
+
+    heading = f"{trials} trivial trials, --jobs {jobs}, medians of {len(turns)} runs"
+    print(f"\n{heading:52}{'seconds':>11}{'a second':>11}{'share':>8}{'by overhead':>24}")
+    row("the whole run, the start of its judges within", lambda one: one.end.seconds, trial, overhead)
+    row("from the first trial's begin", lambda one: one.end.seconds - one.end.began, trial, overhead)
+    row("ideal: one trial alone, in each job", lambda one: trials * one.trial / jobs)
+    row("ideal: the overhead of one trial alone, in each job", lambda one: trials * one.overhead / jobs)
+    found = sorted(one.machine for one in turns)
+    machine = statistics.median(found)
+    beside = statistics.median((trials * one.trial / jobs) / (one.end.seconds - one.end.began) / one.machine for one in turns)
+    what = f"two bare bwrap, by {jobs} at a time, of as many alone"
+    print(f"{what:52}{'':22}{machine:8.2f} ({found[0]:.2f}–{found[-1]:.2f})")
+    print(f"{'from the first trial on, of what the machine gives':52}{'':22}{beside:8.2f}")
     print(f"share: of the first ideal; by overhead: of the second   (aim: at least {SHARE})")
-    print(f"the second leaves the scripts out, and the run carries them out, so it cannot pass{overhead / trial:11.2f}")
-    print(f"{'processor time of the whole run, a trial':52}{busy / trials * 1e3:8.1f} ms", flush=True)
+    most = statistics.median(one.overhead / one.trial for one in turns)
+    print(f"the second leaves the scripts out, and the run carries them out, so it cannot pass{most:11.2f}")
+    busy = statistics.median(one.busy for one in turns) / trials
+    print(f"{'processor time of the whole run, a trial':52}{busy * 1e3:8.1f} ms", flush=True)
 
 
 def memory(folder: Path, *, marks: list[int], jobs: int) -> None:

@@ -100,40 +100,56 @@ def podman() -> tuple[dict[str, str], str]:
     return (env, "") if has else ({}, f"has no image {IMAGE}; tools/containers makes it")
 
 
-def measure(folder: Path, rounds: int) -> tuple[Costs, str]:
-    """The costs, and why Podman is not among them."""
-    env, without = podman()
-    taken: dict[str, list[float]] = {}
+class Rounds:
+    """Rounds of every row in turns; what each took is kept."""
 
-    def timed(what: str, action: Callable[[], object]) -> None:
-        began = time.perf_counter()
-        action()
-        taken.setdefault(what, []).append(time.perf_counter() - began)
-
-    with ExitStack() as stack:
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (work / "run.sh").write_text(small.AGENT)
-        (work / "test.sh").write_text(small.TESTS)
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.env, self.without = podman()
+        self.taken: dict[str, list[float]] = {}
+        self._work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sandbox = Bubblewrap()
         stack.callback(sandbox.close)
-        trials = Trials(small.competition(folder, tasks=1, trials=1), sandbox)
+        self.trials = Trials(small.competition(folder, tasks=1, trials=1), sandbox)
+        self.one()  # warms up
+        self.taken.clear()
 
-        def both(*before: str, where: str = "", **more: Any) -> None:
-            for script in ("run.sh", "test.sh"):
-                subprocess.run([*before, "bash", f"{where}{script}"], cwd=work, check=True, **more)
+    def one(self) -> None:
+        """One round."""
+        self._timed(SCRIPTS, self._both)
+        self._timed(BWRAP, self.bare)
+        self._timed(TRIAL, self.trials.one)
+        if self.env:
+            self._timed(PODMAN, self._contained)
 
-        contained = ["podman", "run", "--rm", "--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
-                     "--memory", "512m", "--pids-limit", "512", "-v", f"{work}:/app", "-w", "/app", IMAGE]  # fmt: skip
-        for count in range(rounds + 1):  # the first one warms up
-            if count == 1:
-                taken.clear()
-            timed(SCRIPTS, both)
-            timed(BWRAP, lambda: both(*_BWRAP, "--bind", str(work), "/app", "--chdir", "/app"))
-            timed(TRIAL, trials.one)
-            if env:
-                timed(PODMAN, lambda: both(*contained, env=env, stdin=subprocess.DEVNULL))
-        parts = _parts(trials, rounds)
-    return Costs({what: statistics.median(times) for what, times in taken.items()}, parts), without
+    def costs(self, rounds: int) -> Costs:
+        """Medians so far; where a trial's time goes, of further rounds."""
+        return Costs({what: statistics.median(times) for what, times in self.taken.items()}, _parts(self.trials, rounds))
+
+    def bare(self, number: int = 0) -> None:
+        """Both scripts in a bare bubblewrap each, in the folder of that number."""
+        self._both(*_BWRAP, "--bind", str(self._folder(number)), "/app", "--chdir", "/app", number=number)
+
+    def _contained(self) -> None:
+        bounds = ["--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--memory", "512m"]
+        line = ["podman", "run", "--rm", *bounds, "--pids-limit", "512", "-v", f"{self._folder()}:/app", "-w", "/app", IMAGE]
+        self._both(*line, env=self.env, stdin=subprocess.DEVNULL)
+
+    def _folder(self, number: int = 0) -> Path:
+        folder = self._work / str(number)
+        if not folder.is_dir():
+            folder.mkdir()
+            (folder / "run.sh").write_text(small.AGENT)
+            (folder / "test.sh").write_text(small.TESTS)
+        return folder
+
+    def _both(self, *before: str, number: int = 0, **more: Any) -> None:
+        for script in ("run.sh", "test.sh"):
+            subprocess.run([*before, "bash", script], cwd=self._folder(number), check=True, **more)
+
+    def _timed(self, what: str, action: Callable[[], object]) -> None:
+        began = time.perf_counter()
+        action()
+        self.taken.setdefault(what, []).append(time.perf_counter() - began)
 
 
 PLACES: tuple[tuple[str, tuple[tuple[Any, tuple[str, ...]], ...]], ...] = (
