@@ -67,8 +67,10 @@ def trials(folder: Path, turns: int, rounds: int, count: int) -> None:
                 alone.one()
             if count:
                 (end,), busy = runs.judged(folder / f"many-{turn}", trials=count, jobs=JOBS, marks=[count])
+                (single,), _busy = runs.judged(folder / f"single-{turn}", trials=count, jobs=1, marks=[count])
                 one, scripts = (statistics.median(alone.taken[what][-each:]) for what in (trial.TRIAL, trial.SCRIPTS))
-                found.append(runs.Turn(end, busy, one, one - scripts, runs.at_once(alone.bare, JOBS, BARE)))
+                machine = runs.at_once(alone.bare, JOBS, BARE)
+                found.append(runs.Turn(end, busy, one, one - scripts, (single.seconds - single.began) / count, machine))
         trial.show(alone.costs(min(rounds, MOST)), alone.without, each * turns)
     if found:
         runs.throughput(found, trials=count, jobs=JOBS)

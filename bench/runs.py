@@ -98,6 +98,8 @@ class Turn:
     """Seconds of one trial alone."""
     overhead: float
     """Of it, what is not the scripts."""
+    alone: float
+    """Seconds of one trial in a run by one judge, from its first trial's begin."""
     machine: float
     """The share of itself that a bare bubblewrap has, where others go on at the same time: what is not for us to lose."""
 
@@ -142,12 +144,17 @@ def throughput(turns: list[Turn], *, trials: int, jobs: int) -> None:
     row("from the first trial's begin", lambda one: one.end.seconds - one.end.began, trial, overhead)
     row("ideal: one trial alone, in each job", lambda one: trials * one.trial / jobs)
     row("ideal: the overhead of one trial alone, in each job", lambda one: trials * one.overhead / jobs)
-    found = sorted(one.machine for one in turns)
-    machine = statistics.median(found)
-    beside = statistics.median((trials * one.trial / jobs) / (one.end.seconds - one.end.began) / one.machine for one in turns)
-    what = f"two bare bwrap, by {jobs} at a time, of as many alone"
-    print(f"{what:52}{'':22}{machine:8.2f} ({found[0]:.2f}–{found[-1]:.2f})")
-    print(f"{'from the first trial on, of what the machine gives':52}{'':22}{beside:8.2f}")
+
+    def share(what: str, of: Callable[[Turn], float]) -> None:
+        found = sorted(map(of, turns))
+        print(f"{what:52}{'':22}{statistics.median(found):8.2f} ({found[0]:.2f}–{found[-1]:.2f})")
+
+    def each(one: Turn) -> float:
+        return (one.end.seconds - one.end.began) / trials
+
+    share("of as many runs with --jobs 1, from the first trial", lambda one: one.alone / jobs / each(one))
+    share(f"two bare bwrap, {jobs} at a time: what the machine gives", lambda one: one.machine)
+    share("of what the machine gives, from the first trial", lambda one: one.trial / jobs / each(one) / one.machine)
     print(f"share: of the first ideal; by overhead: of the second   (aim: at least {SHARE})")
     most = statistics.median(one.overhead / one.trial for one in turns)
     print(f"the second leaves the scripts out, and the run carries them out, so it cannot pass{most:11.2f}")
