@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ import pytest
 import boxes
 from assay.judge import tree
 from assay.judge.sandbox import cgroups
+from assay.judge.sandbox import scratch as scratches
 from assay.judge.sandbox.box import Trouble
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.sandbox.cgroups import Counted
@@ -308,6 +310,20 @@ def test_a_closed_box_leaves_nothing(scratch: Path, sh: Shell) -> None:
     made.close()
     assert not run.exists()
     assert not [group for group in _groups() if f"-{os.getpid()}-" in group and not group.endswith("-999999")]
+
+
+def test_boxes_are_removed_without_threads_that_python_would_wait_for(scratch: Path) -> None:
+    """A signal that breaks off the start of such a thread keeps a judge from ever ending, and his lock with him."""
+    others = set(scratch.glob("run-*"))
+    with closing(Bubblewrap(folder=scratch)) as sandbox:
+        before = set(threading.enumerate())
+        for _ in range(20):
+            with suppress(KeyboardInterrupt), sandbox.open(sandbox.image(), LIMITS) as box:
+                box.running = True  # so that its folder is removed, and not used again
+                raise KeyboardInterrupt
+        assert set(threading.enumerate()) == before
+        assert len(list(scratch.glob("run-*/gone-*"))) <= scratches.BEHIND
+    assert set(scratch.glob("run-*")) == others
 
 
 def test_a_fork_has_a_folder_of_its_own(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -9,14 +10,17 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
+from assay.judge import keeping
 from assay.judge.running import Event, Options, Summary
 from assay.judge.sandbox.box import Trouble
 from assay.judge.service import Model
@@ -28,7 +32,7 @@ from assay.judge.tests.record import TrialRecord
 from assay.judge.tests.run import run
 from assay.judge.tests.store import Store
 from assay.judge.tests.submit import submit
-from assay.judge.tests.tasks import Mode
+from assay.judge.tests.tasks import Mode, read_task
 from assay.judge.tests.trial import Tried
 from assay.judge.tests.worker import Job, Settings
 from judge_kit import make_agent, make_competition, make_task
@@ -121,6 +125,67 @@ def test_a_judge_that_cannot_begin_says_why() -> None:
 
 
 # Crashes
+
+
+def test_judges_whose_run_is_gone_end_whatever_they_are_at(tmp_path: Path) -> None:
+    folder = competition(tmp_path / "c", tasks=1)
+    task = read_task(folder / "tasks" / "t0")
+    with ExitStack() as stack:
+        lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
+        stack.callback(os.close, lock)
+        judges = []
+        for number in range(6):
+            (tmp_path / str(number)).mkdir()
+            job = Job(
+                number=1, validator="val-1", participant="ann", submission=ORACLE, task=str(task.folder), task_id="t0",
+                task_digest=task.digest, trial=1, agent="oracle", folder=str(tmp_path / str(number)), epoch=1,
+            )  # fmt: skip
+            line = [sys.executable, "-m", "assay.judge.tests.worker", str(lock)]
+            judge = subprocess.Popen(
+                line,
+                pass_fds=[lock],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            stack.enter_context(judge)
+            stack.callback(judge.kill)
+            assert judge.stdin is not None
+            judge.stdin.write(Settings("bubblewrap", "fail").to_json() + job.to_json())
+            judge.stdin.flush()
+            judges.append(judge)
+        for judge in judges:
+            assert judge.stdin is not None
+            assert judge.stdout is not None
+            judge.stdin.close()
+            judge.stdout.close()
+            time.sleep(0.1)
+        for judge in judges:
+            assert judge.stderr is not None
+            assert (judge.wait(60), judge.stderr.read()) == (0, b"")
+    assert not any((tmp_path / str(number) / ".scratch").exists() for number in range(6))
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_whoever_worked_for_a_dead_run_is_waited_for_though_nobody_reaped_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    monkeypatch.setattr(keeping, "PATIENCE", 60.0 if ends else 0.2)
+    with subprocess.Popen(["true"]) as dead, (tmp_path / ".lock").open("w") as worker:
+        os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+        worker.write(str(dead.pid))
+        worker.flush()
+        fcntl.flock(worker, fcntl.LOCK_EX)
+        if ends:
+            later = threading.Timer(0.3, fcntl.flock, (worker, fcntl.LOCK_UN))
+            later.start()
+            with keeping.held(tmp_path, "val-1"):
+                assert (tmp_path / ".lock").read_text() == str(os.getpid())
+            later.join()
+        else:
+            with pytest.raises(keeping.Busy), keeping.held(tmp_path, "val-1"):
+                pass
 
 
 def test_a_torn_line_is_taken_away_and_a_whole_one_is_ended(tmp_path: Path) -> None:

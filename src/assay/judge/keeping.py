@@ -144,6 +144,14 @@ def _locked(number: int) -> bool:
 
 
 def _alive(number: int) -> bool:
-    """Whether the run that wrote its process number into the lock lives; without a number it does, or is about to begin."""
+    """Whether the run that wrote its process number into the lock lives; without a number it does, or is about to begin.
+
+    One that is dead and that nobody has reaped yet still has its number.
+    """
     said = os.pread(number, 20, 0)
-    return not said.isdigit() or Path(f"/proc/{int(said)}").exists()
+    if not said.isdigit():
+        return True
+    try:
+        return Path(f"/proc/{int(said)}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -23,7 +23,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -31,17 +30,38 @@ from threading import Lock
 from assay.judge import tree
 from assay.judge.sandbox.box import Trouble
 
-__all__ = ["Scratch", "kill_named"]
+__all__ = ["BEHIND", "Scratch", "kill_named"]
 
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _PATIENCE = 60.0
-_REMOVERS = 4
-_BEHIND = 16
-"""Boxes that may wait to be removed."""
+BEHIND = 8
+"""Boxes that may be being removed."""
+
+
+class _Removal:
+    """A folder that is being removed, by a program: a thread whose start a signal breaks off keeps Python from ever ending."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._rm: subprocess.Popen[bytes] | None = None
+        with suppress(OSError):
+            line = ["rm", "-rf", "--one-file-system", "--", str(folder)]
+            self._rm = subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    @property
+    def over(self) -> bool:
+        """Whether the program has ended."""
+        return self._rm is None or self._rm.poll() is not None
+
+    def finish(self) -> None:
+        """Waits for the program; what it could not remove is done with care. Raises OSError."""
+        if self._rm is not None:
+            self._rm.wait()
+        tree.remove(self._folder)
 
 
 class _Run:
-    """One run's folder, and those who remove what is no longer needed in it."""
+    """One run's folder, and what is no longer needed in it and being removed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,8 +70,8 @@ class _Run:
         os.chmod(folder, 0o711)
         self._alive = os.open(folder / "alive", _LOCK, 0o600)
         fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._waiting: deque[Future[None]] = deque()
-        self._removers = ThreadPoolExecutor(_REMOVERS, "assay-remove")
+        self._going: deque[_Removal] = deque()
+        self._taking = Lock()
 
     @property
     def ours(self) -> bool:
@@ -62,21 +82,26 @@ class _Run:
         """Removes a folder soon. Raises OSError, also of an earlier removal."""
         gone = folder.with_name(f"gone-{folder.name}")
         os.rename(folder, gone)
-        try:
-            self._waiting.append(self._removers.submit(_remove, gone))
-        except RuntimeError:  # Python is ending, and starts no threads any more
-            _remove(gone)
-        while len(self._waiting) > _BEHIND or (self._waiting and self._waiting[0].done()):
-            self._waiting.popleft().result()
+        self._going.append(_Removal(gone))
+        self._finish(BEHIND)
+
+    def _finish(self, most: int) -> None:
+        """Comes to the end of what is over, and of as many more as are over the bound."""
+        while True:
+            with self._taking:
+                if not (len(self._going) > most or (self._going and self._going[0].over)):
+                    return
+                one = self._going.popleft()
+            one.finish()
 
     def close(self) -> None:
         """Removes everything, unless this is a fork of the process that made it. Raises OSError."""
         if self.ours and self._alive >= 0:
-            self._removers.shutdown()
+            self._finish(0)
             with suppress(FileNotFoundError):
                 for name in os.listdir(self.folder):
                     if name != "alive":
-                        _remove(self.folder / name)
+                        _Removal(self.folder / name).finish()
             with (
                 suppress(FileNotFoundError),
                 _locked(self.folder.parent),
@@ -168,13 +193,6 @@ def _locked(folder: Path) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough while another thread is starting a program
     finally:
         os.close(lock)
-
-
-def _remove(folder: Path) -> None:
-    """`rm` does what is usual without keeping our other threads from running; what it cannot remove is done with care."""
-    with suppress(OSError):
-        subprocess.run(["rm", "-rf", "--one-file-system", "--", folder], stderr=subprocess.DEVNULL, check=False)
-    tree.remove(folder)
 
 
 def kill_named(folder: Path) -> int:

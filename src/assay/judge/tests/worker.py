@@ -129,8 +129,11 @@ class _Worker:
         self.tasks = TaskReader()
 
     def say(self, **what: Any) -> None:
-        self.out.write(json.dumps(what).encode() + b"\n")
-        self.out.flush()
+        try:
+            self.out.write(json.dumps(what).encode() + b"\n")
+            self.out.flush()
+        except BrokenPipeError:  # nobody listens any more, which a trial that goes on must not take for its own trouble
+            raise Stopped from None
 
     def say_phase(self, job: Job, phase: Phase) -> None:
         if phase != "done":  # which the record says
