@@ -43,7 +43,7 @@ def test_check_says_what_it_is_or_what_is_wrong(tmp_path: Path) -> None:
 def test_check_warns(tmp_path: Path) -> None:
     place = made(tmp_path / "x")
     rewrite(place / "scheme.toml", 'method = "modified-z"', 'method = "z"')
-    assert "cannot flag anyone among five" in run("scheme", "check", place, columns=500).stderr
+    assert 'with threshold = "3.5" cannot flag anyone among 13' in run("scheme", "check", place, columns=500).stderr
 
 
 def test_what_is_no_scheme_is_refused() -> None:

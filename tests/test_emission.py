@@ -253,7 +253,7 @@ def test_uids_in_conflict_are_refused_though_nobody_is_agreed_on(tmp_path: Path,
     small_folder.make(tmp_path / "b", scheme_toml=scheme, participants_csv=f"key,uid,name,submission\nm1,1,,s1\n{row}\n")
     file = tmp_path / "s.toml"
     file.write_text("".join(f'[[competitions]]\npath = "{path}"\nshare = "0.5"\n' for path in "ab"))
-    with pytest.raises(BadInput, match=rf"{said} \(competition 'other'\)"):
+    with pytest.raises(BadInput, match=rf"s\.toml: uid: {said} \(competition 'other'\)"):
         emission(file)
 
 

@@ -141,9 +141,19 @@ def test_every_preset_is_read_and_teaches() -> None:
 
 def test_warnings_say_what_is_probably_not_meant() -> None:
     assert warnings(parse(TESTS)) == []
-    assert "cannot flag anyone" in warnings(parse(TESTS + '[consensus.outliers]\nmethod = "z"\n'))[0]
+    assert "cannot flag anyone among 5 validators" in warnings(parse(TESTS + '[consensus.outliers]\nmethod = "z"\n'))[0]
     assert "full marks for nothing" in warnings(parse(RUBRIC + CHECKS.replace("unskippable = true\n", "")))[0]
     assert "nothing ever decays" in warnings(parse(TESTS + '[decay]\nrate = "0"\n'))[0]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "least", "blind"), [("2", 5, 5), ("2", 6, None), ("3.5", 13, 13), ("3.5", 14, None), ("1", 1, None)]
+)
+def test_the_warning_of_z_says_among_how_many_nobody_can_be_flagged(threshold: str, least: int, blind: int | None) -> None:
+    rules = f'[consensus]\nmin_validators = {least}\n[consensus.outliers]\nmethod = "z"\nthreshold = "{threshold}"\n'
+    said = warnings(parse(TESTS + rules))
+    assert len(said) == (blind is not None)
+    assert all(f"among {blind} validators or fewer" in one for one in said)
 
 
 def test_a_bounty_beside_the_scheme_brings_checks_and_payout(tmp_path: Path) -> None:

@@ -86,7 +86,11 @@ def emission(path: Path | str, epoch: int | None = None) -> Emission:
         earlier if earlier is not None and earlier[0].epoch == last else _settled(one, last)
         for one, earlier in zip(competitions, found, strict=True)
     ]
-    return join(rules, settled)
+    try:
+        return join(rules, settled)
+    except BadInput as error:
+        error.at(file=place)
+        raise
 
 
 def _settled_by_all(competitions: Sequence[Competition]) -> int | None:

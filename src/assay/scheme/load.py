@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from assay import exact
 from assay.errors import BadInput, brief
 from assay.scheme.files import opened
 from assay.scheme.model import Scheme
@@ -231,8 +232,13 @@ def _path(path: Sequence[int | str]) -> str:
 def warnings(scheme: Scheme) -> list[str]:
     """What is allowed and yet probably not meant: shown by the loader, never an error. SPEC 3, 8."""
     said = []
-    if scheme.consensus.outliers.method == "z" and scheme.consensus.min_validators <= 5:
-        said.append('consensus.outliers: method = "z" cannot flag anyone among five validators or fewer; "modified-z" can')
+    outliers = scheme.consensus.outliers
+    blind = outliers.threshold**2 // exact.NANO**2 + 1  # |z| of n is at most √(n − 1); of fewer than three nobody is flagged
+    if outliers.method == "z" and blind >= max(3, scheme.consensus.min_validators):
+        said.append(
+            f'consensus.outliers: method = "z" with threshold = "{exact.text(outliers.threshold)}" cannot flag anyone '
+            f'among {blind} validators or fewer; "modified-z" can'
+        )
     assign, least = scheme.consensus.assign, scheme.consensus.min_validators
     if assign is not None and assign < least:
         said.append(f"consensus: assign = {assign} draws fewer than min_validators = {least}, so nobody can have an agreed score")
