@@ -234,6 +234,14 @@ def test_a_wrong_subnet_file_is_refused_by_name_and_field(tmp_path: Path, was: s
     assert str(path) in str(caught.value)
 
 
+def test_a_folder_listed_by_two_paths_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to("a")
+    path = written(tmp_path, FILE.replace("term-challenge", "a").replace("bounty-challenge", "b"))
+    with pytest.raises(BadInput, match=r"competitions\[1\]\.path: 'b' is the same folder as 'a'; keep one"):
+        read(path)
+
+
 def test_a_missing_subnet_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
         read(tmp_path / "none.toml")

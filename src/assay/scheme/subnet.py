@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -9,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from assay.errors import BadInput
 from assay.exact import NANO, text
 from assay.scheme.fields import Rao, Section, Share
 from assay.scheme.load import read_toml, validate
@@ -48,6 +50,14 @@ class Subnet(Section):
 
 
 def read(path: Path) -> Subnet:
-    """The subnet in a TOML file; raises BadInput with the field and its line."""
+    """The subnet in a TOML file; raises BadInput with the field and its line, or for a folder that is listed by two paths."""
     content, source = read_toml(path)
-    return validate(Subnet, content, file=path, source=source)
+    found = validate(Subnet, content, file=path, source=source)
+    seen: dict[str, str] = {}
+    for number, member in enumerate(found.competitions):
+        folder = os.path.realpath(path.parent / member.path)
+        if folder in seen:
+            what = f"{member.path!r} is the same folder as {seen[folder]!r}"
+            raise BadInput(what, file=path, field=f"competitions[{number}].path", hint="keep one of the two entries")
+        seen[folder] = member.path
+    return found
