@@ -114,8 +114,9 @@ def test_finding_what_is_meant(tmp_path: Path) -> None:
         agents.find("sh -c 'echo")
     with pytest.raises(BadInput, match="no command"):
         agents.find(" ")
-    with pytest.raises(BadInput, match="no such folder"):
-        agents.find(str(tmp_path / "nowhere") + "/")
+    for mistyped in (f"{tmp_path}/nowhere/", f"{tmp_path}/nowhere", "./nowhere", "agents/nowhere"):
+        with pytest.raises(BadInput, match="no such folder"):
+            agents.find(mistyped)
 
 
 def test_digests_of_agents_without_a_folder_differ() -> None:

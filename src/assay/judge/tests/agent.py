@@ -136,8 +136,9 @@ def find(said: str) -> Agent:
         words = shlex.split(said)
     except ValueError as error:
         raise BadInput(f"is not a command line: {error}", field="agent", hint="close every quote") from None
-    if len(words) == 1 and said.endswith("/"):
-        raise BadInput("no such folder", file=said, hint=f"an agent is a folder with {FILE} in it")
+    if len(words) == 1 and "/" in words[0]:  # more likely a folder that is mistyped than a program without arguments
+        hint = f"an agent is a folder with {FILE} in it; a program of the box is meant by: sh -c {words[0]}"
+        raise BadInput("no such folder", file=said, hint=hint)
     return command_line(words)
 
 
