@@ -50,6 +50,7 @@ def test_the_digest_is_of_every_file_and_of_nothing_else(tmp_path: Path) -> None
     ("command", "words"),
     [
         ('["./main.py", "x"]', ("/agent/main.py", "x")),
+        ('"./main.sh x > out.txt"', ("/bin/sh", "-c", "/agent/main.sh x > out.txt")),
         ('"echo hi > out.txt"', ("/bin/sh", "-c", "echo hi > out.txt")),
         ('["bash", "-c", "true"]', ("bash", "-c", "true")),
     ],

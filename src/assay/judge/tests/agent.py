@@ -44,7 +44,8 @@ _OURS = frozenset({"HOME", "PATH", "ASSAY_INSTRUCTION", "ASSAY_MODEL_URL"})
 
 def _words(value: Any) -> Any:
     if isinstance(value, str):
-        value = ["/bin/sh", "-c", value] if value.strip() else []
+        line = f"{AGENT}/{value[2:]}" if value.startswith("./") else value
+        value = ["/bin/sh", "-c", line] if line.strip() else []
     if not isinstance(value, list | tuple) or not value or not all(isinstance(word, str) for word in value):
         raise PydanticCustomError("assay", 'is not a command; write its words, such as ["python3", "/agent/main.py"]')
     if not value[0] or any("\0" in word for word in value):
