@@ -178,8 +178,10 @@ def test_submitting_a_command_or_what_is_built_in(tmp_path: Path) -> None:
 def test_what_cannot_be_submitted(tmp_path: Path) -> None:
     place = competition(tmp_path / "c")
     before = (place / "participants.csv").read_bytes()
-    with pytest.raises(BadInput, match="there is no participant 'eve'"):
+    with pytest.raises(BadInput, match="there is no participant 'eve'; add a row for it first"):
         submit(place, "eve", "noop")
+    with pytest.raises(BadInput, match="there is no participant 'Ann'; did you mean 'ann'"):
+        submit(place, "Ann", "noop")
     source = folder(tmp_path / "a")
     (source / "out").symlink_to("/etc/passwd")
     with pytest.raises(BadInput, match="out cannot be submitted"):
