@@ -50,6 +50,7 @@ def test_the_digest_is_of_every_file_and_of_nothing_else(tmp_path: Path) -> None
     ("command", "words"),
     [
         ('["./main.py", "x"]', ("/agent/main.py", "x")),
+        ('"./main.sh x > out.txt"', ("/bin/sh", "-c", "/agent/main.sh x > out.txt")),
         ('"echo hi > out.txt"', ("/bin/sh", "-c", "echo hi > out.txt")),
         ('["bash", "-c", "true"]', ("bash", "-c", "true")),
     ],
@@ -114,8 +115,9 @@ def test_finding_what_is_meant(tmp_path: Path) -> None:
         agents.find("sh -c 'echo")
     with pytest.raises(BadInput, match="no command"):
         agents.find(" ")
-    with pytest.raises(BadInput, match="no such folder"):
-        agents.find(str(tmp_path / "nowhere") + "/")
+    for mistyped in (f"{tmp_path}/nowhere/", f"{tmp_path}/nowhere", "./nowhere", "agents/nowhere"):
+        with pytest.raises(BadInput, match="no such folder"):
+            agents.find(mistyped)
 
 
 def test_digests_of_agents_without_a_folder_differ() -> None:
@@ -176,8 +178,10 @@ def test_submitting_a_command_or_what_is_built_in(tmp_path: Path) -> None:
 def test_what_cannot_be_submitted(tmp_path: Path) -> None:
     place = competition(tmp_path / "c")
     before = (place / "participants.csv").read_bytes()
-    with pytest.raises(BadInput, match="there is no participant 'eve'"):
+    with pytest.raises(BadInput, match="there is no participant 'eve'; add a row for it first"):
         submit(place, "eve", "noop")
+    with pytest.raises(BadInput, match="there is no participant 'Ann'; did you mean 'ann'"):
+        submit(place, "Ann", "noop")
     source = folder(tmp_path / "a")
     (source / "out").symlink_to("/etc/passwd")
     with pytest.raises(BadInput, match="out cannot be submitted"):

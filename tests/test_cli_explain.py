@@ -27,7 +27,14 @@ def competition(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("said", "key"),
-    [("alice-1", "alice-1"), ("Alice", "alice-1"), ("bo", "bob"), ("5FHneW…W2JXz6", PEOPLE[3].key), ("5F", PEOPLE[3].key)],
+    [
+        ("alice-1", "alice-1"),
+        ("Alice", "alice-1"),
+        ("bo", "bob"),
+        ("Al", "alice-1"),
+        ("5FHneW…W2JXz6", PEOPLE[3].key),
+        ("5F", PEOPLE[3].key),
+    ],
 )
 def test_who_is_meant(said: str, key: str) -> None:
     assert find(said, PEOPLE) == key
@@ -38,6 +45,7 @@ def test_who_is_meant(said: str, key: str) -> None:
     [
         ("alice", "could be 2 participants; say which: alice-1, alice-2"),
         ("Anna", "could be 2 participants; say which: alice-2, bob"),
+        ("An", "could be 2 participants; say which: alice-2, bob"),
         ("alise-1", "did you mean 'alice-1'?"),
         ("zzz", "participants.csv has alice-1, alice-2, bob"),
         ("b…b", "there is no participant"),

@@ -38,6 +38,16 @@ def test_bad_input_is_one_line_on_stderr_and_code_2(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_errors_have_a_colour_on_a_terminal_unless_nobody_wants_one(tmp_path: Path, env: dict[str, str], coloured: bool) -> None:
+    shown, terminal = os.openpty()
+    clean = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    subprocess.run([*ASSAY, "settle", tmp_path], stderr=terminal, env=clean | env, check=False)
+    os.close(terminal)
+    with open(shown, "rb", buffering=0) as reader:
+        assert (b"\x1b[" in reader.read(4096)) == coloured
+
+
 def test_no_settlement_is_code_1(tmp_path: Path) -> None:
     place = made(tmp_path / "season")
     (place / "evidence/sample.jsonl").unlink()

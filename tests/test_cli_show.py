@@ -70,6 +70,13 @@ def test_names_are_cropped_before_keys_are_shortened() -> None:
     assert lines(grid(columns, width=23), 23)[2] == "k" * 6 + "…" + "k" * 6 + "  " + "n" * 7 + "…"
 
 
+def test_a_word_that_is_too_long_takes_nothing_from_the_other_columns() -> None:
+    digest = "sha256:" + "0" * 64
+    columns = [Column("", ["✓"]), Column("stage", ["settlement"]), Column("what", [f"computed again: {digest}"], kind="text")]
+    shown = lines(grid(columns, width=60), 60)
+    assert shown[2:] == ["✓  settlement  computed again:", f"               {digest}"]
+
+
 def test_wide_letters_are_measured_as_they_are_shown() -> None:
     columns = [Column("name", ["漢字漢字漢字漢字漢字漢字"], kind="crop"), Column("u16", ["1"], right=True)]
     assert all(cell_len(line) <= 20 for line in lines(grid(columns, width=20), 20))

@@ -36,6 +36,20 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "there/a.json").read_text() == "x"
 
 
+def test_a_pipe_or_a_device_is_written_into(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+        folder.write_text(path, "x")
+        assert reader.read() == b"x"
+    assert path.is_fifo()
+    device, terminal = os.openpty()
+    folder.write_text(Path(os.ttyname(terminal)), "y")
+    assert os.read(device, 1) == b"y"
+    os.close(device)
+    os.close(terminal)
+
+
 def test_the_old_file_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     path.write_text("old")

@@ -35,6 +35,20 @@ def test_what_is_no_vkey_is_refused(text: str) -> None:
         LogKey.parse(text)
 
 
+@pytest.mark.parametrize(
+    "private",
+    [
+        "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+        "-----BEGIN PRIVATE KEY-----\nMC4CAQ+wBQYDK2VwBCIE+J1hsZ3v/VpguoRK9JLs\n-----END PRIVATE KEY-----",
+        "PRIVATE+KEY+example.org/log+033de0ae+AZ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g",
+    ],
+)
+def test_a_private_key_that_was_given_for_the_public_one_is_not_shown(private: str) -> None:
+    with pytest.raises(Refused) as error:
+        LogKey.parse(private)
+    assert str(error.value) == "key: it is not a vkey NAME+HEX+BASE64 of an Ed25519 key"
+
+
 def test_a_checkpoint_is_read() -> None:
     assert check.check_checkpoint(checkpoint().encode(), [KEY]) == Checkpoint(NAME, 3, trees.tree_of(LEAVES[:3]))
     assert check.check_checkpoint(checkpoint(0).encode(), [KEY]).size == 0

@@ -312,7 +312,7 @@ def test_a_checkpoint_that_went_back_is_seen_by_who_saw_the_later_one(tmp_path: 
     found.publish(signed(600), 300, ENTRIES[300:600])
     seen = found.checkpoint
     (tmp_path / "checkpoint").write_bytes(signed(300))
-    with pytest.raises(BadInput, match="checkpoint: was rolled back: it has 300 entries, and had 600"):
+    with pytest.raises(BadInput, match="checkpoint: was rolled back: its size is 300, and was 600"):
         Log(tmp_path, KEY).check_against(seen)
 
 

@@ -63,6 +63,13 @@ def test_what_is_judged_is_signed_settled_and_verified(folder: Path, tmp_path: P
     assert "0 records signed" in output(*words[:5], "--sign", "val-1", "--participant", "ann")
 
 
+def test_what_is_judged_and_not_signed_is_not_said_to_count(folder: Path) -> None:
+    run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
+    said = output("run", folder, "--validator", "val-1", "-q")
+    assert f"It counts once it is signed and added to the ledger:\n  assay evidence sign {folder} --key KEY" in said
+    assert "It counts once" not in output("run", folder, "--validator", "val-1", "-q", "--sign", "val-1")
+
+
 def test_without_any_evidence_nothing_is_signed(folder: Path) -> None:
     from assay.cli.judging.signing import Signing
     from assay.cli.show import console

@@ -145,10 +145,10 @@ def test_an_earlier_checkpoint(place: Path, tmp_path: Path) -> None:
 
 def test_another_key(place: Path) -> None:
     other = str(note.log_key(ledger_kit.ORIGIN, keys.new().public))
-    for given in ("epoch-4", "4.receipt", "4.proof"):
+    for given, file in (("epoch-4", "epoch-4/receipts/epoch-4.receipt"), ("4.receipt", "4.receipt"), ("4.proof", "4.proof")):
         with pytest.raises(Refused) as refused:
             verify(place / given, key=other)
-        assert refused.value.stage == "receipt"
+        assert (refused.value.stage, refused.value.file) == ("receipt", place / file)
     for wrong in ("", "x", KEY + "x", "a" * 64):
         with pytest.raises(BadInput, match="give the log's public key"):
             verify(place / "4.receipt", key=wrong)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.errors import BadInput
 from assay.judge import keeping
 from assay.judge.running import Event, Options, Summary
 from assay.judge.sandbox.box import Trouble
@@ -35,6 +36,7 @@ from assay.judge.tests.submit import submit
 from assay.judge.tests.tasks import Mode, read_task
 from assay.judge.tests.trial import Tried
 from assay.judge.tests.worker import Job, Settings
+from disks import filled, mounted
 from judge_kit import make_agent, make_competition, make_task
 from run_kit import NOOP, ORACLE, QUICK, competition, everything, lines, outcomes
 from test_proxy import KEY, say, service
@@ -249,6 +251,15 @@ def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pyte
     (again,) = [event for event in events if event.kind == "again"]
     assert again.record is not None
     assert "No space left" in again.record.message
+
+
+def test_a_run_does_not_begin_on_a_full_disk(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "1m") as disk:
+        store = Store(disk, "val-1")
+        with store.lock():
+            pass
+        with filled(disk), pytest.raises(BadInput, match="cannot be written"), store.lock():
+            pass
 
 
 def test_a_trial_that_its_judge_cannot_write_down_is_an_error(tmp_path: Path) -> None:

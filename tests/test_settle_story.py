@@ -183,7 +183,8 @@ def test_no_evidence_no_submission_and_none_that_counts() -> None:
     settlement = settled(case)
     assert "No validator has evidence about its current submission." in settlement.explain("b")["status"].text
     assert "It has no submission in participants.csv, and nobody has evidence about it." in settlement.explain("c")["status"].text
-    assert said(settlement.explain("d"), "status").startswith("Validators have evidence about it, but none of it counts")
+    why = "Validators have evidence about it, but none of it counts: v0 (has no stake) and v1 (has no stake)."
+    assert said(settlement.explain("d"), "status").startswith(why)
     table = settlement.explain("d")["evidence"].table
     assert table is not None
     assert table.rows[0][-1] == "no: has no stake"

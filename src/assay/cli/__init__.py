@@ -5,6 +5,7 @@ Exit codes: 0 fine, 1 no settlement follows from the input (`CannotSettle`), 2 t
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -48,4 +49,4 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure") and (stream.encoding or "").lower().replace("-", "") != "utf8":
             stream.reconfigure(errors="replace")
-    app(prog_name="assay")
+    app(prog_name="assay", color=False if os.environ.get("NO_COLOR") else None)

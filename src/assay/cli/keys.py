@@ -25,6 +25,7 @@ def find(said: str, participants: Sequence[Participant]) -> str:
         lambda one: bool(one.name) and one.name == said,
         lambda one: bool(dots) and len(one.key) > len(said) and one.key.startswith(head) and one.key.endswith(tail),
         lambda one: not dots and one.key.startswith(said),
+        lambda one: not dots and one.name.startswith(said),
     )
     for way in ways:
         found = [one.key for one in participants if way(one)]

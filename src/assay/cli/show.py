@@ -113,14 +113,22 @@ def grid(columns: Iterable[Column], *, width: int | None = None, styles: Sequenc
     """The columns as a table that fits the width: columns to spare are left out, names cropped, keys shortened, text wrapped."""
     room = console().width if width is None else width
     fitted = _fitted([_clean(column) for column in columns], room)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0), collapse_padding=False)
-    for column in fitted:
+    widths = [max(cell_len(line) for cell in (one.heading, *one.cells) for line in cell.split("\n")) for one in fitted]
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, GAP - 1, 0, 0),
+        collapse_padding=False,
+        width=_needed(widths),  # also where a long word needs more than the room: rich would take it from the other columns
+    )
+    for column, least in zip(fitted, widths, strict=True):
         wraps = column.kind == "text"
         table.add_column(
             column.heading,
             no_wrap=not wraps,
             overflow="fold" if wraps else "ignore",
-            width=max(cell_len(line) for cell in (column.heading, *column.cells) for line in (cell.split("\n") or [""])),
+            width=least,
             style=column.style,
         )
     for at, row in enumerate(zip(*(column.cells for column in fitted), strict=True)):

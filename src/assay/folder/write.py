@@ -22,7 +22,8 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes, *, private: bool = False) -> None:
     """Put bytes in a file: written beside it, flushed to the disk, then renamed over it; raises BadInput if that fails.
 
-    private: for its owner alone (0600), at no moment for others; else it keeps the mode that it had.
+    private: for its owner alone (0600), at no moment for others; else it keeps the mode that it had. A device or a pipe stays
+    one, and is written into.
     """
     write_all([(path, data)], private=private)
 
@@ -36,6 +37,9 @@ def write_all(files: Sequence[tuple[Path, bytes]], *, private: bool = False) -> 
     try:
         for path, data in files:
             with _told(path):
+                if path.is_char_device() or path.is_fifo():  # renamed over, /dev/null would be a file from then on
+                    path.write_bytes(data)
+                    continue
                 target = Path(os.path.realpath(path))
                 beside.append((path, target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp"), target))
                 _write(beside[-1][1], data, target, private=private)

@@ -199,5 +199,6 @@ def known(said: str, names: Sequence[str], file: Path, what: str) -> None:
     """Refuse a name that is none of these; raises BadInput with a suggestion."""
     if said not in names:
         close = difflib.get_close_matches(said, names, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(sorted(names)[:5])}"
+        some = ", ".join(sorted(names)[:5]) + (" …" if len(names) > 5 else "")
+        hint = f"did you mean {close[0]!r}?" if close else f"there is {some}"
         raise BadInput(f"there is no {what} {said[:80]!r}", file=file, field=what, hint=hint)

@@ -66,8 +66,7 @@ def held(root: Path, validator: str) -> Iterator[int]:
         root.mkdir(parents=True, exist_ok=True)
         number = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        hint = "check its permissions and space"
-        raise BadInput(f"cannot be written ({error.strerror})", file=root, hint=hint) from None
+        raise _cannot_write(root, error) from None
     try:
         until = time.monotonic() + PATIENCE
         while not _locked(number):
@@ -75,14 +74,21 @@ def held(root: Path, validator: str) -> Iterator[int]:
                 hint = "wait for that run to end, or stop it; it can be continued"
                 raise Busy(f"validator {validator!r} is judging already", file=root, hint=hint)
             time.sleep(0.05)
-        os.ftruncate(number, 0)
-        os.pwrite(number, str(os.getpid()).encode(), 0)
+        try:
+            os.ftruncate(number, 0)
+            os.pwrite(number, str(os.getpid()).encode(), 0)
+        except OSError as error:
+            raise _cannot_write(root, error) from None
         try:
             yield number
         finally:
             os.ftruncate(number, 0)
     finally:
         os.close(number)
+
+
+def _cannot_write(root: Path, error: OSError) -> BadInput:
+    return BadInput(f"cannot be written ({error.strerror})", file=root, hint="check its permissions and space")
 
 
 def append(file: Path, line: bytes) -> None:

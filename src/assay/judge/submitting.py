@@ -6,6 +6,7 @@ Where the competition has a ledger, it is told first; what stops after that is m
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 import os
 import secrets
@@ -81,8 +82,9 @@ def find(competition: Path, participant: str) -> Row:
     for row in rows:
         if row.get("key", "").strip() == participant:
             return Row(competition, participant, header, rows, row)
-    known = ", ".join(row.get("key", "") for row in rows[:5])
-    raise BadInput(f"there is no participant {participant[:80]!r}", file=file, hint=f"add a row for it first; there is {known}")
+    close = difflib.get_close_matches(participant, [row.get("key", "") for row in rows], n=1)
+    hint = f"did you mean {close[0]!r}? otherwise add a row for it first" if close else "add a row for it first"
+    raise BadInput(f"there is no participant {participant[:80]!r}", file=file, hint=hint)
 
 
 def placed(

@@ -307,9 +307,12 @@ class LogKey(Ed25519Key):
     def parse(cls, text: str) -> LogKey:
         """The key in a vkey; refused if it is none, is not Ed25519, or the hex digits are not those of name and key."""
         name, digits, encoded = [*text.split("+", 2), "", ""][:3]
-        data = unbase64(encoded, "key")
+        try:
+            data = unbase64(encoded, "key")
+        except Refused:
+            data = b""
         if not _is_name(name) or data[:1] != ED25519:
-            raise Refused("key", "it is not a vkey NAME+HEX+BASE64 of an Ed25519 key", found=text)
+            raise Refused("key", "it is not a vkey NAME+HEX+BASE64 of an Ed25519 key")  # unquoted: it may be the private key
         key = cls(data[1:], name)
         if digits != key.hint.hex():
             raise Refused("key", "the digits of the vkey are not those of its name and key", key.hint.hex(), digits)

@@ -175,7 +175,7 @@ class Log:
     def check_against(self, seen: Checkpoint) -> None:
         """Refuse unless the log goes on from a checkpoint seen before: it could have been rolled back, or forked."""
         if seen.size > self.size:
-            what = f"was rolled back: it has {self.size} entries, and had {seen.size}"
+            what = f"was rolled back: its size is {self.size}, and was {seen.size}"
             raise BadInput(what, file=self.folder / "checkpoint", hint=_BACK)
         if (found := self.root(seen.size)) != seen.root:
             what = f"was forked: the root of its first {seen.size} entries was {seen.root.hex()}, and is {found.hex()}"

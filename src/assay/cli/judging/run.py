@@ -153,6 +153,8 @@ def _conclude(folder: Path, summary: Summary, signing: Signing | None) -> None:
     if summary.stopped:
         raise typer.Exit(STOPPED)
     epoch = _settle(folder)
+    if signing is None and summary.judged and (folder / "ledger.toml").exists():
+        show(command("It counts once it is signed and added to the ledger", "assay", "evidence", "sign", folder, "--key", "KEY"))
     if signing is not None and epoch is not None and epoch >= (signing.epoch or 0):
         show(command("The epoch is open for others; to close it", "assay", "settle", folder))
     if summary.errors:

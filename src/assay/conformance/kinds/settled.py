@@ -100,8 +100,9 @@ def _receipt(given: _Receipt) -> Json:
     """The text of a receipt, by the key of the log (vkey): what it states of which settlement, and its place in the log; with a
     `checkpoint` of the log from another time and the hashes of the `consistency` proof between the two, that the log went on."""
     key = LogKey.parse(given.key)
-    found, _ = verify.receipts.read(given.receipt.encode(), key, Path("receipt"))
-    now = verify.receipts.checked(found, key)
+    path = Path("receipt")
+    found, _ = verify.receipts.read(given.receipt.encode(), key, path)
+    now = verify.receipts.checked(found, key, path)
     if given.checkpoint is not None:
         hashes = [bytes.fromhex(one) for one in given.consistency]
         check.check_receipt(found, [key], given.checkpoint.encode(), hashes)
@@ -150,7 +151,7 @@ def _verify(given: _Bundle) -> Json:
         _write(root, given)
         found, into = verify.gathered(root, None), verify.Verified()
         one, _ = verify.receipts.read(found.data, key, found.path)
-        now = verify.receipts.receipt(one, key, into, own=False)
+        now = verify.receipts.receipt(one, key, found.path, into, own=False)
         verify.whole(found, one, key, now, into)
     said = {name: one.predicate[name] for name in ("competition", "epoch", "settlement")}
     return said | {

@@ -44,7 +44,8 @@ _OURS = frozenset({"HOME", "PATH", "ASSAY_INSTRUCTION", "ASSAY_MODEL_URL"})
 
 def _words(value: Any) -> Any:
     if isinstance(value, str):
-        value = ["/bin/sh", "-c", value] if value.strip() else []
+        line = f"{AGENT}/{value[2:]}" if value.startswith("./") else value
+        value = ["/bin/sh", "-c", line] if line.strip() else []
     if not isinstance(value, list | tuple) or not value or not all(isinstance(word, str) for word in value):
         raise PydanticCustomError("assay", 'is not a command; write its words, such as ["python3", "/agent/main.py"]')
     if not value[0] or any("\0" in word for word in value):
@@ -136,8 +137,9 @@ def find(said: str) -> Agent:
         words = shlex.split(said)
     except ValueError as error:
         raise BadInput(f"is not a command line: {error}", field="agent", hint="close every quote") from None
-    if len(words) == 1 and said.endswith("/"):
-        raise BadInput("no such folder", file=said, hint=f"an agent is a folder with {FILE} in it")
+    if len(words) == 1 and "/" in words[0]:  # more likely a folder that is mistyped than a program without arguments
+        hint = f"an agent is a folder with {FILE} in it; a program of the box is meant by: sh -c {words[0]}"
+        raise BadInput("no such folder", file=said, hint=hint)
     return command_line(words)
 
 

@@ -164,7 +164,7 @@ def not_kept(found: TrialRecord, why: str) -> TrialRecord:
 
 def read(path: Path) -> TrialRecord:
     """The record in a result.json; raises BadInput for what is none."""
-    data = load(path, RESULT_BYTES, hint="was this trial judged here?")
+    data = load(path, RESULT_BYTES, hint="give a trial's folder: `assay trials --json` names each")
     try:
         content: Any = strict.parse(decode(data, path))
     except BadInput as error:

@@ -68,7 +68,7 @@ def verify(
         one, used, now = own.own(given.data, known, given.path, into)
     else:
         one, used = receipts.read(given.data, known, given.path)
-        now = receipts.receipt(one, used, into, own=known is None)
+        now = receipts.receipt(one, used, given.path, into, own=known is None)
     tiles = None
     if given.root is not None:
         tiles = receipts.log_of(given.root / bundle.LOG, used, now, into, whole=True)

@@ -47,7 +47,7 @@ def own(data: bytes, key: LogKey | None, path: Path, into: Verified) -> tuple[Re
         if bad := check.misfit(found, _SHAPE):
             raise Refused("receipt", f"it is not a participant's proof: {bad} does not fit", file=path)
     one, known = receipts.read(canonical(found["receipt"]), key, path)
-    now = receipts.receipt(one, known, into, own=key is None)
+    now = receipts.receipt(one, known, path, into, own=key is None)
     said, mine = one.predicate, found["result"]
     with stage("results"):
         leaf = check.leaf_hash(canonical(mine))
@@ -73,7 +73,7 @@ def _earlier(document: Any, here: Json, now: check.Checkpoint, key: LogKey, path
     """A receipt from before, proven in the same checkpoint: one of a forked log could have other records."""
     found, _ = receipts.read(canonical(document), key, path, "chain")
     try:
-        then = receipts.checked(found, key)
+        then = receipts.checked(found, key, path)
     except Refused as refused:
         raise Refused("chain", refused.what, expected=refused.expected, found=refused.found, file=path) from None
     if then != now:

@@ -46,9 +46,9 @@ def key_of(found: Receipt) -> LogKey:
         raise check.Refused("receipt", "it does not name the key that it is signed with", "ed25519:…", digits[:100]) from None
 
 
-def receipt(found: Receipt, key: LogKey, into: Verified, *, own: bool) -> Checkpoint:
+def receipt(found: Receipt, key: LogKey, path: Path, into: Verified, *, own: bool) -> Checkpoint:
     """Stages `receipt` and `log`: the signature of the statement, the checkpoint's, and the proof from the one to the other."""
-    now = checked(found, key)
+    now = checked(found, key, path)
     into.receipt = found.predicate
     whose = f"{key.id}, which the receipt names itself: compare it with the log's" if own else f"the log's key {key}"
     said = found.predicate
@@ -57,15 +57,15 @@ def receipt(found: Receipt, key: LogKey, into: Verified, *, own: bool) -> Checkp
     return now
 
 
-def checked(found: Receipt, key: LogKey) -> Checkpoint:
+def checked(found: Receipt, key: LogKey, path: Path) -> Checkpoint:
     """The checkpoint that a receipt is in; raises Refused unless the key signed it, as it says itself, and it is in the log."""
     try:
         now = check.check_receipt(found, [key])
     except check.Refused as refused:
-        raise Refused(refused.stage, refused.what, expected=refused.expected, found=refused.found) from None
+        raise Refused(refused.stage, refused.what, expected=refused.expected, found=refused.found, file=path) from None
     for name, _ in found.envelope.signatures:
         if name != key.id:
-            raise Refused("receipt", "the signature is said to be of another key", expected=key.id, found=name)
+            raise Refused("receipt", "the signature is said to be of another key", expected=key.id, found=name, file=path)
     return now
 
 
@@ -89,7 +89,7 @@ def consistency(file: Path, key: LogKey, now: Checkpoint, log: Log | None, into:
             log.check_against(seen)
         elif seen != now:
             what = "between the two checkpoints there is nothing to prove it by; give the folder of the log's tiles with --log"
-            raise Refused("consistency", what, expected=f"{seen.size} entries", found=f"{now.size} entries")
+            raise Refused("consistency", what, expected=f"size {seen.size}", found=f"size {now.size}")
     into.right(
         "consistency", f"the log goes on from the checkpoint of {several(seen.size, 'entry', 'entries')} that was seen before"
     )
@@ -109,7 +109,7 @@ def chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, into: Ve
             data = load(path, check.RECEIPT_BYTES, hint="")
             try:
                 one, _ = read(data, key, path)
-                checked(one, key)
+                checked(one, key, path)
             except Refused as refused:
                 raise Refused("chain", refused.what, expected=refused.expected, found=refused.found, file=path) from None
             _follows(receipts, one, path)

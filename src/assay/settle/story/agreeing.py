@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from assay.exact import nanos, text
-from assay.settle.story.missing import needed_stake, why_not
+from assay.settle.story.missing import left_out, needed_stake, why_not
 from assay.settle.story.telling import Case, Chapter, Json, Table, named, ordinal, part, percent, plural
 
 __all__ = ["chapters"]
@@ -44,8 +44,7 @@ def _evidence(case: Case) -> Chapter:
         for vote in votes
     ]
     rows += [
-        (case.called[one["validator"]], "–", "–", "–", *(("–",) if has_z else ()), f"no: {_left_out(case, one)}")
-        for one in others
+        (case.called[one["validator"]], "–", "–", "–", *(("–",) if has_z else ()), f"no: {left_out(case, one)}") for one in others
     ]
     count = len(votes)
     said = f"{plural(count, 'validator')} {'has' if count == 1 else 'have'} a whole score of the current submission"
@@ -82,21 +81,6 @@ def _saw(case: Case, work: Json) -> str:
 def plural_points(points: str) -> str:
     """ "1 point", "12.5 points"."""
     return f"{points} point" if points == "1" else f"{points} points"
-
-
-def _left_out(case: Case, one: Json) -> str:
-    """Why a validator with evidence does not count for this participant. SPEC 3.0, 3.1."""
-    if one["reason"] == "incomplete":
-        trials = getattr(case.scheme.score, "trials", 1) * case.tasks
-        return f"{one['missing']} of {trials} missing"
-    return {
-        "not-assigned": "not drawn for this submission",
-        "no-stake": "has no stake",
-        "stake-below-minimum": f"stake below {case.scheme.consensus.min_validator_stake}",
-        "unjudged": "unjudged or malformed",
-        "injection-suspected": "an injection is suspected, which this scheme does not score",
-        "no-tasks": "its own service failed in every task",
-    }[one["reason"]]
 
 
 def _quorum(case: Case) -> Chapter:

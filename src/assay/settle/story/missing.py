@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from assay.exact import NANO
-from assay.settle.story.telling import Case, Chapter, named, part, percent, plural
+from assay.settle.story.telling import Case, Chapter, Json, named, part, percent, plural
 
-__all__ = ["needed_stake", "why_not"]
+__all__ = ["left_out", "needed_stake", "why_not"]
 
 
 def needed_stake(case: Case) -> int:
     """The least stake (rao) that is a quorum for this participant. SPEC 3.1."""
     return -(-int(case.row["needed_stake_of"]) * case.scheme.consensus.min_stake // NANO)
+
+
+def left_out(case: Case, one: Json) -> str:
+    """Why a validator with evidence does not count for this participant. SPEC 3.0, 3.1."""
+    if one["reason"] == "incomplete":
+        trials = getattr(case.scheme.score, "trials", 1) * case.tasks
+        return f"{one['missing']} of {trials} missing"
+    return {
+        "not-assigned": "not drawn for this submission",
+        "no-stake": "has no stake",
+        "stake-below-minimum": f"stake below {case.scheme.consensus.min_validator_stake}",
+        "unjudged": "unjudged or malformed",
+        "injection-suspected": "an injection is suspected, which this scheme does not score",
+        "no-tasks": "its own service failed in every task",
+    }[one["reason"]]
 
 
 def why_not(case: Case) -> Chapter:
@@ -71,9 +86,10 @@ def _no_evidence(case: Case) -> tuple[str, str]:
             "Nobody has been drawn to judge it: there is no evidence that says in which epoch it was accepted.",
             "To do: nothing yet, if it was handed in only now; otherwise see that accepted_epoch or evidence is there.",
         )
-    if case.row["not_counted"]:
+    if others := case.row["not_counted"]:
+        who = named([f"{case.called[one['validator']]} ({left_out(case, one)})" for one in others])
         return (
-            "Validators have evidence about it, but none of it counts; the table says why.",
+            f"Validators have evidence about it, but none of it counts: {who}.",
             f"To do: {plural(rules.min_validators, 'validator')} with stake must judge it whole.",
         )
     if not case.participant.submission and case.scheme.score.kind != "points":
