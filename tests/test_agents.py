@@ -111,6 +111,7 @@ def test_finding_what_is_meant(tmp_path: Path) -> None:
     assert agents.find(str(folder(tmp_path / "a b"))).name == "shell-first"
     line = agents.find("sh -c 'echo hi'")
     assert (line.name, line.command, line.folder) == ("sh", ("sh", "-c", "echo hi"), None)
+    assert agents.find("/bin/true").command == ("/bin/true",)
     with pytest.raises(BadInput, match="close every quote"):
         agents.find("sh -c 'echo")
     with pytest.raises(BadInput, match="no command"):

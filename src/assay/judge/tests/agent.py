@@ -11,6 +11,7 @@ It runs in the task's work directory, has its own folder at /agent, and reads th
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -137,7 +138,8 @@ def find(said: str) -> Agent:
         words = shlex.split(said)
     except ValueError as error:
         raise BadInput(f"is not a command line: {error}", field="agent", hint="close every quote") from None
-    if len(words) == 1 and "/" in words[0]:  # more likely a folder that is mistyped than a program without arguments
+    program = os.path.isabs(words[0]) and os.path.isfile(words[0]) if words else False
+    if len(words) == 1 and "/" in words[0] and not program:  # more likely a folder that is mistyped
         hint = f"an agent is a folder with {FILE} in it; a program of the box is meant by: sh -c {words[0]}"
         raise BadInput("no such folder", file=said, hint=hint)
     return command_line(words)
