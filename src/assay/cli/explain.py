@@ -62,10 +62,12 @@ def explain(
         put(json_bytes(told.document()), None)
         return
 
-    from assay.cli.show import show
+    from assay.cli.show import command, show
 
     names = (one.name for one in settlement.inputs.participants if one.key == key and one.name != key)
     show(*_told(told, next(names, "")))
+    if settlement.inputs.scheme.score.kind == "tests" and (folder / "trials").is_dir():
+        show(command("Which of its trials passed here", "assay", "trials", folder, "--participant", key))
 
 
 def _told(told: Explanation, name: str) -> Iterator[RenderableType]:

@@ -44,7 +44,7 @@ class Registry:
             raise place.refuse(
                 f"there is no validator {found.validator!r}",
                 field="validator",
-                hint="it must be in validators.csv",
+                hint="it must be in validators.csv; of one that is there no more, take the evidence away too",
             )
         if found.participant not in self.participants:
             raise place.refuse(

@@ -91,7 +91,10 @@ def folders(place: Path) -> tuple[list[Path], list[Path]]:
         raise BadInput(f"cannot be read ({error.strerror})", file=place, hint="name a folder of tasks") from None
     tasks = [one for one in inner if any((one / sign).exists() for sign in _SIGNS)]
     if not tasks:
-        raise BadInput("has no tasks", file=place, hint=f"a task is a folder with {TOML}, {INSTRUCTION} and {TESTS}")
+        hint = f"a task is a folder with {TOML}, {INSTRUCTION} and {TESTS}"
+        if (place / "tasks").is_dir():
+            hint = f"those of a competition are in {place / 'tasks'}: name that"
+        raise BadInput("has no tasks", file=place, hint=hint)
     return tasks, [one for one in inner if one not in tasks]
 
 
