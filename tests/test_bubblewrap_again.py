@@ -5,7 +5,7 @@ import secrets
 import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -55,7 +55,6 @@ ADDED = {
     "flags of what was added": "mkdir /x; chattr +d /x || :",
     "depth": "cd /var; for i in {1..100}; do mkdir d; cd d; done",
     "the folder's time": "touch -d @1000000000 /home /var/log; touch -d @4000000000 /srv",
-    "a folder that was away": "mv /srv /away; mkdir /srv; rmdir /srv; mv /away /srv",
     "read": "cat /etc/* >/dev/null 2>&1; ls -R /etc /var >/dev/null; :",
     "work": "cd /; rm -rf /app; ln -s /etc /app",
     "work replaced": "cd /; mv /app /old; cp -r /etc /app; chmod 0 /app",
@@ -81,6 +80,7 @@ CHANGED = {
 """After these it is not."""
 EITHER = {
     "a grown folder": "cd /tmp; for i in {1..300}; do : > $(printf %0200d $i); done",
+    "a folder that was away": "mv /srv /away; mkdir /srv; rmdir /srv; mv /away /srv",
     "room behind the end": "fallocate -n -l 1M /etc/passwd || :",
 }
 """After these it depends on the file system."""
@@ -143,27 +143,46 @@ def test_times_of_change_do_not_tell_what_the_box_before_did(own: Bubblewrap, sh
     assert changed == sorted(changed)  # all were set in this order, but the top, which is set again when a box is given out
 
 
-@needs_root
-def test_nothing_stays_where_times_of_change_move_in_steps(sh: Shell) -> None:
+@contextmanager
+def _in_memory(kind: str) -> Iterator[Bubblewrap]:
     folder = Path(f"/var/tmp/assay-test-{secrets.token_hex(8)}")
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "ramfs", "-o", "mode=711", "none", folder], check=False, capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", kind, "-o", "mode=711", "none", folder], check=False, capture_output=True).returncode:
         folder.rmdir()
         pytest.skip("nothing can be mounted here")
     try:
-        with closing(Bubblewrap(folder=folder / "boxes", spare=0)) as stepping:
-            for number in range(30):
-                with stepping.open(stepping.image(), LIMITS) as box:
-                    (box.root.path / f"put-{number}").mkdir()
-                    assert [name for name in os.listdir(box.root.path) if name.startswith("put")] == [f"put-{number}"]
-            with stepping.open(stepping.image(), LIMITS) as box:
-                before = _whole(box)
-                assert sh(box, CHANGED["memory"]).ran.exit_code == 0
-            with stepping.open(stepping.image(), LIMITS) as box:
-                assert _anew(_whole(box)) == _anew(before)
+        with closing(Bubblewrap(folder=folder / "boxes", spare=0)) as made:
+            yield made
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
         folder.rmdir()
+
+
+@needs_root
+def test_nothing_stays_where_times_of_change_move_in_steps(sh: Shell) -> None:
+    with _in_memory("ramfs") as stepping:
+        for number in range(30):
+            with stepping.open(stepping.image(), LIMITS) as box:
+                (box.root.path / f"put-{number}").mkdir()
+                assert [name for name in os.listdir(box.root.path) if name.startswith("put")] == [f"put-{number}"]
+        with stepping.open(stepping.image(), LIMITS) as box:
+            before = _whole(box)
+            assert sh(box, CHANGED["memory"]).ran.exit_code == 0
+        with stepping.open(stepping.image(), LIMITS) as box:
+            assert _anew(_whole(box)) == _anew(before)
+
+
+@needs_root
+@pytest.mark.parametrize("change", [EITHER["a folder that was away"], ADDED["work"], ADDED["work replaced"]])
+def test_the_order_of_names_does_not_tell_what_was_away(sh: Shell, change: str) -> None:
+    names = "ls -U --ignore=app / /etc /var"
+    with _in_memory("tmpfs") as listing:
+        with listing.open(listing.image(), LIMITS) as box:
+            before = sh(box, names).out
+            assert sh(box, change).ran.exit_code == 0
+        for _ in range(2):
+            with listing.open(listing.image(), LIMITS) as box:
+                assert sh(box, names).out == before
 
 
 def test_where_times_do_not_move_no_folder_is_used_again(own: Bubblewrap, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,12 @@ import os
 import secrets
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 import boxes
-from assay.judge.sandbox import cgroups
+from assay.judge.sandbox import cgroups, disk
 from assay.judge.sandbox.box import Ran
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from boxes import LIMITS, Shell, needs_root
@@ -53,6 +54,57 @@ time.sleep(290)"""
         pytest.skip("only root of the whole machine can look at mappings")
     with either.open(either.image(), LIMITS) as box:
         assert sh(box, script, shell="python3", limits=replace(LIMITS, disk=24 * MIB)).ran.stopped == "disk"
+
+
+HIDDEN = """import ctypes, os, sys, threading, time
+def work():
+    if {own}:
+        assert ctypes.CDLL(None, use_errno=True).unshare(0x400) == 0  # descriptors of its own
+    {hold}
+    time.sleep(290)
+thread = threading.Thread(target=work)
+thread.start()
+if {ended}:
+    ctypes.CDLL(None).pthread_exit(None)  # of a first thread that has ended, nothing is seen
+thread.join()
+"""
+
+
+@pytest.mark.parametrize(("own", "ended"), [(True, False), (False, True), (True, True)])
+def test_what_a_thread_holds_is_written_too(either: Bubblewrap, sh: Shell, own: bool, ended: bool) -> None:
+    hold = "[os.write(os.open('.', os.O_TMPFILE | os.O_RDWR), os.urandom(8_000_000)) for _ in range(8)]"
+    with either.open(either.image(), LIMITS) as box:
+        script = HIDDEN.format(own=own, ended=ended, hold=hold)
+        assert sh(box, script, shell="python3", limits=replace(LIMITS, disk=24 * MIB)).ran.stopped == "disk"
+
+
+def test_memory_counts_when_the_first_thread_has_ended(either: Bubblewrap, sh: Shell) -> None:
+    with either.open(either.image(), LIMITS) as box:
+        script = HIDDEN.format(own=False, ended=True, hold="held = b'x' * 150_000_000")
+        assert sh(box, script, shell="python3", limits=replace(LIMITS, memory=100 * MIB)).ran.stopped == "memory"
+
+
+def test_nothing_hides_behind_very_many_descriptors(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Many:
+        """What a short look does not see, a long one does, or is not at its end either."""
+
+        def __init__(self, long: tuple[int, bool]) -> None:
+            self.long = long
+
+        def unnamed(self, _device: int, *, seconds: float = 0.02) -> tuple[int, bool]:
+            return self.long if seconds > 1 else (0, False)
+
+    for lost, long, over in [
+        (9, (9 * MIB, True), False),
+        (90, (9 * MIB, True), False),
+        (90, (20 * MIB, True), True),
+        (90, (0, False), True),
+    ]:
+        scratch.mkdir(exist_ok=True)
+        room = iter([900 * MIB, (900 - lost) * MIB])
+        monkeypatch.setattr(disk.Watch, "_room", lambda _self, room=room: next(room))
+        watch = disk.Watch(scratch, replace(LIMITS, disk=10 * MIB), mend=False)
+        assert watch.over(cast(Any, Many(long))) is over
 
 
 def test_only_what_a_command_writes_itself_is_counted(sandbox: Bubblewrap, sh: Shell, tmp_path: Path) -> None:

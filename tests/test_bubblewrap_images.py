@@ -7,6 +7,7 @@ import subprocess
 import textwrap
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import boxes
 from assay.errors import BadInput
 from assay.judge import tree
-from assay.judge.sandbox import root
+from assay.judge.sandbox import bubblewrap, root
 from assay.judge.sandbox.box import Trouble
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.sandbox.choose import choose
@@ -164,3 +165,18 @@ def test_choose(name: str, scratch: Path) -> None:
             choose(name)
     else:
         assert choose(name, folder=scratch).name == name
+
+
+def test_an_image_that_is_too_large_for_a_frozen_copy_is_nobodys_fault(
+    scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bubblewrap, "_ROOM", 1000)
+    (tmp_path / "usr").mkdir()
+    (tmp_path / "large").write_bytes(os.urandom(6000))
+    with (
+        closing(Bubblewrap(folder=scratch)) as made,
+        made.open(root.of_folder(tmp_path), replace(LIMITS, disk=1000)) as box,
+        pytest.raises(Trouble, match="the image is too large"),
+        made.freeze(box),
+    ):
+        pass

@@ -72,10 +72,10 @@ def test_a_door_to_nobody_answers_nothing(sandbox: Bubblewrap, sh: Shell, tmp_pa
 # Parts.
 
 
-def _verdict(program: bytes, number: int, processor: int, first: int) -> int:
+def _verdict(program: bytes, number: int, processor: int, first: int, second: int = 0) -> int:
     """What the kernel would answer: the program carried out on one call."""
     rows = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
-    data = {0: number, 4: processor, 16: first}
+    data = {0: number, 4: processor, 16: first, 24: second}
     held, at = 0, 0
     while True:
         code, true, false, value = rows[at]
@@ -88,13 +88,20 @@ def _verdict(program: bytes, number: int, processor: int, first: int) -> int:
             at += true if (held == value if code == 0x15 else held >= value) else false
 
 
-@pytest.mark.parametrize(("machine", "processor", "call"), [("x86_64", 0xC000003E, 41), ("aarch64", 0xC00000B7, 198)])
+@pytest.mark.parametrize(
+    ("machine", "processor", "calls"), [("x86_64", 0xC000003E, (41, 16)), ("aarch64", 0xC00000B7, (198, 29))]
+)
 @given(number=st.integers(0, 460), family=st.integers(0, 50))
-def test_the_filter_of_calls(machine: str, processor: int, call: int, number: int, family: int) -> None:
+def test_the_filter_of_calls(machine: str, processor: int, calls: tuple[int, int], number: int, family: int) -> None:
+    call, ioctl = calls
     program = seccomp.program(machine)
     assert program is not None
     absent, unknown, fine = 0x50000 | errno.ENOSYS, 0x50000 | errno.EAFNOSUPPORT, 0x7FFF0000
-    denied = {"x86_64": {248, 249, 250, 298, 321, 323}, "aarch64": {217, 218, 219, 241, 280, 282}}[machine] | {425, 426, 427}
+    denied = {"x86_64": {103, 248, 249, 250, 298, 321, 323}, "aarch64": {116, 217, 218, 219, 241, 280, 282}}[machine] | {
+        425,
+        426,
+        427,
+    }
     expected = absent if number in denied else fine
     if number == call:
         expected = fine if family in (1, 2, 10, 16) else unknown
@@ -102,7 +109,23 @@ def test_the_filter_of_calls(machine: str, processor: int, call: int, number: in
     assert _verdict(program, call, processor, family) == (fine if family in (1, 2, 10, 16) else unknown)
     assert _verdict(program, number, 0x40000003, family) == absent
     assert _verdict(program, number | 0x40000000, processor, family) == absent
+    for request in (0x50009401, 0x5000940E, 0x50009417, 0x50009418, 0xC0506617):
+        assert _verdict(program, ioctl, processor, family, request) == 0x50000 | errno.ENOTTY
+    assert _verdict(program, ioctl, processor, family, 0x40049409) == fine  # FICLONE
     assert seccomp.program("mips") is None
+
+
+def test_no_kernel_log_and_no_subvolume(sandbox: Bubblewrap, sh: Shell) -> None:
+    script = """import ctypes, errno, fcntl, os
+call = ctypes.CDLL(None, use_errno=True)
+assert call.klogctl(10, None, 0) == -1
+print(errno.errorcode[ctypes.get_errno()])
+try:
+    fcntl.ioctl(os.open("/app", 0), 0x5000940E, bytearray(8) + b"sub".ljust(4088, bytes(1)))
+except OSError as error:
+    print(errno.errorcode[error.errno], os.listdir("/app"))"""
+    with sandbox.open(sandbox.image(), LIMITS) as box:
+        assert sh(box, script, shell="python3").out == "ENOSYS\nENOTTY []\n"
 
 
 @given(chunks=st.lists(st.tuples(st.booleans(), st.binary(max_size=300)), max_size=12), most=st.integers(0, 900))

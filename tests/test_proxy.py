@@ -179,6 +179,7 @@ def test_other_headers_for_the_key(door: Path) -> None:
         "/a/../../admin",
         "/./a",
         "/%2e%2e/admin",
+        "/..;/admin",
         "/a%2Fb",
         "/a\\b",
         "http://127.0.0.1:1/x",

@@ -95,7 +95,7 @@ def test_a_hole_and_written_zeros_are_the_same_and_a_huge_hole_is_cheap(tmp_path
     data[2 * BLOCK + 3 : 2 * BLOCK + 7] = b"data"
     (tmp_path / "zeros" / "x").write_bytes(bytes(data))
     assert tree.digest(tmp_path / "hole") == tree.digest(tmp_path / "zeros")
-    assert tree.copy(tmp_path / "zeros", tmp_path / "copy").bytes == BLOCK
+    assert tree.copy(tmp_path / "zeros", tmp_path / "copy").bytes == size
     assert (tmp_path / "copy" / "x").read_bytes() == bytes(data)
 
     with (tmp_path / "hole" / "x").open("r+b") as file:
@@ -235,6 +235,15 @@ def test_hard_links_become_files_of_their_own_and_count_each_time(tmp_path: Path
     os.link(root / "a", root / "b")
     assert tree.copy(root, tmp_path / "c").bytes == 10
     assert (tmp_path / "c" / "a").stat().st_nlink == 1
+
+
+def test_zeros_that_have_to_be_read_count_each_time(tmp_path: Path) -> None:
+    root = made(tmp_path / "t", {"a": bytes(3 * BLOCK)})
+    for name in "bcd":
+        os.link(root / "a", root / name)
+    for act in (lambda bounds: tree.copy(root, tmp_path / "c", bounds=bounds), lambda bounds: tree.digest(root, bounds=bounds)):
+        with pytest.raises(tree.TooMuch):
+            act(tree.Bounds(bytes=11 * BLOCK, files=100))
 
 
 def test_an_existing_target_is_not_touched(tmp_path: Path) -> None:

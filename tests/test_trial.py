@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import BadInput
+from assay.judge.sandbox import bubblewrap as boxes
 from assay.judge.tests import agent as agents
 from assay.judge.tests.outcome import Reason
 from assay.judge.tests.tasks import read_task
@@ -147,6 +148,19 @@ def test_too_much_in_the_work_directory_fails(tmp_path: Path) -> None:
     tried = try_(tmp_path, make_task(tmp_path / "t", tests="exit 0\n"), sh("for n in {1..300}; do : > $n; done"), judge)
     assert tried.verdict.outcome == "fail"
     assert tried.verdict.reason in (Reason.WORK_TOO_LARGE, Reason.AGENT_DISK)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "head -c 3000000 /dev/urandom > a; for n in {1..9}; do ln a $n; done",
+        "d=$(printf 'd/%.0s' {1..127}); mkdir -p $d; : > $d/f",  # as deep as is still measured, and deeper than is copied
+    ],
+)
+def test_what_cannot_be_frozen_is_the_agents_affair(tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boxes, "_ROOM", 1_000_000)
+    task = make_task(tmp_path / "t", mode="snapshot", storage="4M", tests="exit 0\n")
+    assert outcome(try_(tmp_path, task, sh(script))) == ("fail", "work-directory-too-large")
 
 
 def test_an_agent_that_runs_out_of_time(tmp_path: Path) -> None:

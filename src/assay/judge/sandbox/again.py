@@ -45,7 +45,7 @@ _SECOND = 1_000_000_000
 
 @dataclass
 class _Seen:
-    """An entry as it was before anything ran: what can be set of it, and its bytes or its target."""
+    """An entry as it was before anything ran: what can be set of it, and its bytes, its target or its names in their order."""
 
     info: os.stat_result
     more: object
@@ -55,7 +55,7 @@ class _Seen:
     def state(self) -> tuple[object, ...]:
         """All that has to be the same of a folder that something was added to or removed from, and that holds what it held."""
         info = self.info
-        return info.st_dev, info.st_ino, info.st_mode, info.st_uid, info.st_gid, info.st_size, self.more
+        return info.st_dev, info.st_ino, info.st_mode, info.st_uid, info.st_gid, info.st_size, self.more, self.held
 
 
 class _Changed(tree.TreeError):
@@ -101,6 +101,8 @@ class _Start:
             tree.remove(self._top, self._work)
             for name in filter(self._at_work, self._seen):
                 self._remake(name, self._seen[name])
+            for name in filter(self._at_work, self._seen):
+                self._seen[name].held = self._now(name).held
         for name, seen in self._seen.items():
             seen.info = self._set_back(name)
 
@@ -123,9 +125,14 @@ class _Start:
         folder = stat.S_ISDIR(info.st_mode)
         number = os.open(place, _FOLDER if folder else _PLAIN)
         try:
-            return _Seen(os.fstat(number), _more(number), b"" if folder else _bytes(number))
+            return _Seen(os.fstat(number), _more(number), self._names(name, number) if folder else _bytes(number))
         finally:
             os.close(number)
+
+    def _names(self, name: str, number: int) -> bytes:
+        """What a folder lists, in its order, which tells on some file systems what was away; the work directory may move."""
+        below = f"{name}/" if name else ""
+        return b"\0".join(os.fsencode(last) for last in os.listdir(number) if below + last != self._work)
 
     def _same(self, name: str, seen: _Seen) -> bool:
         """Whether an entry is as it was, once what was added to it is removed."""
@@ -160,7 +167,7 @@ class _Start:
         if not stat.S_ISLNK(mode):
             os.chmod(place, stat.S_IMODE(mode))
         made = self._now(name)
-        if (made.more, made.held, made.info.st_mode) != (seen.more, seen.held, mode):
+        if (made.more, made.info.st_mode) != (seen.more, mode) or (made.held != seen.held and not stat.S_ISDIR(mode)):
             raise _Changed("cannot be made as it was", file=place)
 
 

@@ -209,13 +209,28 @@ class BubbleBox:
         return True
 
     def copy(self, target: Path) -> Rooted:
-        """All that is in the box, as an image whose files are at a new place. Raises Trouble, and `tree.TooMuch`."""
+        """All that is in the box, as an image whose files are at a new place.
+
+        Raises Trouble, and `tree.TooMuch` for what its commands left: by links, it may be more than they had to write.
+        """
         bounds = tree.Bounds(4 * self._limits.disk + _ROOM, 2 * self._limits.files)
         image = self.root.image
         with _trouble("the box could not be copied"):
-            tree.copy(self.root.path, target, bounds=bounds, inside="/", mend=not self._owner.switched)
+            try:
+                tree.copy(self.root.path, target, bounds=bounds, inside="/", mend=not self._owner.switched)
+            except tree.TooMuch:
+                self._fits()
+                raise
             digest = sha256(f"{image.digest}\n{tree.digest(target)}\n".encode()).hexdigest()
         return Rooted(f"sha256:{digest}", image.env, image.workdir, image.top, target)
+
+    def _fits(self) -> None:
+        """Raises Trouble if the image itself is too large for a frozen copy."""
+        if (start := self.root.image.tree) is not None:
+            try:
+                tree.digest(start, bounds=tree.Bounds(_ROOM, self._limits.files))
+            except tree.TooMuch as error:
+                raise Trouble(f"the image is too large for a frozen copy: {error.what}", file=start) from None
 
     def close(self) -> None:
         """Kills what an interrupted command may have left."""

@@ -27,6 +27,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PACE = 5
 """A look may take one part in so many of the time."""
 _EVERY = 0.05
+_LONG = 10.0
+"""Seconds for a look at everything that a box holds open, when the disk lost more than is explained."""
 
 
 class Watch:
@@ -36,7 +38,7 @@ class Watch:
         """root: the box's, on the host. mend: open what its owner closed to himself, which is needed unless we are root."""
         self._root, self._mend, self._spare = root, mend, spare
         self._device = os.stat(root).st_dev
-        self._free = self._room()
+        self._free = self._had = self._room()
         self._took = 0.0
         self._next = time.monotonic() + _EVERY
         self.held: tuple[int, int] | None = None
@@ -44,7 +46,7 @@ class Watch:
         before = self._measure(1 << 62, 1 << 62)
         # Folders so deep that they cannot be measured were made by an earlier command: no more may be written then.
         self._most = (0, 0) if before is None else (before[0] + limits.disk, before[1] + limits.files)
-        self._left = limits.disk
+        self._left = self._may = limits.disk
 
     @property
     def most_bytes(self) -> int:
@@ -68,10 +70,15 @@ class Watch:
         found = self.held = self._measure(*self._most)
         if found is None:
             return True
-        unnamed = 0 if view is None else view.unnamed(self._device)
-        self._left = self._most[0] - found[0] - unnamed
+        self._left, whole = self._most[0] - found[0], True
+        if view is not None:
+            unnamed, _ = view.unnamed(self._device)
+            # What the disk has lost, less what is seen here, may be others'; or it is hidden behind very many descriptors.
+            if self._had - self._free - (self._may - self._left + unnamed) > self._may:
+                unnamed, whole = view.unnamed(self._device, seconds=_LONG)
+            self._left -= unnamed
         self._took = time.monotonic() - began
-        return self._left < 0
+        return self._left < 0 or not whole
 
     def _room(self) -> int:
         found = os.statvfs(self._root)

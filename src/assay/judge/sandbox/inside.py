@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,9 @@ class View:
         tasks, memory, ticks = -1, 0, 0
         for place in self._processes():
             with suppress(OSError, ValueError, IndexError):
-                fields = Path(f"{place}/stat").read_bytes().rpartition(b")")[2].split()
+                fields = _fields(place)
+                if fields[0] == b"Z":
+                    fields = _fields(_living(place))
                 tasks += int(fields[17])
                 memory += int(fields[21]) * _PAGE
                 ticks += sum(int(field) for field in fields[11:15])
@@ -53,7 +56,7 @@ class View:
     def shares(self) -> int:
         """Bytes in memory, each page counted once: slow, so only asked for when the plain sum is too much."""
         total = 0
-        for place in self._processes():
+        for place in map(_living, self._processes()):
             with suppress(OSError, ValueError, IndexError):
                 for line in Path(f"{place}/smaps_rollup").read_bytes().splitlines():
                     if line.startswith(b"Pss:"):
@@ -68,22 +71,23 @@ class View:
                 return (found.f_blocks - found.f_bfree) * found.f_frsize
         return 0
 
-    def unnamed(self, device: int, *, seconds: float = 0.02) -> int:
-        """Bytes on a disk in files without a name, that only descriptors or mappings hold; as many as are seen in that time.
+    def unnamed(self, device: int, *, seconds: float = 0.02) -> tuple[int, bool]:
+        """Bytes on a disk in files without a name, that only descriptors or mappings hold, and whether the time was enough.
 
         What only a mapping holds can be looked at by root alone.
         """
+        processes = self._processes()
         until = time.monotonic() + seconds
         seen: dict[int, int] = {}
-        for place in self._processes():
-            for held in _held(place):
+        for number, place in enumerate(itertools.chain(map(_living, processes), _threads(processes))):
+            for held in itertools.chain(_opened(place), _mapped(place) if number < len(processes) else ()):
                 with suppress(OSError):
                     info = os.stat(held)
                     if stat.S_ISREG(info.st_mode) and info.st_nlink == 0 and info.st_dev == device:
                         seen[info.st_ino] = info.st_blocks * 512
             if time.monotonic() > until:
-                break
-        return sum(seen.values())
+                return sum(seen.values()), False
+        return sum(seen.values()), True
 
     def close(self) -> None:
         """Lets the box go."""
@@ -112,10 +116,35 @@ class View:
         return self._root is not None
 
 
-def _held(place: str) -> Iterator[str]:
-    """Links to what a process holds open, or has mapped and nobody can open by a name any more."""
+def _fields(place: str) -> list[bytes]:
+    """What /proc says of a process behind its name."""
+    return Path(f"{place}/stat").read_bytes().rpartition(b")")[2].split()
+
+
+def _living(place: str) -> str:
+    """Where a process shows what it has: where its first thread has ended, only the others do."""
+    with suppress(OSError, IndexError):
+        if _fields(place)[0] == b"Z":
+            return next(_threads([place]), place)
+    return place
+
+
+def _threads(places: Iterable[str]) -> Iterator[str]:
+    """The threads of processes besides the first, as places of their own: each may have its own descriptors."""
+    for place in places:
+        top, _, number = place.rpartition("/")
+        with suppress(OSError):
+            yield from (f"{top}/{name}" for name in os.listdir(f"{place}/task") if name != number)
+
+
+def _opened(place: str) -> Iterator[str]:
+    """Links to what a process or thread holds open."""
     with suppress(OSError), os.scandir(f"{place}/fd") as entries:
         yield from (entry.path for entry in entries)
+
+
+def _mapped(place: str) -> Iterator[str]:
+    """Links to what a process has mapped, and nobody can open by a name any more."""
     with suppress(OSError):
         for line in Path(f"{place}/maps").read_bytes().splitlines():
             if line.endswith(b" (deleted)"):

@@ -183,7 +183,10 @@ class _Trial:
                 if verdict is None and self.task.mode == "shared":
                     verdict = self.verify(box)
                 elif verdict is None and self.task.mode == "snapshot":
-                    frozen = later.enter_context(self.judge.sandbox.freeze(box))
+                    try:
+                        frozen = later.enter_context(self.judge.sandbox.freeze(box))
+                    except tree.TooMuch as error:
+                        verdict = self.too_large("what the agent left", error)
             if verdict is None:
                 start = frozen if self.task.mode == "snapshot" else self.image
                 with self.judge.sandbox.open(start, self.limits("tests")) as box:
@@ -288,8 +291,7 @@ class _Trial:
             try:
                 box.take(path, target, most_bytes=most, most_files=self.judge.keeping.inside)
             except tree.TooMuch as error:
-                self.tried.notes.append(f"{path}: {error.what}")
-                return Verdict("fail", Reason.WORK_TOO_LARGE)
+                return self.too_large(path, error)
             except tree.TreeError as error:
                 self.tried.notes.append(f"{path}: {error.what}")
             self.leave_out(path, target)
@@ -299,6 +301,11 @@ class _Trial:
                 target.chmod(stat.S_IMODE(target.stat().st_mode) | stat.S_IRWXU)  # or the tests could not begin there
         self.tried.work = self.digest_of_work()
         return None
+
+    def too_large(self, what: str, error: tree.TooMuch) -> Verdict:
+        """The verdict on an agent that left more than the tests can be given."""
+        self.tried.notes.append(f"{what}: {error.what}")
+        return Verdict("fail", Reason.WORK_TOO_LARGE)
 
     def leave_out(self, path: str, target: Path) -> None:
         """Removes what the task excludes, of a path of the box that was copied to `target`."""

@@ -107,8 +107,7 @@ class _Copy:
     def file(self, source: int, name: str, info: os.stat_result, made: int, new: str) -> None:
         with self.open(source, name, PLAIN) as here, opened(new, NEW, made, 0o600) as there:
             size = os.fstat(here).st_size
-            for offset, block in blocks(here, size):
-                self.budget.data(len(block))
+            for offset, block in blocks(here, size, self.budget):
                 _write(there, block, offset)
             try:
                 os.ftruncate(there, size)

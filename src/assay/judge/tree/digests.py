@@ -45,11 +45,10 @@ def digest(root: Path, beneath: str = "", *, bounds: Bounds = OURS) -> str:
 def _hash(number: int, budget: Budget) -> str:
     size = os.fstat(number).st_size
     content, gaps, end, whole = hashlib.sha256(), hashlib.sha256(), 0, True
-    for offset, block in itertools.chain(blocks(number, size), ((size, b""),)):
+    for offset, block in itertools.chain(blocks(number, size, budget), ((size, b""),)):
         if offset > end:
             gaps.update(f"{end} {offset - end}\n".encode())
             whole = False
-        budget.data(len(block))
         content.update(block)
         end = offset + len(block)
     return content.hexdigest() if whole else f"{content.hexdigest()}:{size}:{gaps.hexdigest()}"

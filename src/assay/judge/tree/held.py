@@ -161,8 +161,8 @@ def kind_of(info: os.stat_result) -> Kind:
     return _KINDS.get(stat.S_IFMT(mode), "device")
 
 
-def blocks(number: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of the blocks of a file that are not all zero."""
+def blocks(number: int, size: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of the blocks of a file that are not all zero; zeros that had to be read count for the budget as well."""
     at = 0
     while at < size:
         try:
@@ -173,6 +173,7 @@ def blocks(number: int, size: int) -> Iterator[tuple[int, bytes]]:
             data = at
         at = data - data % BLOCK
         block = read(number, min(BLOCK, size - at), at)
+        budget.data(len(block))
         if block != _ZEROS[: len(block)]:
             yield at, block
         at += BLOCK

@@ -36,7 +36,7 @@ class Bounds:
     """How large a tree may be."""
 
     bytes: int
-    """Of data in files; holes do not count, a hard link counts each time."""
+    """Of data in files, written zeros too; holes do not count, a hard link counts each time."""
     files: int
     """Entries of any kind."""
     depth: int = DEPTH

@@ -109,7 +109,7 @@ class _Local:
                 most = tree.Bounds(_ALL, _ALL if bounds is None else max(0, bounds.files - entries))
                 found = tree.measure(place, bounds=most)
                 bytes_, entries = bytes_ + found.bytes, entries + found.files
-            held = self._view.unnamed(self._device)
+            held, _ = self._view.unnamed(self._device)
         except OSError as error:
             raise Trouble(f"the container's files could not be measured: {error.strerror}", file=error.filename) from error
         return bytes_ + held, entries

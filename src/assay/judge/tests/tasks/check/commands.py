@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from assay.judge.tests.tasks.check import shell
 from assay.judge.tests.tasks.check.shell import Command
 from assay.judge.tests.tasks.task import within
 
@@ -29,6 +30,7 @@ STEERING = frozenset(
 )
 """Variables that say where programs are loaded from."""
 _INTERPRETERS = re.compile(r"(?:ba|da|z|k)?sh|python[0-9.]*|perl|ruby|node|php|lua|Rscript|awk|gawk|sed")
+_SHELLS = re.compile(r"(?:ba|da|z|k)?sh")
 _PYTHON = re.compile(r"python[0-9.]*")
 _BUILDERS = frozenset(
     {"make", "cmake", "npm", "npx", "yarn", "pnpm", "cargo", "go", "mvn", "gradle", "tox", "nox", "ninja", "ctest", "bundle"}
@@ -72,8 +74,19 @@ def said(one: Command, kept: tuple[str, ...]) -> Iterator[Said]:
                 f"sets {name} to the agent's folder {found[0] or one.cwd}",
                 "take programs and modules from /tests or the image only",
             )
+    if (inner := _inline(one)) is not None:
+        for each in shell.string(inner, one.cwd, one.line):
+            yield from said(each, kept)
     for rule in (_sources, _runs, _python, _pytest, _git, _builds, _fetches):
         yield from rule(one, agents)
+
+
+def _inline(one: Command) -> str | None:
+    """What a shell is given to run as a word."""
+    flags = list(itertools.takewhile(_flag, one.words[1:]))
+    if not _SHELLS.fullmatch(one.name) or not any(re.fullmatch("-[A-Za-z]*c", flag) for flag in flags):
+        return None
+    return next(iter(one.words[1 + len(flags) :]), None)
 
 
 def _sources(one: Command, agents: Callable[[str], bool]) -> Iterator[Said]:
@@ -98,6 +111,9 @@ def _runs(one: Command, agents: Callable[[str], bool]) -> Iterator[Said]:
     )
     if "/" in program and agents(one.path(program)):
         yield _run(one, program)
+    elif not script and not inline and (read := next((path for sign, path in one.redirected if sign == "<"), "")):
+        if _INTERPRETERS.fullmatch(one.name) and agents(one.path(read)):
+            yield _run(one, read)
     elif script and not inline and agents(one.path(script)) and not re.search(r"[$*{]", script):
         yield _run(one, script)
 

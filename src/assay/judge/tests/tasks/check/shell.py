@@ -16,6 +16,13 @@ _KEYWORDS = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!"
 _JOINED = 200
 """Lines that one quoted string may have."""
 _WRAPPERS = frozenset({"command", "exec", "nice", "nohup", "sudo", "stdbuf", "xargs", "builtin"})
+_OPTIONS = {
+    "nice": ("-n",),
+    "stdbuf": ("-i", "-o", "-e"),
+    "sudo": ("-u", "-g"),
+    "xargs": ("-a", "-d", "-I", "-L", "-n", "-P", "-s"),
+}
+"""Those of them that have options, and which of these take a word."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,10 @@ class _Reader:
                 plain = plain[1:]
                 while plain and plain[0].startswith("-"):
                     plain = plain[2:] if plain[0] in ("-k", "-s") else plain[1:]
+            elif plain[0] in _OPTIONS:
+                options = _OPTIONS[plain[0]]
+                while plain[1:] and plain[1].startswith("-"):
+                    plain = plain[1:] if plain[1] not in options else plain[2:]
             elif plain[0] == "env":
                 while plain[1:] and plain[1].startswith("-"):
                     plain = plain[1:]
