@@ -38,6 +38,14 @@ def test_bad_input_is_one_line_on_stderr_and_code_2(tmp_path: Path) -> None:
     )
 
 
+def test_what_the_system_refuses_is_one_line_too() -> None:
+    found = program("scheme", "check", "x" * 300)  # no file may be called so
+    assert (found.returncode, found.stdout) == (2, b"")
+    assert found.stderr.decode() == (
+        f"error: {'x' * 300}: cannot be used (File name too long); check permissions, and that there is room\n"
+    )
+
+
 def test_no_settlement_is_code_1(tmp_path: Path) -> None:
     place = made(tmp_path / "season")
     (place / "evidence/sample.jsonl").unlink()
