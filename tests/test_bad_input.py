@@ -6,7 +6,7 @@ Each case changes one thing of a competition that is right. What comes as Parque
 import copy
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -14,6 +14,7 @@ import pytest
 
 import small_folder
 from assay import folder
+from assay.competition import open_competition
 from assay.errors import BadInput
 from assay.folder import evidence, limits
 from small_folder import PARTICIPANTS, SCHEME, VALIDATORS, lines, record
@@ -388,3 +389,23 @@ def test_bytes_that_say_nothing(tmp_path: Path, content: bytes) -> None:
     for name in ("participants_csv", "validators_csv", "tasks_txt", "scheme_toml"):
         with pytest.raises(BadInput):
             folder.read(small_folder.make(tmp_path / name, **{name: content}))
+
+
+@pytest.mark.parametrize("name", ["registry.json", "history.csv", "randomness.csv", "evidence", "ledger.toml"])
+def test_a_link_to_nowhere_is_not_taken_for_no_file(tmp_path: Path, name: str) -> None:
+    place = small_folder.make(tmp_path, "given")
+    open_competition(place).settle()
+    if name == "evidence":
+        (place / name).rename(tmp_path / "away")
+    (place / name).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(BadInput, match=rf"{name}: (no such file|cannot be read)"):
+        open_competition(place).settle()
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("nowhere")], ids=["folder", "link to nowhere"])
+def test_a_bounty_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    place = small_folder.make(tmp_path, "rubric")
+    folder.read(place)
+    make(place / "bounty.toml")
+    with pytest.raises(BadInput, match=r"bounty\.toml: (no such file|cannot be read)"):
+        folder.read(place)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from assay.errors import BadInput, brief
-from assay.scheme.files import opened
+from assay.scheme.files import opened, present
 from assay.scheme.model import Scheme
 
 __all__ = ["BOUNTY", "MAX_BYTES", "line_of", "parse", "presets", "read", "read_toml", "refusal", "validate", "warnings"]
@@ -35,7 +35,7 @@ def read(path: Path) -> Scheme:
     content, source = read_toml(path)
     bounty = path.with_name(BOUNTY)
     score = content.get("score")
-    if bounty.is_file() and isinstance(score, dict) and score.get("kind") == "rubric":
+    if present(bounty) and isinstance(score, dict) and score.get("kind") == "rubric":
         return _with_bounty(content, source, path, bounty)
     return validate(Scheme, content, file=path, source=source)
 
