@@ -36,8 +36,8 @@ RECORDS: list[tuple[str, str, Any, str]] = [
     ("given", "scores", "0.5", "did you mean 'score'?"),
     ("given", "epoch", -1, "greater than or equal to 0"),
     ("given", "epoch", 2**53 - 1 + 1, "beyond"),
-    ("given", "epoch", True, "integer"),
-    ("given", "epoch", "3", "integer"),
+    ("given", "epoch", True, "is true; it must be a whole number"),
+    ("given", "epoch", "3", "it must be a whole number"),
     ("given", "observed_at", "2026-11-02T09:00:00", "is not a time with a time zone"),
     ("given", "observed_at", "2026-11-02T09:00:00.0000001Z", "finer than microseconds"),
     ("given", "observed_at", ..., "is missing"),
@@ -61,7 +61,7 @@ RECORDS: list[tuple[str, str, Any, str]] = [
     ("workflow", "hard_failures", -1, "greater than or equal to 0"),
     ("rubric", "outcome", "maybe", "use one of 'judged' or 'unjudged'"),
     ("points", "valid", -1, "greater than or equal to 0"),
-    ("points", "starred", "yes", "boolean"),
+    ("points", "starred", "yes", "it must be true or false"),
 ]
 RECORDS += [(kind, field, value, "") for kind, pairs in JSON_FLOATS.items() for field, value in pairs]
 
@@ -332,9 +332,9 @@ CASES: list[tuple[str, Any, str]] = [
     ("participants", {}, "participants: is not a list"),
     ("participants", ["m1"], "participants[0]: is not an object"),
     ("participants", [{"uid": 1}], "participants[0].key: is missing"),
-    ("participants", [{"key": "m1", "uid": "1"}], "participants[0].uid: '1': "),
-    ("participants", [{"key": "m1", "uid": 1.0}], "participants[0].uid: 1.0: "),
-    ("participants", [{"key": "m1", "uid": True}], "participants[0].uid: True: "),
+    ("participants", [{"key": "m1", "uid": "1"}], "participants[0].uid: is '1'; it must be a whole number"),
+    ("participants", [{"key": "m1", "uid": 1.0}], "participants[0].uid: is 1.0; it must be a whole number"),
+    ("participants", [{"key": "m1", "uid": True}], "participants[0].uid: is true; it must be a whole number"),
     ("participants", [{"key": "m1", "uid": -1}], "participants[0].uid: -1: "),
     ("participants", [{"key": "m1", "uid": 0}], "participants[0].uid: 0 is the burn UID"),
     ("participants", [{"key": "m1"}, {"key": "m1"}], "participants[1].key: 'm1' is there twice, first at participants[0]"),

@@ -166,9 +166,14 @@ def refusal(error: ValidationError, model: type[BaseModel], *, file: Path | str 
     return BadInput(what, file=file, line=line_of(source, path), field=_path(path), hint=hint)
 
 
-NOT_A = {"tuple_type": "a list", "list_type": "a list"} | dict.fromkeys(
-    ("model_type", "model_attributes_type", "dict_type"), "a section with fields of its own"
-)
+NOT_A = {
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+} | dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "a section with fields of its own")
 KINDS = frozenset({"tests", "workflow", "rubric", "points", "given"})
 
 
