@@ -61,6 +61,13 @@ def test_piped_boards_have_no_colour_and_whole_keys(competition: Path) -> None:
     assert found.stderr == b""
 
 
+@pytest.mark.parametrize("columns", ["0", "-5", "wide"])
+def test_a_width_that_is_none_hides_nothing(competition: Path, columns: str) -> None:
+    found = program("settle", competition, env={"COLUMNS": columns})
+    assert found.returncode == 0
+    assert b"burn" in found.stdout
+
+
 def test_a_reader_that_has_seen_enough_ends_it_quietly(competition: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
