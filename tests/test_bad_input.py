@@ -6,7 +6,7 @@ Each case changes one thing of a competition that is right. What comes as Parque
 import copy
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -14,6 +14,7 @@ import pytest
 
 import small_folder
 from assay import folder
+from assay.competition import open_competition
 from assay.errors import BadInput
 from assay.folder import evidence, limits
 from small_folder import PARTICIPANTS, SCHEME, VALIDATORS, lines, record
@@ -35,8 +36,8 @@ RECORDS: list[tuple[str, str, Any, str]] = [
     ("given", "scores", "0.5", "did you mean 'score'?"),
     ("given", "epoch", -1, "greater than or equal to 0"),
     ("given", "epoch", 2**53 - 1 + 1, "beyond"),
-    ("given", "epoch", True, "integer"),
-    ("given", "epoch", "3", "integer"),
+    ("given", "epoch", True, "is true; it must be a whole number"),
+    ("given", "epoch", "3", "it must be a whole number"),
     ("given", "observed_at", "2026-11-02T09:00:00", "is not a time with a time zone"),
     ("given", "observed_at", "2026-11-02T09:00:00.0000001Z", "finer than microseconds"),
     ("given", "observed_at", ..., "is missing"),
@@ -60,7 +61,7 @@ RECORDS: list[tuple[str, str, Any, str]] = [
     ("workflow", "hard_failures", -1, "greater than or equal to 0"),
     ("rubric", "outcome", "maybe", "use one of 'judged' or 'unjudged'"),
     ("points", "valid", -1, "greater than or equal to 0"),
-    ("points", "starred", "yes", "boolean"),
+    ("points", "starred", "yes", "it must be true or false"),
 ]
 RECORDS += [(kind, field, value, "") for kind, pairs in JSON_FLOATS.items() for field, value in pairs]
 
@@ -331,9 +332,9 @@ CASES: list[tuple[str, Any, str]] = [
     ("participants", {}, "participants: is not a list"),
     ("participants", ["m1"], "participants[0]: is not an object"),
     ("participants", [{"uid": 1}], "participants[0].key: is missing"),
-    ("participants", [{"key": "m1", "uid": "1"}], "participants[0].uid: '1': "),
-    ("participants", [{"key": "m1", "uid": 1.0}], "participants[0].uid: 1.0: "),
-    ("participants", [{"key": "m1", "uid": True}], "participants[0].uid: True: "),
+    ("participants", [{"key": "m1", "uid": "1"}], "participants[0].uid: is '1'; it must be a whole number"),
+    ("participants", [{"key": "m1", "uid": 1.0}], "participants[0].uid: is 1.0; it must be a whole number"),
+    ("participants", [{"key": "m1", "uid": True}], "participants[0].uid: is true; it must be a whole number"),
     ("participants", [{"key": "m1", "uid": -1}], "participants[0].uid: -1: "),
     ("participants", [{"key": "m1", "uid": 0}], "participants[0].uid: 0 is the burn UID"),
     ("participants", [{"key": "m1"}, {"key": "m1"}], "participants[1].key: 'm1' is there twice, first at participants[0]"),
@@ -388,3 +389,23 @@ def test_bytes_that_say_nothing(tmp_path: Path, content: bytes) -> None:
     for name in ("participants_csv", "validators_csv", "tasks_txt", "scheme_toml"):
         with pytest.raises(BadInput):
             folder.read(small_folder.make(tmp_path / name, **{name: content}))
+
+
+@pytest.mark.parametrize("name", ["registry.json", "history.csv", "randomness.csv", "evidence", "ledger.toml"])
+def test_a_link_to_nowhere_is_not_taken_for_no_file(tmp_path: Path, name: str) -> None:
+    place = small_folder.make(tmp_path, "given")
+    open_competition(place).settle()
+    if name == "evidence":
+        (place / name).rename(tmp_path / "away")
+    (place / name).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(BadInput, match=rf"{name}: (no such file|cannot be read)"):
+        open_competition(place).settle()
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("nowhere")], ids=["folder", "link to nowhere"])
+def test_a_bounty_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    place = small_folder.make(tmp_path, "rubric")
+    folder.read(place)
+    make(place / "bounty.toml")
+    with pytest.raises(BadInput, match=r"bounty\.toml: (no such file|cannot be read)"):
+        folder.read(place)

@@ -125,7 +125,7 @@ REFUSALS = [
     ([('id = "C2"', 'id = "C1"')], 6, "checks", "two checks are called 'C1'"),
     ([("weight = 4000", "weight = 0")], 15, "checks[1].weight", "greater than or equal to 1"),
     ([("weight = 4000", "wieght = 4000")], 15, "checks[1].wieght", "did you mean 'weight'"),
-    ([("weight = 4000", "weight = 4000\nskippable = 1")], 16, "checks[1].skippable", "boolean"),
+    ([("weight = 4000", "weight = 4000\nskippable = 1")], 16, "checks[1].skippable", "it must be true or false"),
     ([('deposit = "1001"', "deposit = 1001.5")], 18, "payout.deposit", "float"),
     ([('deposit = "1001"\n', "")], 17, "payout.deposit", "is missing"),
     ([("threshold_bps = 7000", "threshold_bps = 0")], 19, "payout.threshold_bps", "greater than or equal to 1"),

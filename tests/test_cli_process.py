@@ -48,6 +48,14 @@ def test_errors_have_a_colour_on_a_terminal_unless_nobody_wants_one(tmp_path: Pa
         assert (b"\x1b[" in reader.read(4096)) == coloured
 
 
+def test_what_the_system_refuses_is_one_line_too() -> None:
+    found = program("scheme", "check", "x" * 300)  # no file may be called so
+    assert (found.returncode, found.stdout) == (2, b"")
+    assert found.stderr.decode() == (
+        f"error: {'x' * 300}: cannot be used (File name too long); check permissions, and that there is room\n"
+    )
+
+
 def test_no_settlement_is_code_1(tmp_path: Path) -> None:
     place = made(tmp_path / "season")
     (place / "evidence/sample.jsonl").unlink()
@@ -61,6 +69,13 @@ def test_piped_boards_have_no_colour_and_whole_keys(competition: Path) -> None:
     assert found.returncode == 0
     assert b"\x1b" not in found.stdout
     assert found.stderr == b""
+
+
+@pytest.mark.parametrize("columns", ["0", "-5", "wide"])
+def test_a_width_that_is_none_hides_nothing(competition: Path, columns: str) -> None:
+    found = program("settle", competition, env={"COLUMNS": columns})
+    assert found.returncode == 0
+    assert b"burn" in found.stdout
 
 
 def test_a_reader_that_has_seen_enough_ends_it_quietly(competition: Path) -> None:

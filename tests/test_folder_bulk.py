@@ -333,3 +333,14 @@ def test_without_duckdb_the_extra_is_named(tmp_path: Path) -> None:
     said = subprocess.run([sys.executable, "-c", code, str(place)], capture_output=True, text=True, check=True).stdout
     assert "pip install 'assay[bulk]'" in said
     assert "a.parquet" in said
+
+
+def test_a_file_that_is_damaged_inside_is_named(tmp_path: Path) -> None:
+    place = small_folder.make(tmp_path, evidence=None)
+    write(place / "evidence/a.parquet", [small_folder.record()])
+    path = write(place / "evidence/b.parquet", [small_folder.record(validator="v2")])
+    data = bytearray(path.read_bytes())
+    data[4:12] = b"\xff" * 8  # the head of its first page: the rows can be counted without it
+    path.write_bytes(data)
+    with pytest.raises(BadInput, match=r"b\.parquet: is not readable Parquet: "):
+        folder.read(place)

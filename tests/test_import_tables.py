@@ -115,6 +115,14 @@ def test_bytes_that_are_not_utf8_no_file_and_a_large_one(tmp_path: Path, monkeyp
         tables.read(path)
 
 
+def test_what_never_ends_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trials.csv").symlink_to("/dev/zero")
+    with pytest.raises(BadInput, match=r"trials\.csv: cannot be read \(it is a pipe or a device\)"):
+        tables.read(tmp_path / "trials.csv")
+    with pytest.raises(BadInput, match="/dev/zero:1: the line is longer than 1000000 bytes"):
+        tables.read(Path("/dev/zero"))
+
+
 def test_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay.imports.tables.MAX_TRIALS", 2)
     with pytest.raises(BadInput, match=r"trials\.csv:4: holds more than 2 trials"):

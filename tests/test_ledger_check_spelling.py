@@ -36,6 +36,14 @@ def test_json_has_one_reading(data: bytes) -> None:
         check.parse_json(data, "s")
 
 
+@pytest.mark.parametrize(
+    ("data", "said"), [(b'"\xff"', "bytes that are not UTF-8"), (b"[" * 100_000, "brackets too deep inside")]
+)
+def test_why_it_is_no_json_is_said_in_plain_words(data: bytes, said: str) -> None:
+    with pytest.raises(Refused, match=f"found {said}"):
+        check.parse_json(data, "s")
+
+
 def test_json_is_read_up_to_a_size() -> None:
     assert check.parse_json(b'{"a": "\\ud83d\\ude00"}', "s", 21) == {"a": "😀"}
     with pytest.raises(Refused, match=r"s: it is too large \(expected at most 20 bytes, found 21 bytes\)"):

@@ -81,6 +81,9 @@ def test_receipts_exports_and_what_verify_says_of_them(place: Path, tmp_path: Pa
     assert "Whose receipt" not in whole
     (tmp_path / "log.vkey").write_text(KEY + "\n")
     alone = output("verify", receipt, "--key", tmp_path / "log.vkey", "--log", place / "log")
+    (tmp_path / "other.vkey").write_text("a+b\n")
+    wrong = refused("verify", receipt, "--key", tmp_path / "other.vkey")
+    assert wrong.startswith(f"{tmp_path / 'other.vkey'}: it is not a vkey")
     assert "small · epoch 3: verified\n" in alone
     assert "it was not computed again" in " ".join(alone.split())
     assert "Whose receipt it is was not checked" in output("verify", proof)

@@ -84,7 +84,7 @@ def test_the_digest_sees_every_rule() -> None:
         (TESTS + '[reward]\nexcess = "drop"\nencoding = "max-upscale"\n', 5, "reward", "round"),
         (TESTS + '[reward]\ntemperature = "0.001"\n', 5, "reward", "temperature"),
         (TESTS + "[consensus]\nmin_validators = 0\n", 6, "consensus.min_validators", "greater than or equal to 1"),
-        (TESTS + "[consensus]\nrecheck = 1\n", 6, "consensus.recheck", "boolean"),
+        (TESTS + "[consensus]\nrecheck = 1\n", 6, "consensus.recheck", "it must be true or false"),
         (TESTS + '[consensus]\nmin_validator_stake = "9223372036854775808"\n', 6, "consensus.min_validator_stake", "too large"),
         (TESTS + '[payout]\ndeposit = "5"\n', None, "", 'kind = "payout"'),
         (TESTS + '[reward]\nkind = "payout"\n', None, "", "needs a section [payout]"),
@@ -197,7 +197,7 @@ def test_a_missing_file_says_how_to_get_one(tmp_path: Path) -> None:
     [
         (TESTS + "trials = " + "9" * 5000 + "\n", "scheme.toml: has an integer of thousands of digits"),
         (TESTS + "trials = 0x" + "f" * 5000 + "\n", "scheme.toml:5: score.trials: an integer of 20000 bits: "),
-        (TESTS.replace('name = "t"', "name" + ".a" * 1000 + " = 1"), "scheme.toml:1: scheme.name: an object: "),
+        (TESTS.replace('name = "t"', "name" + ".a" * 1000 + " = 1"), "scheme.toml:1: scheme.name: is an object; it must be text"),
         (TESTS + "[reward]\ncap" + ".a" * 1000 + " = 1\n", "scheme.toml:5: reward.cap: an object is not a decimal string"),
         (
             TESTS + "[reward]\ncap = 0x" + "f" * 5000 + "\n",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from assay import folder
 from assay.errors import BadInput, CannotSettle
+from assay.folder.text import present
 from assay.scheme import Scheme, subnet
 from assay.scheme import read as read_scheme
 from assay.settle import Settlement, pipeline
@@ -30,7 +31,7 @@ class Competition:
     @property
     def has_ledger(self) -> bool:
         """Whether evidence and settlements are a ledger's rather than the folder's."""
-        return (self.path / "ledger.toml").exists()
+        return present(self.path / "ledger.toml")
 
     @property
     def ledger(self) -> Ledger:

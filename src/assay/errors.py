@@ -110,5 +110,7 @@ def brief(value: object, most: int = 60) -> str:
         return "a list" if isinstance(value, list | tuple) else "an object"
     if isinstance(value, int) and value.bit_length() > 4 * most:  # nor would that of an integer of many digits
         return f"an integer of {value.bit_length()} bits"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)  # as the file has it
     shown = repr(value[: most + 1] if isinstance(value, str) else value)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"

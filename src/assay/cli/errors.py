@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from assay.cli.commands import COMMANDS, Loaded
-from assay.errors import AssayError, printable
+from assay.errors import AssayError, BadInput, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,6 +43,15 @@ class Commands(TyperGroup):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it ends
             raise typer.Exit(BROKEN_PIPE) from None
+        except OSError as error:  # what no command expected: a folder that is locked, a disk that is full
+            tell("error", str(_of_the_system(error)), typer.colors.RED)
+            raise typer.Exit(BadInput.exit_code) from None
+
+
+def _of_the_system(error: OSError) -> BadInput:
+    """What the operating system refused, in its own words."""
+    file = None if error.filename is None else os.fsdecode(error.filename)
+    return BadInput(f"cannot be used ({error.strerror or error})", file=file, hint="check permissions, and that there is room")
 
 
 def warn(messages: Iterable[str]) -> None:

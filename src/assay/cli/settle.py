@@ -80,7 +80,7 @@ def _settled(
     from assay.scheme import warnings
 
     competition, remark = open_competition(folder), ""
-    ledger = (folder / "ledger.toml").exists()
+    ledger = competition.has_ledger
     for option, given in (("--key", key is not None), ("--dry-run", dry_run)):
         if given and not ledger:
             what, hint = "there is no ledger, so nothing is signed or kept", "leave it out, or make a ledger: assay ledger init"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -65,7 +66,7 @@ class Column:
 
 def console() -> Console:
     """The terminal, or what stands in for it; colours only on a terminal."""
-    wide = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED
+    wide = shutil.get_terminal_size().columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED
     return Console(width=wide, highlight=False, markup=False, emoji=False, legacy_windows=False)
 
 

@@ -14,7 +14,7 @@ from assay.errors import BadInput
 from assay.exact import canonical, digest
 from assay.folder import strict
 from assay.folder.places import Place
-from assay.folder.text import decode, load
+from assay.folder.text import decode, load, present
 from assay.records import Participant, Pulled, Registered, Validator
 from assay.scheme.load import validate
 
@@ -34,7 +34,7 @@ def rows(participants: Iterable[Participant], validators: Iterable[Validator]) -
 
 def read(path: Path) -> Pulled | None:
     """What a registry.json says; None where there is none. Raises BadInput for one that is not well formed."""
-    if not path.exists():
+    if not present(path):
         return None
     place = Place(path)
     text = decode(load(path, BYTES, hint="pull the registry again"), path)

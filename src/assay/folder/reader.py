@@ -18,6 +18,7 @@ from assay.folder.evidence import Gathered, Registry, check_conflicts, gather
 from assay.folder.evidence import read as read_lines
 from assay.folder.limits import EVIDENCE_FILES
 from assay.folder.places import Place, Row
+from assay.folder.text import present
 from assay.records import Participant, Pulled
 from assay.scheme import Scheme
 from assay.scheme import read as read_scheme
@@ -208,13 +209,13 @@ def _check_randomness(
 
 
 def _optional(path: Path, table: csvs.Table) -> list[Row]:
-    return csvs.read(path, table) if path.exists() else []
+    return csvs.read(path, table) if present(path) else []
 
 
 def _evidence(folder: Path, known: Registry) -> Gathered | tuple[Path, ...]:
     """The records in the files of a folder, in the order of their names; Parquet files are left to the bulk reader."""
     try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix in (".jsonl", ".parquet")) if folder.exists() else []
+        paths = sorted(path for path in folder.iterdir() if path.suffix in (".jsonl", ".parquet")) if present(folder) else []
     except OSError as error:
         raise BadInput(f"cannot be read ({error.strerror})", file=folder, hint="it must be a folder of .jsonl files") from None
     if len(paths) > EVIDENCE_FILES:

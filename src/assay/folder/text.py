@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from assay.errors import BadInput
-from assay.scheme.files import check_file, opened
+from assay.scheme.files import check_file, opened, present
 
-__all__ = ["check_file", "decode", "load", "opened", "unreadable"]
+__all__ = ["check_file", "decode", "load", "opened", "present", "unreadable"]
 
 PIECE = 1_000_000
 BOM = b"\xef\xbb\xbf"

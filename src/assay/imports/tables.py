@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import csv
 import difflib
+import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from assay.errors import BadInput
+from assay.folder.limits import LINE_BYTES
+from assay.folder.text import opened
 from assay.imports.harbor import EXCEPTIONS
 from assay.imports.terminal_bench import MODES
 from assay.imports.trials import MAX_TRIALS, Options, Outcome, Trial, Trials, Trouble, moment, validator_of
@@ -81,8 +84,8 @@ def _rows(src: Path, chosen: dict[str, str], options: Options) -> Iterator[tuple
     try:
         if src.is_file() and src.stat().st_size > MAX_BYTES:
             raise BadInput(f"is larger than {MAX_BYTES} bytes", file=src, hint="import it in parts")
-        with src.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter="\t" if src.suffix == ".tsv" else ",", strict=True)
+        with io.TextIOWrapper(opened(src), encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(_lines(file, src), delimiter="\t" if src.suffix == ".tsv" else ",", strict=True)
             try:
                 header = next(reader, None)
                 places = _places(src, header, chosen, options)
@@ -100,6 +103,16 @@ def _rows(src: Path, chosen: dict[str, str], options: Options) -> Iterator[tuple
     except OSError as error:
         what = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         raise BadInput(what, file=src, hint="give a CSV file with one row for each trial") from None
+
+
+def _lines(file: io.TextIOWrapper, src: Path) -> Iterator[str]:
+    """The lines of a table; one without an end is refused before it is read whole."""
+    number = 0
+    while line := file.readline(LINE_BYTES + 1):
+        number += 1
+        if len(line) > LINE_BYTES:
+            raise BadInput(f"the line is longer than {LINE_BYTES} bytes", file=src, line=number, hint="is this a table?")
+        yield line
 
 
 def _needed(options: Options) -> list[str]:

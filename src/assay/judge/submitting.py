@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from assay.errors import BadInput
 from assay.folder import csvs
-from assay.folder.text import decode, load
+from assay.folder.text import decode, load, present
 from assay.folder.write import write_text
 from assay.judge import tree
 from assay.judge.keeping import short
@@ -115,7 +115,7 @@ def placed(
 
 def _handed_in(competition: Path, participant: str, submission: str, epoch: int | None, when: str) -> Submission | None:
     """What the competition's ledger has of it now; None if there is no ledger."""
-    if not (competition / "ledger.toml").exists():
+    if not present(competition / "ledger.toml"):
         if epoch is not None:
             raise BadInput("the competition has no ledger to say it to", field="epoch", hint="leave it out")
         return None

@@ -81,7 +81,8 @@ def parse_json(data: bytes, stage: str, most: int = ENVELOPE_BYTES) -> Any:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
         json.dumps(value, ensure_ascii=False).encode("utf-8")  # fails for half a pair of surrogates, which is no text
     except (ValueError, RecursionError) as error:
-        raise Refused(stage, "it is not JSON with one reading", found=error) from None
+        plain = {UnicodeDecodeError: "bytes that are not UTF-8", RecursionError: "brackets too deep inside one another"}
+        raise Refused(stage, "it is not JSON with one reading", found=plain.get(type(error), error)) from None
     return value
 
 

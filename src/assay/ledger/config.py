@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field
 
 from assay.errors import BadInput
 from assay.folder import write_text
+from assay.folder.text import present
 from assay.ledger.check import LogKey
 from assay.ledger.refusal import as_bad_input
 from assay.scheme.fields import Section, refused
@@ -80,7 +81,7 @@ class Config:
 
 def exists(folder: Path) -> bool:
     """Whether the competition has a ledger."""
-    return (folder / FILE).exists()
+    return present(folder / FILE)
 
 
 def read(folder: Path) -> Config:

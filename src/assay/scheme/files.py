@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["check_file", "opened"]
+__all__ = ["check_file", "opened", "present"]
 
 
 def opened(path: Path) -> BinaryIO:
@@ -21,3 +21,8 @@ def check_file(path: Path) -> None:
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and path.parts[:2] != ("/", "dev"):
         raise OSError(errno.EINVAL, "it is a pipe or a device")
+
+
+def present(path: Path) -> bool:
+    """Whether something has that name: a link to nowhere has, and is refused when it is read, not taken for no file at all."""
+    return path.exists() or path.is_symlink()

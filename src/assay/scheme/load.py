@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from assay import exact
 from assay.errors import BadInput, brief
-from assay.scheme.files import opened
+from assay.scheme.files import opened, present
 from assay.scheme.model import Scheme
 
 __all__ = ["BOUNTY", "MAX_BYTES", "line_of", "parse", "presets", "read", "read_toml", "refusal", "validate", "warnings"]
@@ -36,7 +36,7 @@ def read(path: Path) -> Scheme:
     content, source = read_toml(path)
     bounty = path.with_name(BOUNTY)
     score = content.get("score")
-    if bounty.is_file() and isinstance(score, dict) and score.get("kind") == "rubric":
+    if present(bounty) and isinstance(score, dict) and score.get("kind") == "rubric":
         return _with_bounty(content, source, path, bounty)
     return validate(Scheme, content, file=path, source=source)
 
@@ -167,9 +167,14 @@ def refusal(error: ValidationError, model: type[BaseModel], *, file: Path | str 
     return BadInput(what, file=file, line=line_of(source, path), field=_path(path), hint=hint)
 
 
-NOT_A = {"tuple_type": "a list", "list_type": "a list"} | dict.fromkeys(
-    ("model_type", "model_attributes_type", "dict_type"), "a section with fields of its own"
-)
+NOT_A = {
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+} | dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "a section with fields of its own")
 KINDS = frozenset({"tests", "workflow", "rubric", "points", "given"})
 
 

@@ -75,11 +75,15 @@ def verify(
 def _key(said: str) -> str:
     """The key itself, or what the file of that name holds."""
     from assay.folder.text import decode, load
+    from assay.ledger.check import LogKey
+    from assay.ledger.refusal import as_bad_input
 
     if "+" in said:
         return said
     path = Path(said)
-    return decode(load(path, 65_536, hint="give NAME+HEX+BASE64, or a file that holds it"), path).strip()
+    found = decode(load(path, 65_536, hint="give NAME+HEX+BASE64, or a file that holds it"), path).strip()
+    with as_bad_input("it must hold the log's public key, NAME+HEX+BASE64, as ledger.toml has it", file=path):
+        return str(LogKey.parse(found))
 
 
 def _show(found: Verified, *, own: bool) -> None:

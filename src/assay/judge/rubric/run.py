@@ -17,6 +17,7 @@ from pathlib import Path
 
 from assay.errors import AssayError, BadInput
 from assay.exact import text
+from assay.folder.text import present
 from assay.judge import entries
 from assay.judge.entries import Entries
 from assay.judge.rubric import asking, solutions
@@ -196,7 +197,7 @@ def _check_same_bounty(bounty: Bounty, competition: Path, attestations: list[str
 
 
 def _again(keep: Keep) -> None:
-    if (keep.competition / "ledger.toml").exists():
+    if present(keep.competition / "ledger.toml"):
         raise BadInput("what a ledger has accepted stands", field="--again", hint="the first judgement of a solution counts")
     keep.forget_unjudged()
 

@@ -18,6 +18,7 @@ from pydantic import Field
 from assay.errors import BadInput
 from assay.folder import csvs, registry
 from assay.folder.places import Place
+from assay.folder.text import present
 from assay.judge.workflow import limits
 from assay.judge.workflow.taskset import Pinned
 from assay.scheme.fields import Section
@@ -60,7 +61,7 @@ def draw(names: Iterable[str], randomness: bytes, count: int) -> list[str]:
 def read(competition: Path, pinned: Pinned, epoch: int) -> Round:
     """The round of an epoch; raises BadInput where the randomness is missing, or there are not so many tasks."""
     file = competition / FILE
-    if not file.exists():
+    if not present(file):
         return Round(epoch, pinned.digest, pinned.digests)
     content, source = read_toml(file)
     count = validate(_Round, content, file=file, source=source).tasks
@@ -80,7 +81,7 @@ def read(competition: Path, pinned: Pinned, epoch: int) -> Round:
 
 def latest(competition: Path) -> int | None:
     """The highest epoch whose randomness is known; None where none is drawn."""
-    if not (competition / FILE).exists():
+    if not present(competition / FILE):
         return None
     return max(_randomness(competition), default=None)
 
