@@ -174,7 +174,7 @@ def test_an_earlier_settlement(tmp_path: Path) -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     (settlement() | {"schema": "assay.settlement/2"}, "schema: is not a settlement"),
     (settlement() | {"epoch": 1}, "digest: the settlement was changed after it was made"),
-    (settlement(epoch=1.5), "epoch: 1.5: "),
+    (settlement(epoch=1.5), "epoch: is 1.5; it must be a whole number"),
     (settlement(task_set="t"), "task_set: 't': "),
     (settlement(clock={"record": "1.5"}), "clock.record: '1.5' is more than 1"),
     (settlement(clock={"record": 0.5}), "clock.record: a JSON float"),
