@@ -228,6 +228,15 @@ def test_what_only_a_ledger_understands_is_refused_without_one(competition: Path
     assert said.startswith(f"{competition}: {option[0]}: there is no ledger, so nothing is signed or kept; leave it out")
 
 
+def test_what_lies_beside_evidence_and_is_not_read_is_named(competition: Path) -> None:
+    for name in ("more.json", "old.jsonl.bak", "README.md", ".hidden"):
+        (competition / "evidence" / name).write_text("{}")
+    said = " ".join(run("settle", competition, "--json").stderr.split())
+    assert [name for name in ("more.json", "old.jsonl.bak", "README.md", ".hidden") if f"{name}: is not read" in said] == [
+        "more.json", "old.jsonl.bak",
+    ]  # fmt: skip
+
+
 def test_warnings_go_to_stderr(competition: Path) -> None:
     rewrite(competition / "scheme.toml", 'method = "modified-z"', 'method = "z"')
     result = run("settle", competition, "--json", columns=500)

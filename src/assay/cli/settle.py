@@ -77,6 +77,7 @@ def _settled(
     from assay.cli.progress import Working
     from assay.cli.waiting import check_waited, deadline
     from assay.competition import open_competition
+    from assay.folder.reader import passed_over
     from assay.scheme import warnings
 
     competition, remark = open_competition(folder), ""
@@ -99,6 +100,8 @@ def _settled(
         with Working(f"settling {folder}"):
             settlement = competition.settle(epoch, previous=previous)
         hold(settlement)
+        over = passed_over(folder / "evidence")
+        warn(f"{path}: is not read; evidence is in files that end in .jsonl or .parquet" for path in over[:5])
     warn(f"{folder / 'scheme.toml'}: {message}" for message in warnings(competition.scheme))
     return settlement, remark
 

@@ -26,7 +26,7 @@ from assay.scheme.load import validate
 from assay.settle.inputs import Inputs, Previous, frame
 from assay.settle.score.accepted import first_epochs
 
-__all__ = ["Found", "parse_case", "read"]
+__all__ = ["Found", "parse_case", "passed_over", "read"]
 
 CASE = ("scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous", "registry")
 LATEST = 2**53 - 1
@@ -229,6 +229,13 @@ def _evidence(folder: Path, known: Registry) -> Gathered | tuple[Path, ...]:
         other = next(path for path in paths if path.suffix == ".jsonl")
         raise BadInput(f"stands beside {bulk[0].name}", file=other, hint="keep all evidence in .jsonl, or all of it in .parquet")
     return bulk
+
+
+def passed_over(folder: Path) -> list[Path]:
+    """What lies beside evidence and is not read, by its name: not what is hidden, nor what is written for people."""
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    read_too = (".jsonl", ".parquet", ".md", ".txt")
+    return [path for path in found if not path.name.startswith(".") and path.suffix not in read_too]
 
 
 def _previous(document: object) -> Previous | None:

@@ -13,7 +13,7 @@ from assay.folder.limits import LISTED_ROWS, PAIRS, PARTICIPANTS, UIDS, VALIDATO
 from assay.folder.places import Place, Row
 from assay.records import Epoch, Fraction, History, Participant, Submission, Validator
 from assay.scheme import Scheme, Section
-from assay.scheme.fields import Key, Rao, refused
+from assay.scheme.fields import PRINTABLE, Key, Rao, refused
 from assay.scheme.load import refusal
 from assay.scheme.times import Instant
 
@@ -42,7 +42,7 @@ def _bytes32(value: object) -> object:
     return value
 
 
-Label = Annotated[str, Field(max_length=4096, pattern=r"^\P{C}*$"), BeforeValidator(_empty)]
+Label = Annotated[str, Field(max_length=4096, pattern=PRINTABLE), BeforeValidator(_empty)]
 Digest = Annotated[Submission, BeforeValidator(_empty)]
 
 

@@ -11,7 +11,10 @@ from pydantic_core import PydanticCustomError
 from assay.errors import BadInput
 from assay.exact import BPS, NANO, nanos, text, whole
 
-__all__ = ["Bps", "Count", "Key", "Nanos", "Rao", "Section", "Share", "Text", "Wei", "checked", "refused"]
+__all__ = ["PRINTABLE", "Bps", "Count", "Key", "Nanos", "Rao", "Section", "Share", "Text", "Wei", "checked", "refused"]
+
+PRINTABLE = r"^\P{C}*$"
+"""The pattern of a text that people read in one line."""
 
 
 class Section(BaseModel):

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from assay import exact
 from assay.errors import BadInput, brief
+from assay.scheme.fields import PRINTABLE
 from assay.scheme.files import opened, present
 from assay.scheme.model import Scheme
 
@@ -158,6 +159,11 @@ def refusal(error: ValidationError, model: type[BaseModel], *, file: Path | str 
         what, hint = "is missing or unknown", f"use one of {', '.join(sorted(tags))}"
     elif fault["type"] in NOT_A:
         what, hint = f"is {brief(fault['input'])}", f"it must be {NOT_A[fault['type']]}"
+    elif fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == PRINTABLE:
+        what, hint = (
+            f"{brief(fault['input'])} has a character that cannot be printed",
+            "write it in one line, without it",
+        )
     elif fault["type"] == "too_short":
         what, hint = "is empty", "put at least one in"
     elif fault["type"] == "too_long":
