@@ -199,7 +199,7 @@ def test_a_server_that_does_not_read_has_the_deadline_too() -> None:
 def test_an_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "ANSWER_BYTES", 1000)
     with scripted(sends(json.dumps({"id": 1, "result": "x" * 1000}))) as (server, made):
-        with pytest.raises(Unreachable, match="ConnectionClosed"):
+        with pytest.raises(Unreachable, match="connection closed"):
             made.ask("one")
         assert server.connections == 2
 
@@ -217,7 +217,7 @@ def test_the_parts_of_an_answer_have_a_bound(part: str) -> None:
 def test_no_server_and_no_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    with pytest.raises(Unreachable, match="ConnectionRefusedError"):
+    with pytest.raises(Unreachable, match="connection refused"):
         Wire(f"ws://127.0.0.1:{port}").ask("one")
     for url in ("http://x", "ws://", "ws://x:99999", "ws://x\n", "x", "ws://ü", *SECRET):
         with pytest.raises(BadInput, match=r"^is no address of a node; write") as caught:

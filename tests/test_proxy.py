@@ -265,7 +265,7 @@ def test_nobody_there(door: Path) -> None:
         free.bind(("127.0.0.1", 0))
         with open_proxy(Model(f"http://127.0.0.1:{free.getsockname()[1]}"), door) as seen:
             assert ask(door)[0] == 502
-    assert seen.troubles == ["POST: no answer (ConnectionRefusedError)"]
+    assert seen.troubles == ["POST: no answer (connection refused)"]
 
 
 def test_hung_up_before_the_answer(door: Path) -> None:

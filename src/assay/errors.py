@@ -12,9 +12,10 @@ Each says what is wrong, where, and what to do about it.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
-__all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief", "printable", "told"]
+__all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief", "broken", "printable", "told"]
 
 
 class AssayError(Exception):
@@ -114,3 +115,15 @@ def brief(value: object, most: int = 60) -> str:
         return json.dumps(value)  # as the file has it
     shown = repr(value[: most + 1] if isinstance(value, str) else value)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def broken(error: BaseException) -> str:
+    """How a connection failed, in the system's words: never in those of the other side, which may have said anything."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TimeoutError):
+            return "no answer in time"
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror[0].lower() + cause.strerror[1:]
+        cause = cause.__cause__ or cause.__context__
+    return re.sub("(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from assay.enclave.rejected import Code, Rejected
-from assay.errors import BadInput, Unreachable, brief
+from assay.errors import BadInput, Unreachable, brief, broken
 from assay.folder import strict
 from assay.folder.text import decode
 
@@ -67,7 +67,7 @@ class Client:
                 status = answer.status_code
         except self._errors as error:
             hint = "is it running there? What was taken stays taken: asking again does no harm"
-            raise Unreachable(f"{self.url} does not answer ({type(error).__name__})", hint=hint) from None
+            raise Unreachable(f"{self.url} does not answer ({broken(error)})", hint=hint) from None
         if status == 200:
             return bytes(found)
         raise _refusal(bytes(found)) or Unreachable(

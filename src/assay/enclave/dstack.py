@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from assay.enclave.attest import Attestation, Collateral, EnclaveStatement, JudgementStatement, events_of, report_data
 from assay.enclave.attest.quote import QUOTE_BYTES, read_quote
-from assay.errors import AssayError, BadInput, Refused
+from assay.errors import AssayError, BadInput, Refused, broken
 
 if TYPE_CHECKING:
     from dstack_sdk import DstackClient
@@ -127,7 +127,7 @@ class Dstack:
         except httpx.HTTPStatusError as error:
             raise Trouble(f"dstack refused {what} with status {error.response.status_code}") from None
         except httpx.HTTPError as error:
-            raise Trouble(f"dstack cannot be reached for {what} ({type(error).__name__})") from None
+            raise Trouble(f"dstack cannot be reached for {what} ({broken(error)})") from None
         except (ValueError, TypeError, KeyError, RecursionError):  # pydantic's and json's errors are ValueErrors
             raise Trouble(f"dstack's answer to {what} is malformed") from None
 

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from assay.errors import BadInput, brief
+from assay.errors import BadInput, brief, broken
 from assay.judge.issues.answers import Unread
 from assay.judge.issues.cache import Cache, Kept
 from assay.judge.issues.rules import loopback
@@ -174,7 +174,7 @@ class GitHub:
         except httpx.TimeoutException:
             return None, b"", "GitHub does not answer"
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return None, b"", f"the connection broke ({type(error).__name__}: {brief(str(error), 120)})"
+            return None, b"", f"the connection broke ({broken(error)})"
         return answer, b"".join(pieces), f"GitHub answered {answer.status_code}"
 
     def _limited(self, answer: httpx.Response, body: bytes) -> float | None:

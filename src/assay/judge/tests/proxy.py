@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from assay.errors import broken
 from assay.judge.service import HEADER, PATH, Model
 
 __all__ = ["LIMITS", "Model", "ProxyLimits", "Seen", "open_proxy"]
@@ -272,7 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
                 connection.request(self.command, target, body=body if self.command == "POST" else None, headers=headers)
                 answer = connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
-                self.server.trouble(f"{self.command}: no answer ({type(error).__name__})")
+                self.server.trouble(f"{self.command}: no answer ({broken(error)})")
                 self._say(502, "the service did not answer")
                 return
             if answer.status >= 500 or answer.status in _NOT_THE_AGENTS:
@@ -297,7 +298,7 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 part = answer.read1(_CHUNK)
             except (OSError, http.client.HTTPException) as error:
-                self.server.trouble(f"{self.command}: cut off ({type(error).__name__})")
+                self.server.trouble(f"{self.command}: cut off ({broken(error)})")
                 return
             if not part:
                 break

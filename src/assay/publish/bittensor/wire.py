@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import BadInput, Unreachable
+from assay.errors import BadInput, Unreachable, broken
 from assay.publish.bittensor.libraries import connector
 from assay.publish.rpc import NoAnswerError, parted, result
 
@@ -83,7 +83,7 @@ class Wire:
             self.close()
             if time.monotonic() >= until:
                 raise NoAnswerError(f"{self._seconds:g} seconds were not enough") from None
-            raise error if isinstance(error, NoAnswerError) else NoAnswerError(type(error).__name__) from None
+            raise error if isinstance(error, NoAnswerError) else NoAnswerError(broken(error)) from None
 
     def _answer(self, connection: ClientConnection, method: str, params: tuple[Any, ...], until: float) -> Any:
         number = next(self._numbers)

@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any
 from urllib.parse import unquote
 
-from assay.errors import BadInput, Unreachable
+from assay.errors import BadInput, Unreachable, broken
 from assay.publish.rpc import NoAnswerError, parted, result
 
 __all__ = ["ANSWER_BYTES", "Http"]
@@ -56,7 +56,7 @@ class Http:
             except (OSError, http.client.HTTPException, NoAnswerError) as error:
                 self.close()
                 if last:
-                    why = str(error) if isinstance(error, NoAnswerError) else type(error).__name__
+                    why = str(error) if isinstance(error, NoAnswerError) else broken(error)
                     hint = "is the address right, and the node running?"
                     raise Unreachable(f"{self.host} does not answer {method} ({why})", hint=hint) from None
                 time.sleep(PAUSE)
