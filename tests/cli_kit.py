@@ -30,8 +30,8 @@ def output(*words: str | Path, columns: int = 80) -> str:
 
 
 def narrow(text: str, columns: int = 80) -> bool:
-    """Whether every line fits, but for digests and commands to copy, which are never broken."""
-    lines = (re.sub(r"sha256:[0-9a-f]{64}|^  assay .*", "", line) for line in text.splitlines())
+    """Whether every line fits, but for digests, keys, paths and commands to copy, which are never broken."""
+    lines = (re.sub(r"\S{60,}|^  assay .*", "", line) for line in text.splitlines())
     return all(len(line) <= columns for line in lines)
 
 

@@ -1,6 +1,7 @@
 """What every test shares: Hypothesis profiles, the folder of real data, and how earlier steps of `make test` are reported."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ settings.load_profile(os.environ.get("ASSAY_PROFILE", "check"))
 
 
 RECURSION = sys.getrecursionlimit()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it that starts us in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # or no program that a test starts would hear Ctrl-C
 
 
 def pytest_collection_finish() -> None:

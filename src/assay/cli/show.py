@@ -63,6 +63,12 @@ class Column:
         """The width that it may be shrunk to."""
         return min(self.natural, {"whole": self.natural, "key": KEY, "crop": CROP, "text": TEXT}[self.kind])
 
+    @property
+    def taken(self) -> int:
+        """The width that it has then: in a text no word is broken."""
+        words = (word for cell in self.cells for word in _kept(cell).split()) if self.kind == "text" else ()
+        return max((self.least, *map(cell_len, words)))
+
 
 def console() -> Console:
     """The terminal, or what stands in for it; colours only on a terminal."""
@@ -163,9 +169,11 @@ def _clean(column: Column) -> Column:
 
 def _fitted(columns: list[Column], room: int) -> list[Column]:
     """The columns with their cells cut to the widths that fit."""
-    while _needed([column.least for column in columns]) > room and any(column.spare for column in columns):
+    while _needed([column.taken for column in columns]) > room and any(column.spare for column in columns):
         columns.remove(max(columns, key=lambda column: column.spare))
-    widths = [column.least for column in columns]
+    widths = [column.taken for column in columns]
+    if _needed(widths) > room:
+        widths = [column.least for column in columns]
     for kind in ("key", "crop", "text"):
         for at, column in enumerate(columns):
             if column.kind == kind:
@@ -205,10 +213,15 @@ def _wrapped(cells: Sequence[str], width: int) -> list[str]:
     import textwrap
 
     def fill(cell: str) -> str:
-        kept = cell.replace(" %", "\N{NO-BREAK SPACE}%")  # a number and its % stay together
-        return textwrap.fill(kept, width, break_long_words=False, break_on_hyphens=False).replace("\N{NO-BREAK SPACE}%", " %")
+        filled = textwrap.fill(_kept(cell), width, break_long_words=False, break_on_hyphens=False)
+        return filled.replace("\N{NO-BREAK SPACE}%", " %")
 
     return [fill(cell) for cell in cells]
+
+
+def _kept(cell: str) -> str:
+    """A number and its % stay together."""
+    return cell.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def shorten(keys: Iterable[str], width: int) -> dict[str, str]:
