@@ -55,6 +55,7 @@ def test_from_submitting_to_the_leaderboard(folder: Path, tmp_path: Path) -> Non
     assert "ann on t0, trial 1, by val-1: pass" in logs
     assert "working" in logs
     assert "There are no such trials." in run("trials", folder, "--outcome", "error").stdout
+    assert f"assay trials {folder} --participant ann" in run("explain", folder, "ann").stdout
 
     assert "4 trials." in run("export", "harbor", folder, tmp_path / "jobs").stdout
     assert (tmp_path / "jobs" / "0001-val-1" / "result.json").is_file()

@@ -274,6 +274,9 @@ def test_ids_are_unique_and_printable(tmp_path: Path) -> None:
 def test_a_folder_without_tasks_is_no_set(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has no tasks"):
         tasks.read(tmp_path)
+    (tmp_path / "c" / "tasks").mkdir(parents=True)
+    with pytest.raises(BadInput, match=f"has no tasks; those of a competition are in {tmp_path}/c/tasks"):
+        tasks.read(tmp_path / "c")
     with pytest.raises(BadInput, match="cannot be read"):
         tasks.read(tmp_path / "none")
 
