@@ -23,7 +23,7 @@ import duckdb
 
 from assay.folder import bulk
 from assay.records import Participant, Validator
-from assay.scheme import parse
+from assay.scheme.load import parse
 from assay.scheme.model import TestsScore
 from assay.settle.inputs import Inputs, frame
 from assay.settle.pipeline import settle

@@ -23,7 +23,7 @@ from assay.judge.workflow import taskset
 from assay.judge.workflow.planner import load_planner
 from assay.ledger.keys import PrivateKey
 from assay.ledger.keys import read as read_key
-from assay.scheme import presets
+from assay.scheme.load import presets
 
 HERE = Path(__file__).parent
 GENESIS = datetime(2026, 11, 2, tzinfo=UTC)

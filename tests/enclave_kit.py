@@ -10,8 +10,8 @@ from assay.enclave.attest import Attestation, EnclaveStatement, Event, Verified,
 from assay.enclave.develop.authority import Authority
 from assay.enclave.develop.machine import Machine
 from assay.errors import Refused
-from assay.scheme.load import validate
 from assay.scheme.measured import Measured
+from assay.scheme.reading import validate
 
 __all__ = ["AUTHORITY", "MACHINE", "NOW", "STATEMENT", "attested", "compose_hash", "policy", "refused", "stages", "with_changes"]
 

@@ -19,7 +19,7 @@ from assay.ledger.log import Log
 from assay.ledger.opened import Ledger, open_ledger
 from assay.ledger.proof import proof_for
 from assay.records import Evidence, record
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 
 ORIGIN = "example.org/small"
 SIGNER = keys.read(b"77" * 32)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import rfc8785
 
-from assay.scheme import parse, presets, read
 from assay.scheme.bounty import read_bounty
+from assay.scheme.load import parse, presets, read
 from bounty_kit import BOUNTY, make_bounty
 from cli_kit import made, narrow, output, refused, rewrite, run
 

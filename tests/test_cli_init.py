@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import rfc8785
 
-from assay.scheme import presets
+from assay.scheme.load import presets
 from cli_kit import files_under, made, narrow, output, refused, rewrite, run
 
 COMPETITIONS = sorted(set(presets()) - {"platform"})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import rfc8785
 
-from assay.scheme import parse, presets
+from assay.scheme.load import parse, presets
 from cli_kit import made, narrow, output, refused, rewrite, run
 
 

@@ -9,7 +9,7 @@ import pytest
 import rfc8785
 
 from assay.cli import runs
-from assay.scheme import presets
+from assay.scheme.load import presets
 from cli_kit import files_under, made, narrow, output, records, refused, rewrite, run, with_records
 
 WEIGHTS = ["term-challenge", "cswon", "bounty-challenge"]

@@ -24,8 +24,8 @@ from assay.enclave.develop.authority import ADVISORY, Authority
 from assay.enclave.develop.machine import Machine
 from assay.errors import BadInput, Refused
 from assay.exact import canonical
-from assay.scheme.load import validate
 from assay.scheme.measured import STATUSES, Measured
+from assay.scheme.reading import validate
 from enclave_kit import AUTHORITY, MACHINE, NOW, STATEMENT, attested, policy, refused, stages, with_changes
 
 JUDGEMENT = JudgementStatement(

@@ -10,8 +10,8 @@ from assay.enclave.attest import Collateral, read_collateral, verify_quote
 from assay.enclave.attest.chain import INTEL
 from assay.enclave.attest.quote import read_quote
 from assay.errors import BadInput, Refused
-from assay.scheme.load import validate
 from assay.scheme.measured import Measured
+from assay.scheme.reading import validate
 from enclave_kit import AUTHORITY, stages
 
 FIRST, LAST = 1750329147, 1752919234

@@ -25,7 +25,7 @@ from assay.enclave.develop.machine import Machine
 from assay.enclave.develop.server import COLLATERAL, Server, running
 from assay.enclave.develop.state import secret_of
 from assay.errors import BadInput
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 from enclave_kit import AUTHORITY, MACHINE, NOW, STATEMENT, policy
 
 Json = dict[str, Any]

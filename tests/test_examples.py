@@ -10,7 +10,7 @@ import pytest
 import assay
 from assay.errors import CannotSettle
 from assay.judge.tests.contest import open_contest
-from assay.scheme import presets
+from assay.scheme.load import presets
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 COMPETITIONS = ("season", "window", "bounty-challenge", "verdicts", "platform/term-challenge", "platform/bounty-challenge")

@@ -20,7 +20,7 @@ from assay.errors import BadInput, CannotSettle
 from assay.folder import bulk
 from assay.folder.bulk import ask, counts, exact
 from assay.records import Participant, Validator
-from assay.scheme import parse
+from assay.scheme.load import parse
 from assay.scheme.model import TestsScore
 from assay.settle.inputs import Inputs, Scored, frame
 from assay.settle.score import score

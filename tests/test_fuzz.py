@@ -23,7 +23,7 @@ from assay.exact import digest
 from assay.folder import csvs, evidence, previous, registry, strict, tasks
 from assay.folder.places import Place
 from assay.records import record
-from assay.scheme import parse as parse_scheme
+from assay.scheme.load import parse as parse_scheme
 from assay.scheme.load import parse as parse_toml
 from assay.scheme.times import instant
 

@@ -12,14 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay import records, scheme
+from assay import records
 from assay.competition import emission, open_competition
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.imports import Imported, Options, Trial, Trials, competition
 from assay.imports.build import submission_of, with_score
 from assay.imports.trials import Trouble
+from assay.scheme import load as scheme
 from assay.scheme import subnet
+from assay.scheme.model import TestsScore
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -144,7 +146,7 @@ def test_setting_fields_leaves_the_rest_alone(trials: str, timeout: str, count: 
     text = f'# top\n[scheme]\nname = "x"\n[score]\n{trials}\nkind = "tests"\n{timeout}\n[reward]\ntop = 3\n'
     after = with_score(text, {"trials": str(count), "agent_timeout": '"verify"'})
     found = scheme.parse(after)
-    assert found.score == scheme.model.TestsScore(kind="tests", agent_timeout="verify", trials=count)
+    assert found.score == TestsScore(kind="tests", agent_timeout="verify", trials=count)
     kept = [line for line in text.splitlines() if "trials" not in line and "agent_timeout" not in line]
     assert [line for line in after.splitlines() if "trials" not in line and "agent_timeout" not in line] == kept
     assert with_score(text, {}) == text

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from assay.judge.issues.counting import Issue, LabelEvent, changes, counts, ignored
 from assay.judge.issues.rules import Rules
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 
 BEGINS = datetime(2026, 11, 2, tzinfo=UTC)
 RULES = validate(

@@ -15,9 +15,9 @@ from assay.judge.issues.rules import Epochs
 from assay.judge.issues.statement import Claim, block, claimed
 from assay.ledger import keys
 from assay.ledger.envelope import sign
-from assay.scheme import read as read_scheme
-from assay.scheme.load import validate
+from assay.scheme.load import read as read_scheme
 from assay.scheme.model import PointsScore
+from assay.scheme.reading import validate
 
 API = "http://127.0.0.1:9"
 

@@ -16,7 +16,7 @@ from assay.ledger import audit, bundle, check, inputs, receipt, settling
 from assay.ledger.opened import predicate
 from assay.ledger.store import Damaged
 from assay.records import Pulled
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 from check_kit import ONE, file_of, parsed
 from oracle import envelopes
 

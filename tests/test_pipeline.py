@@ -8,7 +8,7 @@ import pytest
 
 from assay.errors import BadInput
 from assay.records import Participant, Validator, record
-from assay.scheme import parse
+from assay.scheme.load import parse
 from assay.settle import Inputs, settle
 from assay.settle.inputs import Own
 

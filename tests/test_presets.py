@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from assay.scheme import Scheme, parse, presets, warnings
-from assay.scheme.load import validate
+from assay.scheme.load import parse, presets, warnings
+from assay.scheme.model import Scheme
+from assay.scheme.reading import validate
 from assay.scheme.subnet import Subnet
 
 NAMES = ["agonaut", "bounty-challenge", "cswon", "platform", "term-challenge"]

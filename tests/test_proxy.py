@@ -18,7 +18,8 @@ import pytest
 
 from assay.errors import BadInput
 from assay.judge.service import Model, of_agents, of_judges
-from assay.judge.tests.proxy import LIMITS, ProxyLimits, Seen, open_proxy
+from assay.judge.tests.asked import LIMITS, ProxyLimits, Seen
+from assay.judge.tests.proxy import open_proxy
 
 KEY = "sk-of-the-validator"
 

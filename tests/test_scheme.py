@@ -8,8 +8,10 @@ import pytest
 
 from assay.errors import BadInput
 from assay.exact import NANO
-from assay.scheme import Scheme, parse, presets, read, subnet, warnings
-from assay.scheme.load import MAX_BYTES
+from assay.scheme import subnet
+from assay.scheme.load import parse, presets, read, warnings
+from assay.scheme.model import Scheme
+from assay.scheme.reading import MAX_BYTES
 from assay.scheme.times import instant
 
 TESTS = '[scheme]\nname = "t"\n[score]\nkind = "tests"\n'

@@ -18,7 +18,7 @@ from assay.judge.workflow import limits, values
 from assay.judge.workflow.libraries import library
 from assay.judge.workflow.quality import agent, code, data, rag
 from assay.judge.workflow.quality.code import Code
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 from judge_kit import bubblewrap
 
 RUFF = code._version(code._ruff() or Path("ruff"))

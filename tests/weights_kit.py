@@ -27,7 +27,7 @@ from assay.publish.clock import Clock
 from assay.publish.outcome import Confirmed, Outcome
 from assay.publish.publishers import Plan
 from assay.records import Pulled
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 from ledger_kit import SIGNER, V1
 from subtensor import Simulator, files
 

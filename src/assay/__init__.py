@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from assay.competition import open_competition as open
     from assay.errors import AssayError, BadInput, CannotSettle, Refused
     from assay.ledger.verify import Verified, verify
-    from assay.scheme import Scheme
+    from assay.scheme.model import Scheme
     from assay.settle import Settlement
     from assay.settle.emission import Emission
     from assay.settle.story import Explanation
@@ -54,7 +54,7 @@ _HOMES = {
     "Emission": "assay.settle.emission",
     "Explanation": "assay.settle.story",
     "Refused": "assay.errors",
-    "Scheme": "assay.scheme",
+    "Scheme": "assay.scheme.model",
     "Settlement": "assay.settle",
     "Verified": "assay.ledger.verify",
     "emission": "assay.competition",

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from assay import folder
 from assay.errors import BadInput, CannotSettle
 from assay.folder.text import present
-from assay.scheme import Scheme, subnet
-from assay.scheme import read as read_scheme
+from assay.scheme import subnet
+from assay.scheme.load import read as read_scheme
+from assay.scheme.model import Scheme
 from assay.settle import Settlement, pipeline
 from assay.settle.emission import Emission, join
 

@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 from assay.errors import BadInput
 from assay.exact import NANO, canonical, digest, nanos, text
 from assay.scheme.fields import PRINTABLE, Key, Rao, Section, checked
-from assay.scheme.load import refusal
+from assay.scheme.reading import refusal
 from assay.scheme.times import Instant
 
 __all__ = [

@@ -188,7 +188,7 @@ def locals_of(given: dict[str, Any]) -> dict[str, Any]:
 def _run(reader: Reader, *, src: Path, directory: Path, scheme: str | None, as_json: bool, **said: Any) -> None:
     from assay.cli.progress import Working
     from assay.imports import competition
-    from assay.scheme.load import read_toml
+    from assay.scheme.reading import read_toml
 
     options = _options(**said)
     with Working(f"importing {src}"):

@@ -40,7 +40,7 @@ def init(
       assay init --preset platform my-subnet
     """
     from assay.cli.samples import files_of
-    from assay.scheme import presets as known
+    from assay.scheme.load import presets as known
 
     texts = known()
     if preset not in texts:

@@ -14,8 +14,8 @@ from typing import Any
 
 from assay.cli.bounty import start as bounty
 from assay.cli.issues import start as issues
-from assay.scheme import Scheme, parse
-from assay.scheme.model import PointsScore, RubricScore
+from assay.scheme.load import parse
+from assay.scheme.model import PointsScore, RubricScore, Scheme
 
 __all__ = ["SUBNET", "files_of"]
 

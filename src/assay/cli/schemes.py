@@ -10,7 +10,7 @@ import typer
 from assay.cli.errors import warn
 
 if TYPE_CHECKING:
-    from assay.scheme import Scheme
+    from assay.scheme.model import Scheme
 
 __all__ = ["app", "presets"]
 
@@ -34,7 +34,7 @@ def list_() -> None:
       assay scheme list
     """
     from assay.cli.show import Column, grid, show
-    from assay.scheme import presets as known
+    from assay.scheme.load import presets as known
 
     texts = known()
     columns = [
@@ -85,7 +85,7 @@ def check(
     Example:
       assay scheme check my-competition/scheme.toml
     """
-    from assay.scheme import warnings
+    from assay.scheme.load import warnings
 
     scheme = _scheme(which)
     warn(warnings(scheme))
@@ -111,7 +111,7 @@ def schema() -> None:
 def _path(which: str) -> Path | None:
     """The file that is meant; None if it is a preset."""
     from assay.errors import BadInput
-    from assay.scheme import presets as known
+    from assay.scheme.load import presets as known
 
     path = Path(which)
     if path.is_dir():
@@ -124,8 +124,8 @@ def _path(which: str) -> Path | None:
 
 
 def _text(which: str) -> str:
-    from assay.scheme import presets as known
-    from assay.scheme.load import read_toml
+    from assay.scheme.load import presets as known
+    from assay.scheme.reading import read_toml
 
     path = _path(which)
     return known()[which] if path is None else read_toml(path)[1]
@@ -133,8 +133,8 @@ def _text(which: str) -> str:
 
 def _scheme(which: str) -> Scheme:
     from assay.errors import BadInput
-    from assay.scheme import parse, read
-    from assay.scheme import presets as known
+    from assay.scheme.load import parse, read
+    from assay.scheme.load import presets as known
 
     path = _path(which)
     if path is not None:

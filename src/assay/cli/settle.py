@@ -78,7 +78,7 @@ def _settled(
     from assay.cli.waiting import check_waited, deadline
     from assay.competition import open_competition
     from assay.folder.reader import passed_over
-    from assay.scheme import warnings
+    from assay.scheme.load import warnings
 
     competition, remark = open_competition(folder), ""
     ledger = competition.has_ledger

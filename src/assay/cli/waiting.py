@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from assay.errors import CannotSettle
-from assay.scheme import Scheme
+from assay.scheme.model import Scheme
 from assay.scheme.times import instant_text
 from assay.settle import Settlement
 

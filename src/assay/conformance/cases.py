@@ -19,8 +19,8 @@ from assay.conformance.kinds import KINDS
 from assay.errors import BadInput
 from assay.folder import strict
 from assay.folder.text import decode, load
-from assay.scheme import Section
-from assay.scheme.load import validate
+from assay.scheme.fields import Section
+from assay.scheme.reading import validate
 
 __all__ = ["SCHEMA", "Case", "CaseFile", "dumped", "files", "read"]
 

@@ -36,7 +36,8 @@ from assay.conformance.schema_parts import (
 from assay.folder import registry
 from assay.folder.pulled import SCHEMA as REGISTRY
 from assay.records import Evidence
-from assay.scheme import Scheme, Section
+from assay.scheme.fields import Section
+from assay.scheme.model import Scheme
 from assay.scheme.subnet import Subnet
 from assay.settle.consensus import Reason, Status
 

@@ -28,7 +28,7 @@ from assay.folder.text import decode
 from assay.ledger import check
 from assay.ledger.keys import PrivateKey, PublicKey, public
 from assay.scheme.fields import Key, Section
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 
 __all__ = [
     "COMMITMENT",

@@ -33,7 +33,7 @@ from assay.ledger.keys import PrivateKey, PublicKey, sealing
 from assay.ledger.keys.seal import open_sealed, seal
 from assay.scheme.bounty import Bounty
 from assay.scheme.fields import Key, Section
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 
 __all__ = [
     "SCHEMA",

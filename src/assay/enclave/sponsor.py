@@ -38,7 +38,7 @@ from assay.ledger.keys import PrivateKey
 from assay.ledger.opened import kept, open_ledger
 from assay.scheme.bounty import Bounty
 from assay.scheme.fields import Key, Section
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 
 __all__ = ["Released", "asked_for", "released", "results", "write"]
 

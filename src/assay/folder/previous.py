@@ -13,9 +13,9 @@ from assay.folder import strict
 from assay.folder.limits import SETTLEMENT_BYTES
 from assay.folder.text import decode, load
 from assay.records import Epoch, Fraction, Submission
-from assay.scheme import Scheme, Section
-from assay.scheme.fields import Key
-from assay.scheme.load import refusal
+from assay.scheme.fields import Key, Section
+from assay.scheme.model import Scheme
+from assay.scheme.reading import refusal
 from assay.settle.inputs import Clock, Own, Previous
 
 __all__ = ["check_follows", "previous_of", "read"]

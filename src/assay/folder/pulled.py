@@ -16,7 +16,7 @@ from assay.folder import strict
 from assay.folder.places import Place
 from assay.folder.text import decode, load, present
 from assay.records import Participant, Pulled, Registered, Validator
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 
 __all__ = ["FILE", "SCHEMA", "check", "dumped", "parse", "read", "rows"]
 

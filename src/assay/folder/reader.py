@@ -20,9 +20,9 @@ from assay.folder.limits import EVIDENCE_FILES
 from assay.folder.places import Place, Row
 from assay.folder.text import present
 from assay.records import Participant, Pulled
-from assay.scheme import Scheme
-from assay.scheme import read as read_scheme
-from assay.scheme.load import validate
+from assay.scheme.load import read as read_scheme
+from assay.scheme.model import Scheme
+from assay.scheme.reading import validate
 from assay.settle.inputs import Inputs, Previous, frame
 from assay.settle.score.accepted import first_epochs
 

@@ -12,9 +12,9 @@ from assay.errors import BadInput
 from assay.folder.limits import LISTED_ROWS, PAIRS, PARTICIPANTS, UIDS, VALIDATORS
 from assay.folder.places import Place, Row
 from assay.records import Epoch, Fraction, History, Participant, Submission, Validator
-from assay.scheme import Scheme, Section
-from assay.scheme.fields import PRINTABLE, Key, Rao, refused
-from assay.scheme.load import refusal
+from assay.scheme.fields import PRINTABLE, Key, Rao, Section, refused
+from assay.scheme.model import Scheme
+from assay.scheme.reading import refusal
 from assay.scheme.times import Instant
 
 __all__ = ["ROWS", "history", "not_after", "participants", "randomness", "validators"]

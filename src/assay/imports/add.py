@@ -6,14 +6,14 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-from assay import scheme as schemes
 from assay.errors import BadInput
 from assay.folder import csvs, strict, tasks
 from assay.folder.text import decode, load
 from assay.imports.build import Built, build, jsonl, rule_of, tests_of
 from assay.imports.trials import Options, Trial
 from assay.records import Evidence, record
-from assay.scheme import Scheme
+from assay.scheme import load as schemes
+from assay.scheme.model import Scheme
 
 __all__ = ["MAX_BYTES", "add"]
 

@@ -15,8 +15,8 @@ from assay.errors import BadInput
 from assay.exact import canonical, digest, whole
 from assay.imports.trials import UNKNOWN_TIME, Cells, Options, Trial, cells, decide
 from assay.records import Evidence, Tests, record
-from assay.scheme import Scheme, parse
-from assay.scheme.model import TestsScore
+from assay.scheme.load import parse
+from assay.scheme.model import Scheme, TestsScore
 from assay.scheme.times import instant_text
 
 __all__ = [

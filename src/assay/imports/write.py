@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay import scheme as schemes
 from assay.errors import BadInput
 from assay.folder.write import write_text
 from assay.imports.add import add
 from assay.imports.build import Built, build, jsonl, participants_csv, rule_of, tests_of, validators_csv, with_score
 from assay.imports.trials import Options, Trial, Trials
-from assay.scheme import Scheme, subnet
+from assay.scheme import load as schemes
+from assay.scheme import subnet
+from assay.scheme.model import Scheme
 
 __all__ = ["EVIDENCE", "Imported", "competition"]
 

@@ -14,7 +14,7 @@ from assay.folder import csvs, evidence, registry
 from assay.folder.places import Place
 from assay.judge.keeping import short
 from assay.records import Evidence, Participant, Validator
-from assay.scheme import Scheme
+from assay.scheme.model import Scheme
 from assay.settle import assign
 
 __all__ = [

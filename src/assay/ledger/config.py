@@ -22,7 +22,7 @@ from assay.folder.text import present
 from assay.ledger.check import LogKey
 from assay.ledger.refusal import as_bad_input
 from assay.scheme.fields import Section, refused
-from assay.scheme.load import read_toml, validate
+from assay.scheme.reading import read_toml, validate
 
 __all__ = ["FILE", "Config", "exists", "read", "write"]
 

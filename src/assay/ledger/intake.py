@@ -20,7 +20,7 @@ from assay.ledger import batch as batches
 from assay.ledger.batch import Batch
 from assay.ledger.keys import PublicKey, public
 from assay.ledger.store import Accepted, Store, Submission
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 
 __all__ = ["Terms", "accept", "check", "hand_in", "keys_of", "terms"]
 

@@ -14,7 +14,7 @@ from assay.ledger.config import Config
 from assay.ledger.keys import PrivateKey
 from assay.ledger.log import Log
 from assay.ledger.store import Meta
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 
 __all__ = ["make"]
 

@@ -14,7 +14,7 @@ from assay.ledger import batch
 from assay.ledger.batch import Batch
 from assay.ledger.keys import PrivateKey, PublicKey, public
 from assay.records import Evidence
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 
 __all__ = ["By", "file_name", "sign_folder", "validator_of"]
 

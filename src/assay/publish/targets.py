@@ -21,7 +21,7 @@ from assay.errors import BadInput
 from assay.publish.journal import Journal
 from assay.publish.kept import journal_of
 from assay.scheme.fields import Section
-from assay.scheme.load import line_of, read_toml, validate
+from assay.scheme.reading import line_of, read_toml, validate
 
 __all__ = ["FILE", "Target", "names", "read"]
 

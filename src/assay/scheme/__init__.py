@@ -1,7 +1,1 @@
-"""The rules of a competition as validated data: `read` a scheme file, `presets` ship with the package. SPEC 7."""
-
-from assay.scheme.fields import Section
-from assay.scheme.load import parse, presets, read, warnings
-from assay.scheme.model import Scheme
-
-__all__ = ["Scheme", "Section", "parse", "presets", "read", "warnings"]
+"""The rules of a competition as validated data: `load` reads a scheme file, and presets ship with the package. SPEC 7."""

@@ -27,9 +27,10 @@ from assay.errors import BadInput
 from assay.exact import digest
 from assay.scheme.fields import Key, Section, Text
 from assay.scheme.files import opened
-from assay.scheme.load import BOUNTY, line_of, read, read_toml, validate
+from assay.scheme.load import BOUNTY, read
 from assay.scheme.measured import Measured
 from assay.scheme.model import RubricScore, Scheme
+from assay.scheme.reading import line_of, read_toml, validate
 from assay.scheme.times import Instant
 
 __all__ = ["PROBLEM_BYTES", "SCHEMA", "Bounty", "Judge", "Problem", "Terms", "read_bounty"]

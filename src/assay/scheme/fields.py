@@ -24,7 +24,7 @@ class Section(BaseModel):
 
 
 def refused(error: BadInput) -> PydanticCustomError:
-    """An error of ours as pydantic carries it; `load.refusal` takes it apart again."""
+    """An error of ours as pydantic carries it; `reading.refusal` takes it apart again."""
     return PydanticCustomError("assay", "{what}; {hint}", {"what": error.what, "hint": error.hint})
 
 

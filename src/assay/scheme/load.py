@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
-from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, get_args
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from assay import exact
-from assay.errors import BadInput, brief
-from assay.scheme.fields import PRINTABLE
-from assay.scheme.files import opened, present
+from assay.errors import BadInput
+from assay.scheme.files import present
 from assay.scheme.model import Scheme
+from assay.scheme.reading import line_of, parse_toml, read_toml, validate
 
-__all__ = ["BOUNTY", "MAX_BYTES", "line_of", "parse", "presets", "read", "read_toml", "refusal", "validate", "warnings"]
-
-MAX_BYTES = 1_000_000
-"""A scheme file is refused above this size."""
+__all__ = ["BOUNTY", "parse", "presets", "read", "warnings"]
 
 BOUNTY = "bounty.toml"
 """The file of a bounty, beside its scheme; `assay.scheme.bounty` reads the whole of it."""
 SECTIONS = ("problem", "bounty", "checks", "payout", "judge", "enclave")
 """What it may hold."""
-
-BOM = b"\xef\xbb\xbf"
-M = TypeVar("M", bound=BaseModel)
 
 
 def read(path: Path) -> Scheme:
@@ -75,7 +65,7 @@ def _parts(field: str) -> list[int | str]:
 
 def parse(source: str, *, file: Path | str | None = None) -> Scheme:
     """The scheme in a TOML text; raises BadInput."""
-    return validate(Scheme, _toml(source, file), file=file, source=source)
+    return validate(Scheme, parse_toml(source, file), file=file, source=source)
 
 
 def presets() -> dict[str, str]:
@@ -87,157 +77,6 @@ def presets() -> dict[str, str]:
         if item.name.endswith(".toml")
     }
     return dict(sorted(found.items()))
-
-
-def read_toml(path: Path) -> tuple[dict[str, Any], str]:
-    """The content and the text of a TOML file; raises BadInput if it is missing, too large, not UTF-8 or not TOML."""
-    try:
-        with opened(path) as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise BadInput(
-                f"is larger than {MAX_BYTES} bytes", file=path, hint="a file of rules is a few kilobytes; is this the right one?"
-            )
-        source = data.removeprefix(BOM).decode("utf-8")
-    except FileNotFoundError:
-        raise BadInput(
-            "no such file", file=path, hint="`assay init --preset NAME DIR` makes a competition to start from"
-        ) from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise BadInput("is not UTF-8", file=path, line=line, hint="save the file as UTF-8") from None
-    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadInput(f"cannot be read ({why})", file=path, hint="check its permissions and that it is a file") from None
-    return _toml(source, path), source
-
-
-def _toml(source: str, file: Path | str | None) -> dict[str, Any]:
-    try:
-        return tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
-        found = re.search(r"\(at line (\d+), column \d+\)", str(error))
-        what = re.sub(r" \(at .*\)$", "", str(error))
-        line = int(found[1]) if found else source.count("\n") + 1
-        raise BadInput(
-            f"is not TOML: {what}", file=file, line=line, hint="fix the line; https://toml.io shows how it is written"
-        ) from None
-    except ValueError:  # int() has a limit of its own
-        raise BadInput("has an integer of thousands of digits", file=file, hint="write large amounts in quotes") from None
-    except RecursionError:
-        raise BadInput("is nested too deeply", file=file, hint="a scheme has two levels") from None
-
-
-def validate(model: type[M], content: Any, *, file: Path | str | None = None, source: str = "") -> M:
-    """The content as a model; raises BadInput for its first fault, with the field, its line and what to do."""
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise refusal(error, model, file=file, source=source) from None
-
-
-def refusal(error: ValidationError, model: type[BaseModel], *, file: Path | str | None = None, source: str = "") -> BadInput:
-    """What pydantic found first, as one BadInput: field path, line in the file, and a did-you-mean for keys it does not know."""
-    faults = error.errors(include_url=False)
-    fault = min(faults, key=lambda f: f["type"] != "extra_forbidden")  # a typo explains the "missing" beside it
-    path = [part for place, part in enumerate(fault["loc"]) if place > 1 or part not in KINDS]
-    what, hint = fault["msg"], ""
-    if fault["type"] == "extra_forbidden":
-        known = _fields(model, fault["loc"])
-        close = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
-        what = f"there is no field {str(path[-1])[:80]!r} here"
-        hint = f"did you mean {close[0]!r}?" if close else f"the fields are {', '.join(known)}"
-    elif fault["type"] == "assay":
-        what, _, hint = fault["msg"].partition("; ")
-    elif fault["type"] == "missing":
-        what, hint = "is missing", "add it"
-    elif fault["type"] == "literal_error":
-        what, hint = f"is {brief(fault['input'])}", f"use one of {fault['ctx']['expected']}"
-    elif fault["type"].startswith("union_tag"):
-        path.append("kind")
-        tags = re.findall("'([^']*)'", fault.get("ctx", {}).get("expected_tags", "")) or KINDS
-        what, hint = "is missing or unknown", f"use one of {', '.join(sorted(tags))}"
-    elif fault["type"] in NOT_A:
-        what, hint = f"is {brief(fault['input'])}", f"it must be {NOT_A[fault['type']]}"
-    elif fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == PRINTABLE:
-        what, hint = (
-            f"{brief(fault['input'])} has a character that cannot be printed",
-            "write it in one line, without it",
-        )
-    elif fault["type"] == "too_short":
-        what, hint = "is empty", "put at least one in"
-    elif fault["type"] == "too_long":
-        what, hint = f"has more than {fault['ctx']['max_length']} entries", "remove some"
-    else:
-        what = f"{brief(fault['input'])}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
-    return BadInput(what, file=file, line=line_of(source, path), field=_path(path), hint=hint)
-
-
-NOT_A = {
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "string_type": "text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "bool_type": "true or false",
-} | dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "a section with fields of its own")
-KINDS = frozenset({"tests", "workflow", "rubric", "points", "given"})
-
-
-def line_of(source: str, path: Sequence[int | str]) -> int | None:
-    """The line (from 1) of a TOML text on which a field, or else its section, stands; None if neither is found."""
-    section: list[str] = []
-    best, depth, repeated = None, 0, 0
-    wanted = [str(part) for part in path if isinstance(part, str)]
-    index = next((part for part in path if isinstance(part, int)), 0)
-    for number, row in enumerate(source.splitlines(), start=1):
-        head = re.match(r"(\[\[?)([^\[\]]+)\]", row.lstrip())  # linear, whatever the row
-        if head:
-            section = [part.strip().strip("\"'") for part in head[2].split(".")]
-            repeated = repeated + 1 if head[1] == "[[" and section == wanted[: len(section)] else 0
-            here = section
-        else:
-            found = re.match(r"\s*([A-Za-z0-9_\-]+|\"[^\"]*\"|'[^']*')\s*=", row)
-            if not found:
-                continue
-            here = [*section, found[1].strip("\"'")]
-        if here == wanted[: len(here)] and len(here) > depth and (not repeated or repeated == index + 1):
-            best, depth = number, len(here)
-    return best
-
-
-def _fields(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
-    """The names that may stand at a path of a model."""
-    here: Any = model
-    for part in loc[: len(loc) - 1]:
-        if isinstance(part, int):
-            continue
-        if isinstance(here, type) and issubclass(here, BaseModel) and part in here.model_fields:
-            here = _models(here.model_fields[part].annotation)
-        elif isinstance(here, list):
-            here = next((m for m in here if part in _tags(m)), here)
-        if isinstance(here, list) and len(here) == 1:
-            here = here[0]
-    one = here[0] if isinstance(here, list) and here else here
-    return list(one.model_fields) if isinstance(one, type) and issubclass(one, BaseModel) else []
-
-
-def _models(annotation: Any) -> list[Any]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in _models(part)]
-
-
-def _tags(model: Any) -> tuple[str, ...]:
-    kind = model.model_fields.get("kind")
-    return get_args(kind.annotation) if kind else ()
-
-
-def _path(path: Sequence[int | str]) -> str:
-    out = ""
-    for part in path:
-        out += f"[{part}]" if isinstance(part, int) else f".{part}" if out else str(part)
-    return out
 
 
 def warnings(scheme: Scheme) -> list[str]:

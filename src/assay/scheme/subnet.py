@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from assay.errors import BadInput
 from assay.exact import NANO, text
 from assay.scheme.fields import Rao, Section, Share
-from assay.scheme.load import read_toml, validate
+from assay.scheme.reading import read_toml, validate
 
 __all__ = ["Member", "Subnet", "read"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.records import Evidence, History, Participant, Pulled, Validator
-from assay.scheme import Scheme
+from assay.scheme.model import Scheme
 
 __all__ = ["Bools", "Clock", "Frame", "Inputs", "Ints", "Own", "Previous", "Scored", "arrived", "frame"]
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from assay.exact import BPS, NANO
 from assay.records import Participant
-from assay.scheme import Scheme
-from assay.scheme.model import Decay
+from assay.scheme.model import Decay, Scheme
 from assay.settle import clock as clocks
 from assay.settle import decay, payout, reward
 from assay.settle.assign import drawn, may_count

@@ -91,8 +91,8 @@ def verify(
 def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool) -> Measured:
     """What must be measured, by the options; raises BadInput that names the option."""
     from assay.errors import BadInput
-    from assay.scheme.load import validate
     from assay.scheme.measured import Measured
+    from assay.scheme.reading import validate
 
     given: dict[str, Any] = {name: value for name, value in pins.items() if value is not None}
     if not {"compose_hash", "rtmr3"} & given.keys():

@@ -22,7 +22,7 @@ def chosen(folder: Path, participant: str | None, validator: str | None) -> tupl
     from assay.folder import csvs, registry
     from assay.folder.places import Place
     from assay.judge.issues import shown
-    from assay.scheme import read
+    from assay.scheme.load import read
 
     scheme = read(folder / "scheme.toml")
     whose = shown.here(folder, None if validator is None else validator_of(folder, validator))

@@ -93,7 +93,7 @@ def run(
     from assay.cli.judging.words import given
     from assay.judge import judges
     from assay.judge.running import Options
-    from assay.scheme import read
+    from assay.scheme.load import read
 
     scheme = folder / "scheme.toml"
     kind = read(scheme).score.kind

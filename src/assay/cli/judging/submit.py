@@ -47,7 +47,7 @@ def submit(
       assay submit my-workflows miner-7 my-planner/
     """
     from assay.cli.show import sentence, show
-    from assay.scheme import read
+    from assay.scheme.load import read
 
     kind = read(folder / "scheme.toml").score.kind
     if kind == "workflow":

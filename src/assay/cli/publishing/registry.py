@@ -60,7 +60,7 @@ def pull(
       assay registry pull my-subnet --to mainnet
     """
     from assay.publish.bittensor import registry
-    from assay.scheme import read as read_scheme
+    from assay.scheme.load import read as read_scheme
 
     scheme = read_scheme(folder / "scheme.toml")
     node, netuid, mechanism = _node(folder, to, url, netuid, mechanism)

@@ -11,8 +11,7 @@ from assay.conformance.kinds.kind import kind
 from assay.errors import BadInput
 from assay.exact import text
 from assay.records import Fraction
-from assay.scheme import Section
-from assay.scheme.fields import Key, Rao
+from assay.scheme.fields import Key, Rao, Section
 from assay.scheme.model import Consensus
 from assay.settle.assign import assigned
 from assay.settle.consensus import Agreement, Reason, Status, Votes, agree

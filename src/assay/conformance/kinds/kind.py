@@ -11,9 +11,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from assay.errors import BadInput
 from assay.exact import half_even, text
-from assay.scheme import Section
-from assay.scheme.fields import refused
-from assay.scheme.load import validate
+from assay.scheme.fields import Section, refused
+from assay.scheme.reading import validate
 
 __all__ = ["Kind", "Ratio", "kind", "ratio", "shown", "whole_input"]
 

@@ -14,9 +14,9 @@ from assay.conformance.kinds.kind import Ratio, kind
 from assay.errors import BadInput
 from assay.folder import strict
 from assay.records import Amount, Fraction
-from assay.scheme import Section, times
-from assay.scheme.fields import Nanos, Share, Wei
-from assay.scheme.load import refusal
+from assay.scheme import times
+from assay.scheme.fields import Nanos, Section, Share, Wei
+from assay.scheme.reading import refusal
 
 __all__ = ["apportion", "canonical", "decimal", "instant"]
 

@@ -15,7 +15,7 @@ from assay.ledger import batch as batches
 from assay.ledger import check, keys, log, merkle, tiles
 from assay.ledger.check import Envelope, LogKey, LogProof
 from assay.ledger.refusal import as_bad_input
-from assay.scheme import Section
+from assay.scheme.fields import Section
 
 __all__ = ["batch", "checkpoint", "consistency", "dsse", "inclusion", "log_proof", "merkle_tree", "tile_path", "tiled_log"]
 

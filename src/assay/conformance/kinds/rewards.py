@@ -14,8 +14,7 @@ from assay.errors import BadInput
 from assay.exact import NANO, text
 from assay.records import Epoch, History, Submission
 from assay.records import Fraction as Nanos
-from assay.scheme import Section
-from assay.scheme.fields import Key
+from assay.scheme.fields import Key, Section
 from assay.scheme.model import Decay, Payout, Reward
 from assay.settle import clock as clocks
 from assay.settle import decay as decays

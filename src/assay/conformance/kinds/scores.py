@@ -12,8 +12,7 @@ from assay.exact import text
 from assay.folder import tasks as task_sets
 from assay.folder.places import Place
 from assay.records import Count, Workflow, record
-from assay.scheme import Section
-from assay.scheme.fields import Key
+from assay.scheme.fields import Key, Section
 from assay.scheme.model import PointsScore, RubricScore, WorkflowScore
 from assay.settle.score import points as by_points
 from assay.settle.score import rubric as by_rubric

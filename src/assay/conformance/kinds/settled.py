@@ -20,7 +20,7 @@ from assay.ledger import bundle, check, evidence, receipt, verify
 from assay.ledger import inputs as documents
 from assay.ledger.check import LogKey
 from assay.records import record as read_record
-from assay.scheme import Section
+from assay.scheme.fields import Section
 
 __all__ = ["evidence_root", "inputs", "proof", "results_root", "signed_receipt", "verified"]
 

@@ -10,9 +10,9 @@ from assay import folder
 from assay.conformance.kinds.kind import kind, whole_input
 from assay.folder import strict
 from assay.records import record as read_record
-from assay.scheme import Scheme, Section
-from assay.scheme.fields import Rao, Share
-from assay.scheme.load import validate
+from assay.scheme.fields import Rao, Section, Share
+from assay.scheme.model import Scheme
+from assay.scheme.reading import validate
 from assay.scheme.subnet import Subnet
 from assay.settle import settle as settled
 from assay.settle.emission import part, split

@@ -20,7 +20,7 @@ from assay.errors import BadInput, Refused
 from assay.folder import strict
 from assay.folder.text import decode, load
 from assay.scheme.fields import Section
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 from assay.scheme.times import instant, instant_text
 
 __all__ = ["COLLATERAL_BYTES", "Collateral", "Window", "read_collateral"]

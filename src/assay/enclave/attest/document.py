@@ -20,7 +20,7 @@ from assay.exact import canonical, digest
 from assay.folder import strict
 from assay.folder.text import decode, load
 from assay.scheme.fields import Section
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 
 __all__ = ["ATTESTATION_BYTES", "SCHEMA", "Attestation", "parse", "read"]
 

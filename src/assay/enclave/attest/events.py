@@ -28,7 +28,7 @@ from assay.errors import BadInput, Refused, brief
 from assay.exact import canonical
 from assay.folder import strict
 from assay.scheme.fields import Section
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 
 __all__ = ["COMPOSE", "EVENTS", "NAMES", "RTMR3", "RUNTIME", "Event", "events_of", "logged", "replay"]
 

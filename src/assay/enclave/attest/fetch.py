@@ -10,7 +10,7 @@ from assay.enclave.attest.library import dcap
 from assay.enclave.attest.quote import read_quote
 from assay.errors import AssayError, BadInput
 from assay.folder import strict
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 
 __all__ = ["INTEL", "SECONDS", "Unreachable", "fetch"]
 

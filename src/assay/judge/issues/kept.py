@@ -26,7 +26,7 @@ from assay.judge.issues.reading import Facts
 from assay.judge.issues.rules import Rules
 from assay.judge.keeping import segment
 from assay.scheme.fields import Section
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 from assay.scheme.times import Instant
 
 __all__ = ["Ignored", "Kept", "KeptChange", "KeptEvent", "KeptIssue", "place", "read", "root", "told", "write"]

@@ -11,7 +11,7 @@ from assay.judge.entries import known
 from assay.judge.issues import lookup, rules
 from assay.judge.issues.statement import Claim, block
 from assay.ledger.keys import PrivateKey, public
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 
 __all__ = ["statement"]
 

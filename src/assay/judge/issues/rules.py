@@ -38,8 +38,8 @@ from pydantic_core import PydanticCustomError
 
 from assay.errors import BadInput
 from assay.scheme.fields import Key, Section, refused
-from assay.scheme.load import read_toml, validate
 from assay.scheme.model import PointsScore
+from assay.scheme.reading import read_toml, validate
 from assay.scheme.times import Instant
 
 __all__ = ["FILE", "Epochs", "Rules", "Verdict", "api", "loopback", "read"]

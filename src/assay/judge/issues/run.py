@@ -31,7 +31,7 @@ from assay.judge.issues.remarks import Four
 from assay.judge.issues.rules import Rules
 from assay.judge.running import Event, Options, Stop, Summary, stopping
 from assay.records import Evidence, Points
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 from assay.scheme.model import PointsScore
 
 __all__ = ["run"]

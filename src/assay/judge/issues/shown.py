@@ -12,7 +12,7 @@ from assay.judge.entries import known
 from assay.judge.issues import kept
 from assay.judge.issues.kept import Kept, KeptIssue
 from assay.records import Evidence, Points
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 from assay.scheme.model import PointsScore
 
 __all__ = ["Line", "here", "lines", "rows", "validators"]

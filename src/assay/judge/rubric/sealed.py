@@ -23,7 +23,7 @@ from assay.judge.rubric.limits import TRANSCRIPT_BYTES
 from assay.ledger.keys import PrivateKey, PublicKey
 from assay.ledger.keys.seal import open_sealed, seal
 from assay.scheme.fields import Section
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 
 __all__ = ["SCHEMA", "Transcript", "opened", "sealed"]
 

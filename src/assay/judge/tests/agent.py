@@ -27,7 +27,7 @@ from assay.exact import digest
 from assay.judge import tree
 from assay.judge.tests.entry import AGENT, INSTRUCTION, MODEL_URL, SOLVE
 from assay.scheme.fields import Key, Section, Text
-from assay.scheme.load import read_toml, validate
+from assay.scheme.reading import read_toml, validate
 
 if TYPE_CHECKING:
     from assay.judge.tests.tasks import Task

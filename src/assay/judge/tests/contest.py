@@ -22,7 +22,7 @@ from assay.judge.tests.agent import Agent
 from assay.judge.tests.plan import Done
 from assay.judge.tests.tasks import Task, manifest, read
 from assay.records import Evidence, Participant, Tests
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 from assay.scheme.model import TestsScore
 
 __all__ = ["Contest", "agent_of", "check_same_tasks", "open_contest", "written"]

@@ -27,7 +27,7 @@ from assay.judge.tests.outcome import Reason
 from assay.judge.tests.record import TrialRecord
 from assay.judge.tests.store import Store
 from assay.records import Tests
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 from assay.scheme.times import instant_text
 
 __all__ = ["Exported", "harbor"]

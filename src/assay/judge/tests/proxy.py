@@ -18,7 +18,6 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,9 @@ from urllib.parse import urlsplit
 
 from assay.errors import broken
 from assay.judge.service import HEADER, PATH, Model
+from assay.judge.tests.asked import LIMITS, ProxyLimits, Seen
 
-__all__ = ["LIMITS", "Model", "ProxyLimits", "Seen", "open_proxy"]
+__all__ = ["open_proxy"]
 
 _DROPPED = frozenset(
     {
@@ -42,54 +42,6 @@ _DROPPED_BACK = frozenset(
 _ESCAPED = re.compile("%(2e|2f|5c|00)", re.ASCII | re.IGNORECASE)
 _NOT_THE_AGENTS = frozenset({401, 402, 403, 407, 429})
 _CHUNK = 65_536
-
-
-@dataclass(frozen=True)
-class ProxyLimits:
-    """What one trial may ask of the service."""
-
-    requests: int = 10_000
-    connections: int = 16
-    """At one time."""
-    request_bytes: int = 32_000_000
-    """Of one request's body."""
-    answer_bytes: int = 256_000_000
-    """Of one answer's body."""
-    total_bytes: int = 2_000_000_000
-    """Of all bodies, both ways."""
-    seconds: float = 600.0
-    """Without a byte, on either side."""
-
-
-LIMITS = ProxyLimits()
-NAMED = 20
-"""How many troubles are kept."""
-
-
-@dataclass
-class Seen:
-    """What went through: for the record of the trial. `troubles` are the service's, never the agent's."""
-
-    requests: int = 0
-    refused: int = 0
-    sent: int = 0
-    received: int = 0
-    troubles: list[str] = field(default_factory=list)
-
-    def trouble(self, what: str) -> None:
-        """Note a failure of the service; the first ones are kept in words."""
-        if len(self.troubles) < NAMED:
-            self.troubles.append(what)
-
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "requests": self.requests,
-            "refused": self.refused,
-            "sent": self.sent,
-            "received": self.received,
-            "troubles": list(self.troubles),
-        }
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -15,10 +15,12 @@ from assay.folder.write import write_text
 from assay.judge.sandbox.box import Bound, Ran
 from assay.judge.tests.outcome import Outcome, Reason
 from assay.judge.tests.tasks import Mode
-from assay.records import Tests
 from assay.scheme.fields import Key, Section
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 from assay.scheme.times import Instant
+
+if TYPE_CHECKING:
+    from assay.records import Tests
 
 __all__ = [
     "FILE",
@@ -114,6 +116,8 @@ class TrialRecord(Section):
         """The record of evidence; None for an error, which would occupy the key that a later attempt needs. SPEC 2.1, 3.0."""
         if self.outcome == "error":
             return None
+        from assay.records import Tests  # who judges writes none, and they are slow to import
+
         return Tests(
             kind="tests",
             epoch=self.epoch,

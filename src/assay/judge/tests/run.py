@@ -31,7 +31,7 @@ from assay.judge.tests.store import Store
 from assay.judge.tests.trial import Tried
 from assay.judge.tests.worker import Job, Settings, record_of
 from assay.records import Participant
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 
 __all__ = ["run"]
 

@@ -24,11 +24,12 @@ from assay.errors import BadInput
 from assay.exact import digest
 from assay.judge import tree
 from assay.judge.sandbox.box import Box, Image, Limits, Ran, Sandbox, Trouble
+from assay.judge.service import Model
 from assay.judge.tests import agent as agents
 from assay.judge.tests import entry
 from assay.judge.tests.agent import Agent
+from assay.judge.tests.asked import LIMITS, ProxyLimits, Seen
 from assay.judge.tests.outcome import REWARD_BYTES, AgentTimeout, Reason, Verdict, after_agent, after_tests, after_troubles
-from assay.judge.tests.proxy import LIMITS, Model, ProxyLimits, Seen, open_proxy
 from assay.judge.tests.tasks import Task
 from assay.judge.tests.tasks.task import within
 
@@ -261,6 +262,8 @@ class _Trial:
                 field="model",
                 hint="set ASSAY_MODEL_URL (and ASSAY_MODEL_KEY), or leave this agent out",
             )
+        from assay.judge.tests.proxy import open_proxy  # most agents ask for none, and it is slow to import
+
         with tempfile.TemporaryDirectory(prefix="assay-door-") as folder:  # here, because a socket's path must be short
             door = Path(folder) / "door"
             with open_proxy(self.judge.model, door, self.judge.proxy) as self.tried.model:

@@ -20,7 +20,7 @@ from assay.judge.workflow.planner import Planner, load_planner
 from assay.judge.workflow.services import Services
 from assay.judge.workflow.taskset import Pinned
 from assay.records import Participant
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 from assay.scheme.model import WorkflowScore
 
 __all__ = ["PLANNERS", "Contest", "open_contest", "rules_of"]

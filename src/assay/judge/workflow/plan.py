@@ -27,7 +27,7 @@ from assay.folder.text import decode
 from assay.judge.workflow import limits, refs
 from assay.records import Amount
 from assay.scheme.fields import Key, Section
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 
 __all__ = ["Bounds", "Handling", "Node", "Plan", "Rules", "check", "parse"]
 

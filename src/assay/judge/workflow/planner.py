@@ -35,7 +35,7 @@ from assay.judge.workflow.call.http import body, client
 from assay.judge.workflow.libraries import library
 from assay.judge.workflow.services import Planners, Url, Words
 from assay.scheme.fields import Key, Section, Text
-from assay.scheme.load import read_toml, validate
+from assay.scheme.reading import read_toml, validate
 
 __all__ = ["BOUNDS", "FILE", "NoPlan", "Planner", "ask", "load_planner"]
 

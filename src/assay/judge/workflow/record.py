@@ -16,7 +16,7 @@ from assay.judge.workflow.limits import KEPT_ATTEMPTS, MESSAGE
 from assay.judge.workflow.trace import Ran, Step
 from assay.records import Amount, Fraction, Workflow
 from assay.scheme.fields import Key, Section
-from assay.scheme.load import validate
+from assay.scheme.reading import validate
 from assay.scheme.times import Instant
 
 __all__ = ["RECORD_BYTES", "KeptAttempt", "KeptStep", "RunRecord", "read", "steps_of", "to_bytes"]

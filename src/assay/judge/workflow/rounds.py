@@ -22,7 +22,7 @@ from assay.folder.text import present
 from assay.judge.workflow import limits
 from assay.judge.workflow.taskset import Pinned
 from assay.scheme.fields import Section
-from assay.scheme.load import read_toml, validate
+from assay.scheme.reading import read_toml, validate
 
 __all__ = ["FILE", "Round", "draw", "latest", "read"]
 

@@ -29,7 +29,7 @@ from assay.errors import BadInput
 from assay.judge.workflow import limits
 from assay.records import Amount
 from assay.scheme.fields import Key, Section, Text
-from assay.scheme.load import line_of, read_toml, validate
+from assay.scheme.reading import line_of, read_toml, validate
 
 __all__ = ["FILE", "Command", "Http", "Planners", "Python", "Service", "Services", "read"]
 

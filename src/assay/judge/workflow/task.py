@@ -37,7 +37,7 @@ from assay.judge.workflow.quality import measures
 from assay.judge.workflow.quality.measures import Measure
 from assay.records import Amount
 from assay.scheme.fields import Key, Section, Text
-from assay.scheme.load import line_of, read_toml, validate
+from assay.scheme.reading import line_of, read_toml, validate
 
 __all__ = ["BOUNDS", "FILE", "Task", "read"]
 

@@ -13,7 +13,7 @@ from assay.ledger.standing import Judged
 from assay.ledger.verify.material import Material, content, document
 from assay.ledger.verify.receipts import Chain
 from assay.ledger.verify.report import Verified, or_null, several, stage
-from assay.scheme import read as read_scheme
+from assay.scheme.load import read as read_scheme
 from assay.settle import Settlement, pipeline
 
 __all__ = ["differs", "same_scheme", "settlement"]

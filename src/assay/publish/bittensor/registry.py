@@ -20,8 +20,8 @@ from assay.folder.write import write_all
 from assay.publish.bittensor.subnet import Subnet
 from assay.publish.bittensor.wallet import respelled
 from assay.records import Pulled, Registered
-from assay.scheme import Scheme
-from assay.scheme.load import validate
+from assay.scheme.model import Scheme
+from assay.scheme.reading import validate
 
 __all__ = ["Change", "Pull", "pull", "write"]
 

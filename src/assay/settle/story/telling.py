@@ -9,7 +9,7 @@ from typing import Any
 
 from assay.exact import BPS, NANO, half_even, nanos, text
 from assay.records import Participant, Validator
-from assay.scheme import Scheme
+from assay.scheme.model import Scheme
 
 __all__ = [
     "Case",

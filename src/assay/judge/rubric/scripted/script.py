@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError
 
 from assay.judge.rubric.scripted.seen import Seen
 from assay.scheme.fields import Section
-from assay.scheme.load import read_toml, validate
+from assay.scheme.reading import read_toml, validate
 from assay.settle.score.rubric import VERDICTS
 
 __all__ = ["CONTENTS", "KINDS", "Fault", "Script", "Solved", "read_script"]

@@ -19,7 +19,7 @@ from assay.judge import dockerfile, tree
 from assay.judge.tests.tasks.refused import COMPOSE, closed, refusals
 from assay.judge.tests.tasks.settings import Agent, Artifact, Environment, Settings, Solution, Verifier
 from assay.judge.tests.tasks.task import ENVIRONMENT, INSTRUCTION, TESTS, TOML, Note, Task
-from assay.scheme.load import line_of, read_toml, validate
+from assay.scheme.reading import line_of, read_toml, validate
 
 __all__ = ["BOUNDS", "Tasks", "folders", "read", "read_task"]
 

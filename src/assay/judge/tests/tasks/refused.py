@@ -8,7 +8,7 @@ from pathlib import Path
 
 from assay.errors import BadInput
 from assay.judge.tests.tasks.settings import Settings, open_names
-from assay.scheme.load import line_of
+from assay.scheme.reading import line_of
 
 __all__ = ["CLOSED", "COMPOSE", "closed", "refusals"]
 

@@ -19,7 +19,7 @@ from assay.judge.workflow import limits, values
 from assay.judge.workflow.quality import agent, code, data, rag
 from assay.judge.workflow.quality.scored import Scored
 from assay.scheme.fields import Section
-from assay.scheme.load import line_of, validate
+from assay.scheme.reading import line_of, validate
 
 __all__ = ["Measure", "read"]
 

@@ -13,7 +13,7 @@ from assay.judge.tests.tasks.check import commands, shell
 from assay.judge.tests.tasks.check.commands import STEERING
 from assay.judge.tests.tasks.check.finding import Finding
 from assay.judge.tests.tasks.task import SOLUTION, TESTS, TOML, Task, within
-from assay.scheme.load import line_of
+from assay.scheme.reading import line_of
 
 __all__ = ["found"]
 
