@@ -33,7 +33,7 @@ class Mark:
     done: int
     seconds: float
     began: float
-    """When the first trial was given out and its judge had begun it."""
+    """When a judge had the first trial's agent begin."""
     runner: int
     judges: int
     """Of the largest of its processes."""

@@ -31,6 +31,7 @@ timeout_sec = 600
 [verifier]
 timeout_sec = 600
 [environment]
+cpus = 1
 memory = "512M"
 storage = "256M"
 """

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class Busy(AssayError):
     """Another run of the same validator is going on."""
 
 
+@lru_cache(maxsize=4096)
 def segment(name: str) -> str:
     """A name as one folder name: safe bytes as they are, others percent-encoded; a long one is cut and ends in its hash."""
     parts = []

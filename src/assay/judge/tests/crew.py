@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,8 @@ class Worker:
 
     process: subprocess.Popen[bytes]
     errors: Path
+    core: int | None = None
+    """Which it keeps to."""
     ready: bool = False
     job: Job | None = None
     deadline: float = 0.0
@@ -67,9 +69,12 @@ class Said:
 class Crew:
     """The workers, and what they say. To be closed in any case."""
 
-    def __init__(self, settings: Settings, count: int, folder: Path, lock: int) -> None:
-        """folder: for what they write to stderr; there, and theirs alone. lock: a descriptor that they hold while they live."""
-        self._settings, self._folder, self._lock = settings, folder, lock
+    def __init__(self, settings: Settings, count: int, folder: Path, lock: int, *, cores: Collection[int] = ()) -> None:
+        """folder: for what they write to stderr; there, and theirs alone. lock: a descriptor that they hold while they live.
+
+        cores: which they keep to, each to one, with everything that they start; none: the kernel moves them about.
+        """
+        self._settings, self._folder, self._lock, self._cores = settings, folder, lock, cores
         self._selector = selectors.DefaultSelector()
         self._workers: list[Worker] = []
         self._started = self._deaths = 0
@@ -146,7 +151,11 @@ class Crew:
                 stderr=file,
                 start_new_session=True,  # so that Ctrl-C in a terminal is the run's to answer
             )
-        worker = Worker(process, errors)
+        taken = {worker.core for worker in self._workers}
+        worker = Worker(process, errors, core=next((core for core in self._cores if core not in taken), None))
+        if worker.core is not None:
+            with suppress(OSError):  # it is only for speed
+                os.sched_setaffinity(process.pid, {worker.core})
         worker.give(self._settings.to_json())
         self._workers.append(worker)
         self._selector.register(worker.out, selectors.EVENT_READ, worker)

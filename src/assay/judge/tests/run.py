@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,7 +52,6 @@ def run(
     """
     options = options or Options()
     options.check()
-    sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime)
     contest = open_contest(competition, validator, tasks=options.tasks, participants=options.participants, only=options.only)
     store = Store(competition, validator)
     with store.lock() as lock, stopping() as stop:
@@ -60,7 +60,6 @@ def run(
             store.repair()
         except OSError as error:
             raise Trouble(f"what an earlier run left cannot be cleared: {error.strerror}", file=error.filename) from error
-        sandbox.sweep()
         found = written(contest)
         epoch, here = found.of(options.epoch), contest.here
         wanted = here if options.everybody else entries.drawn(contest, here, found.first, epoch)
@@ -70,12 +69,11 @@ def run(
         done = found.done | _recovered(contest, wanted, store, found.done, on_event)
         cells = plan.missing(wanted, list(contest.tasks), contest.rules.trials, done)
         whole = sum(1 for _ in plan.cells(wanted, list(contest.tasks), contest.rules.trials))
-        on_event(Event("planned", count=len(cells), done=whole - len(cells)))
+        planned = Event("planned", count=len(cells), done=whole - len(cells))
         others = tuple(one.key for one in here if one not in wanted)
         summary = Summary(len(cells), absent=contest.absent, others=others, epoch=epoch)
-        going = _Run(contest, store, options, sandbox, epoch, on_event, stop, summary)
-        if cells:
-            going.judge(cells, lock)
+        going = _Run(contest, store, options, epoch, on_event, stop, summary)
+        going.judge(cells, lock, planned)
         return going.summary
 
 
@@ -99,6 +97,17 @@ def _recovered(
     return found
 
 
+def _cores(judges: int, contest: Contest) -> Collection[int]:
+    """The cores that so many judges keep to: ours, if there is one for each, and no task may use more than one; else none.
+
+    A trial is a dozen short-lived processes one after the other. The kernel would move each to the core that is idle for that
+    moment, where nothing is in the cache yet and the other judge goes on next; with a core for each there is none to win.
+    """
+    ours = os.sched_getaffinity(0)
+    single = all(task.settings.environment.cpus <= 1 for task in contest.tasks.values())
+    return sorted(ours) if single and len(ours) == judges else ()
+
+
 @dataclass
 class _Run:
     """The loop: gives jobs out, keeps what comes back."""
@@ -106,7 +115,6 @@ class _Run:
     contest: Contest
     store: Store
     options: Options
-    sandbox: Sandbox
     epoch: int
     on_event: Callable[[Event], None]
     stop: Stop
@@ -114,7 +122,7 @@ class _Run:
     numbers: Iterator[int] = field(default_factory=itertools.count)
     going: dict[int, Cell] = field(default_factory=dict)
 
-    def judge(self, cells: list[Cell], lock: int) -> None:
+    def judge(self, cells: list[Cell], lock: int, planned: Event) -> None:
         ready = deque((cell, 1, ()) for cell in cells)
         self.ready: deque[tuple[Cell, int, tuple[str, ...]]] = deque(ready)
         self.later: list[tuple[float, int, tuple[Cell, int, tuple[str, ...]]]] = []
@@ -126,8 +134,13 @@ class _Run:
             engine=self.options.engine,
             runtime=self.options.runtime,
         )
-        crew = Crew(settings, min(self.options.jobs, len(cells)), self.store.partial(), lock)
+        count = min(self.options.jobs, len(cells))
+        crew = Crew(settings, count, self.store.partial(), lock, cores=_cores(count, self.contest))
+        sandbox: Sandbox | None = None
         try:
+            sandbox = choose(self.options.sandbox, engine=self.options.engine, runtime=self.options.runtime)
+            sandbox.sweep()  # while the judges begin
+            self.on_event(planned)
             while (self.ready or self.later or self.going) and not self.stop.asked:
                 self.give_out(crew)
                 for said in crew.listen(_TICK):
@@ -142,7 +155,8 @@ class _Run:
             with suppress(OSError, tree.TreeError):
                 self.store.clean()
             with suppress(Trouble):
-                self.sandbox.sweep()
+                if sandbox is not None:
+                    sandbox.sweep()
 
     def give_out(self, crew: Crew) -> None:
         now = time.monotonic()

@@ -83,7 +83,7 @@ class Job:
 
     def to_json(self) -> bytes:
         """One line."""
-        return json.dumps(asdict(self)).encode() + b"\n"
+        return json.dumps(vars(self)).encode() + b"\n"
 
     @classmethod
     def of_json(cls, line: bytes) -> Job:
@@ -136,7 +136,7 @@ class _Worker:
             raise Stopped from None
 
     def say_phase(self, job: Job, phase: Phase) -> None:
-        if phase != "done":  # which the record says
+        if phase not in ("set-up", "done"):  # which who gave the job out, and who gets the record, knows
             self.say(job=job.number, phase=phase)
 
     def carry_out(self, job: Job) -> None:
