@@ -56,17 +56,20 @@ def main() -> None:
 def trials(folder: Path, turns: int, rounds: int, count: int) -> None:
     """One trial alone and many at a time, in turns, because how fast a machine is may be another matter a minute later.
 
-    rounds: of one trial alone, in all. count: how many at a time; none: only one alone is measured.
+    rounds: of one trial alone, in all, before and after the many. count: how many at a time; none: only one alone is measured.
     """
     found: list[runs.Turn] = []
     with ExitStack() as stack:
         alone = trial.Rounds(folder / "overhead", stack)
         each = -(-rounds // turns)
         for turn in range(turns):
-            for _ in range(each):
+            for _ in range(each // 2):
                 alone.one()
             if count:
                 (end,), busy = runs.judged(folder / f"many-{turn}", trials=count, jobs=JOBS, marks=[count])
+            for _ in range(each - each // 2):
+                alone.one()
+            if count:
                 (single,), _busy = runs.judged(folder / f"single-{turn}", trials=count, jobs=1, marks=[count])
                 one, scripts = (statistics.median(alone.taken[what][-each:]) for what in (trial.TRIAL, trial.SCRIPTS))
                 machine = runs.at_once(alone.bare, JOBS, BARE)
