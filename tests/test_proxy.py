@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ import pytest
 
 from assay.errors import BadInput
 from assay.judge.service import Model, of_agents, of_judges
+from assay.judge.tests import proxy
 from assay.judge.tests.asked import LIMITS, ProxyLimits, Seen
 from assay.judge.tests.proxy import open_proxy
 
@@ -319,6 +321,43 @@ def test_bounds(door: Path) -> None:
         assert ask(door)[0] == 429
     assert len(behind.asked) == 1
     assert (seen.refused, seen.troubles) == (2, [])
+
+
+@pytest.mark.parametrize(("method", "status"), [("POST", b" 429 "), ("PUT", b" 501 ")])
+def test_who_is_refused_may_say_all_and_hears_why(door: Path, method: str, status: bytes) -> None:
+    """Clients send the head of a request and then its body; the answer may be there in between."""
+    with proxied(door, say(), ProxyLimits(requests=0)) as (behind, _), socket.socket(socket.AF_UNIX) as one:
+        one.settimeout(60)
+        one.connect(str(door))
+        one.sendall(f"{method} /x HTTP/1.1\r\nContent-Length: 4\r\n\r\n".encode())
+        head = one.recv(65_536)
+        for _ in range(4):
+            one.sendall(b"x")
+            time.sleep(0.02)
+        assert status in head.splitlines()[0]
+        one.shutdown(socket.SHUT_WR)
+        while one.recv(65_536):
+            pass
+    assert behind.asked == []
+
+
+@pytest.mark.parametrize(("seconds", "piece", "pause"), [(0.05, b"x", 0.05), (60.0, b"x" * 100_000, 0.0)])
+def test_who_is_refused_is_not_listened_to_for_ever(
+    door: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, piece: bytes, pause: float
+) -> None:
+    def go_on(one: socket.socket) -> None:
+        for _ in range(100):
+            time.sleep(pause)
+            one.sendall(piece)
+
+    monkeypatch.setattr(proxy, "_HEARD_OUT", seconds)
+    limits = ProxyLimits(requests=0, request_bytes=100_000)
+    with proxied(door, say(), limits), socket.socket(socket.AF_UNIX) as one:
+        one.settimeout(60)
+        one.connect(str(door))
+        one.sendall(b"POST /x HTTP/1.1\r\nContent-Length: 10000000\r\n\r\n")
+        with pytest.raises(BrokenPipeError):
+            go_on(one)
 
 
 def test_bytes_in_all_are_bounded(door: Path) -> None:

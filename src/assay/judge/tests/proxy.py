@@ -16,6 +16,7 @@ import socket
 import socketserver
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
@@ -42,6 +43,8 @@ _DROPPED_BACK = frozenset(
 _ESCAPED = re.compile("%(2e|2f|5c|00)", re.ASCII | re.IGNORECASE)
 _NOT_THE_AGENTS = frozenset({401, 402, 403, 407, 429})
 _CHUNK = 65_536
+_HEARD_OUT = 5.0
+"""Seconds that who is refused may go on sending."""
 
 
 @contextmanager
@@ -163,8 +166,25 @@ class _Handler(BaseHTTPRequestHandler):
         except _Refused as refusal:
             self.server.refused()
             self._say(refusal.status, refusal.why)
+            self._hear_out()
             return
         self._forward(target, body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What is no request, or none that is served."""
+        super().send_error(code, message, explain)
+        self._hear_out()
+
+    def _hear_out(self) -> None:
+        """Takes what is still being sent, within bounds: who is hung up on before all of it is out may not hear why."""
+        until, left = time.monotonic() + _HEARD_OUT, self.server.limits.request_bytes
+        with suppress(OSError):
+            self.request.shutdown(socket.SHUT_WR)
+            while left > 0 and (seconds := until - time.monotonic()) > 0:
+                self.request.settimeout(seconds)
+                if not (part := self.request.recv(_CHUNK)):
+                    return
+                left -= len(part)
 
     def _target(self) -> str:
         target = self.path

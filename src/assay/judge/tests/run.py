@@ -52,6 +52,7 @@ def run(
     """
     options = options or Options()
     options.check()
+    sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime)
     contest = open_contest(competition, validator, tasks=options.tasks, participants=options.participants, only=options.only)
     store = Store(competition, validator)
     with store.lock() as lock, stopping() as stop:
@@ -60,6 +61,7 @@ def run(
             store.repair()
         except OSError as error:
             raise Trouble(f"what an earlier run left cannot be cleared: {error.strerror}", file=error.filename) from error
+        sandbox.sweep()
         found = written(contest)
         epoch, here = found.of(options.epoch), contest.here
         wanted = here if options.everybody else entries.drawn(contest, here, found.first, epoch)
@@ -69,11 +71,12 @@ def run(
         done = found.done | _recovered(contest, wanted, store, found.done, on_event)
         cells = plan.missing(wanted, list(contest.tasks), contest.rules.trials, done)
         whole = sum(1 for _ in plan.cells(wanted, list(contest.tasks), contest.rules.trials))
-        planned = Event("planned", count=len(cells), done=whole - len(cells))
+        on_event(Event("planned", count=len(cells), done=whole - len(cells)))
         others = tuple(one.key for one in here if one not in wanted)
         summary = Summary(len(cells), absent=contest.absent, others=others, epoch=epoch)
-        going = _Run(contest, store, options, epoch, on_event, stop, summary)
-        going.judge(cells, lock, planned)
+        going = _Run(contest, store, options, sandbox, epoch, on_event, stop, summary)
+        if cells:
+            going.judge(cells, lock)
         return going.summary
 
 
@@ -115,6 +118,7 @@ class _Run:
     contest: Contest
     store: Store
     options: Options
+    sandbox: Sandbox
     epoch: int
     on_event: Callable[[Event], None]
     stop: Stop
@@ -122,7 +126,7 @@ class _Run:
     numbers: Iterator[int] = field(default_factory=itertools.count)
     going: dict[int, Cell] = field(default_factory=dict)
 
-    def judge(self, cells: list[Cell], lock: int, planned: Event) -> None:
+    def judge(self, cells: list[Cell], lock: int) -> None:
         ready = deque((cell, 1, ()) for cell in cells)
         self.ready: deque[tuple[Cell, int, tuple[str, ...]]] = deque(ready)
         self.later: list[tuple[float, int, tuple[Cell, int, tuple[str, ...]]]] = []
@@ -136,11 +140,7 @@ class _Run:
         )
         count = min(self.options.jobs, len(cells))
         crew = Crew(settings, count, self.store.partial(), lock, cores=_cores(count, self.contest))
-        sandbox: Sandbox | None = None
         try:
-            sandbox = choose(self.options.sandbox, engine=self.options.engine, runtime=self.options.runtime)
-            sandbox.sweep()  # while the judges begin
-            self.on_event(planned)
             while (self.ready or self.later or self.going) and not self.stop.asked:
                 self.give_out(crew)
                 for said in crew.listen(_TICK):
@@ -155,8 +155,7 @@ class _Run:
             with suppress(OSError, tree.TreeError):
                 self.store.clean()
             with suppress(Trouble):
-                if sandbox is not None:
-                    sandbox.sweep()
+                self.sandbox.sweep()
 
     def give_out(self, crew: Crew) -> None:
         now = time.monotonic()
