@@ -36,10 +36,23 @@ def cores() -> Iterator[list[int]]:
         os.sched_setaffinity(0, before)
 
 
-def judges() -> dict[int, set[int]]:
-    """The processes of judges, and the cores of each."""
-    pids = map(int, Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())
-    return {pid: os.sched_getaffinity(pid) for pid in pids if b"tests.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+@pytest.fixture
+def crews(monkeypatch: pytest.MonkeyPatch) -> list[Crew]:
+    """The judges of every run that begins."""
+    found: list[Crew] = []
+
+    def hired(*args: Any, **named: Any) -> Crew:
+        found.append(Crew(*args, **named))
+        return found[-1]
+
+    monkeypatch.setattr("assay.judge.tests.run.Crew", hired)
+    return found
+
+
+def places_of(crew: Crew) -> list[set[int]]:
+    """The cores that each judge who is alive may use."""
+    alive = [one.process for one in crew._workers if one.process.poll() is None]
+    return sorted((os.sched_getaffinity(one.pid) for one in alive), key=min)
 
 
 def competition(folder: Path, *, cpus: float) -> Path:
@@ -58,23 +71,14 @@ def places(folder: Path) -> list[str]:
     return [(one / "agent" / "stdout.txt").read_text().split(":")[1].strip() for one in kept]
 
 
-def test_each_keeps_to_its_own_and_so_does_who_takes_its_place(
-    tmp_path: Path, cores: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_keeps_to_its_own_and_so_does_who_takes_its_place(tmp_path: Path, cores: list[int], crews: list[Crew]) -> None:
     folder = competition(tmp_path / "c", cpus=0.5)
-    crews: list[Crew] = []
-
-    def hired(*args: Any, **named: Any) -> Crew:
-        crews.append(Crew(*args, **named))
-        return crews[0]
-
-    monkeypatch.setattr("assay.judge.tests.run.Crew", hired)
     seen: list[list[set[int]]] = []
     killed: list[int] = []
 
     def heard(event: Event) -> None:
         if event.kind == "began":
-            seen.append(sorted(judges().values(), key=min))
+            seen.append(places_of(crews[0]))
         if event.kind == "phase" and not killed:
             killed.append(next(one.process.pid for one in crews[0].busy() if one.ready))
             os.kill(killed[0], signal.SIGKILL)
@@ -89,14 +93,14 @@ def test_each_keeps_to_its_own_and_so_does_who_takes_its_place(
 
 @pytest.mark.parametrize(("cpus", "more"), [(1.5, 0), (1, 1)])
 def test_they_do_not_where_a_core_each_is_not_all_there_is_to_have(
-    tmp_path: Path, cores: list[int], cpus: float, more: int
+    tmp_path: Path, cores: list[int], crews: list[Crew], cpus: float, more: int
 ) -> None:
     folder = competition(tmp_path / "c", cpus=cpus)
     seen: list[set[int]] = []
 
     def heard(event: Event) -> None:
         if event.kind == "began":
-            seen.extend(judges().values())
+            seen.extend(places_of(crews[0]))
 
     run(folder, "val-1", replace(QUICK, jobs=len(cores) + more), heard)
     assert seen
