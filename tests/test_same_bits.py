@@ -1,4 +1,4 @@
-"""Two supported Pythons settle the same competitions to the same bytes, whatever their hash seed, time zone, locale and processor.
+"""Two supported Pythons settle to the same bytes, whatever their hash seed, time zone, locale and processor.
 
 The other Pythons are those for which `tools/pythons` has made an environment. `make test` tries a few competitions, and skips
 this where there is no other Python; `make full` tries 1,500, and fails there.
@@ -157,7 +157,7 @@ def _as_text(table: Any) -> Any:
 
 def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison is no tautology: an answer with one other byte fails it."""
-    asked, ours = generated(60)
+    _, ours = generated(60)
     monkeypatch.setattr(sys.modules[__name__], "answers", lambda *_: [ours[0].replace(b":", b": ", 1), *ours[1:]])
     with pytest.raises(AssertionError, match="1 of 60 differ, first 0"):
         compared(Path(sys.executable), 60)
