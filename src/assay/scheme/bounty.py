@@ -194,7 +194,7 @@ def _problem(said: Problem, file: Path, source: str) -> tuple[str | None, str]:
         text = data.decode()
     except UnicodeDecodeError:
         raise BadInput("is not UTF-8", file=beside, hint="save the file as UTF-8") from None
-    if not text.strip():
+    if not text.strip(" \t\r\n"):
         raise BadInput("is empty", file=beside, line=line, field=field, hint="say what is asked for")
     return text, f"sha256:{sha256(data).hexdigest()}"
 
