@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.ledger import batch, check, keys, lines, signing
+from assay.ledger.envelope import sign
 from assay.records import Evidence, record
 from cli_kit import files_under, made, output, refused, rewrite
 from oracle import envelopes
@@ -86,8 +87,20 @@ def test_a_batch_is_written_as_the_oracle_writes_it() -> None:
     assert [canonical(one.document()) for one in again.records] == list(again.bodies)
     assert [bytes.fromhex(one.digest[7:]) for one in again.records] == list(again.digests)
     batch.check_signature(again, SIGNER.public)
-    with pytest.raises(BadInput, match="it is not signed by the key"):
+    with pytest.raises(BadInput, match="as its validator, and the key given is"):
         batch.check_signature(again, keys.new().public)
+
+
+def test_a_batch_is_checked_by_no_other_key_than_that_of_the_validator_whom_it_names() -> None:
+    """Somebody else signs the statement and says to check it by his own key."""
+    other = keys.new()
+    found = signed(several())
+    envelope = canonical(sign(found.payload, other))
+    forged = batch.read(found.data.replace(found.envelope, envelope, 1))
+    with pytest.raises(BadInput, match="as its validator, and the key given is"):
+        batch.check_signature(forged, other.public)
+    with pytest.raises(BadInput, match="it is not signed by the key"):
+        batch.check_signature(forged, SIGNER.public)
 
 
 @pytest.mark.parametrize("kind", EXTRA)

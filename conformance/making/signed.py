@@ -260,6 +260,7 @@ SET = "sha256:" + "ab" * 32
 BATCH = envelopes.batch(RECORDS, ONE, "term", SET).decode()
 STATED, ROWS = envelopes.statement_of(RECORDS, "term", SET)
 SORTED = [row.decode() for row in ROWS]
+SIGNED = json.loads(BATCH.split("\n")[0])["signatures"][0]
 
 
 def batch(name: str, text: str, statement: Doc = STATED, **more: str) -> Draft:
@@ -300,8 +301,21 @@ BATCHES = [
     ),
     batch("the same record twice is one", envelopes.batch([*RECORDS, RECORDS[0]], ONE, "term", SET).decode()),
     batch("the payload in the URL-safe alphabet", loose({"payload": safe(json.loads(BATCH.split("\n")[0])["payload"])})),
+    batch("an envelope with spaces, and with a field that DSSE does not have", loose({"more": 1})),
+    batch("a signature without a keyid, which is only a hint", loose({"signatures": [{"sig": SIGNED["sig"]}]})),
+    no_batch(
+        "a keyid of another",
+        loose({"signatures": [SIGNED | {"keyid": f"ed25519:{TWO.public_key().public_bytes_raw().hex()}"}]}),
+        "a keyid that is there is the validator's",
+    ),
     no_batch("another key", BATCH, "the key is not the signer's", key=TWO.public_key().public_bytes_raw().hex()),
     no_batch("signed by somebody else", envelopes.batch(RECORDS, TWO, "term", SET).decode(), "a validator signs its own"),
+    no_batch(
+        "signed by somebody else, checked by his key",
+        envelopes.batch(RECORDS, TWO, "term", SET).decode(),
+        "the statement names another validator",
+        key=TWO.public_key().public_bytes_raw().hex(),
+    ),
     no_batch("a record less", stated(rows=SORTED[:-1]), "the statement counts four"),
     no_batch("a record less, and counted so", stated({"count": 3}, SORTED[:-1]), "the root is over four"),
     no_batch("a record more", BATCH + SORTED[0] + "\n", "the statement counts four"),

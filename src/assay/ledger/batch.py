@@ -168,7 +168,10 @@ def read(source: bytes | Path) -> Batch:
 
 
 def check_signature(batch: Batch, key: PublicKey) -> None:
-    """Raise BadInput unless this key, which is that of the batch's validator, signed the batch."""
+    """Raise BadInput unless this key is the one that the batch's statement names as its validator, and signed the batch."""
+    if public(batch.statement.validator) != key:
+        what = f"the statement names {brief(batch.statement.validator)} as its validator, and the key given is {key}"
+        raise BadInput(what, field="validator", hint="check a batch by the key of the validator whom it names")
     with as_bad_input("the batch is somebody else's, or was changed", field=batch.statement.validator):
         check_envelope(batch.envelope, key)
 
