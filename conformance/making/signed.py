@@ -279,6 +279,18 @@ def stated(change: Doc | None = None, rows: list[str] | None = None, **others: A
     return "".join(f"{row}\n" for row in [head, *(SORTED if rows is None else rows)])
 
 
+def of_log(origin: str | None) -> Doc:
+    """What the batch states, for another log."""
+    return STATED | {"predicate": STATED["predicate"] | {"origin": origin}}
+
+
+def of_version_1(statement: Doc, kind: str = "assay:evidence/v1") -> str:
+    """The batch under a statement that names no log, rightly signed."""
+    said = envelopes.first_version(statement) | {"predicateType": kind}
+    head = envelopes.plain(envelopes.dsse(envelopes.plain(said), ONE)).decode()
+    return "".join(f"{row}\n" for row in [head, *SORTED])
+
+
 def row(old: str, new: str) -> list[str]:
     assert old in SORTED[0]
     return [SORTED[0].replace(old, new), *SORTED[1:]]
@@ -301,6 +313,11 @@ BATCHES = [
     ),
     batch("the same record twice is one", envelopes.batch([*RECORDS, RECORDS[0]], ONE, "term", SET).decode()),
     batch("the payload in the URL-safe alphabet", loose({"payload": safe(json.loads(BATCH.split("\n")[0])["payload"])})),
+    batch("for no log", envelopes.batch(RECORDS, ONE, "term", SET, None).decode(), of_log(None)),
+    batch("of version 1, which names no log", of_version_1(STATED), envelopes.first_version(STATED)),
+    no_batch("of version 1, which names a log", stated(predicateType="assay:evidence/v1"), "version 1 has no origin"),
+    no_batch("of version 2, without a log", of_version_1(STATED, "assay:evidence/v2"), "the origin is a name or null"),
+    no_batch("a log without a name", stated({"origin": ""}), "the origin is a name or null"),
     batch("an envelope with spaces, and with a field that DSSE does not have", loose({"more": 1})),
     batch("a signature without a keyid, which is only a hint", loose({"signatures": [{"sig": SIGNED["sig"]}]})),
     no_batch(

@@ -39,6 +39,7 @@ def registered() -> Json:
 def batch() -> Json:
     """The in-toto statement about a batch of evidence."""
     predicate = {
+        "origin": or_null(KEY),
         "competition": KEY,
         "epoch": EPOCH,
         "kind": {"enum": list(KINDS)},
