@@ -131,6 +131,8 @@ class Hostile:
     released: threading.Event = field(default_factory=threading.Event)
     asked: list[bytes] = field(default_factory=list)
     """The heads of requests."""
+    shut: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    """Released when the peer has ended its side of a connection."""
 
     @property
     def port(self) -> int:
@@ -165,6 +167,7 @@ class Hostile:
             self.behave(Line(made, head, body, self.released))
             with suppress(OSError):
                 made.shutdown(socket.SHUT_WR)
+                self.shut.release()
                 made.settimeout(1)
                 made.recv(1)
 

@@ -143,6 +143,7 @@ def test_a_connection_is_used_again_and_a_dead_one_is_not(tmp_path: Path) -> Non
                 assert one.ask("GET", f"{url}/again", most=1).body == b"1"
                 assert one.ask("GET", f"{url}/again", most=1).body == b"2"
                 for _ in range(3):
+                    assert there.shut.acquire(timeout=GIVE_UP)
                     assert one.ask("GET", f"{url}/once", most=1).body == b"1"
 
 

@@ -60,6 +60,14 @@ class Words:
         known = {form for one in secrets if len(one) >= _LEAST for form in (one, quote(one, safe=""))}
         self._secrets = sorted(known, key=len, reverse=True)
 
+    def __repr__(self) -> str:
+        return f"Words({len(self._secrets)} secrets)"
+
+    def repeated(self, *parts: str | bytes | None) -> bool:
+        """Whether a secret is in any of these."""
+        texts = [part.decode("latin-1") if isinstance(part, bytes) else part or "" for part in parts]
+        return any(secret in text for secret in self._secrets for text in texts)
+
     def __call__(self, said: object, most: int = 200) -> str:
         """At most `most` characters of it, on one line."""
         text = str(said)[: 64 * most]  # enough to find a secret that begins within what is shown

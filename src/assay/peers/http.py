@@ -10,7 +10,7 @@ import ssl
 import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -85,9 +85,9 @@ class Peer:
         most: int,
     ) -> Answer:
         """The answer, whatever its status, with a body of at most `most` bytes. Raises NoAnswer (Silent, Overrun, Packed)."""
-        sent = [(name.encode(), value.encode()) for name, value in (self._headers | dict(headers or {})).items()]
+        given = self._headers | dict(headers or {})
         budget = Budget(self.seconds, 2 * most + _FRAMES, idle=self.idle, rate=self.rate)
-        with spending(budget), _ours(budget), self._pool.stream(method, url or self.url, headers=sent, content=body) as answer:
+        with spending(budget), _ours(budget), self._stream(method, url or self.url, given, body) as answer:
             found = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
             came = Answer(answer.status, found, b"")
             if (came.header("content-encoding") or "identity").strip().lower() != "identity":
@@ -98,6 +98,13 @@ class Peer:
                 if len(data) > most:
                     raise Overrun(f"more than {most} bytes")
         return Answer(came.status, came.headers, bytes(data))
+
+    def _stream(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AbstractContextManager[httpcore.Response]:
+        """The library's exchange; headers are bytes as they came, so latin-1."""
+        rows = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
+        return self._pool.stream(method, url, headers=rows, content=body)
 
 
 @contextmanager
