@@ -10,12 +10,15 @@ import pytest
 
 from assay.enclave import client as enclave
 from assay.enclave.attest.document import ATTESTATION_BYTES, parse
+from assay.enclave.attest.fetch import fetch
+from assay.enclave.dstack import Dstack
 from assay.errors import AssayError
 from assay.judge.issues import client as github
 from assay.judge.issues.answers import taken
 from assay.judge.issues.cache import Cache
 from assay.judge.issues.client import GitHub
 from assay.judge.running import Stop
+from enclave_kit import MACHINE
 from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, Line, grown, hostile, is_plain
 from test_issues_client import ISSUES
 
@@ -106,3 +109,18 @@ def test_what_an_enclave_says_is_printable() -> None:
     words = {"code": "late", "what": EVIL, "hint": EVIL}
     with hostile(lambda line: line.answer(json.dumps({"error": words}).encode(), "410 Gone")) as there, no_harm():
         ask_enclave(there.url)
+
+
+@pytest.mark.parametrize("unix", [False, True])
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_dstack(name: str, unix: bool, tmp_path: Path) -> None:
+    path = tmp_path / "s" if unix else None
+    with hostile(BEHAVIOURS[name], path) as there, no_harm(), Dstack(str(path or there.url), seconds=seconds(name)) as dstack:
+        dstack.get_key("path", "purpose")
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_a_service_of_collateral(name: str) -> None:
+    """The library asks for it in a child, whose memory and time are bounded."""
+    with hostile(BEHAVIOURS[name]) as there, no_harm():
+        fetch(MACHINE.quote(bytes(64)), there.url, seconds=2.0 if name in ENDLESS else LONG)

@@ -5,6 +5,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -250,3 +251,88 @@ def test_errors_of_the_library_are_ours(monkeypatch: pytest.MonkeyPatch) -> None
             monkeypatch.setattr(one._pool, "stream", failing)
             with pytest.raises(NoAnswer):
                 one.ask("GET", most=1)
+
+
+class Worker:
+    """What is confined in these tests; the child imports this file."""
+
+    def __init__(self, begin: int) -> None:
+        if begin < 0:
+            raise ValueError("below zero")
+        self.sum = begin
+
+    def add(self, more: int) -> int:
+        self.sum += more
+        return self.sum
+
+    def same(self, value: Any) -> Any:
+        print("what a library prints is not an answer")
+        return value
+
+    def grow(self, size: int) -> int:
+        return len(bytearray(size))
+
+    def hang(self) -> None:
+        threading.Event().wait()
+
+    def crash(self) -> None:
+        import os
+
+        os._exit(3)
+
+    def fail(self, name: str) -> None:
+        raise {"key": KeyError("k"), "value": ValueError("v"), "own": RuntimeError("r"), "exit": SystemExit(1)}[name]
+
+
+@pytest.fixture
+def confined(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    from assay.peers.confined import Confined
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with Confined("test_peers:Worker", 40) as made:
+        yield made
+
+
+def test_an_object_in_a_child(confined: Any) -> None:
+    assert confined.call("add", 2, seconds=60) == 42
+    value = [None, True, 2**200, -1, 1.5, "é\x1b", b"\0", (1, [2]), {"a": {1: b""}}]
+    assert confined.call("same", value, seconds=60) == value
+    assert len(confined.call("same", bytes(5 * MIB), seconds=60)) == 5 * MIB
+    for name, kind in (("key", KeyError), ("value", ValueError)):
+        with pytest.raises(kind) as error:
+            confined.call("fail", name, seconds=60)
+        assert error.value.args == (name[0],)
+    assert confined.call("add", 1, seconds=60) == 43
+    confined.close()
+    assert not confined.alive
+    with pytest.raises(NoAnswer, match="ended before"):
+        confined.call("add", 1, seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kind", "words"),
+    [
+        ("grow", (2**31,), Overrun, "more memory"),
+        ("hang", (), Silent, "too long"),
+        ("crash", (), Overrun, "more memory"),
+        ("fail", ("own",), NoAnswer, r"it failed \(RuntimeError\)"),
+        ("fail", ("exit",), NoAnswer, r"it failed \(SystemExit\)"),
+        ("same", (bytes(17 * MIB),), Overrun, "more than 16777216 bytes"),
+    ],
+)
+def test_a_child_that_goes_wrong_is_ended(confined: Any, name: str, args: tuple[Any, ...], kind: Any, words: str) -> None:
+    with pytest.raises(kind, match=words):
+        confined.call(name, *args, seconds=0.2 if name == "hang" else 60)
+    assert not confined.alive
+    assert confined._child.returncode is not None
+
+
+def test_a_child_that_cannot_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    from assay.peers.confined import Confined
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with pytest.raises(ValueError, match="below zero"):
+        Confined("test_peers:Worker", -1)
+    for wrong in ("no_such_module:X", "test_peers:NoSuch"):
+        with pytest.raises(NoAnswer):
+            Confined(wrong)
