@@ -23,6 +23,8 @@ from assay.judge.sandbox.supervise import NOT_STARTED, Task, supervise
 
 __all__ = ["BubbleBox", "Bubblewrap"]
 
+_ANY = tree.Bounds(bytes=1 << 62, files=1 << 62)
+"""For what somebody else has bounded before."""
 _ROOM = 1 << 30
 """Bytes that a frozen copy may have besides what its commands may have written."""
 
@@ -189,7 +191,7 @@ class BubbleBox:
             place = self.root.place(inside)
             tree.remove(place)
             try:
-                tree.copy(source, place, inside=inside, owner=self._owner.chown)
+                tree.copy(source, place, inside=inside, bounds=_ANY, owner=self._owner.chown)
             except tree.TreeError as error:
                 raise Trouble(f"{inside} could not be put into the box: {error}") from error
             if mode is not None:
@@ -216,7 +218,7 @@ class BubbleBox:
     def copy(self, target: Path) -> Rooted:
         """All that is in the box, as an image whose files are at a new place.
 
-        Raises Trouble, and `tree.TooMuch` for what its commands left: by links, it may be more than they had to write.
+        Raises Trouble, and `tree.TooMuch` for what its commands left.
         """
         bounds = tree.Bounds(4 * self._limits.disk + _ROOM, 2 * self._limits.files)
         image = self.root.image
@@ -226,7 +228,7 @@ class BubbleBox:
             except tree.TooMuch:
                 self._fits()
                 raise
-            digest = sha256(f"{image.digest}\n{tree.digest(target)}\n".encode()).hexdigest()
+            digest = sha256(f"{image.digest}\n{tree.digest(target, once=True)}\n".encode()).hexdigest()
         return Rooted(f"sha256:{digest}", image.env, image.workdir, image.top, target)
 
     def _fits(self) -> None:

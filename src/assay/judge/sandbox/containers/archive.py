@@ -3,18 +3,19 @@
 - Into a container: only plain files, folders and links, with bare permissions. A folder is sent first as a file and then as a
   folder, which makes any engine clear away whatever stood there, and follow no link.
 - Out of one: every name is made inside a folder that is held open, going down through folders that we made ourselves. Links come
-  last in each and are never followed; a hard link becomes a copy; devices, FIFOs and sockets are left behind.
+  last in each and are never followed; hard links stay hard links; devices, FIFOs and sockets are left behind.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 import tarfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -26,7 +27,9 @@ __all__ = ["Incoming", "clear_folder", "finish", "pack", "pack_entries", "plain_
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
+"""Bytes; what is all zeros is made a hole of."""
+_ZEROS = bytes(_CHUNK)
 
 
 def plain_file(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
@@ -56,15 +59,24 @@ def finish(archive: tarfile.TarFile, file: IO[bytes]) -> None:
 def pack(archive: tarfile.TarFile, source: Path, name: str, mode: int | None = None) -> None:
     """Adds a file or folder of the host under this name, in place of whatever is there. Raises tree.TreeError and OSError.
 
-    mode: permissions of the file or folder itself, if they are to be others.
+    mode: permissions of the file or folder itself, if they are to be others. A file with several names is sent once.
     """
-    pack_entries(archive, source, tree.walk(source), name, mode)
+    pack_entries(archive, source, tree.walk(source), name, mode, links={})
 
 
 def pack_entries(
-    archive: tarfile.TarFile, source: Path, entries: Iterator[tree.Entry], name: str = "", mode: int | None = None
+    archive: tarfile.TarFile,
+    source: Path,
+    entries: Iterator[tree.Entry],
+    name: str = "",
+    mode: int | None = None,
+    *,
+    links: dict[tuple[int, int], str] | None = None,
 ) -> None:
-    """Adds entries of a tree of the host, as `tree.walk` gives them."""
+    """Adds entries of a tree of the host, as `tree.walk` gives them.
+
+    links: filled with the names of files that have several, which then stay hard links; None: each becomes a file of its own.
+    """
     for entry in entries:
         top = entry.path == "."
         member = tarfile.TarInfo(name if top else f"{name}/{entry.path}" if name else entry.path)
@@ -86,7 +98,14 @@ def pack_entries(
                 info = os.fstat(number)
                 if not stat.S_ISREG(info.st_mode):
                     raise tree.NotPlain("changed into something else while it was packed", file=place)
-                member.size, member.mtime = info.st_size, info.st_mtime
+                member.mtime = info.st_mtime
+                if links is not None and info.st_nlink > 1:
+                    first = links.setdefault((info.st_dev, info.st_ino), member.name)
+                    if first != member.name:
+                        member.type, member.linkname = tarfile.LNKTYPE, first
+                        archive.addfile(member)
+                        continue
+                member.size = info.st_size
                 archive.addfile(member, file)
 
 
@@ -165,6 +184,7 @@ class _Unpack:
         self.folders: list[tuple[tuple[str, ...], int, float]] = []
         """Their permissions and times, set when everything in them is there."""
         self.links: list[tuple[tuple[str, ...], str]] = []
+        self.targets: dict[tuple[str, ...], str] = {}
 
     def member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         path = self.path(member.name)
@@ -177,12 +197,37 @@ class _Unpack:
             with self.holder(path) as (folder, last):
                 os.mkdir(last, 0o700, dir_fd=folder)
             self.folders.append((path, member.mode, member.mtime))
-        elif member.isreg() or member.islnk():
+        elif member.isreg():
             self.size(member.size)
-            with self.opened(archive, member) as source:
-                self.file(path, source, member)
+            content = archive.extractfile(member)
+            assert content is not None
+            with content:
+                self.file(path, content, member)
+        elif member.islnk():
+            self.hard_link(path, member)
         elif member.issym() and path and tree.stays_inside(member.linkname, len(path) - 1, self.inside):
             self.links.append((path, member.linkname))
+            self.targets[path] = member.linkname
+
+    def hard_link(self, path: tuple[str, ...], member: tarfile.TarInfo) -> None:
+        """Makes a further name of what came before it; of what was left behind, nothing. Raises Trouble."""
+        first = self.path(member.linkname)
+        if first in self.targets:
+            if tree.stays_inside(self.targets[first], len(path) - 1, self.inside):
+                self.links.append((path, self.targets[first]))
+            return
+        with suppress(FileNotFoundError), self.holder(first) as (source, name), self.holder(path) as (folder, last):
+            info = os.stat(name, dir_fd=source, follow_symlinks=False)
+            if not stat.S_ISREG(info.st_mode):
+                raise Trouble("the engine sent a hard link to what is no file")
+            try:
+                os.link(name, last, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+            except OSError as error:
+                if error.errno != errno.EMLINK:
+                    raise
+                self.size(info.st_size)
+                with os.fdopen(os.open(name, _READ, dir_fd=source), "rb") as content:
+                    self.file(path, content, member)
 
     def path(self, name: str) -> tuple[str, ...]:
         """The names from the top to a member, none for the top itself."""
@@ -205,31 +250,16 @@ class _Unpack:
         finally:
             os.close(number)
 
-    @contextmanager
-    def opened(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[IO[bytes]]:
-        """What a member holds; of a hard link, the file that came before it."""
-        if member.isreg():
-            content = archive.extractfile(member)
-            assert content is not None
-            with content:
-                yield content
-            return
-        with self.holder(self.path(member.linkname)) as (folder, last):
-            file = os.fdopen(os.open(last, _READ, dir_fd=folder), "rb")
-        with file:
-            info = os.fstat(file.fileno())
-            if not stat.S_ISREG(info.st_mode):
-                raise Trouble("the engine sent a hard link to what is no file")
-            self.size(info.st_size)
-            yield file
-
     def file(self, path: tuple[str, ...], source: IO[bytes], member: tarfile.TarInfo) -> None:
         with self.holder(path) as (folder, last):
             number = os.open(last, _NEW, 0o600, dir_fd=folder)
         with os.fdopen(number, "wb") as made:
             while data := source.read(_CHUNK):
-                made.write(data)
-            made.flush()
+                if data == _ZEROS[: len(data)]:
+                    made.seek(len(data), os.SEEK_CUR)
+                else:
+                    made.write(data)
+            made.truncate()
             os.fchmod(number, member.mode & 0o777 | 0o400)
             os.utime(number, (member.mtime, member.mtime))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from assay.characters import allowed
 from assay.errors import BadInput
 from assay.folder.limits import TASKS
 from assay.folder.tasks import LONGEST
@@ -130,7 +130,7 @@ def _name(folder: Path) -> None:
     name = folder.name
     if folder.is_symlink():
         raise BadInput("is a link", file=folder, hint="put the task's folder itself there, so that its digest pins it")
-    if not name.isprintable() or len(name) > LONGEST or re.search(r"\s", name) or name.startswith("#"):
+    if not allowed(name) or len(name) > LONGEST or " " in name or name.startswith("#"):
         raise BadInput(
             f"{name[:60]!r} is not a task id", file=folder, hint=f"use 1 to {LONGEST} printable characters, and no spaces"
         )
