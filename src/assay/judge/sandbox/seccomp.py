@@ -4,7 +4,8 @@
 - Key rings: one session's keys are shared by everything that was started in it.
 - io_uring, bpf, perf_event_open, userfaultfd: large parts of the kernel that no task needs.
 - The kernel's log: it tells of other boxes, and a crash writes into it.
-- Requests to a file system for what outlives a box: subvolumes and snapshots, which are not removed as folders are, and keys.
+- Requests to a file system for what outlives a box: subvolumes and snapshots, which are not removed as folders are, and keys;
+  and for another generation number of a file, which a folder that is used again would keep.
 - Calls in the manner of another processor, where numbers mean something else.
 
 What is held back fails as if the kernel did not have it. Debuggers work.
@@ -26,8 +27,9 @@ _NUMBER, _PROCESSOR, _FIRST, _SECOND = 0, 4, 16, 24
 """Offsets in what the kernel shows a filter: the call's number, the processor, the lower halves of the first two arguments."""
 _FAMILIES = (1, 2, 10, 16)
 """AF_UNIX, AF_INET, AF_INET6, AF_NETLINK."""
-_REQUESTS = (0x50009401, 0x5000940E, 0x50009417, 0x50009418, 0xC0506617)
-"""BTRFS_IOC_SNAP_CREATE, _SUBVOL_CREATE, _SNAP_CREATE_V2, _SUBVOL_CREATE_V2, FS_IOC_ADD_ENCRYPTION_KEY."""
+_REQUESTS = (0x50009401, 0x5000940E, 0x50009417, 0x50009418, 0xC0506617, 0x40087602, 0x40086604)
+"""BTRFS_IOC_SNAP_CREATE, _SUBVOL_CREATE, _SNAP_CREATE_V2, _SUBVOL_CREATE_V2, FS_IOC_ADD_ENCRYPTION_KEY, FS_IOC_SETVERSION,
+EXT4_IOC_SETVERSION."""
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ class Settings:
     keeping: Keeping = KEEPING
     engine: str | None = None
     runtime: str | None = None
+    reuse: bool = False
 
     def to_json(self) -> bytes:
         """One line."""
@@ -123,7 +124,7 @@ class Stopped(BaseException):
 class _Worker:
     def __init__(self, settings: Settings, out: BinaryIO) -> None:
         self.out = out
-        self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime)
+        self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime, reuse=settings.reuse)
         self.judge = Judge(self.sandbox, settings.agent_timeout, settings.model, env=settings.env, keeping=settings.keeping)
         self.images: dict[str, Image] = {}
         self.tasks = TaskReader()
