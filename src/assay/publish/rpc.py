@@ -5,23 +5,21 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from assay.errors import BadInput
+from assay.errors import BadInput, printable
+from assay.peers import Words
 
 __all__ = ["NoAnswerError", "RpcError", "parted", "result"]
 
+_WORDS = Words()
+
 
 class RpcError(Exception):
-    """The other side understood, and said no: its code, its message, its data. Texts are such as can be written down."""
+    """The other side understood, and said no: its code, its message, its data. Texts are such as can be written and shown."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
-        super().__init__(message)
-        self.code, self.message = code, _text(message)[:500]
-        self.data = _text(data) if isinstance(data, str) else data
-
-
-def _text(said: str) -> str:
-    """Without halves of characters, which JSON can hold and no file can."""
-    return said.encode("utf-8", "replace").decode()
+        self.code, self.message = code, _WORDS(message, 500)
+        self.data = printable(data) if isinstance(data, str) else data
+        super().__init__(self.message)
 
 
 class NoAnswerError(Exception):
