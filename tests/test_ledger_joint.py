@@ -78,7 +78,8 @@ def receipts(place: Path) -> list[Json]:
     found = []
     for name in ORIGINS:
         with open_ledger(place / name) as ledger:
-            found.append({"competition": "small", "epoch": EPOCH, "digest": ledger.receipt(EPOCH).digest})
+            row = {"competition": "small", "epoch": EPOCH, "digest": ledger.receipt(EPOCH).digest}
+            found.append(row | {"log": str(ledger.key)})
     return found
 
 
@@ -244,7 +245,7 @@ def test_uids_in_conflict_between_ledgers_are_refused(place: Path, tmp_path: Pat
     competition(tmp_path / "two", "given", EPOCH)
     (tmp_path / "two" / "participants.csv").write_text("key,uid,name,submission\nm1,9,,s1\nm2,2,,s2\n", encoding="utf-8")
     settle(tmp_path / "two")
-    with pytest.raises(BadInput, match="'m1' has uid 9 here and 1 in an earlier competition"):
+    with pytest.raises(BadInput, match="'m1' has uid 9 here and uid 1 in an earlier competition"):
         joint.export(subnet(tmp_path, "one 60%", "two 40%"), EPOCH, tmp_path / "out")
 
 

@@ -63,7 +63,13 @@ def _board(document: dict[str, Any]) -> Iterator[RenderableType]:
     ]
     if all(one["emission"] is not None for one in parts):
         columns.append(Column("rao", [one["emission"] for one in parts], right=True))
+    moved = [one for one in parts if one.get("received", one["share"]) != one["share"]]
+    if moved:
+        columns.insert(2, Column("receives", percents([one["received"] for one in parts]), right=True))
     yield grid(columns)
+    if moved:
+        nobody = ", ".join(one["name"] for one in parts if one["received"] == "0" != one["share"])
+        yield note(f"Nobody took part in {nobody}: its part goes to the others in proportion to theirs.")
     unclaimed = NANO - sum(nanos(one["share"]) for one in parts)
     if unclaimed:
         yield note(f"No competition claims {percent(unclaimed)}, which burns.")

@@ -15,7 +15,7 @@ from assay.ledger import bundle, settling
 from assay.ledger.bundle import COMPETITIONS, EMISSION, SUBNET
 from assay.ledger.opened import open_ledger
 from assay.scheme import subnet
-from assay.settle.emission import Emission, join
+from assay.settle.emission import Emission, part, split
 
 __all__ = ["export"]
 
@@ -35,9 +35,9 @@ def export(path: Path, epoch: int, target: Path) -> Emission:
                 there = ledger.receipt(epoch)
                 settling.check_receipt(ledger, there)
                 with ledger.store.reading() as view:
-                    found.append((settling.again(view, there), there.digest))
+                    found.append(part(settling.again(view, there), there.digest, str(ledger.key)))
                 bundle.export(ledger, epoch, beside / COMPETITIONS / str(number))
-        made = join(rules, found)
+        made = split(rules, found)
         write_bytes(beside / SUBNET, path.read_bytes())
         write_bytes(beside / EMISSION, canonical(made.document) + b"\n")
     return made

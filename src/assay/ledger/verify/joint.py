@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from assay.errors import Refused
 from assay.ledger.bundle import COMPETITIONS, EMISSION, SUBNET
 from assay.ledger.check import LogKey, Receipt
+from assay.ledger.verify import receipts
 from assay.ledger.verify.material import document, gathered
 from assay.ledger.verify.recompute import differs
 from assay.ledger.verify.report import Check, Verified, several, stage
 from assay.scheme import subnet
-from assay.settle.emission import join
-
-if TYPE_CHECKING:
-    from assay.settle import Settlement
+from assay.settle.emission import Settled, part, split
 
 __all__ = ["is_joint", "verified"]
 
@@ -37,18 +34,19 @@ def verified(root: Path, keys: Sequence[LogKey], verify: Callable[..., Verified]
     """
     with stage(NAME):
         rules = subnet.read(root / SUBNET)
-    settled: list[tuple[Settlement, str | None]] = []
+    settled: list[Settled] = []
     for number, member in enumerate(rules.competitions, start=1):
         place = root / COMPETITIONS / str(number)
         if not place.is_dir():
             raise Refused(NAME, f"the competition {member.path!r} is missing", file=place)
         found = verify(place, key=[str(key) for key in keys])
         assert found.settlement is not None
-        digest = f"sha256:{Receipt.parse(gathered(place, None).data).digest.hex()}"
-        settled.append((found.settlement, digest))
+        receipt = Receipt.parse(gathered(place, None).data)
+        log = next((key for key in keys if key.name == receipts.key_of(receipt).name), receipts.key_of(receipt))
+        settled.append(part(found.settlement, f"sha256:{receipt.digest.hex()}", str(log)))
         into.checked += [Check(one.stage, f"{member.path}: {one.what}", one.done) for one in found.checked]
     with stage(NAME):
-        ours = join(rules, settled).document
+        ours = split(rules, settled).document
         file = root / EMISSION
         found_there = differs(ours, document(file))
         if found_there is not None:
