@@ -19,7 +19,7 @@ from typing import Any
 
 GIVE_UP = 60.0
 """Seconds after which the peer hangs up. A test that took as long has no deadline of its own."""
-EVIL = "\x1b]0;owned\x07\x1b[2J\u202e\u2066\u200b\x9b31m\u200f"
+EVIL = "\x1b]0;owned\x07\x1b[2J\u202e\u2066\u200b\x9b31m\u200f\U000e0041\xad"
 """A title, a cleared screen, bidi overrides, a C1 control, zero-width characters."""
 
 

@@ -20,6 +20,7 @@ from assay.judge.issues.client import GitHub
 from assay.judge.running import Stop
 from assay.publish.bittensor.node import Node
 from assay.publish.bittensor.wire import Wire
+from assay.publish.evm.http import Http
 from assay.publish.rpc import RpcError
 from enclave_kit import MACHINE
 from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, SOCKETS, Line, frame, grown, hostile, is_plain, upgraded
@@ -127,6 +128,13 @@ def test_a_service_of_collateral(name: str) -> None:
     """The library asks for it in a child, whose memory and time are bounded."""
     with hostile(BEHAVIOURS[name]) as there, no_harm():
         fetch(MACHINE.quote(bytes(64)), there.url, seconds=2.0 if name in ENDLESS else LONG)
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_an_evm_node(name: str) -> None:
+    with hostile(BEHAVIOURS[name]) as there, no_harm(AssayError, RpcError):
+        url = there.url.replace("//", f"//user:{SECRET}@") + f"/{SECRET}"
+        Http(url, seconds=seconds(name), tries=2).ask("eth_chainId")
 
 
 @pytest.mark.parametrize("name", [*BEHAVIOURS, *(f"open, {name}" for name in SOCKETS)])

@@ -6,20 +6,22 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from assay.errors import BadInput, printable
-from assay.peers import Words
 
 __all__ = ["NoAnswerError", "RpcError", "parted", "result"]
 
-_WORDS = Words()
-
 
 class RpcError(Exception):
-    """The other side understood, and said no: its code, its message, its data. Texts are such as can be written and shown."""
+    """The other side understood, and said no: its code, its message, its data. The message can be shown and written down."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
-        self.code, self.message = code, _WORDS(message, 500)
-        self.data = printable(data) if isinstance(data, str) else data
+        self.code, self.message = code, printable(_text(message))[:500]
         super().__init__(self.message)
+        self.data = _text(data) if isinstance(data, str) else data
+
+
+def _text(said: str) -> str:
+    """Without halves of characters, which JSON can hold and no file can."""
+    return said.encode("utf-8", "replace").decode()
 
 
 class NoAnswerError(Exception):
