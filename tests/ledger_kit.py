@@ -65,12 +65,20 @@ def records(
 def batches(place: Path, found: Iterable[Mapping[str, Any]]) -> Iterator[batch.Batch]:
     """A signed batch of each validator's records of each epoch."""
     terms = intake.terms(place)
+    origin = config.read(place).origin
     several: dict[tuple[str, int], list[Evidence]] = {}
     for one in map(record, found):
         several.setdefault((one.validator, one.epoch), []).append(one)
     for (validator, _), mine in several.items():
         signer = VALIDATORS[validator]
-        yield batch.make(mine, competition=terms.competition, task_set=terms.task_set, signer=signer, validator=validator)
+        yield batch.make(
+            mine,
+            origin=origin,
+            competition=terms.competition,
+            task_set=terms.task_set,
+            signer=signer,
+            validator=validator,
+        )
 
 
 def add(place: Path, found: Iterable[Mapping[str, Any]]) -> None:

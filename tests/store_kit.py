@@ -26,11 +26,14 @@ def one(**changes: Any) -> dict[str, Any]:
     return small_folder.record("tests", **{"validator": V1} | changes)
 
 
-def signed(*found: Mapping[str, Any], competition: str = "small", task_set: str | None = None) -> Batch:
+def signed(
+    *found: Mapping[str, Any], competition: str = "small", task_set: str | None = None, origin: str | None = META.origin
+) -> Batch:
     """The records as a batch, signed by the validator of the first."""
     validator = found[0]["validator"]
     records = [record(dict(value)) for value in found]
-    return batch.make(records, competition=competition, task_set=task_set, signer=VALIDATORS[validator], validator=validator)
+    signer = VALIDATORS[validator]
+    return batch.make(records, origin=origin, competition=competition, task_set=task_set, signer=signer, validator=validator)
 
 
 def trials(tasks: Iterable[int], **changes: Any) -> list[dict[str, Any]]:

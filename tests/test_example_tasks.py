@@ -12,8 +12,8 @@ import pytest
 from assay.judge.dockerfile import Context, Copy
 from assay.judge.tests import tasks
 from assay.judge.tests.agent import load
+from assay.judge.tests.check import look
 from assay.judge.tests.tasks import manifest
-from assay.judge.tests.tasks.check import check_set
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SET = EXAMPLES / "term-challenge" / "tasks"
@@ -22,7 +22,7 @@ IDS = sorted(one.name for one in SET.iterdir())
 
 
 def test_nothing_is_to_be_said_about_the_example_tasks() -> None:
-    assert [str(one) for one in check_set(SET)] == []
+    assert [str(one) for one in look(SET)[0]] == []
 
 
 def test_there_are_ten_and_all_are_verified_separately() -> None:
@@ -43,6 +43,7 @@ def test_a_task_is_whole_and_every_step_of_its_image_can_be_carried_out(name: st
     context = Context.open(task.environment)
     assert all(context.placed(step) for step in task.plan.steps if isinstance(step, Copy))
     assert task.settings.agent.timeout_sec >= 60
+    assert task.any_base
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -58,6 +59,7 @@ def test_its_tests_read_the_agents_work_and_start_nothing_of_it(name: str) -> No
     script = (SET / name / "tests" / "test.sh").read_text(encoding="utf-8")
     assert "python3 -I /tests/check.py" in script
     assert "/app" not in script
+    assert "/logs/verifier/reward.txt" in script, "Harbor reads its verdict there"
 
 
 @pytest.mark.parametrize("folder", AGENTS, ids=lambda folder: folder.name)

@@ -74,6 +74,8 @@ class _Start:
         for entry in tree.walk(top, bounds=tree.Bounds(_BYTES, _FILES)):
             name = "" if entry.path == "." else entry.path
             self._seen[name] = self._now(name)
+            if entry.kind != "folder" and self._seen[name].info.st_nlink > 1:
+                raise tree.TooMuch("has a file with several names, which would have to be made anew together", file=top)
             held += len(self._seen[name].held)
             if held > _BYTES:
                 raise tree.TooMuch("is too large to be remembered", file=top)

@@ -130,5 +130,5 @@ def whole(given: Material, one: check.Receipt, key: LogKey, now: check.Checkpoin
     """The stages from `chain` on, for a receipt that is right and the bundle that it is in; raises Refused."""
     before = receipts.chain(given, one, key, now, into)
     found = said.held(given, before.receipts, into)
-    judged = said.signed(given, found, one.predicate["competition"], into)
+    judged = said.signed(given, found, one.predicate["competition"], now.origin, into)
     into.settlement = recompute.settlement(given, before, judged, into)
