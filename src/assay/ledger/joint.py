@@ -34,7 +34,7 @@ def export(path: Path, epoch: int, target: Path) -> Emission:
             with open_ledger(path.parent / member.path) as ledger:
                 there = ledger.receipt(epoch)
                 settling.check_receipt(ledger, there)
-                with ledger.store.reading() as view:
+                with ledger.counted() as view:
                     found.append((settling.again(view, there), there.digest))
                 bundle.export(ledger, epoch, beside / COMPETITIONS / str(number))
         made = join(rules, found)
