@@ -102,7 +102,14 @@ def run(
     scheme = folder / "scheme.toml"
     kind = read(scheme).score.kind
     judge = judges.find(kind, file=scheme)
-    agents = {"--task": task, "--tasks": tasks, "--env": env, "--engine": engine, "--runtime": runtime}
+    agents = {
+        "--task": task,
+        "--tasks": tasks,
+        "--env": env,
+        "--engine": engine,
+        "--runtime": runtime,
+        "--calibrate": calibrate > 1,
+    }
     answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
     foreign: dict[str, dict[str, object]] = {"rubric": {**agents}, "points": {**agents, **answers}}
     _check_meant(kind, foreign.get(kind, {**answers}))
