@@ -85,8 +85,9 @@ def parse(rows: Iterable[tuple[str, Place]], trials: int, place: Place) -> TaskS
 
 def _check(words: Sequence[str], place: Place) -> None:
     name, *rest = words
-    if len(name) > LONGEST or not allowed(name):
-        raise place.refuse(f"{name[:60]!r} is not a task id", hint=f"use 1 to {LONGEST} printable characters, and no spaces")
+    if len(name) > LONGEST or not allowed(name) or name.startswith("#"):
+        hint = f"use 1 to {LONGEST} printable characters, no spaces, and no # in front"
+        raise place.refuse(f"{name[:60]!r} is not a task id", hint=hint)
     if rest and _DIGEST.fullmatch(rest[0]):
         rest = rest[1:]
     if rest and rest[0] in MODES:
