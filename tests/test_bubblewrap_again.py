@@ -336,7 +336,7 @@ def test_what_is_too_much_or_cannot_be_undone_is_put_aside(own: Bubblewrap, sh: 
 
 def test_only_for_the_same_image(own: Bubblewrap, sh: Shell, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM debian:12\nWORKDIR /work\nRUN echo x > y\n")
-    other = own.image(tmp_path)
+    other = own.image(tmp_path, any_base=True)
     with own.open(own.image(), LIMITS) as first:
         folder = first.root.path
     with own.open(other, LIMITS) as second:

@@ -106,7 +106,7 @@ def test_a_run_judges_what_is_missing_and_settles(tmp_path: Path) -> None:
     assert outcomes(folder) == everything(trials=2)
     assert summary.outcomes == Counter({"pass": 4, "fail": 4})
     assert (summary.planned, summary.errors, summary.stopped, summary.absent) == (8, [], False, ())
-    assert Counter(event.kind for event in events) == Counter(planned=1, began=8, ended=8) + Counter(
+    assert Counter(event.kind for event in events) == Counter(calibrating=1, calibrated=2, planned=1, began=8, ended=8) + Counter(
         {"phase": sum(event.kind == "phase" for event in events)}
     )
     assert all(event.folder is not None and (event.folder / "result.json").is_file() for event in events if event.kind == "ended")
@@ -215,7 +215,7 @@ def test_a_new_submission_is_accepted_anew(tmp_path: Path) -> None:
 def test_a_task_set_that_changed_is_refused(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c")
     run(folder, "val-1", Options(only=["t0"]))
-    (folder / "tasks" / "t0" / "tests" / "test.sh").write_text("exit 0\n")
+    (folder / "tasks" / "t0" / "tests" / "test.sh").write_text("grep -q hello /app/out.txt\n")
     with pytest.raises(BadInput, match="are not those that were pinned"):
         run(folder, "val-1", QUICK)
     from assay.judge.tests.tasks import manifest

@@ -59,6 +59,7 @@ def run(
     tasks: Annotated[Path | None, typer.Option(metavar="DIR", help="The task set, if it is not DIR/tasks.")] = None,
     env: EnvOption = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
+    calibrate: Annotated[int, typer.Option(metavar="N", help="How often a task's solution has to pass here first.", min=1)] = 1,
     model_url: UrlOption = None,
     model: ModelOption = None,
     fallback: FallbackOption = None,
@@ -73,6 +74,9 @@ def run(
     quotes. For points: issues and their labels are read from GitHub, and each epoch that is over is counted. What is done is
     kept at once: Ctrl-C stops cleanly, and the same command goes on where it stopped. An error is never a fail: it is tried
     again, then left missing.
+
+    A task judges nobody before it is calibrated: in this sandbox and image its reference solution has to pass, and doing nothing
+    has to fail. That is tried once and kept in $ASSAY_STATE, else in /var/lib/assay or ~/.local/share/assay.
 
     In a competition with a ledger, --sign puts the evidence into it, and shows what it would be settled as. The epoch stays open
     for other validators; `assay settle` closes it.
@@ -128,6 +132,7 @@ def run(
         again=again,
         env=given(env),
         tasks=tasks,
+        calibrate=calibrate,
         participants=participant or (),
         only=task or (),
         everybody=everybody,

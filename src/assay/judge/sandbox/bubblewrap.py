@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from assay.judge import tree
-from assay.judge.sandbox import build, cgroups, launch, root, seccomp
+from assay.judge.sandbox import bases, build, cgroups, launch, root, seccomp
 from assay.judge.sandbox.again import Place, Spares
 from assay.judge.sandbox.box import Box, Image, Limits, Ran, Trouble
 from assay.judge.sandbox.disk import SPARE, Watch
@@ -73,18 +73,23 @@ class Bubblewrap:
         calls = "system calls filtered" if self._tools.filter else "system calls not filtered on this processor"
         return f"{self._tools.bwrap.describe()}; {self._tools.groups.describe()}; boxes run as {who}; {calls}"
 
-    def image(self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None) -> Image:
+    def image(
+        self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None, any_base: bool = False
+    ) -> Image:
         """See `Sandbox.image`."""
+        if name and (base := self.base(name)) is not None:
+            return base
+        if environment is not None and (environment / "Dockerfile").is_file():
+            return build.image(self, environment, limits, any_base=any_base)
+        if name and not any_base:
+            raise bases.unmet(name)
+        return root.of_host()
+
+    def base(self, name: str) -> Rooted | None:
+        """The root file system of an image's name: one that was given, or that was added on this machine. Raises Trouble."""
         if name in self.bases:
             return root.of_folder(self.bases[name])
-        if environment is not None and (environment / "Dockerfile").is_file():
-            return build.image(self, environment, limits)
-        if name:
-            raise Trouble(
-                f"the image {name} cannot be had without a container engine",
-                hint="judge in containers, add a Dockerfile, or name a root file system that stands for it",
-            )
-        return root.of_host()
+        return bases.find(name)
 
     @contextmanager
     def open(self, image: Image, limits: Limits) -> Iterator[BubbleBox]:

@@ -113,7 +113,7 @@ def image_of(sandbox: Sandbox, task: Task, keeping: Keeping = KEEPING) -> Image:
         cpus=settings.cpus,
     )
     environment = task.environment if task.plan is not None else None
-    return sandbox.image(environment, name=settings.docker_image or "", limits=limits)
+    return sandbox.image(environment, name=settings.docker_image or "", limits=limits, any_base=task.any_base)
 
 
 def run_trial(

@@ -13,6 +13,7 @@ import io
 import os
 import stat
 import tarfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import IO, BinaryIO
 from assay.judge import tree
 from assay.judge.sandbox.box import Trouble
 
-__all__ = ["Incoming", "clear_folder", "finish", "pack", "pack_entries", "plain_file", "unpack"]
+__all__ = ["Incoming", "clear_folder", "finish", "pack", "pack_entries", "plain_file", "unpack", "unpack_root"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -155,6 +156,27 @@ def unpack(file: IO[bytes] | BinaryIO, target: Path, *, name: str, inside: str, 
     return os.path.lexists(target)
 
 
+def unpack_root(file: IO[bytes] | BinaryIO, target: Path, *, bounds: tree.Bounds) -> None:
+    """Makes what an archive of a whole root file system holds, as `podman export` writes it, in a folder that is not there yet.
+
+    Permissions beyond rwx and owners are not kept; devices are left out. Raises as `unpack`; then nothing is left.
+    """
+    target.mkdir(mode=0o755)
+    job = _Root(target, "", "/", bounds)
+    try:
+        with tarfile.open(fileobj=file, mode="r|*", errorlevel=2, errors="surrogateescape") as archive:
+            for member in archive:
+                if member.name.strip("./"):  # the top is made
+                    job.member(archive, member)
+        job.finish()
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        tree.remove(target)
+        raise Trouble(f"is not an archive that is understood: {error}") from error
+    except BaseException:
+        tree.remove(target)
+        raise
+
+
 class _Unpack:
     def __init__(self, target: Path, name: str, inside: str, bounds: tree.Bounds) -> None:
         self.target, self.name, self.inside, self.bounds = target, name, inside, bounds
@@ -258,3 +280,20 @@ class _Unpack:
                 os.utime(number, (time, time))
             finally:
                 os.close(number)
+
+
+class _Root(_Unpack):
+    """A root file system: its top has no name. A hard link to a link, which is made later, becomes a link like it."""
+
+    def path(self, name: str) -> tuple[str, ...]:
+        parts = [part for part in name.split("/") if part not in ("", ".")]
+        if not parts or ".." in parts:
+            raise Trouble(f"the archive has a name that leads out of it: {name[:200]!r}")
+        return tuple(parts)
+
+    def member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        target = dict(self.links).get(self.path(member.linkname)) if member.islnk() else None
+        if target is not None:
+            self.links.append((self.path(member.name), target))
+        else:
+            super().member(archive, member)
