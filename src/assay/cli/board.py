@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from assay.cli.runs import standings
 from assay.cli.show import Column, command, grid, heading, note, sentence
 from assay.exact import BPS, NANO, nanos
-from assay.folder.tasks import weaker
+from assay.folder.tasks import unsolved, weaker
 from assay.scheme.model import Payout, Reward
 from assay.settle import Settlement
 from assay.settle.inputs import Scored
@@ -185,6 +185,10 @@ def _weaker(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
         share = f"{len(found)} of {plural(len(settlement.inputs.tasks), 'task')} {'is' if len(found) == 1 else 'are'}"
         yield ""
         yield sentence(f"Weaker scores: {share} verified in the agent's own files ({which}).")
+    if without := unsolved(folder):
+        share = f"{len(without)} of {plural(len(settlement.inputs.tasks), 'task')} {'has' if len(without) == 1 else 'have'}"
+        yield ""
+        yield sentence(f"Not shown to be solvable: {share} no reference solution ({named(without, 4)}).")
 
 
 def _fallback(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:

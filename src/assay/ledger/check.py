@@ -45,6 +45,10 @@ PROOF = "c2sp.org/tlog-proof@v1"
 EMPTY_ROOT = hashlib.sha256().digest()
 ED25519 = b"\x01"  # the type of a key in a signed note
 
+# Runs of characters, written out: what Python calls a space, or printable, depends on its version of Unicode.
+SPACES = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+UNPRINTABLE = "\0-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff"
+
 Json = dict[str, Any]
 
 
@@ -269,7 +273,7 @@ def check_consistency(
         raise Refused(stage, "the tree has become smaller", f"at least {old} leaves", new)
     steps, first, second = iter(proof), old_root, old_root
     if old == 0:  # every tree goes on from the empty one, which has no part in its root
-        first, second = EMPTY_ROOT, new_root
+        first, second = EMPTY_ROOT, new_root if new else EMPTY_ROOT
     elif old < new:
         at, last = old - 1, new - 1
         while at % 2:  # up to the highest whole subtree at the end of the old tree
@@ -329,7 +333,7 @@ class LogKey(Ed25519Key):
 
 
 def _is_name(text: str) -> bool:
-    return bool(text) and not re.search(r"[\s+]", text)
+    return bool(text) and not re.search(f"[{SPACES}+]", text)
 
 
 def check_note(note: bytes, keys: Iterable[LogKey], stage: str = "log") -> tuple[str, list[LogKey]]:
@@ -490,7 +494,7 @@ def check_receipt(
 
 def _plain(text: str) -> str:
     """The text without what a terminal would take as an order: a receipt may hold anything, and still be signed."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return re.sub(f"[{UNPRINTABLE}]", lambda one: ascii(one[0])[1:-1], text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

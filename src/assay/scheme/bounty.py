@@ -76,7 +76,7 @@ class Terms(Section):
     sponsor: _SealKey | None = None
     """Results are sealed to it; `assay keys new --kind x25519` makes one."""
     log: Annotated[str, Field(max_length=4096)] | None = None
-    """The public key (vkey) of the log whose receipts release the winners' solutions."""
+    """The public key (vkey) of the log in whose ledger the evidence counts, and whose receipts release the winners' solutions."""
     commitments_until: Instant | None = None
     submissions_until: Instant | None = None
 
@@ -144,6 +144,11 @@ class Bounty:
     def terms(self) -> Terms:
         """`[bounty]`."""
         return self.contents.bounty
+
+    @property
+    def origin(self) -> str | None:
+        """The name of the log in `[bounty]`, for whose ledger the enclave signs its evidence; None: for none."""
+        return None if self.terms.log is None else self.terms.log.partition("+")[0]
 
     @property
     def judge(self) -> Judge:
@@ -230,7 +235,7 @@ def _problem(said: Problem, file: Path, source: str) -> tuple[str | None, str]:
         text = data.decode()
     except UnicodeDecodeError:
         raise BadInput("is not UTF-8", file=beside, hint="save the file as UTF-8") from None
-    if not text.strip():
+    if not text.strip(" \t\r\n"):
         raise BadInput("is empty", file=beside, line=line, field=field, hint="say what is asked for")
     return text, f"sha256:{sha256(data).hexdigest()}"
 
