@@ -97,12 +97,12 @@ def emission(path: Path | str, epoch: int | None = None) -> Emission:
 
 def _settled_by_all(competitions: Sequence[Competition]) -> int | None:
     """The highest epoch that has a receipt in every ledger there is; None if there is none."""
-    settled: list[set[int]] = []
-    for one in competitions:
-        if one.has_ledger:
-            with one.ledger as ledger, ledger.store.reading() as view:
-                settled.append({receipt.epoch for receipt in view.receipts()})
-    return max(set.intersection(*settled), default=None) if settled else None
+    folders = [one.path for one in competitions if one.has_ledger]
+    if not folders:
+        return None
+    from assay.ledger.joint import last_epoch
+
+    return last_epoch(folders)
 
 
 def _settled(competition: Competition, epoch: int | None) -> Settled:

@@ -218,7 +218,7 @@ def _check_once(settled: Sequence[Settled]) -> None:
                 raise BadInput(
                     f"the competitions {first[named]!r} and {one.name!r} have one {what}, {named}",
                     field="competitions",
-                    hint="list each competition once",
+                    hint="list each competition once, and give each a log of its own name",
                 )
             first |= {} if named is None else {named: one.name}
 
