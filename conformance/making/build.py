@@ -14,6 +14,7 @@ from . import (
     agreeing,
     bundles,
     clocks,
+    emissions,
     formats,
     generated,
     kept,
@@ -50,6 +51,7 @@ MODULES = (
     signed,
     kept,
     bundles,
+    emissions,
 )
 FILES: list[File] = [file for module in MODULES for file in module.FILES]
 

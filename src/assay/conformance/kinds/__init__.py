@@ -47,6 +47,7 @@ KINDS: Mapping[str, Kind] = {
         settled.inputs,
         settled.results_root,
         settled.signed_receipt,
+        settled.signed_split,
         settled.proof,
         settled.verified,
     )
