@@ -252,6 +252,16 @@ def test_who_signs_meanwhile_is_not_overtaken(place: Path, tmp_path: Path, monke
     assert (made.new, made.receipt) == (False, rival[0].receipt)
 
 
+def test_a_split_that_does_not_name_the_one_before_is_found(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, state = copied(place, tmp_path), split.statement
+    ledger_kit.add(tmp_path / "two", ledger_kit.records("given", epoch=4))
+    settle(tmp_path / "two", 4)
+    monkeypatch.setattr(split, "statement", lambda name, rules, found, _: state(name, rules, found, None))
+    joint.sign(path, SUBNET)
+    with open_ledger(path) as ledger, pytest.raises(Damaged, match="the split of epoch 4 does not follow the one before it"):
+        joint.audit(ledger)
+
+
 def test_a_log_that_the_subnet_file_names_must_be_the_competitions(place: Path, tmp_path: Path) -> None:
     path = copied(place, tmp_path)
     subnet(tmp_path, "one 60%", "two 40%", one=KEYS[0], two=KEYS[1])
