@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 GIVE_UP = 60.0
 """Seconds after which the peer hangs up. A test that took as long has no deadline of its own."""
-EVIL = "\x1b]0;owned\x07\x1b[2J\u202e\u2066\u200b\x9b31m\u200f"
+EVIL = "\x1b]0;owned\x07\x1b[2J\u202e\u2066\u200b\x9b31m\u200f\U000e0041\xad"
 """A title, a cleared screen, bidi overrides, a C1 control, zero-width characters."""
 
 
@@ -42,6 +43,24 @@ class Line:
     def drip(self, data: bytes = b" ") -> bool:
         """The same bytes again and again, slowly, till the end."""
         return all(self.pause() and self.send(data) for _ in range(int(GIVE_UP / 0.01)))
+
+    def message(self) -> Any:
+        """The JSON in the next frame of a websocket, which a client masks."""
+        first, second = self.take(2)
+        length = second & 0x7F
+        if length > 125:
+            length = int.from_bytes(self.take(2 if length == 126 else 8), "big")
+        mask = self.take(4)
+        data = bytes(byte ^ mask[place % 4] for place, byte in enumerate(self.take(length)))
+        return json.loads(data) if first & 0x0F == 1 else None
+
+    def take(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            if not (piece := self.socket.recv(count - len(data))):
+                raise OSError("gone")
+            data += piece
+        return data
 
     def answer(self, body: bytes, status: str = "200 OK", *headers: str) -> None:
         lines = (f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Content-Type: application/json", *headers, "", "")
@@ -194,8 +213,8 @@ def hostile(behave: Behaviour, path: Path | None = None) -> Iterator[Hostile]:
         thread.join()
 
 
-def upgraded(then: Behaviour) -> Behaviour:
-    """A websocket that is opened as it should be, and misbehaves after."""
+def upgraded(then: Behaviour, *, read: bool = True) -> Behaviour:
+    """A websocket that is opened as it should be, and misbehaves after (the first question is read)."""
 
     def behave(line: Line) -> None:
         key = next(
@@ -206,7 +225,8 @@ def upgraded(then: Behaviour) -> Behaviour:
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             + f"Sec-WebSocket-Accept: {accept}\r\n\r\n".encode()
         )
-        line.socket.recv(65_536)
+        if read:
+            line.socket.recv(65_536)
         then(line)
 
     return behave

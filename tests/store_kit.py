@@ -55,6 +55,7 @@ def fill(store: Store) -> None:
         tx.add_batch(signed(*trials([3, 4], outcome="fail"), *trials([5])))
         tx.add_submission(Submission("m1", "s1", 3, "2026-11-02T09:00:00Z"))
         tx.add_settled(*settled(3))
+        tx.add_checked(2, b"{}")
         for target, entries in ATTEMPTS.items():
             tx.add_attempts(target, *entries)
 

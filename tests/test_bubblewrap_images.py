@@ -1,9 +1,6 @@
 """What bubblewrap's boxes start from: Dockerfiles that are built, root file systems, the host."""
 
 import os
-import re
-import shutil
-import subprocess
 import textwrap
 import time
 from contextlib import closing
@@ -22,6 +19,7 @@ from assay.judge.sandbox.choose import choose
 from assay.judge.sandbox.images import KEPT
 from assay.judge.sandbox.root import Rooted
 from boxes import LIMITS, Shell
+from small_root import small_root
 
 scratch = pytest.fixture(scope="module")(boxes.scratch)
 own = pytest.fixture(boxes.scratch)
@@ -126,7 +124,7 @@ def test_an_image_that_is_not_there_is_refused_by_name(sandbox: Bubblewrap, tmp_
 
 def test_a_root_file_system_of_ones_own(scratch: Path, sh: Shell, tmp_path: Path) -> None:
     top = scratch / "root-file-system"
-    _small_root(top)
+    small_root(top)
     with closing(Bubblewrap(folder=scratch, bases={"mine": top})) as made:
         image = made.image(name="mine")
         assert image.digest == tree.digest(top)
@@ -144,25 +142,6 @@ def test_a_root_file_system_of_ones_own(scratch: Path, sh: Shell, tmp_path: Path
             assert sh(box, "while read x; do echo $x; done < /built", shell="sh").out == "built\nmine\n"
     with pytest.raises(Trouble, match="not a root file system"):
         root.of_folder(tmp_path)
-
-
-def _small_root(top: Path) -> None:
-    """A shell and the libraries that it needs."""
-    shell = os.path.realpath("/bin/sh")
-    said = subprocess.run(["ldd", shell], capture_output=True, text=True, check=True).stdout
-    (top / "usr/bin").mkdir(parents=True)
-    (top / "etc").mkdir()
-    (top / "etc/mine").write_text("mine\n")
-    (top / "etc/up").symlink_to("../usr/bin/sh")
-    shutil.copy(shell, top / "usr/bin/sh")
-    for library in re.findall(r"(/\S+)", said):
-        place = top / "usr" / os.path.relpath(os.path.realpath(library), "/").removeprefix("usr/")
-        named = top / "usr" / library.lstrip("/").removeprefix("usr/")
-        for target in {place, named}:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(library, target)
-    for name in ("bin", "lib", "lib64"):
-        (top / name).symlink_to(f"usr/{name}")
 
 
 @pytest.mark.parametrize("name", ["bubblewrap", "none"])

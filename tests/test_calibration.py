@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from assay.cli import app
 from assay.errors import BadInput
 from assay.judge.running import Event, Options
 from assay.judge.sandbox import bases
 from assay.judge.sandbox.box import Trouble
 from assay.judge.tests import calibration
 from assay.judge.tests.calibration import Uncalibrated, calibrate
+from assay.judge.tests.crew import Crew, Worker
 from assay.judge.tests.run import run
 from assay.judge.tests.tasks import Task
 from assay.judge.tests.trial import KEEPING, image_of
+from assay.judge.tests.worker import Job
 from judge_kit import bubblewrap, make_agent, make_competition, make_task
-from run_kit import NOOP, ORACLE, QUICK, lines, outcomes
+from run_kit import NOOP, ORACLE, QUICK, competition, lines, outcomes
 
 UVX = """#!/bin/bash
 # As Terminal-Bench 2 writes them.
@@ -117,6 +125,8 @@ def test_without_a_solution_only_doing_nothing_is_tried(tmp_path: Path) -> None:
     summary = run(folder, "val-1", QUICK)
     assert summary.outcomes == Counter({"fail": 1})
     assert summary.remarks == ["Without a reference solution, so that only doing nothing was tried: t0."]
+    board = CliRunner().invoke(app, ["settle", str(folder)], prog_name="assay", env={"COLUMNS": "160"}).stdout
+    assert "Not shown to be solvable: 1 of 1 task has no reference solution (t0)." in board
 
 
 def test_trouble_is_not_a_verdict_on_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +135,70 @@ def test_trouble_is_not_a_verdict_on_the_task(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(calibration, "TemporaryDirectory", lambda **_names: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(Trouble, match="oracle could not be tried: No space left"):
         calibrate(bubblewrap(), task, image)
+
+
+def test_a_judge_that_dies_while_it_calibrates_decides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "c"
+    make_task(folder / "tasks" / "t0", solution="sleep 2; echo hello > /app/out.txt\n")
+    make_competition(folder, {"bob": NOOP})
+    killed: list[int] = []
+    give = Crew.give
+
+    def kill(worker: Worker) -> None:
+        while not worker.ready:
+            time.sleep(0.01)
+        os.kill(worker.process.pid, signal.SIGKILL)
+
+    def give_and_kill(self: Crew, worker: Worker, job: Job, seconds: float) -> None:
+        give(self, worker, job, seconds)
+        if job.calibrate and not killed:
+            killed.append(job.number)
+            threading.Thread(target=kill, args=(worker,), daemon=True).start()
+
+    monkeypatch.setattr(Crew, "give", give_and_kill)
+    summary = run(folder, "val-1", QUICK)
+    assert (len(killed), summary.outcomes, summary.errors) == (1, Counter({"fail": 1}), [])
+
+
+def test_a_run_can_be_stopped_while_it_calibrates(tmp_path: Path) -> None:
+    folder = competition(tmp_path / "c")
+
+    def stop(event: Event) -> None:
+        if event.kind == "calibrating":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    summary = run(folder, "val-1", QUICK, stop)
+    assert (summary.stopped, summary.judged) == (True, 0)
+    assert run(folder, "val-1", QUICK).judged == 4
+
+
+def test_the_command_says_at_its_beginning_what_judges_nobody_and_what_to_do(tmp_path: Path) -> None:
+    folder = terminal_bench(tmp_path / "c", "")
+    done = CliRunner().invoke(app, ["run", str(folder), "--validator", "val-1"], prog_name="assay", env={"COLUMNS": "400"})
+    assert done.exit_code == 1
+    said = done.stderr.splitlines()
+    assert said[0] == "calibrating 2 tasks: the solution has to pass here, and doing nothing to fail"
+    first = next(number for number, line in enumerate(said) if line.startswith(("pass", "fail")))
+    named = [line for line in said[:first] if line.startswith("not calibrated  published")]
+    assert len(named) == 1
+    assert "has no root file system of the image 'ubuntu:24.04'; add it: assay sandbox base add ubuntu:24.04" in named[0]
+
+
+def test_one_trial_is_an_error_too(tmp_path: Path) -> None:
+    task = make_task(tmp_path / "t", tests=UVX)
+
+    def trial(agent: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["trial", str(task.folder), agent], prog_name="assay", env={"COLUMNS": "400"})
+        return done.exit_code, done.output
+
+    code, said = trial("bash -c 'echo hello > out.txt'")
+    assert code == 1
+    assert "ERROR (trouble)" in said
+    assert "the reference solution fails here: uvx: command not found; to see it: assay trial" in said
+    code, said = trial("oracle")  # which is how its author looks for what is wrong
+    assert code == 1
+    assert "uvx: command not found" in said
+    assert "FAIL" in said
 
 
 @pytest.mark.parametrize("times", [0, 101])

@@ -18,8 +18,12 @@ from assay.judge.issues.answers import taken
 from assay.judge.issues.cache import Cache
 from assay.judge.issues.client import GitHub
 from assay.judge.running import Stop
+from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.wire import Wire
+from assay.publish.evm.http import Http
+from assay.publish.rpc import RpcError
 from enclave_kit import MACHINE
-from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, Line, grown, hostile, is_plain
+from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, SOCKETS, Line, frame, grown, hostile, is_plain, upgraded
 from test_issues_client import ISSUES
 
 MIB = 2**20
@@ -124,3 +128,53 @@ def test_a_service_of_collateral(name: str) -> None:
     """The library asks for it in a child, whose memory and time are bounded."""
     with hostile(BEHAVIOURS[name]) as there, no_harm():
         fetch(MACHINE.quote(bytes(64)), there.url, seconds=2.0 if name in ENDLESS else LONG)
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_an_evm_node(name: str) -> None:
+    with hostile(BEHAVIOURS[name]) as there, no_harm(AssayError, RpcError):
+        url = there.url.replace("//", f"//user:{SECRET}@") + f"/{SECRET}"
+        Http(url, seconds=seconds(name), tries=2).ask("eth_chainId")
+
+
+@pytest.mark.parametrize("name", [*BEHAVIOURS, *(f"open, {name}" for name in SOCKETS)])
+def test_a_subtensor_node(name: str) -> None:
+    behave = BEHAVIOURS.get(name) or SOCKETS[name.removeprefix("open, ")]
+    late = name in ENDLESS or name.removeprefix("open, ") in (
+        "silent",
+        "drips a message",
+        "a message without end",
+        "other answers without end",
+    )
+    with hostile(behave) as there, no_harm(AssayError, RpcError):
+        wire = Wire(there.url.replace("http", "ws"), seconds=SECONDS if late else LONG)
+        try:
+            wire.ask("system_chain")
+        finally:
+            wire.close()
+
+
+def test_metadata_that_are_a_bomb() -> None:
+    """Millions of empty tuples as types: six bytes each on the wire, hundreds in memory."""
+    count = 2_500_000
+    one = bytes([0, 0, 0, 5 - 1, 0, 0])  # id, path, parameters, a tuple, of nothing, no words
+    bomb = b"meta" + bytes([14]) + (count * 4 + 2).to_bytes(4, "little") + one * count
+    answers = {
+        "chain_getBlockHash": f"0x{'11' * 32}",
+        "chain_getHeader": {"number": "0x1", "parentHash": f"0x{'22' * 32}"},
+        "state_getRuntimeVersion": {"specName": "node-subtensor", "specVersion": 1, "transactionVersion": 1},
+        "state_call": None,
+        "state_getMetadata": f"0x{bomb.hex()}",
+    }
+
+    def behave(line: Line) -> None:
+        while True:
+            said = line.message()
+            line.send(frame(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": answers[said["method"]]}).encode()))
+
+    with hostile(upgraded(behave, read=False)) as there, no_harm():
+        node = Node(there.url.replace("http", "ws"), seconds=LONG)
+        try:
+            node.runtime()
+        finally:
+            node.close()

@@ -160,6 +160,13 @@ def test_what_is_refused_before_anything_runs(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=says):
             run(folder, "val-1", options)
+    with pytest.raises(BadInput, match="--reuse-boxes: every container is new"):
+        run(folder, "val-1", Options(sandbox="containers", reuse=True))
+    scheme = (folder / "scheme.toml").read_text()
+    (folder / "scheme.toml").write_text(scheme.replace('kind = "tests"', 'kind = "tests"\nfresh_boxes = true'))
+    with pytest.raises(BadInput, match=r"score\.fresh_boxes: demands a new box for every trial.*leave --reuse-boxes out"):
+        run(folder, "val-1", Options(reuse=True))
+    (folder / "scheme.toml").write_text(scheme)
     with pytest.raises(BadInput, match="there is no validator 'val-2'"):
         run(folder, "val-2", QUICK)
     make_agent(tmp_path / "asks", "true\n", more='network = "model"\n')

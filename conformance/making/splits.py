@@ -145,6 +145,8 @@ EMISSION = [
     ),
     case("exact-sum, once, at the end", split(("0.3", X), ("0.3", Y), encoding="exact-sum")),
     case("max-upscale", split(("0.3", X), ("0.3", Y), encoding="max-upscale"), {"burn": {"u16": 65535}}),
+    case("the largest emission", split(("0.5", X), emission=str(2**63 - 1)), {"competitions": [{"emission": str(2**62)}]}),
+    refused("an emission of 2^63", split(("0.5", X), emission=str(2**63)), "rao are below 2^63"),
     refused("shares above 1", split(("0.6", X), ("0.5", Y)), "the shares of a subnet sum to at most 1"),
     refused(
         "uids in conflict",

@@ -47,6 +47,13 @@ def weaker(path: Path) -> dict[str, str]:
     return {words[0]: words[-1] for words in rows if len(words) > 1 and words[-1] in MODES}
 
 
+def unsolved(folder: Path) -> list[str]:
+    """The tasks of a competition whose files are here without a reference solution, in the order of tasks.txt."""
+    rows = [row.split()[0] for row, _ in lines(load(folder / "tasks.txt", TABLE_BYTES, hint=""), folder / "tasks.txt")]
+    here = {name: folder / "tasks" / name for name in rows if name not in (".", "..") and "/" not in name}
+    return [name for name, task in here.items() if task.is_dir() and not (task / "solution" / "solve.sh").exists()]
+
+
 def lines(data: bytes, file: Path | str) -> list[tuple[str, Place]]:
     """The lines that say something, and where they stand; raises BadInput for bytes that are not UTF-8."""
     rows = enumerate(re.split(r"\r\n|\r|\n", decode(data, file)), start=1)
@@ -78,8 +85,9 @@ def parse(rows: Iterable[tuple[str, Place]], trials: int, place: Place) -> TaskS
 
 def _check(words: Sequence[str], place: Place) -> None:
     name, *rest = words
-    if len(name) > LONGEST or not allowed(name):
-        raise place.refuse(f"{name[:60]!r} is not a task id", hint=f"use 1 to {LONGEST} printable characters, and no spaces")
+    if len(name) > LONGEST or not allowed(name) or name.startswith("#"):
+        hint = f"use 1 to {LONGEST} printable characters, no spaces, and no # in front"
+        raise place.refuse(f"{name[:60]!r} is not a task id", hint=hint)
     if rest and _DIGEST.fullmatch(rest[0]):
         rest = rest[1:]
     if rest and rest[0] in MODES:

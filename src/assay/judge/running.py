@@ -110,6 +110,8 @@ class Options:
     engine: str | None = None
     runtime: str | None = None
     """Of the containers: the engine's socket and the runtime, if not what is usual."""
+    reuse: bool = False
+    """Let bubblewrap use a box's folder again, unless the scheme wants a new box for every trial."""
     env: Mapping[str, str] = field(default_factory=dict)
     """What agents may be given, by name."""
     tasks: Path | None = None
@@ -128,6 +130,12 @@ class Options:
             raise BadInput(f"{self.attempts} is not a number of attempts", field="attempts", hint="from 1 to 100")
         if not 1 <= self.calibrate <= 100:
             raise BadInput(f"{self.calibrate} is not a number of times", field="calibrate", hint="from 1 to 100")
+
+    def check_boxes(self, demanded: bool | None, file: Path) -> None:
+        """Refuse to use boxes again where the scheme demands fresh ones; raises BadInput."""
+        if self.reuse and demanded:
+            what = "demands a new box for every trial, and --reuse-boxes says otherwise"
+            raise BadInput(what, file=file, field="score.fresh_boxes", hint="leave --reuse-boxes out")
 
 
 @dataclass

@@ -65,7 +65,7 @@ def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False
     with new_folder(target) as beside:
         (beside / EVIDENCE).mkdir()
         (beside / RECEIPTS).mkdir()
-        with ledger.store.reading() as view:
+        with ledger.counted() as view:
             _write(view, last, beside, as_parquet=as_parquet)
     return target
 

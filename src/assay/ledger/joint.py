@@ -73,7 +73,7 @@ def settled(path: Path, epoch: int | None = None) -> tuple[Subnet, Emission]:
                 raise BadInput(what, file=path, field=f"competitions[{number}].log", hint="correct the subnet file")
             there = ledger.receipt(epoch)
             settling.check_receipt(ledger, there)
-            with ledger.store.reading() as view:
+            with ledger.counted() as view:
                 found.append(emission.part(settling.again(view, there), there.digest, str(ledger.key)))
     try:
         return rules, emission.split(rules, found)

@@ -24,6 +24,7 @@ from assay.ledger.envelope import sign
 from assay.ledger.keys import PrivateKey
 from assay.ledger.log import Log
 from assay.ledger.receipt import document_of
+from assay.ledger.sound import Counted
 from assay.ledger.store import Damaged, Receipt, Settled, Store, View
 from assay.ledger.store.errors import RESTORE
 
@@ -42,6 +43,12 @@ class Ledger:
     def key(self) -> LogKey:
         """The log's public key."""
         return self.log.key
+
+    @contextmanager
+    def counted(self) -> Iterator[Counted]:
+        """One snapshot of the evidence that counts: every batch in it was signed by its validator. Raises StoreError."""
+        with self.store.reading() as view:
+            yield Counted(view, self.key)
 
     def bring_up(self) -> None:
         """Write to the log what the database has and the log does not; raises BadInput if the two cannot be of one ledger."""

@@ -74,6 +74,8 @@ class Words:
         for secret in self._secrets:
             text = text.replace(secret, _CUT)
         shown = printable(text[: most + 1])
+        if not shown.isprintable():  # nothing is settled by a message: what this Python knows of Unicode may decide here
+            shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in shown)
         return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 

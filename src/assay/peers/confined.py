@@ -162,7 +162,8 @@ def _answer(back: BinaryIO, act: Any) -> None:
         data = marshal.dumps(("done", act()))
     except BaseException as error:  # noqa: BLE001  (whatever it is, it is the answer)
         said = str(error.args[0] if error.args else error)[:500].encode("utf-8", "replace").decode()
-        data = marshal.dumps((type(error).__name__, said))
+        known = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
+        data = marshal.dumps((next(known, type(error).__name__), said))
     back.write(len(data).to_bytes(_HEAD, "big") + data)
     back.flush()
 

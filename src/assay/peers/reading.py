@@ -19,7 +19,7 @@ PARTS = 200_000
 """Brackets, commas and strings of one answer."""
 DEPTH = 64
 """Objects and lists inside one another."""
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{,\]}]', re.DOTALL)
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,\]}]', re.DOTALL)  # possessive: nothing is kept for going back
 _ASIDE = 65_536
 
 

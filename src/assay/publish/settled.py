@@ -57,7 +57,7 @@ def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
     Raises CannotSettle if it is not settled, and Refused if receipt and settlement are not as they were signed: what does not
     check is not published.
     """
-    with ledger.store.reading() as view:
+    with ledger.counted() as view:
         epoch = view.settled_epoch() if epoch is None else epoch
         if epoch is None:
             raise CannotSettle("nothing is settled yet", file=ledger.store.name, hint="`assay settle` makes a receipt")
@@ -118,7 +118,7 @@ def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:
 
 def _shares(ledger: Ledger, receipt: Receipt) -> Shares:
     """The shares of an epoch as they were before they were encoded."""
-    with ledger.store.reading() as view:
+    with ledger.counted() as view:
         settlement = settling.again(view, receipt)
     found, decay = settlement.allotment, settlement.inputs.scheme.decay
     if found is None or decay is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption, prices, service
-from assay.cli.judging.words import EngineOption, EnvOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.judging.words import EngineOption, EnvOption, ReuseOption, RuntimeOption, SandboxName, SandboxOption
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,6 +51,7 @@ def run(
     sandbox: SandboxOption = SandboxName.bubblewrap,
     engine: EngineOption = None,
     runtime: RuntimeOption = None,
+    reuse_boxes: ReuseOption = False,
     participant: _Participant = None,
     task: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this task; can be said several times.")] = None,
     everybody: _Everybody = False,
@@ -102,7 +103,14 @@ def run(
     scheme = folder / "scheme.toml"
     kind = read(scheme).score.kind
     judge = judges.find(kind, file=scheme)
-    agents = {"--task": task, "--tasks": tasks, "--env": env, "--engine": engine, "--runtime": runtime}
+    agents = {
+        "--task": task,
+        "--tasks": tasks,
+        "--env": env,
+        "--engine": engine,
+        "--runtime": runtime,
+        "--reuse-boxes": reuse_boxes,
+    }
     answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
     foreign: dict[str, dict[str, object]] = {"rubric": {**agents}, "points": {**agents, **answers}}
     _check_meant(kind, foreign.get(kind, {**answers}))
@@ -113,6 +121,7 @@ def run(
         sandbox=sandbox.value,
         engine=engine,
         runtime=runtime,
+        reuse=reuse_boxes,
         epoch=signing.epoch if signing is not None and epoch is None else epoch,
         since=None if signing is None else signing.epoch,
         attempts=attempts,

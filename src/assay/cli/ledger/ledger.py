@@ -75,7 +75,8 @@ def check(folder: Folder) -> None:
     """Look everything over that the ledger holds: the database, every digest, every batch, every receipt up to the log, and what
     was sent to chains.
 
-    Nothing is settled again: that is `assay ledger replay`.
+    A batch that its validator did not sign for this log is named; it does not count. One that no receipt was signed beside yet
+    ends the command with 1. Nothing is settled again: that is `assay ledger replay`.
 
     \b
     Example:
@@ -94,15 +95,25 @@ def check(folder: Folder) -> None:
 
     with Working(f"checking {folder}"), open_ledger(folder) as ledger:
         found, receipts = audit(ledger.store), audit_receipts(ledger)
-        with ledger.store.reading() as view:
-            targets = view.targets()
+        with ledger.counted() as view:
+            targets, aside = view.targets(), view.aside
     entries = sum(len(journal_of(folder, target).entries) for target in targets)
     several = "batch" if found.batches == 1 else "batches"
     show(
         sentence(f"{found.records} records in {found.batches} {several}, {found.conflicts} in conflict with an earlier one."),
         *([sentence(f"{entries} {'entry' if entries == 1 else 'entries'} on what was sent to chains.")] if entries else []),
-        sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. All of it is whole."),
+        sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. {_rest(len(aside))}"),
     )
+    warn([str(one) for one in aside])
+    if any(one.new for one in aside):
+        raise typer.Exit(1)
+
+
+def _rest(aside: int) -> str:
+    """What is said of all that was looked at."""
+    if not aside:
+        return "All of it is whole."
+    return f"{aside} {'batch does' if aside == 1 else 'batches do'} not count; all else is whole."
 
 
 def _check_subnet(subnet: Path) -> None:

@@ -50,18 +50,20 @@ class Bubblewrap:
         bwrap: str | None = None,
         counted: bool = False,
         spare: int = SPARE,
+        reuse: bool = False,
     ) -> None:
         """Raises Trouble if there is no bubblewrap or no place for boxes.
 
         folder: where boxes are, instead of $ASSAY_SCRATCH or /var/tmp/assay-UID. bases: root file systems by the image names that
         they stand for. bwrap: the program. counted: use no control groups. spare: bytes that have to stay free on the disk.
+        reuse: a box may get the folder of an earlier one, see `again`; else each has a new one.
         """
         program = launch.find(bwrap)
         self.scratch = Scratch(folder)
         self.images = Images(self.scratch)
         self.bases = dict(bases or {})
         self._tools = _Tools(program, cgroups.find(counted=counted), seccomp.program(), spare)
-        self._spares = Spares(self.scratch)
+        self._spares = Spares(self.scratch, again=reuse)
         weakref.finalize(self, self._spares.close)
         weakref.finalize(self, self._tools.groups.close)
 

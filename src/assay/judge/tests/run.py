@@ -53,8 +53,9 @@ def run(
     """
     options = options or Options()
     options.check()
-    sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime)
+    sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime, reuse=options.reuse)
     contest = open_contest(competition, validator, tasks=options.tasks, participants=options.participants, only=options.only)
+    options.check_boxes(contest.rules.fresh_boxes, competition / "scheme.toml")
     store = Store(competition, validator)
     with store.lock() as lock, stopping() as stop:
         try:
@@ -141,6 +142,7 @@ class _Run:
             engine=self.options.engine,
             runtime=self.options.runtime,
             times=self.options.calibrate,
+            reuse=self.options.reuse,
         )
         count = min(self.options.jobs, len(cells))
         crew = Crew(settings, count, self.store.partial(), lock, cores=_cores(count, self.contest))

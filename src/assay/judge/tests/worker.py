@@ -52,6 +52,7 @@ class Settings:
     runtime: str | None = None
     times: int = 1
     """How often a task's calibration tries its solution, and doing nothing."""
+    reuse: bool = False
 
     def to_json(self) -> bytes:
         """One line."""
@@ -129,7 +130,7 @@ class Stopped(BaseException):
 class _Worker:
     def __init__(self, settings: Settings, out: BinaryIO) -> None:
         self.out = out
-        self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime)
+        self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime, reuse=settings.reuse)
         self.judge = Judge(self.sandbox, settings.agent_timeout, settings.model, env=settings.env, keeping=settings.keeping)
         self.times = settings.times
         self.images: dict[str, Image] = {}
