@@ -77,9 +77,9 @@ def drafted(file: File, draft: Draft) -> Doc:
         if not draft.refused:
             raise Disagreement(f"{file.name}: {draft.name}: refused, and should not be: {error}") from None
         stage, colon, _ = draft.refused.partition(": ")
-        if colon and getattr(error, "stage", "") != stage:
+        if colon and error.reason_code != stage:
             raise Disagreement(f"{file.name}: {draft.name}: refused at another stage: {error}") from None
-        return head | {"refused": True, "why": draft.refused}
+        return head | {"refused": True, "code": error.reason_code, "why": draft.refused}
     if draft.refused:
         raise Disagreement(f"{file.name}: {draft.name}: not refused, though {draft.refused}")
     hold(file, draft, "written by hand", draft.expect, output)

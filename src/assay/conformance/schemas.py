@@ -235,7 +235,8 @@ def _row(model: type[Section]) -> Json:
 
 def _cases() -> Json:
     name: Json = {"type": "string", "minLength": 1, "maxLength": 200}
-    answered = closed({"name": name, "input": {}, "output": {}})
-    refused = closed({"name": name, "input": {}, "refused": {"const": True}, "why": TEXT}, optional=("why",))
+    answered = closed({"name": name, "input": {}, "output": {}, "inner": {}}, optional=("inner",))
+    refusal: Json = {"name": name, "input": {}, "refused": {"const": True}, "code": TEXT, "why": TEXT}
+    refused = closed(refusal, optional=("code", "why"))
     fields: Json = {"schema": {"const": SCHEMA}, "kind": {"enum": list(KINDS)}, "about": TEXT}
     return closed(fields | {"cases": listed({"oneOf": [answered, refused]}) | {"minItems": 1}})
