@@ -86,7 +86,14 @@ def drafted(file: File, draft: Draft) -> Doc:
     ask = ANSWERS.get(file.kind)
     hold(file, draft, "the oracle", None if ask is None else ask(json.loads(json.dumps(draft.input))), output)
     held_digest(file, draft, output)
-    return head | {"output": output}
+    return head | {"output": output} | inner(file.kind, draft)
+
+
+def inner(kind: str, draft: Draft) -> Doc:
+    """What an output was made of, for the reader: the settlements of a split, of which it has the digests alone."""
+    if kind != "emission":
+        return {}
+    return {"inner": [answer("settle", one["case"]) for one in json.loads(json.dumps(draft.input))["competitions"]]}
 
 
 def hold(file: File, draft: Draft, who: str, part: Any, output: Any) -> None:

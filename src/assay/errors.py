@@ -17,7 +17,11 @@ from pathlib import Path
 
 from assay.characters import printable
 
-__all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief", "broken", "printable", "told"]
+__all__ = ["MISSING", "AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief", "broken", "printable", "told"]
+
+
+MISSING = "unsupported"
+"""The stage of a refusal for a library that is not installed: nothing is wrong with the input."""
 
 
 class AssayError(Exception):

@@ -14,7 +14,7 @@ from assay.conformance.compare import differences
 from assay.conformance.kinds import KINDS
 from assay.conformance.outside import Failed
 from assay.conformance.report import Failure, FileReport, Report
-from assay.errors import AssayError, BadInput
+from assay.errors import MISSING, AssayError, BadInput
 
 __all__ = ["REFUSED", "UNSUPPORTED", "answer", "refusal", "run"]
 
@@ -64,6 +64,8 @@ def _other(words: list[str], file: CaseFile, seconds: float) -> Iterator[Any]:
 
 def refusal(error: AssayError) -> dict[str, Any]:
     """The answer to an input that is refused: the code is compared, the words are for people."""
+    if error.reason_code == MISSING:
+        return UNSUPPORTED
     return {**REFUSED, "code": error.reason_code, "why": str(error)}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from assay.conformance.cases import SCHEMA
+from assay.conformance.kind_schemas import as_written, kinds
 from assay.conformance.kinds import KINDS
 from assay.conformance.ledger_schemas import batch, inputs, proof, pulled, receipt, registered
 from assay.conformance.schema_parts import (
@@ -63,6 +64,7 @@ def schemas() -> Mapping[str, Json]:
         "batch": ("What a validator signs of a batch: the payload of its envelope, assay:evidence/v1.", batch()),
         "receipt": ("A receipt, assay.receipt/1, and in `$defs` the statement in it, assay:receipt/v1.", receipt()),
         "proof": ("A participant's own proof, assay.proof/1.", proof()),
+        "kinds": ("The shape of each kind's case: kind, input and output.", kinds()),
         "cases": (f"A file of cases, {SCHEMA}.", _cases()),
     }
     return {f"{name}.schema.json": {"$schema": DRAFT, "title": title} | body for name, (title, body) in bodies.items()}
@@ -190,10 +192,7 @@ def _emission() -> Json:
 
 def _scheme() -> Json:
     schema: Json = plain(Scheme.model_json_schema())
-    del schema["$defs"]["Outliers"]["properties"]["threshold"]["default"]  # it depends on the method
-    check = schema["$defs"]["Check"]
-    check["properties"]["unskippable"] = {"type": "boolean"}
-    check["not"] = {"required": ["skippable", "unskippable"]}
+    as_written(schema["$defs"])
     return schema
 
 
