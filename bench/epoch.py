@@ -64,7 +64,7 @@ def make(folder: Path, validators: int, participants: int) -> Epoch:
                 digests = [digest for digest, _ in found]
                 validator, root = judge.public.raw.hex(), batch.root_of(digests)
                 names = tuple(sorted(submissions[one] for one in some))
-                said = BatchStatement(NAME, EPOCH, "tests", validator, given.task_set, len(found), root, names)
+                said = BatchStatement(ORIGIN, NAME, EPOCH, "tests", validator, given.task_set, len(found), root, names)
                 payload = canonical(said.document())
                 made = envelope.sign(payload, judge)
                 seq = len(rows) + 1

@@ -35,6 +35,7 @@ from assay.records import Tests
 BUILD = Path(__file__).parents[1] / "build" / "bench"
 VALIDATORS, TASKS = 64, 100
 AIM = 0.5
+ORIGIN = "example.org/bench"
 NAME = "bench"
 BEGIN = datetime(2026, 11, 2, tzinfo=UTC)
 Rows = Sequence[tuple[object, ...]]
@@ -71,7 +72,7 @@ def made(count: int, signers: Sequence[keys.PrivateKey]) -> Iterator[Batch]:
             )
             for task in range(TASKS)
         ]
-        yield batch.make(trials, competition=NAME, task_set=None, signer=signer, validator=validator)
+        yield batch.make(trials, origin=ORIGIN, competition=NAME, task_set=None, signer=signer, validator=validator)
 
 
 class Bare:
@@ -102,7 +103,7 @@ def measure(folder: Path, count: int) -> list[Window]:
     ends = {count // 100, *range(count // 10, count + 1, count // 10)}
     found: list[Window] = []
     spent = [0.0, 0.0, 0.0]
-    with store.create(folder / "ours.db", store.Meta(NAME, "origin", "key")) as ours:
+    with store.create(folder / "ours.db", store.Meta(NAME, ORIGIN, "key")) as ours:
         bare = Bare(folder / "bare.db", folder / "ours.db")
         with closing(sqlite3.connect(folder / "ours.db")) as written, closing(bare.database):
             for number, given in enumerate(made(count, signers), start=1):

@@ -26,11 +26,14 @@ def one(**changes: Any) -> dict[str, Any]:
     return small_folder.record("tests", **{"validator": V1} | changes)
 
 
-def signed(*found: Mapping[str, Any], competition: str = "small", task_set: str | None = None) -> Batch:
+def signed(
+    *found: Mapping[str, Any], competition: str = "small", task_set: str | None = None, origin: str | None = META.origin
+) -> Batch:
     """The records as a batch, signed by the validator of the first."""
     validator = found[0]["validator"]
     records = [record(dict(value)) for value in found]
-    return batch.make(records, competition=competition, task_set=task_set, signer=VALIDATORS[validator], validator=validator)
+    signer = VALIDATORS[validator]
+    return batch.make(records, origin=origin, competition=competition, task_set=task_set, signer=signer, validator=validator)
 
 
 def trials(tasks: Iterable[int], **changes: Any) -> list[dict[str, Any]]:
@@ -52,6 +55,7 @@ def fill(store: Store) -> None:
         tx.add_batch(signed(*trials([3, 4], outcome="fail"), *trials([5])))
         tx.add_submission(Submission("m1", "s1", 3, "2026-11-02T09:00:00Z"))
         tx.add_settled(*settled(3))
+        tx.add_checked(2, b"{}")
         for target, entries in ATTEMPTS.items():
             tx.add_attempts(target, *entries)
 

@@ -316,6 +316,7 @@ def test_validators_sign_with_their_hotkeys_and_the_receipt_says_the_block(tmp_p
             seen = [small_folder.record(validator=key, participant=CHARLIE, submission="s3", task=task) for task in ("t1", "t2")]
             made = batch.make(
                 [record(one) for one in seen],
+                origin=ledger_kit.ORIGIN,
                 competition=terms.competition,
                 task_set=terms.task_set,
                 signer=signer,

@@ -338,7 +338,14 @@ def test_records_that_say_something_else_than_their_judgement_are_refused(house:
     attestation, data = house.run(act)
     plain, identity = json.loads(data), kit.identity(house.bounty)
     records = [one.model_copy(update={"verdict": "EXCEPTIONAL"}) for one in batch.read(plain["batch"].encode()).records]
-    made = batch.make(records, competition="sorting", task_set=None, signer=identity.signer, validator=identity.validator)
+    made = batch.make(
+        records,
+        origin=house.bounty.origin,
+        competition="sorting",
+        task_set=None,
+        signer=identity.signer,
+        validator=identity.validator,
+    )
     said = RESULTS.read(canonical(plain["statement"])).predicate | {"batch": made.digest}
     statement = json.loads(RESULTS.make(house.bounty.digest, said, identity.signer).envelope)
     lying = canonical(plain | {"batch": made.data.decode(), "statement": statement})

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.ledger import batch, check, keys, lines, signing
+from assay.ledger.envelope import sign
 from assay.records import Evidence, record
 from cli_kit import files_under, made, output, refused, rewrite
 from oracle import envelopes
@@ -72,7 +73,7 @@ def several() -> list[Doc]:
 
 
 def signed(records: list[Doc], **changes: Any) -> batch.Batch:
-    named: Doc = {"competition": "c", "task_set": TASK_SET, "signer": SIGNER, "validator": V}
+    named: Doc = {"origin": "example.org/log", "competition": "c", "task_set": TASK_SET, "signer": SIGNER, "validator": V}
     return batch.make([record(one) for one in records], **named | changes)
 
 
@@ -86,8 +87,20 @@ def test_a_batch_is_written_as_the_oracle_writes_it() -> None:
     assert [canonical(one.document()) for one in again.records] == list(again.bodies)
     assert [bytes.fromhex(one.digest[7:]) for one in again.records] == list(again.digests)
     batch.check_signature(again, SIGNER.public)
-    with pytest.raises(BadInput, match="it is not signed by the key"):
+    with pytest.raises(BadInput, match="as its validator, and the key given is"):
         batch.check_signature(again, keys.new().public)
+
+
+def test_a_batch_is_checked_by_no_other_key_than_that_of_the_validator_whom_it_names() -> None:
+    """Somebody else signs the statement and says to check it by his own key."""
+    other = keys.new()
+    found = signed(several())
+    envelope = canonical(sign(found.payload, other))
+    forged = batch.read(found.data.replace(found.envelope, envelope, 1))
+    with pytest.raises(BadInput, match="as its validator, and the key given is"):
+        batch.check_signature(forged, other.public)
+    with pytest.raises(BadInput, match="it is not signed by the key"):
+        batch.check_signature(forged, SIGNER.public)
 
 
 @pytest.mark.parametrize("kind", EXTRA)
@@ -305,6 +318,8 @@ def test_every_byte_of_a_record_is_held() -> None:
 
 # The command
 
+SIGN = ("evidence", "sign", "--origin", "example.org/log")
+
 
 @pytest.fixture
 def competition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -323,7 +338,7 @@ def everything(place: Path) -> list[Evidence]:
 
 
 def test_evidence_is_signed_a_batch_for_each_submission(competition: Path) -> None:
-    said = output("evidence", "sign", competition, "--key", "val-1", columns=500).splitlines()
+    said = output(*SIGN, competition, "--key", "val-1", columns=500).splitlines()
     found = [batch.read(Path(path)) for path in said[:-1]]
     assert said[-1] == f"{len(everything(competition))} records in {len(found)} batches, signed."
     assert len(found) == len({one.submission for one in everything(competition)}) > 1
@@ -334,13 +349,27 @@ def test_evidence_is_signed_a_batch_for_each_submission(competition: Path) -> No
         assert one.statement.task_set is not None
         assert one.statement.competition == "term-challenge"
     before = files_under(competition)
-    output("evidence", "sign", competition, "--key", "val-1")
+    output(*SIGN, competition, "--key", "val-1")
     assert files_under(competition) == before
+
+
+def test_evidence_is_signed_for_a_log(competition: Path) -> None:
+    words = ("evidence", "sign", competition, "--key", "val-1")
+    assert "ledger.toml: no such file, so it is not known for which log the evidence is signed" in refused(*words)
+    assert not (competition / "batches").exists()
+    said = output(*SIGN, competition, "--key", "val-1", columns=500).splitlines()
+    assert {batch.read(Path(path)).statement.origin for path in said[:-1]} == {"example.org/log"}
+    with pytest.MonkeyPatch.context() as elsewhere:
+        elsewhere.setenv("ASSAY_KEYS", str(competition.parent / "keys"))
+        keys.save("log", keys.new())
+        output("ledger", "init", competition, "--origin", "example.org/ours", "--key", "log")
+    said = output(*words, columns=500).splitlines()
+    assert {batch.read(Path(path)).statement.origin for path in said[:-1]} == {"example.org/ours"}
 
 
 def test_evidence_of_an_epoch_is_one_batch(competition: Path, tmp_path: Path) -> None:
     place = tmp_path / "all.batch"
-    words = ("evidence", "sign", competition, "--key", "val-1", "-o", place)
+    words = (*SIGN, competition, "--key", "val-1", "-o", place)
     assert "batches for one file; give a folder" in refused(*words)
     assert not place.exists()
     epoch = everything(competition)[0].epoch
@@ -354,17 +383,17 @@ def test_a_competition_without_tasks_has_no_task_set(tmp_path: Path, competition
     place = made(tmp_path / "rubric", "agonaut")
     rewrite(place / "validators.csv", "enclave-1,", f"{V},")
     rewrite(place / "evidence/sample.jsonl", '"enclave-1"', f'"{V}"')
-    found = signing.sign_folder(place, SIGNER)
+    found = signing.sign_folder(place, SIGNER, origin="example.org/log")
     assert {one.statement.task_set for one in found} == {None}
 
 
 def test_who_signs_is_a_validator(competition: Path, tmp_path: Path) -> None:
     keys.save("val-2", keys.new())
-    assert "none of the validators has the key ed25519:" in refused("evidence", "sign", competition, "--key", "val-2")
+    assert "none of the validators has the key ed25519:" in refused(*SIGN, competition, "--key", "val-2")
     rewrite(competition / "validators.csv", f"{V},", f"0x{V},1,\n{V},")
-    assert f"validators.csv:3: '{V}' is the same key as '0x{V}'" in refused("evidence", "sign", competition, "--key", "val-1")
+    assert f"validators.csv:3: '{V}' is the same key as '0x{V}'" in refused(*SIGN, competition, "--key", "val-1")
 
 
 def test_what_cannot_be_written_is_said(competition: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "cannot be made" in refused("evidence", "sign", competition, "--key", "val-1", "-o", tmp_path / "file/folder")
+    assert "cannot be made" in refused(*SIGN, competition, "--key", "val-1", "-o", tmp_path / "file/folder")

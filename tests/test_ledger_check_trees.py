@@ -77,7 +77,7 @@ def test_consistency_is_proven_by_its_proof_alone(new: int) -> None:
                 check.check_consistency(old, before, new, after, wrong)
         with pytest.raises(Refused, match="consistency: the "):
             check.check_consistency(old, trees.leaf(b"?"), new, after, proof)
-        if old:
+        if old or not new:
             with pytest.raises(Refused, match="consistency: the "):
                 check.check_consistency(old, before, new, trees.leaf(b"?"), proof)
     with pytest.raises(Refused, match="has become smaller"):

@@ -82,7 +82,7 @@ def _under_signature_of(found: Batch, other: Batch) -> bytes:
 def _stranger() -> Batch:
     name = STRANGER.public.raw.hex()
     found = record(kit.one(validator=name))
-    return batch.make([found], competition="small", task_set=None, signer=STRANGER, validator=name)
+    return batch.make([found], origin=kit.META.origin, competition="small", task_set=None, signer=STRANGER, validator=name)
 
 
 REFUSED: dict[str, tuple[Callable[[], Batch | bytes], str, str]] = {

@@ -385,7 +385,14 @@ def test_an_sr25519_validator_and_a_second_batch_of_the_same_records(tmp_path: P
     terms = intake.terms(place)
     with ledger_kit.opened(place) as ledger:
         for part in (found, found[:2]):
-            made = batch.make(map(record, part), competition="small", task_set=terms.task_set, signer=hotkey, validator=spelt)
+            made = batch.make(
+                map(record, part),
+                origin=ledger_kit.ORIGIN,
+                competition="small",
+                task_set=terms.task_set,
+                signer=hotkey,
+                validator=spelt,
+            )
             intake.accept(ledger.store, made, terms)
         settled = settling.settle(ledger, SIGNER).settlement
     assert [len(row["validators"]) for row in settled.document["agreed"]] == [4, 4]

@@ -50,6 +50,7 @@ def dealt(place: Path, records: Sequence[Json], draw: random.Random) -> list[Bat
                 batches.append(
                     batch.make(
                         map(record, part.values()),
+                        origin=ledger_kit.ORIGIN,
                         competition=terms.competition,
                         task_set=terms.task_set,
                         signer=signer,

@@ -15,7 +15,7 @@ from assay.ledger import store
 from assay.ledger.audit import Audited, audit
 from assay.ledger.store import schema
 
-STORED = {version: Path(__file__).with_name(f"ledger-v{version}") for version in (1, 2)}
+STORED = {version: Path(__file__).with_name(f"ledger-v{version}") for version in (1, 2, 3)}
 LAST = schema.version()
 Sql = Callable[[str], str]
 
@@ -85,6 +85,21 @@ def test_what_version_2_wrote_is_read(database: str, sql: Sql) -> None:
     check_attempts(database, there=True)
 
 
+def test_what_version_3_wrote_is_read(database: str, sql: Sql) -> None:
+    sql(stored(database, 3))
+    assert store.migrate(database) == (3, LAST)
+    check_content(database)
+    with store.open(database) as ledger, ledger.reading() as view:
+        assert (view.checked(), view.unnamed()) == ([b"{}"], 0)
+
+
+def test_batches_that_name_no_log_may_be_those_that_there_were(database: str, sql: Sql) -> None:
+    sql(stored(database, 2))
+    store.migrate(database)
+    with store.open(database) as ledger, ledger.reading() as view:
+        assert (view.checked(), view.unnamed()) == ([], 2)
+
+
 def test_the_last_version_is_written_as_it_was(
     old: str, sql: Sql, tmp_path: Path, database: str, postgresql: postgres.Cluster
 ) -> None:
@@ -108,10 +123,10 @@ COLUMNS = (
 
 def test_an_older_one_is_refused_and_brought_forward(old: str, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
-    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 3; .*migrate"):
+    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 4; .*migrate"):
         store.open(old)
-    assert store.migrate(old) == (1, 3)
-    assert store.migrate(old) == (3, 3)
+    assert store.migrate(old) == (1, LAST + 1)
+    assert store.migrate(old) == (LAST + 1, LAST + 1)
     check_content(old)
     assert sql("SELECT count(*) FROM visits").strip() == "0"
     with store.open(old) as ledger, ledger.writing() as tx:
@@ -137,7 +152,7 @@ def test_a_newer_one_is_refused(old: str, monkeypatch: pytest.MonkeyPatch) -> No
         later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
         store.migrate(old)
     for use in (store.open, store.migrate):
-        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 3, this one knows 2; upgrade"):
+        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 4, this one knows 3; upgrade"):
             use(old)
 
 

@@ -97,6 +97,9 @@ URL_SAFE = copy.deepcopy(ONE_EPOCH)
 for each in (*URL_SAFE["receipts"].values(), *URL_SAFE["batches"]):
     each["envelope"]["payload"] = each["envelope"]["payload"].replace("+", "-").replace("/", "_")
 
+OF_VERSION_1 = receipts.batch_line(RECORDS[:2], ONE, "term", None, version=1)
+FOR_ANOTHER = receipts.batch_line(RECORDS[:2], ONE, "term", None, log="example.org/test-net")
+
 GOOD = [
     verified("one epoch", ONE_EPOCH),
     verified("two, the second of which follows from the first", TWO_EPOCHS),
@@ -104,6 +107,7 @@ GOOD = [
     verified("an epoch without evidence of its own", bundle(story([RECORDS, []]))),
     verified("two records of one key: the first accepted counts", CONFLICTING),
     verified("kind tests", of_tests()),
+    verified("a batch of version 1, which names no log", put(ONE_EPOCH, "batches", 0, to=OF_VERSION_1)),
     verified("payloads in the URL-safe alphabet", URL_SAFE),
 ]
 
@@ -248,6 +252,12 @@ BAD = [
         "the batch is of other records",
     ),
     refused("signatures", "a record dropped, which the receipt does not count", kept(RECORDS[:-1]), "the batch has it"),
+    refused(
+        "signatures",
+        "a batch that was signed for another log",
+        put(ONE_EPOCH, "batches", 0, to=FOR_ANOTHER),
+        "a batch counts in the log that it names",
+    ),
     refused("signatures", "a batch left out", ONE_EPOCH | {"batches": ONE_EPOCH["batches"][1:]}, "every record is in a batch"),
     refused("signatures", "a batch twice", ONE_EPOCH | {"batches": [BATCH, *ONE_EPOCH["batches"]]}, "a batch is one"),
     refused("signatures", "a batch signed by another validator", resigned(MINE, TWO), "a validator signs its own"),

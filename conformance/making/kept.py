@@ -221,6 +221,7 @@ RECEIPT = [
     held("the second, which names the first", GOOD, 1, 2),
     held("in a log that has gone on", receipts.receipts([*STORY.entries, ({}, b"later")], NAME, LOG, 3)[1], 1, 3),
     held("the payload in the URL-safe alphabet", GOOD | {"envelope": SAFE}, 1, 2),
+    held("an envelope with a field that DSSE does not have", GOOD | {"envelope": GOOD["envelope"] | {"more": 1}}, 1, 2),
     held("goes on from a checkpoint seen before", GOOD, 1, 2, checkpoint=SEEN, consistency=STEPS),
     held("a checkpoint seen afterwards goes on from it", GOOD, 1, 2, checkpoint=AFTER, consistency=AHEAD),
     held("the checkpoint that it has", GOOD, 1, 2, checkpoint=GOOD["proof"].split("\n\n", 1)[1]),
@@ -230,6 +231,11 @@ RECEIPT = [
     refused(
         "a keyid of another",
         GOOD | {"envelope": GOOD["envelope"] | {"signatures": [SIGNATURE | {"keyid": f"ed25519:{A}"}]}},
+        "a receipt names the key that signed it",
+    ),
+    refused(
+        "no keyid",
+        GOOD | {"envelope": GOOD["envelope"] | {"signatures": [{"sig": SIGNATURE["sig"]}]}},
         "a receipt names the key that signed it",
     ),
     refused("signed by somebody else", story(key=TWO).receipts[1], "the key is not the signer's"),

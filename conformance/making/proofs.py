@@ -136,6 +136,8 @@ CONSISTENCY = [
     fail("one size, and hashes", consistent(9, 9) | {"proof": SEVEN["proof"]}, "there is nothing to prove"),
     fail("from nothing, and hashes", consistent(0, 9) | {"proof": SEVEN["proof"]}, "there is nothing to prove"),
     fail("from nothing with a root", consistent(0, 9) | {"old_root": SEVEN["old_root"]}, "the empty tree has its own root"),
+    fail("nothing to nothing, with a root", consistent(0, 0) | {"new_root": SEVEN["new_root"]}, "the empty tree has another"),
+    fail("nothing to nothing, with another old root", consistent(0, 0) | {"old_root": SEVEN["new_root"]}, "it has its own root"),
     fail("rolled back: fewer entries than before", consistent(5, 9) | {"old": 9, "new": 5}, "a log does not get smaller"),
 ]
 

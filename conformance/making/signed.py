@@ -281,6 +281,7 @@ SET = "sha256:" + "ab" * 32
 BATCH = envelopes.batch(RECORDS, ONE, "term", SET).decode()
 STATED, ROWS = envelopes.statement_of(RECORDS, "term", SET)
 SORTED = [row.decode() for row in ROWS]
+SIGNED = json.loads(BATCH.split("\n")[0])["signatures"][0]
 
 
 def batch(name: str, text: str, statement: Doc = STATED, **more: str) -> Draft:
@@ -297,6 +298,18 @@ def stated(change: Doc | None = None, rows: list[str] | None = None, **others: A
     statement = STATED | {"predicate": STATED["predicate"] | (change or {})} | others
     head = envelopes.plain(envelopes.dsse(envelopes.plain(statement), ONE)).decode()
     return "".join(f"{row}\n" for row in [head, *(SORTED if rows is None else rows)])
+
+
+def of_log(origin: str | None) -> Doc:
+    """What the batch states, for another log."""
+    return STATED | {"predicate": STATED["predicate"] | {"origin": origin}}
+
+
+def of_version_1(statement: Doc, kind: str = "assay:evidence/v1") -> str:
+    """The batch under a statement that names no log, rightly signed."""
+    said = envelopes.first_version(statement) | {"predicateType": kind}
+    head = envelopes.plain(envelopes.dsse(envelopes.plain(said), ONE)).decode()
+    return "".join(f"{row}\n" for row in [head, *SORTED])
 
 
 def row(old: str, new: str) -> list[str]:
@@ -321,8 +334,26 @@ BATCHES = [
     ),
     batch("the same record twice is one", envelopes.batch([*RECORDS, RECORDS[0]], ONE, "term", SET).decode()),
     batch("the payload in the URL-safe alphabet", loose({"payload": safe(json.loads(BATCH.split("\n")[0])["payload"])})),
+    batch("for no log", envelopes.batch(RECORDS, ONE, "term", SET, None).decode(), of_log(None)),
+    batch("of version 1, which names no log", of_version_1(STATED), envelopes.first_version(STATED)),
+    no_batch("of version 1, which names a log", stated(predicateType="assay:evidence/v1"), "version 1 has no origin"),
+    no_batch("of version 2, without a log", of_version_1(STATED, "assay:evidence/v2"), "the origin is a name or null"),
+    no_batch("a log without a name", stated({"origin": ""}), "the origin is a name or null"),
+    batch("an envelope with spaces, and with a field that DSSE does not have", loose({"more": 1})),
+    batch("a signature without a keyid, which is only a hint", loose({"signatures": [{"sig": SIGNED["sig"]}]})),
+    no_batch(
+        "a keyid of another",
+        loose({"signatures": [SIGNED | {"keyid": f"ed25519:{TWO.public_key().public_bytes_raw().hex()}"}]}),
+        "a keyid that is there is the validator's",
+    ),
     no_batch("another key", BATCH, "the key is not the signer's", key=TWO.public_key().public_bytes_raw().hex()),
     no_batch("signed by somebody else", envelopes.batch(RECORDS, TWO, "term", SET).decode(), "a validator signs its own"),
+    no_batch(
+        "signed by somebody else, checked by his key",
+        envelopes.batch(RECORDS, TWO, "term", SET).decode(),
+        "the statement names another validator",
+        key=TWO.public_key().public_bytes_raw().hex(),
+    ),
     no_batch("a record less", stated(rows=SORTED[:-1]), "the statement counts four"),
     no_batch("a record less, and counted so", stated({"count": 3}, SORTED[:-1]), "the root is over four"),
     no_batch("a record more", BATCH + SORTED[0] + "\n", "the statement counts four"),

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from oracle import trees
 
-__all__ = ["batch", "dsse", "pae", "plain", "receipt", "statement_of"]
+__all__ = ["LOG", "batch", "dsse", "first_version", "pae", "plain", "receipt", "statement_of"]
 
 Doc = dict[str, Any]
 TYPE = "application/vnd.in-toto+json"
@@ -24,6 +24,12 @@ def plain(value: Any) -> bytes:
 def pae(kind: str, body: bytes) -> bytes:
     """What is signed. DSSE v1."""
     return b" ".join([b"DSSEv1", str(len(kind.encode())).encode(), kind.encode(), str(len(body)).encode(), body])
+
+
+def first_version(statement: Doc) -> Doc:
+    """The statement of a batch as version 1 had it, which names no log."""
+    predicate = {name: value for name, value in statement["predicate"].items() if name != "origin"}
+    return statement | {"predicateType": "assay:evidence/v1", "predicate": predicate}
 
 
 def dsse(body: bytes, *keys: Ed25519PrivateKey, kind: str = TYPE) -> Doc:
@@ -41,8 +47,13 @@ def dsse(body: bytes, *keys: Ed25519PrivateKey, kind: str = TYPE) -> Doc:
     }
 
 
-def statement_of(records: Sequence[Mapping[str, Any]], competition: str, task_set: str | None) -> tuple[Doc, list[bytes]]:
-    """What a validator signs, and the lines of the records: each once, in the order of their digests."""
+LOG = "example.org/log"
+
+
+def statement_of(
+    records: Sequence[Mapping[str, Any]], competition: str, task_set: str | None, origin: str | None = LOG
+) -> tuple[Doc, list[bytes]]:
+    """What a validator signs for a log, and the lines of the records: each once, in the order of their digests."""
     found = {hashlib.sha256(line).digest(): line for line in map(plain, records)}
     digests = sorted(found)
     names = sorted({str(one["submission"]) for one in records}, key=str.encode)
@@ -55,8 +66,9 @@ def statement_of(records: Sequence[Mapping[str, Any]], competition: str, task_se
     return {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": subject,
-        "predicateType": "assay:evidence/v1",
+        "predicateType": "assay:evidence/v2",
         "predicate": {
+            "origin": origin,
             "competition": competition,
             "epoch": first["epoch"],
             "kind": first["kind"],
@@ -69,10 +81,14 @@ def statement_of(records: Sequence[Mapping[str, Any]], competition: str, task_se
 
 
 def batch(
-    records: Sequence[Mapping[str, Any]], key: Ed25519PrivateKey, competition: str = "c", task_set: str | None = None
+    records: Sequence[Mapping[str, Any]],
+    key: Ed25519PrivateKey,
+    competition: str = "c",
+    task_set: str | None = None,
+    origin: str | None = LOG,
 ) -> bytes:
     """A batch as a file."""
-    statement, lines = statement_of(records, competition, task_set)
+    statement, lines = statement_of(records, competition, task_set, origin)
     return b"".join(line + b"\n" for line in [plain(dsse(plain(statement), key)), *lines])
 
 

@@ -8,7 +8,7 @@ import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from oracle import envelopes, trees
-from oracle.envelopes import plain
+from oracle.envelopes import LOG, plain
 
 __all__ = [
     "batch_line",
@@ -135,10 +135,13 @@ def own_proof(
     }
 
 
-def batch_line(records: Sequence[Doc], key: Ed25519PrivateKey, competition: str, task_set: str | None) -> Doc:
+def batch_line(
+    records: Sequence[Doc], key: Ed25519PrivateKey, competition: str, task_set: str | None, *, log: str = LOG, version: int = 2
+) -> Doc:
     """A line of batches.jsonl: one validator's records of one epoch, each with its seq."""
     bare = [{name: value for name, value in one.items() if name != "seq"} for one in records]
-    stated, _ = envelopes.statement_of(bare, competition, task_set)
+    stated, _ = envelopes.statement_of(bare, competition, task_set, log)
+    stated = stated if version > 1 else envelopes.first_version(stated)
     members: list[list[int]] = []
     for seq in sorted(one["seq"] for one in records):
         if members and members[-1][1] == seq - 1:

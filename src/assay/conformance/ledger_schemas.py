@@ -39,6 +39,7 @@ def registered() -> Json:
 def batch() -> Json:
     """The in-toto statement about a batch of evidence."""
     predicate = {
+        "origin": or_null(KEY),
         "competition": KEY,
         "epoch": EPOCH,
         "kind": {"enum": list(KINDS)},
@@ -66,9 +67,9 @@ def receipt() -> Json:
         "registry": pulled(),
     }
     payload = {**BASE64, "contentMediaType": "application/json", "contentSchema": {"$ref": "#/$defs/statement"}}
-    signature = closed({"keyid": TEXT, "sig": BASE64})
+    signature = _open({"keyid": TEXT, "sig": BASE64})
     signatures = listed(signature) | {"minItems": 1, "maxItems": check.SIGNATURES}
-    envelope = closed({"payloadType": {"const": check.IN_TOTO}, "payload": payload, "signatures": signatures})
+    envelope = _open({"payloadType": {"const": check.IN_TOTO}, "payload": payload, "signatures": signatures})
     text = {"type": "string", "pattern": f"^{re.escape(check.PROOF)}\n"}
     found = closed({"schema": {"const": check.FORMAT}, "envelope": envelope, "proof": text})
     return found | {"$defs": {"statement": _statement(check.PREDICATE, predicate, {"minItems": 1, "maxItems": 1})}}
@@ -96,6 +97,11 @@ def proof() -> Json:
             "receipts": listed({"$ref": "receipt.schema.json"}),
         }
     )
+
+
+def _open(fields: Json) -> Json:
+    """An object of DSSE: a reader ignores the fields that it does not know, which nobody has signed."""
+    return closed(fields) | {"additionalProperties": True}
 
 
 def _statement(kind: str, predicate: Json, subjects: Json) -> Json:

@@ -61,7 +61,7 @@ def schemas() -> Mapping[str, Json]:
             pulled({"schema": {"const": REGISTRY}, "neurons": registered()}),
         ),
         "inputs": ("What a settlement follows from beside evidence and previous settlement: inputs.json of a bundle.", inputs()),
-        "batch": ("What a validator signs of a batch: the payload of its envelope, assay:evidence/v1.", batch()),
+        "batch": ("What a validator signs of a batch: the payload of its envelope, assay:evidence/v2.", batch()),
         "receipt": ("A receipt, assay.receipt/1, and in `$defs` the statement in it, assay:receipt/v1.", receipt()),
         "proof": ("A participant's own proof, assay.proof/1.", proof()),
         "kinds": ("The shape of each kind's case: kind, input and output.", kinds()),
@@ -176,14 +176,15 @@ def _clock() -> Json:
 
 def _emission() -> Json:
     row = {"uid": or_null(U16), "share": SHARE, "u16": U16, "chain_u16": U16}
+    part = {"name": KEY, "share": SHARE, "emission": or_null(AMOUNT), "settlement": DIGEST, "received": SHARE}
     return closed(
         {
             "schema": {"const": "assay.emission/1"},
             "epoch": EPOCH,
-            "competitions": listed(closed({"name": KEY, "share": SHARE, "emission": or_null(AMOUNT), "settlement": DIGEST})),
+            "competitions": listed(closed(part, optional=("received",))),
             "weights": listed(closed({"participant": KEY, **row})),
             "burn": closed({**row, "uid": U16}),
-            "receipts": listed(closed({"competition": KEY, "epoch": EPOCH, "digest": DIGEST})),
+            "receipts": listed(closed({"competition": KEY, "epoch": EPOCH, "digest": DIGEST, "log": TEXT})),
             "digest": DIGEST,
         },
         optional=("receipts",),

@@ -154,6 +154,7 @@ def _batch(found: str | None, statement: Signed, bounty: Bounty, stated: Enclave
     said = made.statement
     for what, wanted, given in (
         ("digest", statement.predicate["batch"], made.digest),
+        ("log", bounty.origin, said.origin),
         ("competition", bounty.scheme.name, said.competition),
         ("kind", "rubric", said.kind),
         ("validator", stated.signer, public(said.validator).id),

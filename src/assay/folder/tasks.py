@@ -47,6 +47,13 @@ def weaker(path: Path) -> dict[str, str]:
     return {words[0]: words[-1] for words in rows if len(words) > 1 and words[-1] in MODES}
 
 
+def unsolved(folder: Path) -> list[str]:
+    """The tasks of a competition whose files are here without a reference solution, in the order of tasks.txt."""
+    rows = [_WORDS.findall(row)[0] for row, _ in lines(load(folder / "tasks.txt", TABLE_BYTES, hint=""), folder / "tasks.txt")]
+    here = {name: folder / "tasks" / name for name in rows if name not in (".", "..") and "/" not in name}
+    return [name for name, task in here.items() if task.is_dir() and not (task / "solution" / "solve.sh").exists()]
+
+
 def lines(data: bytes, file: Path | str) -> list[tuple[str, Place]]:
     """The lines that say something, and where they stand; raises BadInput for bytes that are not UTF-8."""
     rows = enumerate(re.split(r"\r\n|\r|\n", decode(data, file)), start=1)

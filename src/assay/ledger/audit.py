@@ -2,7 +2,7 @@
 
 Nothing is trusted that can be computed: the digest, slot and order of each record, which record of a slot was first, what each
 batch's envelope states, and the Merkle root over its records; then each receipt, up to the log. Whose signatures the batches
-carry is for `verify`, which has the keys of their time.
+carry, `assay.ledger.sound` says: what its validator did not sign is set aside.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from itertools import chain
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.ledger import check, evidence
-from assay.ledger.batch import root_of, stated
 from assay.ledger.check import Refused
 from assay.ledger.opened import Ledger
 from assay.ledger.receipt import file_of
+from assay.ledger.sound import check_members, check_row, expect
 from assay.ledger.store import Damaged, KeptBatch, Receipt, Row, Store, View
 from assay.ledger.store.errors import RESTORE
 from assay.ledger.store.slots import Candidate, contradictions, same, slot_of
@@ -54,18 +54,18 @@ def audit(store: Store) -> Audited:
             expected = chain.from_iterable(brought)
             for one in view.rows():
                 _check_record(one, batches)
-                _expect(f"the number of record {one.seq}", next(expected, None), one.seq)
+                expect(f"the number of record {one.seq}", next(expected, None), one.seq)
                 flagged += one.conflict
                 seqs.append(one.seq)
                 digests += one.digest
             for number, found in enumerate(batches.values(), start=1):
-                _expect(f"the number of batch {found.id}", number, found.id)
+                expect(f"the number of batch {found.id}", number, found.id)
                 _check_batch(found, seqs, digests)
-            _expect("the count of records", sum(one.stop - one.start for one in brought), len(seqs))
+            expect("the count of records", sum(one.stop - one.start for one in brought), len(seqs))
             for rows in view.contested():
                 flagged -= _check_flags(rows)
                 conflicts += sum(1 for _ in contradictions(rows))
-            _expect("the count of conflicts", 0, flagged)
+            expect("the count of conflicts", 0, flagged)
             for target in view.targets():
                 view.attempts(target)
     except Damaged as error:
@@ -88,9 +88,9 @@ def audit_receipts(ledger: Ledger) -> int:
     ledger.log.check()
     count, before = 0, None
     try:
-        with ledger.store.reading() as view:
+        with ledger.counted() as view:
             for one in view.receipts():
-                _expect(f"the place of the receipt of epoch {one.epoch}", count, one.position)
+                expect(f"the place of the receipt of epoch {one.epoch}", count, one.position)
                 _check_receipt(ledger, view, one, before)
                 count, before = count + 1, one
     except Damaged as error:
@@ -111,19 +111,19 @@ def _check_receipt(ledger: Ledger, view: View, one: Receipt, before: Receipt | N
     inputs = None if settled is None else view.inputs(settled.inputs)
     if settled is None or inputs is None:
         raise Damaged(f"{name} has a receipt, and what it was settled from or to is gone", hint=RESTORE)
-    _expect(f"the receipt of {name}", (one.epoch, f"sha256:{found.digest.hex()}"), (said["epoch"], one.digest))
-    _expect(
+    expect(f"the receipt of {name}", (one.epoch, f"sha256:{found.digest.hex()}"), (said["epoch"], one.digest))
+    expect(
         f"the settlement of {name}",
         (said["settlement"], said["settlement"]),
         (settled.digest, _settlement_digest(settled.document)),
     )
     previous = None if before is None else {"epoch": before.epoch, "receipt": before.digest}
-    _expect(f"the receipt before {name}", said["previous"], previous)
+    expect(f"the receipt before {name}", said["previous"], previous)
     rows = [(seq, digest) for seq, digest, _ in view.records(0 if before is None else before.epoch + 1, one.epoch)]
     bound = {"root": evidence.root([seq for seq, _ in rows], [digest for _, digest in rows]), "count": len(rows)}
-    _expect(f"the evidence of {name}", said["evidence"], bound)
-    _expect(f"the inputs of {name}", (said["inputs"], said["inputs"]), (settled.inputs, f"sha256:{sha256(inputs).hexdigest()}"))
-    _expect(f"the registry of {name}", said.get("registry"), json.loads(inputs).get("registry"))
+    expect(f"the evidence of {name}", said["evidence"], bound)
+    expect(f"the inputs of {name}", (said["inputs"], said["inputs"]), (settled.inputs, f"sha256:{sha256(inputs).hexdigest()}"))
+    expect(f"the registry of {name}", said.get("registry"), json.loads(inputs).get("registry"))
 
 
 def _settlement_digest(document: bytes) -> object:
@@ -136,23 +136,15 @@ def _settlement_digest(document: bytes) -> object:
         return None
 
 
-def _expect(what: str, expected: object, found: object) -> None:
-    if expected != found:
-        raise Damaged(
-            f"{what} is not what it was: {expected} was expected, {found} is there",
-            hint=RESTORE,
-        )
-
-
 def _check_record(one: Row, batches: Mapping[int, KeptBatch]) -> None:
     name = f"record {one.seq}"
-    _expect(f"the form of {name}", (bytes, bytes, bytes), (type(one.digest), type(one.slot), type(one.body)))
-    _expect(f"the digest of {name}", sha256(one.body).hexdigest(), one.digest.hex())
+    expect(f"the form of {name}", (bytes, bytes, bytes), (type(one.digest), type(one.slot), type(one.body)))
+    expect(f"the digest of {name}", sha256(one.body).hexdigest(), one.digest.hex())
     parsed, home = _parsed(one.body, name), batches[one.batch]
-    _expect(f"the slot of {name}", slot_of(parsed).hex(), one.slot.hex())
-    _expect(f"the epoch of {name}", (parsed.epoch, parsed.epoch), (one.epoch, home.epoch))
-    _expect(f"the validator of {name}", parsed.validator, home.validator)
-    _expect(f"the batch of {name}", True, (home.first_seq or 0) <= one.seq <= (home.last_seq or 0))
+    expect(f"the slot of {name}", slot_of(parsed).hex(), one.slot.hex())
+    expect(f"the epoch of {name}", (parsed.epoch, parsed.epoch), (one.epoch, home.epoch))
+    expect(f"the validator of {name}", parsed.validator, home.validator)
+    expect(f"the batch of {name}", True, (home.first_seq or 0) <= one.seq <= (home.last_seq or 0))
 
 
 def _parsed(body: bytes, name: str) -> Evidence:
@@ -163,21 +155,12 @@ def _parsed(body: bytes, name: str) -> Evidence:
 
 
 def _check_batch(found: KeptBatch, seqs: Sequence[int], digests: bytearray) -> None:
-    name = f"batch {found.id}"
-    _expect(f"the form of {name}", bytes, type(found.envelope))
-    try:
-        payload, said = stated(found.envelope)
-    except Refused as error:
-        raise Damaged(f"the envelope of {name} is none ({error})", hint=RESTORE) from None
-    _expect(f"the digest of {name}", f"sha256:{sha256(payload).hexdigest()}", found.digest)
-    columns = (found.validator, found.epoch, found.count, found.root)
-    _expect(f"what {name} states", (said.validator, said.epoch, said.count, said.root), columns)
+    said = check_row(found)
     members: list[bytes] = []
     for first, last in found.members:
         begin, end = bisect_left(seqs, first), bisect_right(seqs, last)
         members += (bytes(digests[SIZE * at : SIZE * (at + 1)]) for at in range(begin, end))
-    _expect(f"the count of {name}", said.count, len(members))
-    _expect(f"the root of {name}", said.root, root_of(sorted(members)))
+    check_members(found, said, members)
 
 
 def _check_flags(rows: Sequence[Row]) -> int:
@@ -189,6 +172,6 @@ def _check_flags(rows: Sequence[Row]) -> int:
     for one in sorted(rows, key=lambda row: (row.batch, row.seq)):
         parsed = _parsed(one.body, f"record {one.seq}")
         first = same(parsed, [Candidate(row.seq, row.digest, row.body) for row in sorted(there, key=lambda row: row.seq)])
-        _expect(f"the flag of record {one.seq}", first is not None and first.content != parsed.content, one.conflict)
+        expect(f"the flag of record {one.seq}", first is not None and first.content != parsed.content, one.conflict)
         there.append(one)
     return sum(one.conflict for one in rows)

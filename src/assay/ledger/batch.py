@@ -1,9 +1,12 @@
 """A signed batch of evidence: what one validator saw, under one signature, every record provable alone. SPEC 6.
 
 A file `*.batch` is a DSSE envelope on the first line, then the records it is about, one a line in canonical JSON without `seq`,
-each once, in the order of their digests: a batch has one spelling. The envelope's payload is an in-toto statement: the subjects
-are the submissions, the predicate names competition, epoch, kind, validator, task set, the count of records and the RFC 6962 root
-over their digests. Two records of a batch do not contradict one another.
+each once, in the order of their digests. The envelope's payload is an in-toto statement: the subjects are the submissions, the
+predicate names the origin of the log in whose ledger the batch counts, competition, epoch, kind, validator, task set, the count
+of records and the RFC 6962 root over their digests. Two records of a batch do not contradict one another.
+
+Version 1 of the statement names no log, so the same batch would count in any ledger of a competition of that name. Ledgers that
+have such batches keep them, and they can be read; none is made or taken in any more.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from assay.records import KINDS, Evidence
 
 __all__ = [
     "BATCH_BYTES",
+    "FIRST",
     "PREDICATE",
     "RECORDS",
     "Batch",
@@ -45,29 +49,37 @@ RECORDS = 100_000
 """Records of one batch."""
 BATCH_BYTES = 64 * 2**20
 """Bytes of one batch."""
-PREDICATE = "assay:evidence/v1"
+PREDICATE = "assay:evidence/v2"
+FIRST = "assay:evidence/v1"
+"""The statement of version 1, which is only read."""
 
 _AGAIN = "ask its validator for it again"
+_PREDICATE = {
+    "competition": check.WORD,
+    "epoch": int,
+    "kind": "|".join(KINDS),
+    "validator": check.WORD,
+    "task_set": (None, check.DIGEST),
+    "count": int,
+    "root": check.DIGEST,
+}
 _SHAPE = {
     "_type": re.escape(check.STATEMENT),
     "subject": [{"name": "(?s:.*)", "digest": {"sha256": "[0-9a-f]{64}"}}],
     "predicateType": re.escape(PREDICATE),
-    "predicate": {
-        "competition": check.WORD,
-        "epoch": int,
-        "kind": "|".join(KINDS),
-        "validator": check.WORD,
-        "task_set": (None, check.DIGEST),
-        "count": int,
-        "root": check.DIGEST,
-    },
+    "predicate": _PREDICATE | {"origin": (None, check.WORD)},
 }
+_SHAPE_1 = _SHAPE | {"predicateType": re.escape(FIRST), "predicate": _PREDICATE}
 
 
 @dataclass(frozen=True)
 class BatchStatement:
-    """What a validator signs: competition, epoch, kind, task set, the submissions, how many records, the root over them."""
+    """What a validator signs: for which log, competition, epoch, kind, task set, the submissions, how many records, their root.
 
+    origin: the log's; None where the evidence is for no log, and no ledger takes it. version 1 names none.
+    """
+
+    origin: str | None
     competition: str
     epoch: int
     kind: str
@@ -76,14 +88,15 @@ class BatchStatement:
     count: int
     root: str
     submissions: tuple[str, ...]
+    version: int = 2
 
     def document(self) -> dict[str, Any]:
         """The in-toto statement."""
-        fields = ("competition", "epoch", "kind", "validator", "task_set", "count", "root")
+        fields = [*_PREDICATE, "origin"] if self.version > 1 else [*_PREDICATE]
         return {
             "_type": check.STATEMENT,
             "subject": [{"name": name, "digest": {"sha256": _submission_digest(name)}} for name in self.submissions],
-            "predicateType": PREDICATE,
+            "predicateType": PREDICATE if self.version > 1 else FIRST,
             "predicate": {name: getattr(self, name) for name in fields},
         }
 
@@ -114,11 +127,13 @@ class Batch:
         return b"\n".join((self.envelope, *self.bodies, b""))
 
 
-def make(records: Iterable[Evidence], *, competition: str, task_set: str | None, signer: PrivateKey, validator: str) -> Batch:
+def make(
+    records: Iterable[Evidence], *, origin: str | None, competition: str, task_set: str | None, signer: PrivateKey, validator: str
+) -> Batch:
     """The signed batch of records of one validator, epoch and kind; the same record twice is one.
 
-    validator: its key as the registry spells it, which must be the signer's. Raises BadInput if the records do not belong
-    together, are none or too many, or contradict one another.
+    origin: that of the log in whose ledger it counts; None: in no ledger. validator: its key as the registry spells it, which
+    must be the signer's. Raises BadInput if the records do not belong together, are none or too many, or contradict one another.
     """
     if public(validator) != signer.public:
         raise BadInput(f"{brief(validator)} is not the key that signs, {signer.public}", hint="sign with the validator's own key")
@@ -137,7 +152,9 @@ def make(records: Iterable[Evidence], *, competition: str, task_set: str | None,
     rows = sorted({sha256(body).digest(): (body, one) for body, one in zip(bodies, given, strict=True)}.items())
     digests = tuple(digest for digest, _ in rows)
     found = tuple(one for _, (_, one) in rows)
-    statement = BatchStatement(competition, epoch, kind, validator, task_set, len(rows), root_of(digests), _submissions(found))
+    statement = BatchStatement(
+        origin, competition, epoch, kind, validator, task_set, len(rows), root_of(digests), _submissions(found)
+    )
     payload = canonical(statement.document())
     envelope = canonical(sign(payload, signer))
     batch = Batch(envelope, payload, statement, found, tuple(body for _, (body, _) in rows), digests)
@@ -168,7 +185,10 @@ def read(source: bytes | Path) -> Batch:
 
 
 def check_signature(batch: Batch, key: PublicKey) -> None:
-    """Raise BadInput unless this key, which is that of the batch's validator, signed the batch."""
+    """Raise BadInput unless this key is the one that the batch's statement names as its validator, and signed the batch."""
+    if public(batch.statement.validator) != key:
+        what = f"the statement names {brief(batch.statement.validator)} as its validator, and the key given is {key}"
+        raise BadInput(what, field="validator", hint="check a batch by the key of the validator whom it names")
     with as_bad_input("the batch is somebody else's, or was changed", field=batch.statement.validator):
         check_envelope(batch.envelope, key)
 
@@ -207,9 +227,12 @@ def stated(envelope: bytes) -> tuple[bytes, BatchStatement]:
     """The payload of a batch's envelope, and the statement in it, which has one spelling; raises `check.Refused`."""
     payload = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch").payload
     document = check.parse_json(payload, "batch")
-    if bad := check.misfit(document, _SHAPE):
+    first = isinstance(document, dict) and document.get("predicateType") == FIRST
+    if bad := check.misfit(document, _SHAPE_1 if first else _SHAPE):
         raise check.Refused("batch", f"what it states is not what a batch states: {bad} does not fit")
-    statement = BatchStatement(**document["predicate"], submissions=tuple(one["name"] for one in document["subject"]))
+    names = tuple(one["name"] for one in document["subject"])
+    told = {"origin": None, "version": 1} if first else {}
+    statement = BatchStatement(**(told | document["predicate"]), submissions=names)
     if lines.plain(statement.document()).encode() != payload:
         raise check.Refused("batch", "the statement is not in its canonical form")
     return payload, statement

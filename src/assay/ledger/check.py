@@ -273,7 +273,7 @@ def check_consistency(
         raise Refused(stage, "the tree has become smaller", f"at least {old} leaves", new)
     steps, first, second = iter(proof), old_root, old_root
     if old == 0:  # every tree goes on from the empty one, which has no part in its root
-        first, second = EMPTY_ROOT, new_root
+        first, second = EMPTY_ROOT, new_root if new else EMPTY_ROOT
     elif old < new:
         at, last = old - 1, new - 1
         while at % 2:  # up to the highest whole subtree at the end of the old tree

@@ -1,8 +1,9 @@
 """Taking a signed batch into the store: everything is checked, then all of it is kept in one transaction, or nothing. SPEC 6.
 
-Refused are: a validator who is not in the registry, a signature that is not its own, evidence of another competition, kind or
-task set, records about participants who are not in the registry, and anything new of an epoch that is settled. When `accept`
-returns, the batch is durable. The same batch or record once more is known, and adds nothing.
+Refused are: a validator who is not in the registry, a signature that is not its own, evidence for another log, of another
+competition, kind or task set, batches of version 1, which name no log, records about participants who are not in the registry,
+and anything new of an epoch that is settled. When `accept` returns, the batch is durable. The same batch or record once more is
+known, and adds nothing.
 
 `hand_in` keeps what a participant submitted, and in which epoch that was.
 """
@@ -83,16 +84,32 @@ def accept(store: Store, source: Batch | Path | bytes, known: Terms) -> Accepted
             raise BadInput(what, field="scheme.name", hint="a ledger keeps to one competition: call the scheme as before")
         check(batch, known)
         with store.writing() as tx:
-            last = tx.settled_epoch()
-            if last is not None and batch.statement.epoch <= last and tx.batch(batch.digest) is None:
-                raise BadInput(
-                    f"epoch {batch.statement.epoch} is settled, the last is {last}",
-                    field="epoch",
-                    hint="evidence is taken until its epoch is settled; sign it for an epoch that is open",
-                )
+            if tx.batch(batch.digest) is None:
+                _check_new(batch, store.meta.origin, tx.settled_epoch())
             return tx.add_batch(batch)
     except BadInput as error:
         raise error.at(file=file) from None
+
+
+def _check_new(batch: Batch, origin: str, last: int | None) -> None:
+    """Refuse a batch that the ledger does not have yet and that is for another log, or of a settled epoch; raises BadInput."""
+    said = batch.statement
+    if said.version == 1:
+        what = "the batch is of version 1, which names no log: it would count in every ledger of a competition of this name"
+        raise BadInput(what, field="predicateType", hint="sign the evidence again: assay evidence sign")
+    if said.origin != origin:
+        whose = "no log" if said.origin is None else f"the log {brief(said.origin)}"
+        raise BadInput(
+            f"the batch is for {whose}, the ledger's is {origin!r}",
+            field="origin",
+            hint="give it to the ledger that it was signed for, or sign the evidence for this one",
+        )
+    if last is not None and said.epoch <= last:
+        raise BadInput(
+            f"epoch {said.epoch} is settled, the last is {last}",
+            field="epoch",
+            hint="evidence is taken until its epoch is settled; sign it for an epoch that is open",
+        )
 
 
 def check(batch: Batch, known: Terms) -> None:

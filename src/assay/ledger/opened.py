@@ -24,6 +24,7 @@ from assay.ledger.envelope import sign
 from assay.ledger.keys import PrivateKey
 from assay.ledger.log import Log
 from assay.ledger.receipt import document_of
+from assay.ledger.sound import Counted
 from assay.ledger.store import Damaged, Receipt, Settled, Store, View
 from assay.ledger.store.errors import RESTORE
 
@@ -42,6 +43,12 @@ class Ledger:
     def key(self) -> LogKey:
         """The log's public key."""
         return self.log.key
+
+    @contextmanager
+    def counted(self) -> Iterator[Counted]:
+        """One snapshot of the evidence that counts: every batch in it was signed by its validator. Raises StoreError."""
+        with self.store.reading() as view:
+            yield Counted(view, self.key)
 
     def bring_up(self) -> None:
         """Write to the log what the database has and the log does not; raises BadInput if the two cannot be of one ledger."""
@@ -120,7 +127,7 @@ def predicate(found: Receipt) -> dict[str, Any]:
 
 
 def open_ledger(folder: Path | str) -> Ledger:
-    """The ledger of a competition's folder, its log brought up to its database.
+    """The ledger of a competition's folder or a subnet file, its log brought up to its database.
 
     Raises BadInput if ledger.toml is missing or wrong, or log and database are not of one ledger, and StoreError.
     """
@@ -141,7 +148,7 @@ def open_store(said: Config) -> Store:
     if (database.meta.origin, database.meta.key) != (said.origin, said.key):
         database.close()
         what = f"is {said.key}, and the database {database.name} is of the log {database.meta.key}"
-        raise BadInput(what, file=said.folder / config.FILE, field="key", hint="correct ledger.toml, or name the right database")
+        raise BadInput(what, file=said.file, field="key", hint=f"correct {said.name}, or name the right database")
     return database
 
 
@@ -151,7 +158,7 @@ def _log(said: Config, key: LogKey, database: Store) -> Log:
     with database.reading() as view:
         last, entries = view.last_receipt(), [_entry(one.digest) for one in view.receipts()]
     if last is None:
-        hint = f"move {config.FILE} away and do `assay ledger init` again, with the same names"
+        hint = f"move {said.name} away and do `assay ledger init` again, with the same names"
         raise BadInput("there is no such folder, and no receipt to make the log anew from", file=said.tiles, hint=hint)
     with _undamaged(database):
         return Log.anew(said.tiles, key, last.checkpoint, entries)

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 def proof_for(ledger: Ledger, participant: str, epoch: int | None = None) -> Json:
     """The proof of a participant's result in an epoch (None: the last settled). Raises BadInput for a stranger, CannotSettle."""
-    with ledger.store.reading() as view:
+    with ledger.counted() as view:
         last = view.last_receipt() if epoch is None else None
         found = ledger.receipt(last.epoch if last is not None else epoch or 0)
         settled, inputs = kept(view, found.epoch)

@@ -2,6 +2,7 @@
 
 - The registry is the folder's; evidence, earlier settlements and, where participants.csv leaves them empty, submissions are the
   ledger's.
+- Evidence counts that its validator signed: `assay.ledger.sound` sets aside what fails.
 - It is computed outside the lock. If evidence, submissions or receipts have changed when the lock is held, it is computed again.
 - An epoch is settled once. Asked again, it is computed again from what was kept, which must give the same digest.
 - The log is written after the transaction: tiles, then checkpoint. What a crash leaves out there is made up for at the next time.
@@ -26,6 +27,7 @@ from assay.folder.previous import previous_of
 from assay.ledger import batch, check, evidence, inputs, receipt, standing
 from assay.ledger.keys import PrivateKey
 from assay.ledger.opened import Ledger, kept, predicate
+from assay.ledger.sound import Aside, Counted
 from assay.ledger.store import Damaged, Receipt, Settled, View
 from assay.ledger.store.errors import RESTORE
 from assay.settle import Settlement, pipeline
@@ -39,11 +41,15 @@ FAR = 10_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """A settlement, and its receipt; None where it was only computed. `new`: it was not settled before."""
+    """A settlement, and its receipt; None where it was only computed. `new`: it was not settled before.
+
+    aside: the batches that do not count, if it is new.
+    """
 
     settlement: Settlement
     receipt: Receipt | None
     new: bool
+    aside: tuple[Aside, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ class Draft:
     evidence: tuple[str, int]
     before: Receipt | None
     seen: tuple[object, ...]
+    counted: Counted
+    """What was looked at, which is closed: what is set aside of it, and what the log's key says of it."""
 
 
 def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outcome:
@@ -81,8 +89,9 @@ def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outc
             inputs_document = canonical(found.inputs)
             settled = Settled(made.epoch, found.settlement.digest, inputs.digest_of(found.inputs), document)
             tx.add_settled(settled, inputs_document, made)
+            tx.add_checked(found.counted.looked, found.counted.signed(made.epoch, signer))
         _publish(ledger, made)
-        return Outcome(found.settlement, made, new=True)
+        return Outcome(found.settlement, made, new=True, aside=found.counted.aside)
 
 
 def check_receipt(ledger: Ledger, before: Receipt) -> None:
@@ -111,14 +120,14 @@ def _publish(ledger: Ledger, made: Receipt) -> None:
 
 def is_settled(ledger: Ledger, epoch: int | None = None) -> bool:
     """Whether an epoch (None: the highest that has evidence) has its receipt, so that nothing is left to be signed."""
-    with ledger.store.reading() as view:
+    with ledger.counted() as view:
         epoch = view.highest_epoch() if epoch is None else epoch
         return epoch is not None and view.receipt(epoch) is not None
 
 
 def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
     """What `settle` would keep, nothing written; or the outcome, if the epoch was settled before. Raises as `settle` does."""
-    with ledger.store.reading() as view:
+    with ledger.counted() as view:
         last = view.last_receipt()
         highest = view.highest_epoch() if epoch is None else epoch
         if highest is None:
@@ -137,12 +146,28 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
                 f"epoch {epoch} was passed: the last one settled is {last.epoch}",
                 hint="what was settled stays; settle a later epoch",
             )
+        _check_closed(view)
         document = _inputs(ledger.folder, view, epoch)
         settlement = compute(view, document, epoch, last)
         rows = view.records(0 if last is None else last.epoch + 1, epoch)
         pairs = [(seq, digest) for seq, digest, _ in rows]
         bound = evidence.root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
-        return Draft(settlement, inputs.document(settlement.inputs), bound, last, _seen(view, epoch))
+        return Draft(settlement, inputs.document(settlement.inputs), bound, last, _seen(view, epoch), view)
+
+
+def _check_closed(view: Counted) -> None:
+    """Refuse to go on from receipts that are of other records than count now; raises Damaged.
+
+    So it is where a receipt was signed, by a program that did not look, over a batch that its validator did not sign.
+    """
+    first = 0
+    for one in view.receipts():
+        stated, found = predicate(one)["evidence"]["count"], view.counted(first, one.epoch)
+        if stated != found:
+            aside = "".join(f"; {each}" for each in view.aside if first <= each.batch.epoch <= one.epoch)
+            what = f"the receipt of epoch {one.epoch} is of {stated} records, and {found} of the ledger's count{aside}"
+            raise Damaged(what, hint=RESTORE)
+        first = one.epoch + 1
 
 
 def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> Settlement:
@@ -173,7 +198,7 @@ def again(view: View, there: Receipt) -> Settlement:
 
 def replay(ledger: Ledger) -> Iterator[Outcome]:
     """Every epoch from the first, computed again; raises CannotSettle at the first that gives another digest. SPEC 6."""
-    with ledger.store.reading() as view:
+    with ledger.counted() as view:
         last = -1
         for there in list(view.receipts()):
             settlement = again(view, there)

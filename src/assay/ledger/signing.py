@@ -10,7 +10,7 @@ from assay.errors import BadInput
 from assay.folder import csvs, tasks
 from assay.folder.evidence import Registry
 from assay.folder.evidence import read as read_records
-from assay.ledger import batch
+from assay.ledger import batch, config
 from assay.ledger.batch import Batch
 from assay.ledger.keys import PrivateKey, PublicKey, public
 from assay.records import Evidence
@@ -21,12 +21,16 @@ __all__ = ["By", "file_name", "sign_folder", "validator_of"]
 By = Literal["submission", "epoch"]
 
 
-def sign_folder(folder: Path, signer: PrivateKey, *, epoch: int | None = None, by: By = "submission") -> list[Batch]:
+def sign_folder(
+    folder: Path, signer: PrivateKey, *, epoch: int | None = None, by: By = "submission", origin: str | None = None
+) -> list[Batch]:
     """The signed batches of the evidence/*.jsonl that the signer's validator wrote, in one epoch or in all.
 
-    by: a batch for each epoch and submission (one run of one submission), or for each epoch. Raises BadInput if the key is no
-    validator's, if nothing is to be signed, and for what is wrong with the folder or a record.
+    by: a batch for each epoch and submission (one run of one submission), or for each epoch. origin: that of the log for whose
+    ledger they are; None: the one that ledger.toml names. Raises BadInput if neither names one, if the key is no validator's, if
+    nothing is to be signed, and for what is wrong with the folder or a record.
     """
+    origin = _origin(folder) if origin is None else origin
     scheme = read_scheme(folder / "scheme.toml")
     rows = csvs.read(folder / "validators.csv", csvs.VALIDATORS)
     validator = validator_of(signer.public, {row.fields["key"]: row.place.line for row in rows}, folder / "validators.csv")
@@ -50,9 +54,17 @@ def sign_folder(folder: Path, signer: PrivateKey, *, epoch: int | None = None, b
     for one in mine:
         groups.setdefault((one.epoch, one.submission if by == "submission" else ""), []).append(one)
     return [
-        batch.make(group, competition=scheme.name, task_set=task_set, signer=signer, validator=validator)
+        batch.make(group, origin=origin, competition=scheme.name, task_set=task_set, signer=signer, validator=validator)
         for _, group in sorted(groups.items())
     ]
+
+
+def _origin(folder: Path) -> str:
+    """The log that ledger.toml names; raises BadInput where there is none."""
+    if not config.exists(folder):
+        what = "no such file, so it is not known for which log the evidence is signed: a batch counts in the ledger of one log"
+        raise BadInput(what, file=folder / config.FILE, hint="name the log as its operator publishes it: --origin NAME")
+    return config.read(folder).origin
 
 
 def validator_of(key: PublicKey, validators: Mapping[str, int | None], file: Path) -> str:

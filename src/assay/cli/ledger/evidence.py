@@ -33,6 +33,9 @@ def sign(
     key: Annotated[str, typer.Option(metavar="NAME", help="The validator's key: `assay keys list`.", show_default=False)],
     epoch: Annotated[int | None, typer.Option(metavar="N", help="Only of this epoch.", min=0)] = None,
     by: Annotated[Parts, typer.Option(help="A batch for each epoch and submission, or for each epoch.")] = Parts.submission,
+    origin: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The log that it is for [that of DIR/ledger.toml].", show_default=False)
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="PATH", help="A folder, or a file *.batch where it is one batch [DIR/batches]."),
@@ -40,12 +43,14 @@ def sign(
 ) -> None:
     """Sign the evidence of one validator: what DIR/evidence/*.jsonl has by the key of that name.
 
-    A batch is one run of one submission, under one signature. Signing the same evidence again gives files of the same names.
+    A batch is one run of one submission, under one signature. It names the log that it is for, and counts in no other ledger.
+    Signing the same evidence again gives files of the same names.
 
     \b
     Examples:
       assay evidence sign my-competition --key val-1
       assay evidence sign my-competition --key val-1 --epoch 12 -o batches
+      assay evidence sign my-competition --key val-1 --origin example.org/my-competition
     """
     from assay.cli.ledger.keys import asking
     from assay.cli.show import sentence, show
@@ -53,7 +58,7 @@ def sign(
     from assay.folder import write_bytes
     from assay.ledger import keys, signing
 
-    found = signing.sign_folder(folder, keys.load(key, asking()), epoch=epoch, by=by.value)
+    found = signing.sign_folder(folder, keys.load(key, asking()), epoch=epoch, by=by.value, origin=origin)
     place = folder / "batches" if out is None else out
     if place.suffix != ".batch":
         try:

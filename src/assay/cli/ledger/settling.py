@@ -11,6 +11,7 @@ from assay.errors import BadInput
 if TYPE_CHECKING:
     from assay.ledger.opened import Ledger
     from assay.ledger.settling import Outcome
+    from assay.ledger.sound import Aside
     from assay.settle import Settlement
 
 __all__ = ["settled"]
@@ -30,6 +31,7 @@ def settled(
             with Working(f"settling {folder}"):
                 found = settling.draft(ledger, epoch)
             if not isinstance(found, settling.Outcome):
+                _warn(found.counted.aside)
                 return found.settlement, "Nothing was kept: the epoch is open, and has no receipt."
             return found.settlement, _remark(ledger, found)
         name = key or ledger.config.signer
@@ -45,7 +47,15 @@ def settled(
             if hold is not None:
                 hold(settling.draft(ledger, epoch).settlement)
             made = settling.settle(ledger, signer, epoch)
+        _warn(made.aside)
         return made.settlement, _remark(ledger, made)
+
+
+def _warn(aside: tuple[Aside, ...]) -> None:
+    """Name the batches that do not count, and were not named with an earlier receipt."""
+    from assay.cli.errors import warn
+
+    warn([str(one) for one in aside if one.new])
 
 
 def _remark(ledger: Ledger, found: Outcome) -> str:

@@ -82,7 +82,14 @@ def make(work: Work) -> Results:
     made = None
     if records:
         scheme = work.desk.bounty.scheme
-        made = batches.make(records, competition=scheme.name, task_set=None, signer=identity.signer, validator=identity.validator)
+        made = batches.make(
+            records,
+            origin=work.desk.bounty.origin,
+            competition=scheme.name,
+            task_set=None,
+            signer=identity.signer,
+            validator=identity.validator,
+        )
     said = {"epoch": work.epoch, "batch": None if made is None else made.digest, "submissions": rows}
     judged = {one.digest: name for name, one in _judgements(work)}
     document = {

@@ -8,6 +8,7 @@ from typing import Any
 from assay.errors import MISSING, BadInput, brief
 
 __all__ = [
+    "NotInstalled",
     "address",
     "decode",
     "decrypted",
@@ -20,6 +21,11 @@ __all__ = [
     "verifies",
 ]
 
+
+class NotInstalled(BadInput):
+    """The extra `bittensor` is not installed, so that nothing can be said of the key."""
+
+
 BARE = b"no key signs this: it is signed to see whether there is a private key"
 
 
@@ -27,7 +33,7 @@ def _library() -> Any:
     try:
         import bittensor_core
     except ImportError:
-        raise BadInput(
+        raise NotInstalled(
             "hotkeys (sr25519, SS58) need a library that is not installed",
             hint="install it: pip install 'assay[bittensor]'",
             stage=MISSING,

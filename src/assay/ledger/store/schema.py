@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection, inspect, select, update
+from sqlalchemy import Connection, func, inspect, select, update
 
 from assay.ledger.store.errors import NotALedger, OtherVersion
 from assay.ledger.store.rows import Meta
-from assay.ledger.store.tables import SCHEMA, append_only, attempts, meta, triggers
+from assay.ledger.store.tables import SCHEMA, append_only, attempts, batches, checked, meta, triggers
 
-__all__ = ["MIGRATIONS", "check", "make", "migrate", "read", "version"]
+__all__ = ["MIGRATIONS", "UNNAMED", "check", "make", "migrate", "read", "version"]
+
+UNNAMED = "unnamed_batches"
+"""In `meta`: the last batch that may be of version 1 of its format, which names no log; nothing is there in a new ledger."""
 
 
 def _with_attempts(connection: Connection) -> None:
@@ -21,7 +24,16 @@ def _with_attempts(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_with_attempts,)
+def _with_checked(connection: Connection) -> None:
+    """Version 3: which signatures were looked at, and up to which batch there are some that name no log."""
+    checked.create(connection)
+    for statement in append_only(checked, connection.dialect.name):
+        connection.exec_driver_sql(statement)
+    last = connection.scalar(select(func.coalesce(func.max(batches.c.id), 0)))
+    connection.execute(meta.insert(), {"key": UNNAMED, "value": str(last)})
+
+
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_with_attempts, _with_checked)
 """MIGRATIONS[n − 1] brings a database of version n to n + 1; `tables` says what the last version is."""
 
 

@@ -1,9 +1,10 @@
-"""The tables, and the triggers that make them append-only on both databases. Version 2 of the schema.
+"""The tables, and the triggers that make them append-only on both databases. Version 3 of the schema.
 
 - `records.seq` counts from 1 without a gap, in order of acceptance. SPEC 3.0.
 - A record is there once: the same record has the same slot, so one index finds both. Its key begins with the run, so that the
   records of one batch stand side by side in it, however many others there are.
 - `attempts` has what was sent to the targets of publish.toml, counted from 1 for each: two who would write at once cannot both.
+- `checked` has what the log's key signed of the batches whose signatures were looked at: `assay.ledger.sound` says what.
 - No row is ever changed or removed; `meta` alone may be, by a migration.
 """
 
@@ -32,6 +33,7 @@ __all__ = [
     "append_only",
     "attempts",
     "batches",
+    "checked",
     "inputs",
     "meta",
     "receipts",
@@ -118,7 +120,15 @@ attempts = Table(
     Column("entry", LargeBinary, nullable=False),
 )
 
-APPEND_ONLY = (batches, records, submissions, inputs, settlements, receipts, attempts)
+checked = Table(
+    "checked",
+    SCHEMA,
+    Column("digest", Text, primary_key=True),
+    Column("batches", _Number, nullable=False),
+    Column("envelope", LargeBinary, nullable=False),
+)
+
+APPEND_ONLY = (batches, records, submissions, inputs, settlements, receipts, attempts, checked)
 _SAME = {
     "batches": "id = NEW.id OR digest = NEW.digest",
     "records": "seq = NEW.seq OR (slot = NEW.slot AND digest = NEW.digest)",
@@ -127,6 +137,7 @@ _SAME = {
     "settlements": "epoch = NEW.epoch",
     "receipts": "epoch = NEW.epoch OR position = NEW.position",
     "attempts": "target = NEW.target AND number = NEW.number",
+    "checked": "digest = NEW.digest",
 }
 """Table → when a new row is an old one again: SQLite's REPLACE would remove that one, and asks no trigger of removals."""
 

@@ -14,8 +14,9 @@ from sqlalchemy import Row as Found
 
 from assay.ledger.store.errors import RESTORE, Damaged
 from assay.ledger.store.rows import Conflict, Kept, KeptBatch, Receipt, Row, Settled, Submission
+from assay.ledger.store.schema import UNNAMED
 from assay.ledger.store.slots import contradictions
-from assay.ledger.store.tables import attempts, batches, inputs, receipts, records, settlements, submissions
+from assay.ledger.store.tables import attempts, batches, checked, inputs, meta, receipts, records, settlements, submissions
 
 __all__ = ["LATEST", "View"]
 
@@ -108,6 +109,20 @@ class View:
         """The batch with this digest."""
         row = self._connection.execute(select(batches).where(batches.c.digest == digest)).first()
         return None if row is None else _batch(row)
+
+    def unnamed(self) -> int:
+        """The number of the last batch that may be of version 1, which names no log: those that were there when it was new."""
+        return int(self._connection.scalar(select(meta.c.value).where(meta.c.key == UNNAMED)) or 0)
+
+    def checked(self) -> list[bytes]:
+        """What was added of batches whose signatures were looked at, as envelopes, that of the most batches first."""
+        query = select(checked.c.envelope).order_by(checked.c.batches.desc(), checked.c.digest)
+        return list(self._connection.scalars(query))
+
+    def digests(self, first: int, last: int) -> list[bytes]:
+        """The digests of the records with these seqs, first and last included, in order of acceptance."""
+        query = select(records.c.digest).where(records.c.seq.between(first, last)).order_by(records.c.seq)
+        return list(self._connection.scalars(query))
 
     def submissions(self, epoch: int = LATEST) -> dict[str, Submission]:
         """Participant → what it handed in last, up to this epoch."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Table, func, select
 
 from assay.ledger.store.rows import Accepted, Receipt, Settled, Submission
 from assay.ledger.store.slots import Candidate, candidates, same, slot_of
-from assay.ledger.store.tables import MARK, attempts, batches, inputs, receipts, records, settlements, submissions
+from assay.ledger.store.tables import MARK, attempts, batches, checked, inputs, receipts, records, settlements, submissions
 from assay.ledger.store.view import View
 from assay.records import Evidence
 
@@ -68,6 +69,10 @@ class Writer(View):
             self._add(inputs, (settled.inputs, document))
         self._add(settlements, astuple(settled))
         self._add(receipts, astuple(receipt))
+
+    def add_checked(self, count: int, envelope: bytes) -> None:
+        """Keep what the log's key signed of the first so many batches, whose signatures were looked at."""
+        self._add(checked, (f"sha256:{sha256(envelope).hexdigest()}", count, envelope))
 
     def add_attempts(self, target: str, *entries: bytes) -> None:
         """Keep what is about to be sent to a target, or what became of it, after what is there."""

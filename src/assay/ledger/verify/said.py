@@ -18,7 +18,7 @@ from assay.ledger.evidence import Held
 from assay.ledger.standing import Judged
 from assay.ledger.verify import batches, unlike
 from assay.ledger.verify.material import Material
-from assay.ledger.verify.report import Verified, several, stage
+from assay.ledger.verify.report import Verified, or_null, several, stage
 
 __all__ = ["bound", "held", "signed"]
 
@@ -81,14 +81,18 @@ def _sorted(found: Held) -> Held:
     return Held(seqs, [found.digests[at] for at in order], [found.said[at] for at in order])
 
 
-def signed(given: Material, found: Held, competition: str, into: Verified) -> list[Judged]:
-    """Stage `signatures`: each batch is signed by its validator, and is of these records; each record is in a batch."""
+def signed(given: Material, found: Held, competition: str, origin: str, into: Verified) -> list[Judged]:
+    """Stage `signatures`: each batch is signed by its validator for this log, and is of these records; each record is in a batch.
+
+    A batch of version 1 names no log; how many are such is told.
+    """
     assert given.root is not None
     path = given.root / bundle.BATCHES
     seqs = np.array(found.seqs, np.int64)
     covered = np.zeros(len(seqs), np.bool_)
     judged: list[Judged] = []
     known: set[bytes] = set()
+    first = 0
     with stage("signatures"):
         for place, line in batches.rows(path):
             envelope, members = batches.split(line, place)
@@ -100,6 +104,9 @@ def signed(given: Material, found: Held, competition: str, into: Verified) -> li
                 if stated.competition != competition:
                     what = "the batch is of another competition"
                     raise Refused("signatures", what, expected=competition, found=stated.competition)
+                if stated.version > 1 and stated.origin != origin:
+                    raise Refused("signatures", "the batch is for another log", expected=origin, found=or_null(stated.origin))
+                first += stated.version == 1
                 _batch(envelope, stated, members, found, seqs, covered)
                 judged.append(Judged(stated.task_set, members))
             except check.Refused as refused:
@@ -113,10 +120,9 @@ def signed(given: Material, found: Held, competition: str, into: Verified) -> li
             kind, epoch, validator = found.said[at]
             what = f"nobody signed the record with seq {found.seqs[at]}, of kind {kind} and epoch {epoch}"
             raise Refused("signatures", what, expected=f"a batch of {validator}", file=path)
-    into.right(
-        "signatures",
-        f"{several(len(judged), 'batch', 'batches')} by {several(len({who for _, _, who in set(found.said)}), 'validator')}",
-    )
+    unnamed = f"; {several(first, 'batch', 'batches')} of version 1, which names no log" if first else ""
+    validators = several(len({who for _, _, who in set(found.said)}), "validator")
+    into.right("signatures", f"{several(len(judged), 'batch', 'batches')} by {validators}{unnamed}")
     return judged
 
 

@@ -17,7 +17,7 @@ from assay.folder.tasks import LONGEST
 from assay.folder.text import decode
 from assay.judge import dockerfile, tree
 from assay.judge.tests.tasks.refused import COMPOSE, closed, refusals
-from assay.judge.tests.tasks.settings import Agent, Artifact, Environment, Settings, Solution, Verifier
+from assay.judge.tests.tasks.settings import Agent, Artifact, Assay, Environment, Settings, Solution, Verifier
 from assay.judge.tests.tasks.task import ENVIRONMENT, INSTRUCTION, TESTS, TOML, Note, Task
 from assay.scheme.reading import line_of, read_toml, validate
 
@@ -206,6 +206,7 @@ def _notes(settings: Settings, source: str, folder: Path) -> Iterator[Note]:
     yield from _unknown(content, Settings, "", source)
     for name, model in _TABLES.items():
         yield from _unknown(content.get(name, {}), model, name, source)
+    yield from _unknown(content.get("metadata", {}).get("assay", {}), Assay, "metadata.assay", source)
     for number, artifact in enumerate(content.get("artifacts", [])):
         if isinstance(artifact, dict):
             yield from _unknown(artifact, Artifact, f"artifacts.{number}", source)
