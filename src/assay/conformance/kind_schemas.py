@@ -122,6 +122,15 @@ OUTPUTS: Mapping[str, Json] = {
     "inputs": closed({"document": {"$ref": "inputs.schema.json"}, "digest": DIGEST}),
     "results-root": _RESULTS,
     "receipt": _at_least({**SAID, "digest": DIGEST, "index": SIZE, "size": SIZE}),
+    "emission-receipt": closed(
+        {
+            **_parts(KEY, "subnet"),
+            "epoch": EPOCH,
+            **_parts(DIGEST, "split", "digest"),
+            "receipts": {"$ref": "emission.schema.json#/properties/receipts"},
+            **_parts(SIZE, "index", "size"),
+        }
+    ),
     "proof": _at_least({**SAID, "participant": KEY, "records": COUNT}),
     "verify": _at_least({**SAID, **_parts(COUNT, "receipts", "records", "batches")}),
 }
