@@ -1,5 +1,5 @@
 # Two to begin with: `make demo` shows it working, `make test` proves it.
-.PHONY: help demo test check soak bench schemas docs clean setup
+.PHONY: help demo test check full bench schemas docs clean setup
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -14,8 +14,8 @@ test:  ## everything: lint, types, contracts, coverage, the whole suite
 check:  ## the quick part of it, while working
 	@bash tools/check
 
-soak:  ## the long runs: 100,000 records by eight writers, kills at random moments
-	@bash tools/soak
+full:  ## the long runs: 100,000 records by eight writers, kills at random moments, 1,500 competitions on two Pythons
+	@bash tools/full
 
 bench:  ## measure
 	@bash tools/setup && .venv/bin/python -m bench

@@ -34,6 +34,8 @@ timeout_sec = 600
 cpus = 1
 memory = "512M"
 storage = "256M"
+[metadata.assay]
+base = "any"
 """
 
 

@@ -36,6 +36,7 @@ AIM = 0.25
 CONTAINERS = Path(__file__).parents[1] / "build" / "containers"
 IMAGE = "localhost/assay-base"
 SCRIPTS, TRIAL, BWRAP, PODMAN = "the two scripts, bare", "one trial", "two bare bwrap", "two podman run"
+REUSING = "one trial, with --reuse-boxes"
 _BWRAP = [
     "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--ro-bind", "/usr", "/usr",
     "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
@@ -107,9 +108,12 @@ class Rounds:
         self.env, self.without = podman()
         self.taken: dict[str, list[float]] = {}
         self._work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        sandbox = Bubblewrap()
+        sandbox, reusing = Bubblewrap(), Bubblewrap(reuse=True)
         stack.callback(sandbox.close)
+        stack.callback(reusing.close)
         self.trials = Trials(small.competition(folder, tasks=1, trials=1), sandbox)
+        other = folder.with_name(f"{folder.name}-reusing")
+        self.reusing = Trials(small.competition(other, tasks=1, trials=1), reusing)
         self.one()  # warms up
         self.taken.clear()
 
@@ -118,6 +122,7 @@ class Rounds:
         self._timed(SCRIPTS, self._both)
         self._timed(BWRAP, self.bare)
         self._timed(TRIAL, self.trials.one)
+        self._timed(REUSING, self.reusing.one)
         if self.env:
             self._timed(PODMAN, self._contained)
 

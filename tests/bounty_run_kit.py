@@ -38,12 +38,22 @@ SOLVED = (
     Solved(name="bob", contains="Fractions", checks={"C1": "the half and the third of all,"}, verdict="COHERENT"),
     Solved(name="cyd", contains="pills", baseline={"B3": "it is an advertisement"}),
 )
+JUDGE = """[judge.model]
+name = "deepseek-ai/DeepSeek-V3"
+names = ["deepseek-chat", "scripted/deepseek-ai/DeepSeek-V3"]
+[judge.fallback]
+name = "Qwen/Qwen2.5-72B-Instruct"
+names = ["scripted/Qwen/Qwen2.5-72B-Instruct"]
+
+[payout]
+"""
+"""Under which names the models may be served: a scripted one says that it is none."""
 BPS = {"ann": 10_000, "bob": 6000, "cyd": 0}
 
 
 def make_run(folder: Path, *edits: tuple[str, str], texts: Mapping[str, str] = TEXTS) -> Path:
     """A competition's folder in which everybody has handed in a text."""
-    make_bounty(folder, *edits)
+    make_bounty(folder, ("[payout]\n", JUDGE), *edits)
     (folder / "participants.csv").write_text("key,address\n" + "".join(f"{key},\n" for key in texts), encoding="utf-8")
     (folder / "validators.csv").write_text(f"key,stake\n{VALIDATOR},1\nval-2,1\n", encoding="utf-8")
     source = folder.with_name(f"{folder.name}-texts")

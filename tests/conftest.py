@@ -38,6 +38,16 @@ def pytest_collection_finish() -> None:
     sys.setrecursionlimit(RECURSION)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What judges keep on a machine is the tests' own, and shared by all of them: a task of many tests is calibrated once."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "state"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASSAY_STATE", str(folder))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real data beside the repository; a test that needs it is skipped where it is absent."""

@@ -29,10 +29,9 @@ class Measured:
 
     def __init__(self, chain: Chain) -> None:
         self.chain, self.day = chain, 1
-        made = chain.w3.eth.contract(abi=evm_kit.compiled(ORACLE)["abi"], bytecode=evm_kit.compiled(ORACLE)["bytecode"])
-        receipt = chain.send(made.constructor(chain.accounts[0], chain.accounts[2]))
-        self.oracle_gas = receipt["gasUsed"]
-        self.world = World(chain, chain.contract(ORACLE, receipt["contractAddress"]))
+        oracle = chain.make(ORACLE)
+        self.oracle_gas = chain.gas_used
+        self.world = World(chain, oracle)
 
     def round(self, split: list[int], token: Any = None) -> int:
         """A new one, not funded; the gas."""
@@ -42,13 +41,10 @@ class Measured:
         times = {"commitUntil": START + (self.day + 1) * DAY, "scoreUntil": START + (self.day + 2) * DAY}
         accounts = self.chain.accounts
         fields = {"bounty": FULL, "sponsor": accounts[1], "token": NOBODY if token is None else token.address, "deposit": ETHER}
-        fields |= {"oracle": self.world.oracle.address, "scorer": accounts[2], "feeRecipient": accounts[3], "feeBps": 250}
+        fields |= {"scorer": accounts[2], "feeRecipient": accounts[3], "feeBps": 250}
         self.world.terms = fields | {"thresholdBps": 7000} | times | {"tiers": TIERS, "split": split}
-        compiled = evm_kit.compiled(ROUND)
-        made = self.chain.w3.eth.contract(abi=compiled["abi"], bytecode=compiled["bytecode"])
-        receipt = self.chain.send(made.constructor(tuple(self.world.terms.values())), accounts[1])
-        self.world.round = self.chain.contract(ROUND, receipt["contractAddress"])
-        return int(receipt["gasUsed"])
+        self.world.round = self.chain.make(ROUND, tuple(self.world.terms.values()), by=accounts[1])
+        return self.chain.gas_used
 
     def call(self, name: str, *values: Any, by: int = 1, value: int = 0) -> int:
         return int(self.chain.send(self.world.round.functions[name](*values), self.chain.accounts[by], value)["gasUsed"])

@@ -54,15 +54,19 @@ def make_task(
     memory: str = "512M",
     storage: str = "256M",
     toml: str = "",
+    base: str = '[metadata.assay]\nbase = "any"\n',
     files: Mapping[str, str] | None = None,
 ) -> Task:
-    """A task in a new folder; `files`: more of them, by path. Times are far from what anything here takes."""
+    """A task in a new folder; `files`: more of them, by path. Times are far from what anything here takes.
+
+    base: says that the host's root file system will do, whatever image the Dockerfile names.
+    """
     for name in ("environment", "tests", "solution"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "task.toml").write_text(
         f'schema_version = "1.0"\n[agent]\ntimeout_sec = {float(agent_seconds)}\n'
         f"[verifier]\ntimeout_sec = {float(tests_seconds)}\n"
-        f'environment_mode = "{mode}"\n[environment]\nmemory = "{memory}"\nstorage = "{storage}"\n{toml}',
+        f'environment_mode = "{mode}"\n[environment]\nmemory = "{memory}"\nstorage = "{storage}"\n{toml}\n{base}',
         encoding="utf-8",
     )
     (folder / "instruction.md").write_text(instruction, encoding="utf-8")

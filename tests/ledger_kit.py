@@ -32,13 +32,16 @@ KEY: LogKey = note.log_key(ORIGIN, SIGNER.public)
 NAMES = f"key,stake,name\n{V1},100,val-1\n{V2},200,val-2\n{V3},300,\n"
 
 
-def made(place: Path, kind: str = "tests", /, database: str = "ledger.db", **changes: str | bytes | None) -> Path:
+def made(
+    place: Path, kind: str = "tests", /, database: str = "ledger.db", origin: str = ORIGIN, **changes: str | bytes | None
+) -> Path:
     """A competition's folder with an empty ledger; changes as `small_folder.make` has them."""
+    key = note.log_key(origin, SIGNER.public)
     small_folder.make(place, kind, **{"validators_csv": NAMES, "evidence": None, **changes})
     (place / "evidence").rmdir()
-    said = Config(place, ORIGIN, str(KEY), database)
-    store.create(said.place, store.Meta(read_scheme(place / "scheme.toml").name, ORIGIN, str(KEY))).close()
-    Log.create(said.tiles, KEY, note.sign_checkpoint(0, EMPTY_ROOT, KEY, SIGNER))
+    said = Config(place, origin, str(key), database)
+    store.create(said.place, store.Meta(read_scheme(place / "scheme.toml").name, origin, str(key))).close()
+    Log.create(said.tiles, key, note.sign_checkpoint(0, EMPTY_ROOT, key, SIGNER))
     config.write(said)
     return place
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from assay.errors import AssayError
 from assay.judge.rubric.asking import Event, judge, judge_all
-from assay.judge.rubric.course import Course, Settings
+from assay.judge.rubric.course import Called, Course, Settings
 from assay.judge.rubric.judgement import Judgement
 from assay.judge.rubric.limits import Limits
 from assay.judge.rubric.model import Models
@@ -17,7 +17,7 @@ from assay.judge.rubric.questions import Case
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.scripted import Script
 from assay.judge.rubric.solution import Solution
-from assay.scheme.bounty import Bounty, read_bounty
+from assay.scheme.bounty import Bounty, Model, read_bounty
 
 __all__ = [
     "ADD",
@@ -27,6 +27,7 @@ __all__ = [
     "SETTINGS",
     "asked",
     "asked_all",
+    "called",
     "make_bounty",
     "make_case",
     "make_course",
@@ -39,7 +40,16 @@ ADD = "def add(a, b):\n    return a + b\n"
 CHECKS = ({"id": "C1", "label": "It adds", "weight": 6000, "unskippable": True}, {"id": "C2", "label": "Tests", "weight": 4000})
 KEY = "sk-a-key-that-nobody-may-see"
 QUICK = Limits(first_pause=0.01, longest_pause=0.05, patience=5.0, seconds=60.0)
-SETTINGS = Settings("primary", "fallback", attempts=3, answer_tokens=1000)
+NAMES = {"big": ("vendor/big", "scripted/big", "scripted/vendor/big"), "small": ("scripted/small",)}
+"""Under which names a service may serve the bounty's two models: a scripted one says that it is none."""
+
+
+def called(name: str, **more: Any) -> Called:
+    """A model that may be served under its name, and as `m`, of which `says` makes replies."""
+    return Called(name, Model(name=name, **{"names": ("m", *NAMES.get(name, ())), "max_tokens": 1000, **more}))
+
+
+SETTINGS = Settings(called("primary"), called("fallback"), attempts=3)
 SCHEME = """
 [scheme]
 name = "bounty"
@@ -70,8 +80,9 @@ def make_bounty(
     problem: str = PROBLEM,
     tokens: int = 64_000,
     name: str = "adding",
+    asks: Sequence[str] = (),
 ) -> Bounty:
-    """A bounty in a folder of its own."""
+    """A bounty in a folder of its own; asks: lines of how both models are asked."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "scheme.toml").write_text(SCHEME, encoding="utf-8")
     lines = [
@@ -79,10 +90,10 @@ def make_bounty(
         "[bounty]",
         f"name = {_value(name)}",
         "[judge]",
-        'model = "big"',
-        'fallback = "small"',
+        f"solution_tokens = {tokens}",
     ]
-    lines.append(f"solution_tokens = {tokens}")
+    for role, name in (("model", "big"), ("fallback", "small")):
+        lines += [f"[judge.{role}]", f"name = {_value(name)}", f"names = {list(NAMES[name])}", *asks]
     for check in checks:
         lines += ["[[checks]]", *(f"{key} = {_value(value)}" for key, value in check.items())]
     lines += ["[payout]", 'deposit = "1000"']

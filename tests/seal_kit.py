@@ -82,9 +82,13 @@ split = [6000, 4000]
 fee_bps = 250
 scoring_deadline = {score}
 [judge]
-model = "primary"
-fallback = "second"
 solution_tokens = {tokens}
+[judge.model]
+name = "primary"
+names = ["scripted/primary"]
+[judge.fallback]
+name = "second"
+names = ["scripted/second"]
 """
 
 
@@ -196,6 +200,8 @@ def judgement(
         detectors=(),
         reason=None,
         model="primary",
+        asked={},
+        fallback=None,
         parameters={"temperature": 0},
         prompts=digest_of(b"prompts"),
         exchanges=(),

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.exact import digest
+
 SCHEME = '[scheme]\nname = "small"\n[score]\nkind = "tests"\n'
 PARTICIPANTS = "key,uid,name,submission,submitted_at,last_reset_epoch,address\nm1,1,,s1,2026-11-02T09:00:00Z,,\nm2,2,,s2,,,\n"
 VALIDATORS = "key,stake,name\nv1,100,\nv2,200,\nv3,300,\n"
@@ -60,3 +62,25 @@ def make(folder: Path, kind: str = "tests", /, **changes: str | bytes | None) ->
         if content is not None:
             path.write_bytes(content.encode() if isinstance(content, str) else content)
     return folder
+
+
+def settlement(**changes: Any) -> dict[str, Any]:
+    """An earlier settlement of it, in which nobody had a score, with some of its fields changed or (`...`) left out."""
+    document: dict[str, Any] = {
+        "schema": "assay.settlement/1",
+        "scheme": {"name": "small", "version": "1.0.0", "digest": "sha256:" + "0" * 64},
+        "epoch": 2,
+        "task_set": None,
+        "total_stake": "600",
+        **{name: [] for name in ("agreed", "ranking", "weights", "payouts")},
+        **dict.fromkeys(("burn", "released", "tier_bps", "fees", "refund")),
+        "unallocated": "0",
+        "clock": {
+            "record": "0.5",
+            "last": 1,
+            "submission": "s0",
+            "participants": [{"participant": "m1", "submission": "s0", "best": "0.25", "last": 2}],
+        },
+    }
+    found = {name: value for name, value in (document | changes).items() if value is not ...}
+    return found | {"digest": digest(found)}

@@ -121,6 +121,36 @@ def test_finding_what_is_meant(tmp_path: Path) -> None:
             agents.find(mistyped)
 
 
+def test_one_word_that_is_no_program_is_a_mistyped_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder(tmp_path / "nowhere")
+    with pytest.raises(BadInput, match="no such folder, and no program") as refused:
+        agents.find("nothere")
+    assert refused.value.hint.startswith("did you mean 'nowhere'? ")
+    with pytest.raises(BadInput, match="no such folder") as refused:
+        agents.find("qqq")
+    assert refused.value.hint.endswith("sh -c qqq")
+    assert agents.find("true").command == ("true",)
+
+
+@pytest.mark.parametrize("length", [256, 5000, 90_000])
+def test_a_command_line_may_be_longer_than_a_name(length: int) -> None:
+    found = agents.find(f"sh -c 'echo {'x' * length}'")
+    assert found.command[2] == f"echo {'x' * length}"
+    assert len(agents.find(f"{'y' * length} z").name) == 60
+    with pytest.raises(BadInput, match="no such folder"):
+        agents.find("z" * length)
+
+
+def test_a_command_that_no_kernel_starts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="more than 100000 bytes"):
+        agents.find(f"sh -c 'echo {'x' * 130_000}'")
+    folder(tmp_path)
+    (tmp_path / "agent.toml").write_text(f'name = "a"\ncommand = ["echo", "{"x" * 130_000}"]\n')
+    with pytest.raises(BadInput, match="more than 100000 bytes"):
+        agents.load(tmp_path)
+
+
 def test_digests_of_agents_without_a_folder_differ() -> None:
     digests = {agents.find(said).digest for said in ("oracle", "noop", "true", "true x", "bash /solution/solve.sh")}
     assert len(digests) == 5

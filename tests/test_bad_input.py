@@ -192,7 +192,7 @@ TABLES: list[tuple[str, str | bytes, str]] = [
     (
         "participants_csv",
         PARTICIPANTS + "m\u202e3,3,,,,,\n",
-        "participants.csv:4: key: contains characters that",
+        "participants.csv:4: key: 'm\\u202e3' has a character that",
     ),
     ("participants_csv", PARTICIPANTS + "m3,-1,,,,,\n", "participants.csv:4: uid: '-1' is not a whole number of at least 0"),
     ("participants_csv", PARTICIPANTS + "m3,1.0,,,,,\n", "participants.csv:4: uid: '1.0' is not a whole number"),

@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 import weights_kit as kit
 from assay.cli import app
-from assay.errors import CannotSettle
+from assay.errors import BadInput, CannotSettle
+from assay.ledger import joint, keys, making
+from assay.ledger.opened import open_ledger
 from assay.publish import settled, targets
 from assay.publish.bittensor import publisher
 from assay.publish.clock import Clock
@@ -22,6 +24,8 @@ from assay.publish.outcome import Confirmed, Refusal, TooEarly
 from assay.publish.watch.watching import Event, Watch
 from subtensor import Simulator
 from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
+
+SIGNER = keys.read(b"91" * 32)
 
 
 @pytest.fixture
@@ -42,6 +46,8 @@ def joined(place: Path, there: Simulator) -> Path:
     parts = "".join(f'[[competitions]]\npath = "{name}"\nshare = "{share}"\n' for name, share in (("one", "60%"), ("two", "30%")))
     (place / "subnet.toml").write_text("burn_uid = 0\n" + parts)
     kit.publish_toml(place, there)
+    making.make(place / "subnet.toml", "example.org/subnet", SIGNER)
+    joint.sign(place / "subnet.toml", SIGNER)
     return place / "subnet.toml"
 
 
@@ -57,11 +63,27 @@ def test_a_subnets_competitions_are_joined(tmp_path: Path, chain: Simulator) -> 
     assert kit.states(tmp_path) == ["planned", "sent", "confirmed"]
 
 
+def test_only_the_signed_split_is_published(tmp_path: Path, chain: Simulator) -> None:
+    file = joined(tmp_path, chain)
+    with open_ledger(file) as ledger:
+        there = ledger.receipt(EPOCH)
+    assert settled.joined(file).receipt == kit.opened(tmp_path).plan(settled.joined(file)).receipt == there.digest
+    file.write_text(file.read_text().replace("60%", "70%"))
+    with pytest.raises(CannotSettle, match=r"the split of epoch 3 was signed as sha256:\w+, and the competitions give sha256:"):
+        settled.joined(file)
+    with pytest.raises(CannotSettle, match="the split of epoch 4 is not signed"):
+        settled.joined(file, EPOCH + 1)
+    file.with_suffix(".ledger.toml").unlink()
+    with pytest.raises(BadInput, match="the subnet has no log in which its split could be"):
+        settled.joined(file)
+
+
 def test_the_uids_of_another_subnet_are_not_joined(tmp_path: Path, chain: Simulator) -> None:
     file = joined(tmp_path, chain)
     for name, netuid in (("one", NETUID), ("two", NETUID + 1)):
         kit.registry_of(tmp_path / name, chain, netuid=netuid)
         kit.settle(tmp_path / name, {"//M2": "0.2"}, EPOCH + 1)
+    joint.sign(file, SIGNER)
     found = kit.opened(tmp_path).send(kit.opened(tmp_path).plan(settled.joined(file)), print)
     assert isinstance(found, Refusal)
     assert (found.code, chain.included()) == ("wrong-registry", [])
@@ -70,8 +92,8 @@ def test_the_uids_of_another_subnet_are_not_joined(tmp_path: Path, chain: Simula
 def test_a_competition_without_a_receipt_is_not_joined(tmp_path: Path, chain: Simulator) -> None:
     file = joined(tmp_path, chain)
     kit.settle(tmp_path / "one", {"//M1": "0.9"}, EPOCH + 1)
-    with pytest.raises(CannotSettle, match="epoch 4 of two has no receipt"):
-        settled.joined(file, EPOCH + 1)
+    with pytest.raises(CannotSettle, match="epoch 4 has no receipt"):
+        joint.sign(file, SIGNER, EPOCH + 1)
     with pytest.raises(CannotSettle, match="not settled into payouts"):
         scores_of(settled.joined(file, EPOCH))
 

@@ -11,7 +11,7 @@ import pytest
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.scheme.advice import advice
-from assay.scheme.bounty import PROBLEM_BYTES, read_bounty
+from assay.scheme.bounty import PROBLEM_BYTES, Model, read_bounty
 from bounty_kit import BOUNTY, SCHEME, make_bounty
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -31,7 +31,10 @@ def test_a_bounty_says_what_is_asked_and_has_defaults(tmp_path: Path) -> None:
     found = read_bounty(make_bounty(tmp_path))
     assert (found.problem, found.terms.name, found.terms.title) == ("Write a haiku about integers.", "haiku", "")
     assert found.problem_digest == f"sha256:{sha256(b'Write a haiku about integers.').hexdigest()}"
-    assert (found.judge.model, found.judge.fallback) == ("deepseek-ai/DeepSeek-V3", "Qwen/Qwen2.5-72B-Instruct")
+    assert (found.judge.model, found.judge.fallback) == (
+        Model(name="deepseek-ai/DeepSeek-V3"),
+        Model(name="Qwen/Qwen2.5-72B-Instruct"),
+    )
     assert [(check.id, check.weight, check.skippable) for check in found.rules.checks] == [
         ("C1", 6000, False),
         ("C2", 4000, True),
@@ -115,8 +118,8 @@ REFUSALS = [
         "bounty.commitments_until",
         "is after payout.scoring_deadline",
     ),
-    ([(NAME, NAME + '[judge]\nmodel = "a b"\n')], 6, "judge.model", "pattern"),
-    ([(NAME, NAME + '[judge]\nmodel = "a\\u001b"\n')], 6, "judge.model", "cannot be printed"),
+    ([(NAME, NAME + '[judge]\nmodel = "a b"\n')], 6, "judge.model.name", "pattern"),
+    ([(NAME, NAME + '[judge]\nmodel = "a\\u001b"\n')], 6, "judge.model.name", "cannot be printed"),
     ([(NAME, NAME + "[judge]\nsolution_tokens = 99\n")], 6, "judge.solution_tokens", "greater than or equal to 100"),
     ([(NAME, NAME + "[judge]\ntemperature = 1\n")], 6, "judge.temperature", "there is no field"),
     ([(NAME, NAME + "[enclave]\n")], 5, "enclave", "any program could judge"),

@@ -1,11 +1,14 @@
 """A folder that a box was in is used for the next, and nothing of the box before can be seen there."""
 
+import errno
+import fcntl
 import os
 import secrets
 import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,26 +27,44 @@ sh = pytest.fixture(boxes.sh)
 @pytest.fixture
 def own(scratch: Path) -> Iterator[Bubblewrap]:
     """A sandbox that no other test has used."""
-    with closing(Bubblewrap(folder=scratch)) as made:
+    with closing(Bubblewrap(folder=scratch, reuse=True)) as made:
         yield made
 
 
 def _whole(box: BubbleBox) -> dict[str, tuple[object, ...]]:
-    """All that can be seen of a box's files, but inode numbers and times of change; times and owner last."""
+    """All that can be seen of a box's files, but inode numbers and times of change; times, owner and generation last."""
     found: dict[str, tuple[object, ...]] = {}
     for entry in tree.walk(box.root.path):
         place = box.root.path / entry.path
         info = os.lstat(place)
         held = place.read_bytes() if stat.S_ISREG(info.st_mode) else entry.target
         more = [(name, os.getxattr(place, name, follow_symlinks=False)) for name in os.listxattr(place, follow_symlinks=False)]
-        seen = info.st_mode, info.st_size, info.st_nlink, held, more
-        found[entry.path] = (*seen, info.st_mtime_ns, info.st_uid, info.st_gid)
+        flags, generation = _flags(place) if stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode) else (b"", b"")
+        if entry.path.split("/")[0] == "app":  # which may be new
+            generation = b""
+        seen = info.st_mode, info.st_size, info.st_nlink, held, more, flags
+        found[entry.path] = (*seen, info.st_mtime_ns, info.st_uid, info.st_gid, generation)
     return found
+
+
+def _flags(place: Path) -> tuple[bytes, bytes]:
+    """FS_IOC_GETFLAGS and FS_IOC_GETVERSION, where the file system has them."""
+    number = os.open(place, os.O_RDONLY)
+    try:
+        found = []
+        for call in (0x80086601, 0x80087601):
+            held = bytearray(8)
+            with suppress(OSError):
+                fcntl.ioctl(number, call, held)
+            found.append(bytes(held))
+        return found[0], found[1]
+    finally:
+        os.close(number)
 
 
 def _anew(whole: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
     """What is the same in a folder that was made anew."""
-    return {name: seen[:-3] for name, seen in whole.items()}
+    return {name: seen[:-4] for name, seen in whole.items()}
 
 
 ADDED = {
@@ -94,6 +115,107 @@ ATTRIBUTES = {
     "a flag of a file": 'fcntl.ioctl(os.open("/etc/hosts", 0), 0x40086602, struct.pack("l", 0x40))',
 }
 """What not every file system has; the flag is that of files that are not to be dumped."""
+
+
+SET_GENERATION = """
+import fcntl, os, struct, sys
+for call in (0x40087602, 0x40086604):
+    for place in sys.argv[1:]:
+        try:
+            fcntl.ioctl(os.open(place, 0), call, struct.pack("l", 0x5EC2E7))
+            print("set")
+        except OSError as error:
+            print(error.errno)
+"""
+
+
+def test_a_box_cannot_set_the_generation_of_a_file(own: Bubblewrap, sh: Shell) -> None:
+    if own._tools.filter is None:
+        pytest.skip("system calls are not filtered on this processor")
+    with own.open(own.image(), LIMITS) as box:
+        said = sh(box, SET_GENERATION + "\n", shell="/usr/bin/python3")
+        assert said.out == ""
+        (box.root.path / "app" / "set.py").write_text(SET_GENERATION)
+        said = sh(box, "python3 set.py /srv /etc/hosts /app")
+        assert set(said.out.split()) == {str(errno.ENOTTY)}, said
+
+
+def test_a_folder_whose_generation_was_set_is_not_used_again(own: Bubblewrap, sh: Shell) -> None:
+    own._tools = replace(own._tools, filter=None)  # as on a processor where nothing refuses it
+    with own.open(own.image(), LIMITS) as first:
+        folder = first.root.path
+        (folder / "app" / "set.py").write_text(SET_GENERATION)
+        said = sh(first, "python3 set.py /srv")
+    if "set" not in said.out:
+        pytest.skip("the file system that boxes are on has no such thing")
+    with own.open(own.image(), LIMITS) as second:
+        assert second.root.path != folder
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_boxes_are_new_unless_somebody_asks_for_used_ones(scratch: Path, reuse: bool) -> None:
+    with closing(Bubblewrap(folder=scratch, reuse=reuse)) as made:
+        with made.open(made.image(), LIMITS) as first:
+            folder = first.root.path
+        with made.open(made.image(), LIMITS) as second:
+            assert (second.root.path == folder) is reuse
+        assert not list(folder.parents[1].glob("box-*/root")) or reuse
+
+
+STEPS = """
+import ctypes, errno, fcntl, os, random, struct, sys
+draw = random.Random(int(sys.argv[1]))
+places = ["/", "/srv", "/opt", "/home", "/etc", "/var", "/tmp", "/app", "/etc/hosts", "/etc/passwd", "/var/log"]
+def ioctl(place, call, data):
+    fcntl.ioctl(os.open(place, 0), call, data)
+def rename(place):
+    os.rename(place, place + ".away"); os.rename(place + ".away", place)
+def add(place):
+    name = f"{place}/added{draw.random()}"
+    os.mkdir(name) if draw.random() < 0.5 else open(name, "w").close()
+def holes(place):
+    number = os.open(place, os.O_RDWR)
+    ctypes.CDLL(None).fallocate(number, draw.choice([1, 3]), ctypes.c_long(0), ctypes.c_long(4096))
+steps = [
+    lambda place: os.chmod(place, draw.choice([0o755, 0o700, 0o644, 0o1777, 0o2755])),
+    lambda place: os.utime(place, ns=(draw.randrange(10**18), draw.randrange(10**18))),
+    lambda place: os.setxattr(place, "user.x", b"1"),
+    lambda place: (os.setxattr(place, "user.x", b"1"), os.removexattr(place, "user.x")),
+    lambda place: ioctl(place, 0x40086602, struct.pack("l", draw.choice([0x40, 0x80, 0x800, 0x10000]))),
+    lambda place: ioctl(place, 0x401C5820, struct.pack("5I8x", draw.choice([0, 0x40, 0x80]), 0, 0, draw.randrange(3), 0)),
+    lambda place: ioctl(place, 0x40087602, struct.pack("l", draw.randrange(2**31))),
+    lambda place: ioctl(place, 0x40086604, struct.pack("l", draw.randrange(2**31))),
+    rename, add, holes,
+    lambda place: os.link(place, f"/opt/link{draw.random()}"),
+    lambda place: os.chown(place, -1, os.getgid()),
+    lambda place: open(place, "a").write("x"),
+    lambda place: (os.truncate(place, 9)),
+    lambda place: open(place).read(),
+]
+for _ in range(draw.randrange(1, 4)):
+    try:
+        draw.choice(steps)(draw.choice(places))
+    except (OSError, ValueError):
+        pass
+"""
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+def test_whatever_an_owner_sets_the_next_box_does_not_see(own: Bubblewrap, sh: Shell, tmp_path: Path, filtered: bool) -> None:
+    (tmp_path / "steps.py").write_text(STEPS)
+    if not filtered:
+        own._tools = replace(own._tools, filter=None)
+    used = 0
+    for seed in range(25):
+        with own.open(own.image(), LIMITS) as first:
+            before, folder = _whole(first), first.root.path
+            first.put(tmp_path / "steps.py", "/tmp/steps.py")
+            assert sh(first, f"python3 /tmp/steps.py {seed}").ran.stopped is None
+        with own.open(own.image(), LIMITS) as second:
+            after, same = _whole(second), second.root.path == folder
+            used += same
+            assert (after if same else _anew(after)) == (before if same else _anew(before)), seed
+    assert 0 < used < 25
 
 
 @pytest.mark.parametrize("change", ALL.values(), ids=ALL.keys())
@@ -151,7 +273,7 @@ def _in_memory(kind: str) -> Iterator[Bubblewrap]:
         folder.rmdir()
         pytest.skip("nothing can be mounted here")
     try:
-        with closing(Bubblewrap(folder=folder / "boxes", spare=0)) as made:
+        with closing(Bubblewrap(folder=folder / "boxes", spare=0, reuse=True)) as made:
             yield made
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
@@ -214,7 +336,7 @@ def test_what_is_too_much_or_cannot_be_undone_is_put_aside(own: Bubblewrap, sh: 
 
 def test_only_for_the_same_image(own: Bubblewrap, sh: Shell, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM debian:12\nWORKDIR /work\nRUN echo x > y\n")
-    other = own.image(tmp_path)
+    other = own.image(tmp_path, any_base=True)
     with own.open(own.image(), LIMITS) as first:
         folder = first.root.path
     with own.open(other, LIMITS) as second:

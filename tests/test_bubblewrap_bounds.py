@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -54,6 +55,86 @@ time.sleep(290)"""
         pytest.skip("only root of the whole machine can look at mappings")
     with either.open(either.image(), LIMITS) as box:
         assert sh(box, script, shell="python3", limits=replace(LIMITS, disk=24 * MIB)).ran.stopped == "disk"
+
+
+SOCKETS = {
+    "udp": """import socket, time
+kept, sender = [], socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(4000):
+    kept.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    kept[-1].bind(("127.0.0.1", 0))
+    for _ in range(4):
+        sender.sendto(bytes(50_000), kept[-1].getsockname())
+time.sleep(290)""",
+    "tcp": """import socket, time
+kept, listener = [], socket.create_server(("127.0.0.1", 0), backlog=1000)
+for _ in range(1000):
+    kept.append(socket.create_connection(listener.getsockname()))
+    kept.append(listener.accept()[0])
+    for each in kept[-2:]:
+        each.setblocking(False)
+        try:
+            while each.send(bytes(65_536)):
+                pass
+        except BlockingIOError:
+            pass
+time.sleep(290)""",
+    "netlink": """import socket, time
+kept, sender = [], socket.socket(16, socket.SOCK_RAW, 2)
+for _ in range(4000):
+    kept.append(socket.socket(16, socket.SOCK_RAW, 2))
+    kept[-1].bind((0, 0))
+    for _ in range(3):
+        sender.setblocking(False)
+        try:
+            sender.sendto(bytes(50_000), kept[-1].getsockname())
+        except OSError:
+            break
+time.sleep(290)""",
+}
+"""What holds 400 MiB or more in sockets that nobody reads."""
+
+
+@pytest.mark.parametrize("kind", SOCKETS)
+def test_what_waits_in_sockets_is_memory(either: Bubblewrap, sh: Shell, kind: str) -> None:
+    limits = replace(LIMITS, memory=64 * MIB)
+    with either.open(either.image(), LIMITS) as box:
+        said = sh(box, SOCKETS[kind], shell="/usr/bin/python3", limits=limits)
+        if kind == "netlink" and either._tools.filter is not None:
+            assert "Protocol not supported" in said.err
+        else:
+            assert said.ran.stopped == "memory", said
+
+
+def test_netlink_counts_where_no_filter_refuses_it(scratch: Path, sh: Shell) -> None:
+    with closing(Bubblewrap(folder=scratch)) as made:
+        made._tools = replace(made._tools, filter=None)
+        with made.open(made.image(), LIMITS) as box:
+            said = sh(box, SOCKETS["netlink"], shell="/usr/bin/python3", limits=replace(LIMITS, memory=64 * MIB))
+    assert said.ran.stopped == "memory", said
+
+
+def test_a_few_sockets_within_the_bound_are_fine(either: Bubblewrap, sh: Shell) -> None:
+    script = "import socket, subprocess\n" + SOCKETS["udp"].replace("4000", "20").replace("time.sleep(290)", "time.sleep(0.3)")
+    with either.open(either.image(), LIMITS) as box:
+        assert sh(box, script, shell="/usr/bin/python3", limits=replace(LIMITS, memory=64 * MIB)).ran.exit_code == 0
+
+
+def test_sockets_of_a_group_of_version_2_are_added_but_for_those_that_it_counts(tmp_path: Path) -> None:
+    class Seen:
+        def held(self, *, tcp: bool) -> int:
+            assert not tcp
+            return 50 * MIB
+
+    def over(most: int, *, sock: int) -> bool:
+        (tmp_path / "memory.stat").write_text(f"anon 1\nsock {sock}\nactive_file {10 * MIB}\ninactive_file 0\n")
+        return cgroups.over_with_sockets(tmp_path, cast(Any, Seen()), most, second=True)
+
+    (tmp_path / "memory.current").write_text(str(40 * MIB))
+    assert over(79 * MIB, sock=0)
+    assert not over(80 * MIB, sock=0)
+    assert not over(60 * MIB, sock=20 * MIB)
+    assert not over(1, sock=60 * MIB)
 
 
 HIDDEN = """import ctypes, os, sys, threading, time

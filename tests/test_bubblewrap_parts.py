@@ -72,10 +72,10 @@ def test_a_door_to_nobody_answers_nothing(sandbox: Bubblewrap, sh: Shell, tmp_pa
 # Parts.
 
 
-def _verdict(program: bytes, number: int, processor: int, first: int, second: int = 0) -> int:
+def _verdict(program: bytes, number: int, processor: int, first: int, second: int = 0, third: int = 0) -> int:
     """What the kernel would answer: the program carried out on one call."""
     rows = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
-    data = {0: number, 4: processor, 16: first, 24: second}
+    data = {0: number, 4: processor, 16: first, 24: second, 32: third}
     held, at = 0, 0
     while True:
         code, true, false, value = rows[at]
@@ -109,7 +109,13 @@ def test_the_filter_of_calls(machine: str, processor: int, calls: tuple[int, int
     assert _verdict(program, call, processor, family) == (fine if family in (1, 2, 10, 16) else unknown)
     assert _verdict(program, number, 0x40000003, family) == absent
     assert _verdict(program, number | 0x40000000, processor, family) == absent
-    for request in (0x50009401, 0x5000940E, 0x50009417, 0x50009418, 0xC0506617):
+    refused = 0x50000 | errno.EPROTONOSUPPORT
+    for protocol in (*range(20), 58, 132, 136, 262):
+        assert _verdict(program, call, processor, 16, 3, protocol) == (fine if protocol == 0 else refused)
+        assert _verdict(program, call, processor, 1, 1, protocol) == fine
+        for ip in (2, 10):
+            assert _verdict(program, call, processor, ip, 1, protocol) == (fine if protocol in (0, 1, 6, 17, 58) else refused)
+    for request in (0x50009401, 0x5000940E, 0x50009417, 0x50009418, 0xC0506617, 0x40087602, 0x40086604):
         assert _verdict(program, ioctl, processor, family, request) == 0x50000 | errno.ENOTTY
     assert _verdict(program, ioctl, processor, family, 0x40049409) == fine  # FICLONE
     assert seccomp.program("mips") is None

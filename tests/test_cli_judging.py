@@ -97,7 +97,7 @@ def test_task_sets(folder: Path) -> None:
     assert "1 refused" in run("tasks", "check", folder / "tasks", code=1).stdout
     found = [json.loads(line) for line in run("tasks", "check", folder / "tasks", "--json", code=1).stdout.splitlines()]
     assert [one["task"] for one in found if one["level"] == "refused"] == ["t1"]
-    make_task(folder / "tasks" / "t1", tests="exit 0\n", mode="shared")
+    make_task(folder / "tasks" / "t1", tests="grep -q hello out.txt\n", mode="shared")
     assert "2 tasks." in run("tasks", "list", folder / "tasks").stdout
     rows = [json.loads(line) for line in run("tasks", "list", folder / "tasks", "--json").stdout.splitlines()]
     assert [(row["id"], row["mode"]) for row in rows] == [("t0", "separate"), ("t1", "shared")]

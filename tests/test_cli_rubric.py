@@ -13,7 +13,7 @@ from assay.errors import BadInput
 from assay.judge.rubric.scripted.script import Fault, Solved
 from assay.ledger import keys
 from bounty_kit import make_bounty
-from bounty_run_kit import KEY, SOLVED, TEXTS, VALIDATOR, judged, lines, make_run, outcomes, scripted
+from bounty_run_kit import JUDGE, KEY, SOLVED, TEXTS, VALIDATOR, judged, lines, make_run, outcomes, scripted
 from cli_kit import files_under, narrow, output, refused, rewrite, run
 from ledger_kit import SIGNER
 
@@ -27,7 +27,7 @@ def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_from_handing_in_to_paying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = make_bounty(tmp_path / "b")
+    folder = make_bounty(tmp_path / "b", ("[payout]\n", JUDGE))
     (folder / "participants.csv").write_text("key,name,address\nann,Ann,0x" + "ab" * 20 + "\nbob,Bob,\ncyd,Cyd,\n")
     (folder / "validators.csv").write_text(f"key,stake,name\n{VALIDATOR},1,The one\n")
     for key, text in TEXTS.items():

@@ -1,5 +1,6 @@
 """Files into and out of containers, with an agent in between who wants them elsewhere; and archives that no engine would send."""
 
+import errno
 import io
 import os
 import tarfile
@@ -285,11 +286,43 @@ def test_an_archives_devices_are_left_behind(tmp_path: Path, kind: bytes) -> Non
     assert not unpack(archived(member("top", kind)), tmp_path / "none", name="top", inside="/top", bounds=AMPLE)
 
 
-def test_hard_links_count_each_time(tmp_path: Path) -> None:
+def test_hard_links_stay_hard_links_and_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     makes = [TOP, member("top/a", data=b"x" * 400), *(member(f"top/{n}", tarfile.LNKTYPE, "top/a") for n in range(2))]
     with pytest.raises(TooMuch):
-        unpack(archived(*makes), tmp_path / "made", name="top", inside="/top", bounds=Bounds(1199, 100))
-    assert unpack(archived(*makes), tmp_path / "made", name="top", inside="/top", bounds=Bounds(1200, 100))
+        unpack(archived(*makes), tmp_path / "made", name="top", inside="/top", bounds=Bounds(399, 100))
+    assert unpack(archived(*makes), tmp_path / "made", name="top", inside="/top", bounds=Bounds(400, 100))
+    assert (tmp_path / "made" / "1").stat().st_nlink == 3
+    with tarfile.open(fileobj=io.BytesIO(), mode="w") as archive:
+        pack(archive, tmp_path / "made", "put")
+        assert [found.linkname for found in archive.getmembers() if found.islnk()] == ["put/0", "put/0"]
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EMLINK, "too many links")
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(TooMuch):
+        unpack(archived(*makes), tmp_path / "again", name="top", inside="/top", bounds=Bounds(1199, 100))
+    assert unpack(archived(*makes), tmp_path / "again", name="top", inside="/top", bounds=Bounds(1200, 100))
+
+
+def test_further_names_of_a_link_are_links_and_of_what_is_left_behind_nothing(tmp_path: Path) -> None:
+    makes = [
+        TOP, member("top/a", tarfile.SYMTYPE, "b"), member("top/c", tarfile.LNKTYPE, "top/a"),
+        member("top/d", tarfile.FIFOTYPE), member("top/e", tarfile.LNKTYPE, "top/d"),
+        member("top/f", tarfile.SYMTYPE, "../.."), member("top/g", tarfile.LNKTYPE, "top/f"),
+    ]  # fmt: skip
+    assert unpack(archived(*makes), tmp_path / "made", name="top", inside="/top", bounds=AMPLE)
+    assert sorted(os.listdir(tmp_path / "made")) == ["a", "c"]
+    assert os.readlink(tmp_path / "made" / "c") == "b"
+
+
+def test_zeros_become_holes(tmp_path: Path) -> None:
+    data = bytes(1 << 20) + b"x" + bytes(1 << 20)
+    assert unpack(
+        archived(TOP, member("top/a", data=data)), tmp_path / "made", name="top", inside="/top", bounds=Bounds(1 << 22, 9)
+    )
+    assert (tmp_path / "made" / "a").read_bytes() == data
+    assert (tmp_path / "made" / "a").stat().st_blocks * 512 < 1 << 19
 
 
 @pytest.mark.parametrize("cut", [1, 511, 512, 700, 1023])

@@ -160,6 +160,7 @@ def test_bubblewrap_has_no_engine(option: str) -> None:
 
 class _Files:
     every = 0.0
+    sockets = None
 
     def __init__(self, *used: tuple[int, int]) -> None:
         self._used = list(used)

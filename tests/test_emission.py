@@ -18,6 +18,7 @@ from assay.scheme.model import Reward
 from assay.scheme.subnet import Subnet, read
 from assay.settle.emission import Settled, split
 from assay.settle.shares import Shares
+from cli_kit import output
 
 
 def subnet(*shares: str, **fields: Any) -> Subnet:
@@ -78,9 +79,9 @@ def test_the_document_is_closed_and_digested() -> None:
 
 
 def test_receipts_are_named_where_there_are_any() -> None:
-    plain, one = split(subnet("0.5", "0.5"), [A, B]), split(subnet("0.5", "0.5"), [A, replace(B, receipt="sha256:r")])
+    plain, one = split(subnet("0.5", "0.5"), [A, B]), split(subnet("0.5", "0.5"), [A, replace(B, receipt="sha256:r", log="vkey")])
     assert "receipts" not in plain.document
-    assert one.document["receipts"] == [{"competition": "b", "epoch": 12, "digest": "sha256:r"}]
+    assert one.document["receipts"] == [{"competition": "b", "epoch": 12, "digest": "sha256:r", "log": "vkey"}]
     assert {**one.document, "digest": ""} == {**plain.document, "receipts": one.receipts, "digest": ""}
     assert one.digest != plain.digest
 
@@ -104,21 +105,61 @@ def test_encoding_happens_once_over_all() -> None:
     assert [row.u16 for row in upscaled.rows] == [row.chain_u16 for row in upscaled.rows] == [65535, 39321, 26214]
 
 
-def test_a_participant_without_a_uid_here_has_the_one_it_has_elsewhere() -> None:
+def test_a_participant_with_a_uid_here_and_none_there_is_refused() -> None:
     first = settled("a", {"x": (None, 0), "y": (None, 0)}, 1)
-    found = split(subnet("0.5", "0.5"), [first, B])
-    assert [(row.participant, row.uid, row.share) for row in found.rows] == [
-        ("x", 1, Fraction(1, 6)),
-        ("y", None, 0),
-        ("z", 3, Fraction(1, 6)),
-    ]
-    assert split(subnet("0.5", "0.5"), [B, first]).rows[1].uid == 1
+    for one, other, said in ((first, B, "'x' has uid 1 here and no uid in"), (B, first, "'x' has no uid here and uid 1 in")):
+        with pytest.raises(BadInput, match=said):
+            split(subnet("0.5", "0.5"), [one, other])
+    found = split(subnet("0.5", "0.5"), [first, first])
+    assert [(row.participant, row.uid, row.share) for row in found.rows] == [("x", None, Fraction(0)), ("y", None, Fraction(0))]
+
+
+def test_everybody_in_the_registries_is_asked_for_his_uid() -> None:
+    with pytest.raises(BadInput, match="'y' has no uid here and uid 2 in an earlier competition"):
+        split(subnet("0.5", "0.5"), [replace(A, listed=[("x", 1), ("y", 2)]), replace(B, listed=[("y", None)])])
+
+
+@pytest.mark.parametrize("what", ["log", "receipt"])
+def test_one_competition_is_not_joined_twice(what: str) -> None:
+    same: Any = {what: "the same"}
+    one, other = (replace(each, **same) for each in (A, B))
+    with pytest.raises(BadInput, match=f"the competitions 'a' and 'b' have one {what}, the same"):
+        split(subnet("0.5", "0.5"), [one, other])
+
+
+NOBODY = replace(settled("n", {"w": (9, 0)}, 1), took_part=False)
+
+
+def test_what_nobody_earned_goes_to_the_others_in_proportion() -> None:
+    found = split(subnet("0.4", "0.2", "0.2", emission="1000", unearned="others"), [NOBODY, A, B])
+    assert [part.received for part in found.competitions] == [0, Fraction(2, 5), Fraction(2, 5)]
+    assert [part.emission for part in found.competitions] == [0, 400, 400]
+    assert found.unclaimed == 200
+    assert {row.participant: row.share for row in found.rows} == {
+        "w": 0,
+        "x": Fraction(2, 5) / 2 + Fraction(2, 5) / 3,
+        "y": Fraction(2, 5) / 2,
+        "z": Fraction(2, 5) / 3,
+    }
+    assert found.burn.share == 1 - sum(row.share for row in found.rows)
+    assert [row["received"] for row in found.document["competitions"]] == ["0", "0.4", "0.4"]
+    by_default = split(subnet("0.4", "0.2", "0.2", emission="1000"), [NOBODY, A, B])
+    assert [part.emission for part in by_default.competitions] == [400, 200, 200]
+    assert [part.received for part in by_default.competitions] == [None, None, None]
+    assert "received" not in by_default.document["competitions"][0]
+
+
+def test_what_nobody_earned_burns_where_nobody_can_take_it() -> None:
+    for shares, rows in ((("0.4", "0.6"), [NOBODY, replace(NOBODY, name="m")]), (("0.4", "0"), [NOBODY, A])):
+        found = split(subnet(*shares, emission="10", unearned="others"), rows)
+        assert found.burn.share == 1
+        assert [part.emission for part in found.competitions] == [floor(Fraction(share) * 10) for share in shares]
 
 
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (settled("b", {"x": (7, 1)}, 1), "'x' has uid 7 here and 1 in an earlier competition"),
+        (settled("b", {"x": (7, 1)}, 1), "'x' has uid 7 here and uid 1 in an earlier competition"),
         (settled("b", {"z": (2, 1)}, 1), "uid 2 belongs to 'z' here and to 'y' elsewhere"),
         (settled("b", {"z": (0, 1)}, 1), "'z' has uid 0, which is the subnet's burn UID"),
         (settled("b", {}, 1, epoch=13), "different epochs: 'a' 12, 'b' 13"),
@@ -145,20 +186,27 @@ def test_every_competition_has_its_settlement() -> None:
         split(subnet("0.5", "0.5"), [A])
 
 
-@given(data=st.data(), emission=st.integers(0, 2**63 - 1))
-def test_split_is_what_the_fractions_say(data: st.DataObject, emission: int) -> None:
+@given(data=st.data(), emission=st.integers(0, 2**63 - 1), others=st.booleans())
+def test_split_is_what_the_fractions_say(data: st.DataObject, emission: int, others: bool) -> None:
     keys = st.sampled_from("tuvwxyz")
     parts = data.draw(st.lists(st.dictionaries(keys, st.integers(0, 50)), min_size=1, max_size=4))
     weights = data.draw(st.lists(st.integers(0, 100), min_size=len(parts), max_size=len(parts)))
     alpha = [Fraction(floor(Fraction(w, max(1, sum(weights))) * 1000), 1000) for w in weights]
     rest = data.draw(st.integers(1, 50))
     found = split(
-        subnet(*(text(int(a * NANO)) for a in alpha), emission=str(emission)),
+        subnet(*(text(int(a * NANO)) for a in alpha), emission=str(emission), unearned="others" if others else "burn"),
         [
-            settled(f"c{i}", {key: (ord(key), n) for key, n in rows.items()}, sum(rows.values()) + rest)
+            replace(
+                settled(f"c{i}", {key: (ord(key), n) for key, n in rows.items()}, sum(rows.values()) + rest),
+                took_part=any(rows.values()),
+            )
             for i, rows in enumerate(parts)
         ],
     )
+    assert [part.share for part in found.competitions] == [a * NANO for a in alpha]
+    earned = sum(a for a, rows in zip(alpha, parts, strict=True) if any(rows.values()))
+    if others and earned:
+        alpha = [a * sum(alpha) / earned if any(rows.values()) else Fraction(0) for a, rows in zip(alpha, parts, strict=True)]
     order = list(dict.fromkeys(key for rows in parts for key in rows))
     expected = {
         key: sum(a * Fraction(rows.get(key, 0), sum(rows.values()) + rest) for a, rows in zip(alpha, parts, strict=True))
@@ -173,7 +221,6 @@ def test_split_is_what_the_fractions_say(data: st.DataObject, emission: int) -> 
     exact = [a * emission for a in [*alpha, Fraction(1 - sum(alpha))]]
     assert sum(rao or 0 for rao in given_out) == emission
     assert all(rao is not None and abs(rao - e) < 1 for rao, e in zip(given_out, exact, strict=True))
-    assert [part.share for part in found.competitions] == [a * NANO for a in alpha]
 
 
 # The subnet file.
@@ -208,6 +255,10 @@ def test_a_subnet_file_is_read(tmp_path: Path) -> None:
     assert (found.encoding, found.burn_uid, found.emission) == ("exact-sum", 3, 7_200_000_000_000)
     short = read(written(tmp_path, '[[competitions]]\npath = "a"\nshare = "1"\n'))
     assert (short.encoding, short.burn_uid, short.emission) == ("round", 0, None)
+    assert (short.unearned, short.competitions[0].log) == ("burn", None)
+    log = "example.org/a+1a2b3c4d+AbC="
+    more = read(written(tmp_path, f'unearned = "others"\n[[competitions]]\npath = "a"\nshare = "1"\nlog = "{log}"\n'))
+    assert (more.unearned, more.competitions[0].log) == ("others", log)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +272,8 @@ def test_a_subnet_file_is_read(tmp_path: Path) -> None:
         ("burn_uid = 3", "burn_uid = 65536", "burn_uid"),
         ("burn_uid = 3", "burn_vid = 3", "did you mean 'burn_uid'"),
         ('"exact-sum"', '"exact"', "use one of"),
+        ("burn_uid = 3", 'unearned = "other"', "unearned"),
+        ('"0.4"', '"0.4"\nlog = "example.org/a"', "competitions[1].log"),
         ('"7200000000000"', '"-1"', "emission"),
         (FILE, "burn_uid = 0", "competitions: is missing"),
         (FILE, "competitions = []", "competitions"),
@@ -250,7 +303,8 @@ def test_a_missing_subnet_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("m2,7,,s2", "the participant 'm2' has uid 7 here and 2 in an earlier competition"),
+        ("m2,7,,s2", "the participant 'm2' has uid 7 here and uid 2 in an earlier competition"),
+        ("m2,,,s2", "the participant 'm2' has no uid here and uid 2 in an earlier competition"),
         ("m3,2,,s3", "the uid 2 belongs to 'm3' here and to 'm2' elsewhere"),
         ("m3,0,,s3", "the participant 'm3' has uid 0, which is the subnet's burn UID"),
     ],
@@ -274,3 +328,20 @@ def test_competitions_that_agree_on_uids_are_joined(tmp_path: Path) -> None:
     assert [part.name for part in found.competitions] == ["small", "other"]
     assert sum(row.share for row in found.rows) + found.burn.share == 1
     assert found.receipts == []
+
+
+def test_the_board_says_what_the_others_receive(tmp_path: Path) -> None:
+    alone = small_folder.SCHEMES["given"] + '[consensus]\nmin_validators = 1\nmin_stake = "0"\n[reward]\nmin_score = '
+    small_folder.make(tmp_path / "a", "given", scheme_toml=f'{alone}"0"\n')
+    small_folder.make(tmp_path / "b", "given", scheme_toml=f'{alone}"1"\n'.replace("small", "other"))
+    file = tmp_path / "s.toml"
+    rows = "".join(f'[[competitions]]\npath = "{path}"\nshare = "{share}"\n' for path, share in (("a", "0.5"), ("b", "0.3")))
+    file.write_text(f'unearned = "others"\n{rows}')
+    board = output("emission", file)
+    assert "Nobody took part in other: its part goes to the others in proportion to theirs." in " ".join(board.split())
+    assert [line.split() for line in board.splitlines() if line.startswith(("small", "other"))] == [
+        ["small", "50", "%", "80", "%"],
+        ["other", "30", "%", "0", "%"],
+    ]
+    file.write_text(rows)
+    assert "Nobody took part" not in output("emission", file)

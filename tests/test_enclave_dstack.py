@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,8 +56,6 @@ def test_what_it_is(socket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not a KMS" in found.key_provider
 
 
-# httpcore leaves the socket of a connection that failed to the garbage collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_where_there_is_no_dstack(tmp_path: Path, socket: Path) -> None:
     with pytest.raises(Trouble, match="there is no dstack here"):
         Dstack(str(tmp_path / "none.sock"))
@@ -179,7 +176,7 @@ def test_an_answer_that_is_too_large_or_packed(tmp_path: Path, monkeypatch: pyte
     with answering(tmp_path / "s", b" " * 1001), pytest.raises(Trouble, match="cannot be reached"):
         get(tmp_path / "s", lambda dstack: dstack.info())
     (tmp_path / "s").unlink()
-    with answering(tmp_path / "s", b"{}", headers={"Content-Encoding": "gzip"}), pytest.raises(Trouble, match="decoding error"):
+    with answering(tmp_path / "s", b"{}", headers={"Content-Encoding": "gzip"}), pytest.raises(Trouble, match="packed"):
         get(tmp_path / "s", lambda dstack: dstack.info())
 
 
@@ -189,25 +186,6 @@ def test_an_answer_that_does_not_come_or_does_not_end(tmp_path: Path) -> None:
         pytest.raises(Trouble, match="did not answer Info within"),
     ):
         get(tmp_path / "s", lambda dstack: dstack.info(), seconds=0.1)
-
-
-def test_an_answer_that_drips(monkeypatch: pytest.MonkeyPatch) -> None:
-    import httpx
-
-    class Drip(httpx.SyncByteStream):
-        def __iter__(self) -> Iterator[bytes]:
-            while True:
-                yield b" "
-
-    class Slow(httpx.BaseTransport):
-        def handle_request(self, request: httpx.Request) -> httpx.Response:
-            return httpx.Response(200, stream=Drip())
-
-    clock = iter(range(1000))
-    monkeypatch.setattr(bounded, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
-    with httpx.Client(transport=bounded.Bounded(Slow(), 30.0)) as client, pytest.raises(httpx.ReadTimeout):
-        client.get("http://localhost/")
-    assert next(clock) < 50
 
 
 def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,15 @@ def test_a_body_that_is_too_slow_is_not_waited_for(house: kit.House) -> None:
     served(house, act, seconds=0.02)
 
 
+@pytest.mark.parametrize("length", [b"\xb2", b"\xb9\xb2", b"-1", b"1e3", b""])
+def test_a_length_that_is_none_is_no_trouble_of_ours(house: kit.House, length: bytes) -> None:
+    async def act(client: httpx.AsyncClient, service: Service) -> None:
+        headers = [(b"content-length", length)]
+        assert code_of(await client.post("/commitments", content=b"{}", headers=headers)) == "malformed"
+
+    served(house, act)
+
+
 def test_trouble_of_ours_is_said_to_be_ours_and_no_more(house: kit.House, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(data: bytes) -> bytes:
         raise RuntimeError(f"the secret of sorting: {data!r}")

@@ -11,6 +11,7 @@ import ledger_kit
 import publish_kit as kit
 from assay.enclave import commitment
 from assay.ledger import keys, settling
+from assay.publish.evm.artifacts import oracle_address
 from assay.publish.evm.libraries import checksum
 from assay.scheme.bounty import read_bounty
 from cli_kit import Json, output, refused, run
@@ -85,7 +86,7 @@ def place(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def target(place: Path, chain: Chain, **more: Any) -> None:
     fields = {"kind": "evm", "rpc": chain.url, "chain_id": CHAIN_ID, "key": "scorer", "confirmations": 1, "max_tip_gwei": "1"}
-    fields |= {"fee_recipient": account(6)} | more
+    fields |= {"fee_recipient": account(6), "only_scorer": account(2)} | more
     rows = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value is not None]
     text = "[targets.local]\n" + "\n".join(rows) + "\n"
     text += "".join(f'[keys.{name}]\nenv = "KEY_{name.upper()}"\n' for name in ("scorer", "sponsor", "one", "two", "three"))
@@ -121,9 +122,11 @@ def judged(place: Path, chain: Chain, scores: dict[str, int | None], epoch: int 
 def test_from_the_oracle_to_the_deposit(place: Path, chain: Chain) -> None:
     # The operator makes an oracle, the sponsor the bounty's contract, and puts the deposit in.
     assert bounty("oracle", place, yes=False)["outcome"] == {"state": "planned"}
-    oracle = bounty("oracle", place, "--admin", account(0))
-    assert oracle["outcome"]["state"] == "confirmed"
-    assert oracle["actions"][0]["scorer"] == account(2)
+    early = bounty("create", place, key="sponsor", yes=False, code=1)
+    assert early["outcome"]["code"] == "no-oracle"
+    oracle = bounty("oracle", place)
+    assert (oracle["outcome"]["state"], oracle["oracle"]) == ("confirmed", oracle_address())
+    assert bounty("oracle", place, key="sponsor")["oracle"] == oracle["oracle"], "there is one on a chain"
     looked = bounty("create", place, key="sponsor", yes=False)
     assert looked["outcome"] == {"state": "planned"}
     assert looked["actions"][0]["bounty"] == read_bounty(place).digest
@@ -235,15 +238,18 @@ def test_a_contract_that_is_not_what_bounty_toml_says(place: Path, chain: Chain)
     opened(place, chain)
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace(str(ETHER), str(ETHER * 2)).replace("fee_bps = 250", "fee_bps = 100"))
-    found = said("bounty", "show", place, "--to", "local")
+    found = said("bounty", "show", place, "--to", "local", code=1)
     assert {row["field"]: (row["there"], row["here"]) for row in found["differences"]} == {
         "bounty": (found["terms"]["bounty"], read_bounty(place).digest),
         "deposit": (str(ETHER), str(2 * ETHER)),
         "fee_bps": ("250", "100"),
     }
-    assert "It is not what bounty.toml and publish.toml say" in output("bounty", "show", place, "--to", "local")
+    assert "It is not what bounty.toml and publish.toml say" in run("bounty", "show", place, "--to", "local", code=1).stdout
+    for command, words in (("fund", []), ("commit", ["sha256:" + "33" * 32])):
+        found = bounty(command, place, *words, key="one", code=1)
+        assert found["outcome"]["code"] == "wrong-terms"
     (place / "bounty.toml").write_text(text.replace("commitments_until", "submissions_until"))
-    assert "commitments_until" in output("bounty", "show", place, "--to", "local", columns=300)
+    assert "commitments_until" in " ".join(run("bounty", "show", place, "--to", "local", code=1).stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -257,7 +263,6 @@ def test_a_contract_that_is_not_what_bounty_toml_says(place: Path, chain: Chain)
     ],
 )
 def test_terms_that_no_contract_takes(place: Path, chain: Chain, old: str, new: str, message: str) -> None:
-    target(place, chain, oracle="0x" + "11" * 20)
     text = (place / "bounty.toml").read_text()
     assert old in text
     (place / "bounty.toml").write_text(text.replace(old, new))
@@ -265,7 +270,7 @@ def test_terms_that_no_contract_takes(place: Path, chain: Chain, old: str, new: 
 
 
 def test_a_fee_that_nobody_gets(place: Path, chain: Chain) -> None:
-    target(place, chain, oracle="0x" + "11" * 20, fee_recipient=None)
+    target(place, chain, fee_recipient=None)
     assert "there is a fee, and nobody who gets it" in refused("bounty", "create", place, "--to", "local", "--as", "sponsor")
 
 
@@ -304,11 +309,14 @@ def test_what_is_no_commitment_of_this_bounty_and_account(place: Path, chain: Ch
 def test_what_is_typed_wrongly(place: Path, chain: Chain) -> None:
     assert "exclude each other" in run("publish", place, "--to", "local", "--yes", "--dry-run", code=2).stderr
     assert "there is no target 'main', only: local" in refused("publish", place, "--to", "main")
-    assert "targets.local.oracle: is missing; `assay bounty oracle` makes the contract" in refused(
+    assert "targets.local.round: is missing; `assay bounty create` makes the contract" in refused(
+        "bounty", "fund", place, "--to", "local", "--as", "sponsor"
+    )
+    target(place, chain, only_scorer=None)
+    assert "targets.local.only_scorer: is missing; write the account whose scores count" in refused(
         "bounty", "create", place, "--to", "local", "--as", "sponsor"
     )
     assert "there is no key 'nobody'" in refused("bounty", "oracle", place, "--to", "local", "--as", "nobody")
-    assert "--scorer: is not an EVM address" in refused("bounty", "oracle", place, "--to", "local", "--scorer", "me")
     (place / "bounty.toml").unlink()
     assert "there is no bounty to make a contract of" in refused("bounty", "create", place, "--to", "local")
     text = (place / "publish.toml").read_text()
@@ -318,8 +326,13 @@ def test_what_is_typed_wrongly(place: Path, chain: Chain) -> None:
     )
 
 
+def test_an_address_that_is_typed_wrongly(place: Path, chain: Chain) -> None:
+    opened(place, chain)
+    assert "--receiver: is not an EVM address" in refused("bounty", "claim", place, "--to", "local", "--receiver", "me")
+
+
 def test_a_node_that_is_not_there(place: Path, chain: Chain) -> None:
-    target(place, chain, rpc="http://127.0.0.1:1", oracle="0x" + "11" * 20, round="0x" + "22" * 20)
+    target(place, chain, rpc="http://127.0.0.1:1", round="0x" + "22" * 20)
     found = bounty("fund", place, key="sponsor", yes=False, code=1)
     assert found["outcome"]["state"] == "unknown"
     assert "127.0.0.1:1 does not answer" in refused("bounty", "show", place, "--to", "local", code=1)
@@ -334,7 +347,7 @@ def test_a_node_that_is_not_there(place: Path, chain: Chain) -> None:
 
 
 def test_another_chain_than_publish_toml_says(place: Path, chain: Chain) -> None:
-    target(place, chain, chain_id=1, oracle="0x" + "11" * 20, round="0x" + "22" * 20)
+    target(place, chain, chain_id=1, round="0x" + "22" * 20)
     for name in ("oracle", "create", "fund", "settle", "claim", "refund"):
         assert bounty(name, place, key="sponsor", code=1)["outcome"]["code"] == "wrong-chain"
     assert said("bounty", "show", place, "--to", "local", code=1)["outcome"]["code"] == "wrong-chain"

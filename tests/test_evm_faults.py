@@ -46,7 +46,7 @@ def place(world: World, proxy: Proxy, tmp_path: Path) -> Path:
 
 
 def once(world: World, place: Path) -> None:
-    assert len(world.oracle.functions.scoresOf(world.round.address).call()[1]) == 2
+    assert len(world.scores()[1]) == 2
     assert kit.nonce(world, world.scorer) == 1
     assert under_way(kit.journal(place)) is None
 
@@ -172,7 +172,7 @@ def test_nonsense_is_no_answer(proxy: Proxy, method: str, ask: Any, value: Any) 
 def test_a_contract_that_answers_nothing_of_ours(proxy: Proxy, world: World) -> None:
     proxy.faults = [("eth_call", faults.result("0x"))]
     with pytest.raises(Unreachable, match="answers what it cannot"):
-        Contract(Node(proxy.url), ORACLE, world.oracle.address).ask("scoresOf", world.oracle.address)
+        Contract(Node(proxy.url), ORACLE, world.oracle.address).ask("scoresOf", world.oracle.address, world.scorer)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_what_is_no_revert_is_an_error_of_the_node(proxy: Proxy) -> None:
     with pytest.raises(RpcError, match="limit exceeded"):
         Node(proxy.url).call("0x" + "11" * 20, b"")
     proxy.faults = [("eth_chainId", faults.saying(b'{"jsonrpc":"2.0","id":null,"error":"busy"}'))]
-    with pytest.raises(RpcError, match="busy"):
+    with pytest.raises(Unreachable, match="does not answer eth_chainId: busy"):
         Node(proxy.url).chain_id()
 
 

@@ -9,7 +9,7 @@ from eth_account.messages import encode_typed_data
 from web3 import Web3
 
 import evm_kit
-from assay.publish.evm.artifacts import ORACLE, ROUND
+from assay.publish.evm.artifacts import ROUND
 from evm_kit import CHAIN_ID, HOUR, NOBODY, RECEIPT, Chain, World, events, refused, scored
 
 KEY = Account.from_key(b"\x5c" * 32)
@@ -25,48 +25,25 @@ def ready(world: World) -> World:
     return world
 
 
-def grant(world: World, account: str, by: str | None = None) -> None:
-    oracle = world.oracle.functions
-    world.chain.send(oracle.grantRole(oracle.SCORER_ROLE().call(), account), by or world.admin)
-
-
 # Who may
 
 
-def test_only_scorers_submit_and_only_the_admin_makes_them(ready: World) -> None:
-    role = ready.oracle.functions.SCORER_ROLE().call()
-    assert role == Web3.keccak(text="SCORER_ROLE")
+def test_a_round_takes_the_scores_of_its_scorer_alone(ready: World) -> None:
     for stranger in (ready.admin, ready.sponsor, ready.agents[0]):
-        with refused("AccessControlUnauthorizedAccount", stranger, role):
-            ready.submit([], by=stranger)
-    with refused("AccessControlUnauthorizedAccount"):
-        grant(ready, ready.agents[0], by=ready.agents[0])
-    grant(ready, ready.agents[0])
-    ready.submit([], by=ready.agents[0])
+        with refused("NotTheScorer", stranger):
+            ready.submit([(ready.agents[0], 1)], by=stranger)
+    ready.submit([(ready.agents[0], 9000)])
 
 
-def test_a_scorer_whose_role_was_taken_submits_nothing(ready: World) -> None:
-    oracle = ready.oracle.functions
-    ready.chain.send(oracle.revokeRole(oracle.SCORER_ROLE().call(), ready.scorer), ready.admin)
-    with refused("AccessControlUnauthorizedAccount"):
-        ready.submit([])
-
-
-def test_an_oracle_may_have_no_admin_and_no_scorer(chain: Chain) -> None:
-    oracle = chain.deploy(ORACLE, NOBODY, NOBODY).functions
-    for role in (oracle.DEFAULT_ADMIN_ROLE().call(), oracle.SCORER_ROLE().call()):
-        assert not oracle.hasRole(role, NOBODY).call()
-
-
-def test_a_round_may_take_one_scorer_alone(world: World) -> None:
-    """The admin of the oracle can make scorers, and still has no say over a round that names its own."""
-    world.open(scorer=world.scorer)
-    world.commit(world.agents[0])
-    world.close()
-    grant(world, world.admin)
-    with refused("NotTheScorer", world.admin):
-        world.submit([(world.agents[0], 1)], by=world.admin)
-    world.submit([(world.agents[0], 9000)])
+def test_what_another_scorer_said_of_a_round_is_not_read(chain: Chain, world: World) -> None:
+    """A round that lets anybody submit has the scores of each kept apart; it is asked for whose they are to be."""
+    loose = chain.deploy("LooseRound")
+    for number, by in enumerate((world.scorer, world.sponsor)):
+        rows = [(world.agents[0], 100 + number, bytes(32))]
+        chain.send(world.oracle.functions.submit(loose.address, RECEIPT, rows), by)
+    for number, by in enumerate((world.scorer, world.sponsor)):
+        assert world.oracle.functions.scoresOf(loose.address, by).call()[1][0][1] == 100 + number
+    assert world.oracle.functions.scoresOf(loose.address, world.admin).call() == [bytes(32), []]
 
 
 # What
@@ -77,12 +54,12 @@ def test_scores_are_kept_as_they_came(ready: World) -> None:
     proof = b"\xaa" * 32
     rows = [(a, 9000, proof), (b, 0, bytes(32))]
     said = ready.chain.send(ready.oracle.functions.submit(ready.round.address, RECEIPT, rows), ready.scorer)
-    assert ready.oracle.functions.scoresOf(ready.round.address).call() == [RECEIPT, rows]
-    assert ready.oracle.functions.scoreOf(ready.round.address, a).call() == [9000, proof, RECEIPT]
-    assert ready.oracle.functions.scoreOf(ready.round.address, b).call() == [0, bytes(32), RECEIPT]
+    assert ready.scores() == [RECEIPT, rows]
+    assert ready.oracle.functions.scoreOf(ready.round.address, ready.scorer, a).call() == [9000, proof, RECEIPT]
+    assert ready.oracle.functions.scoreOf(ready.round.address, ready.scorer, b).call() == [0, bytes(32), RECEIPT]
     for nobody in (ready.agents[2], NOBODY, "0x" + "ff" * 20):
         with refused("NoScore", ready.round.address, nobody):
-            ready.oracle.functions.scoreOf(ready.round.address, Web3.to_checksum_address(nobody)).call()
+            ready.oracle.functions.scoreOf(ready.round.address, ready.scorer, Web3.to_checksum_address(nobody)).call()
     # The log alone says the same.
     (head,) = events(ready.oracle, "ScoresSubmitted", said)
     assert head == {"round": ready.round.address, "receipt": RECEIPT, "scorer": ready.scorer, "count": 2}
@@ -120,7 +97,7 @@ def test_what_is_wrong_with_a_batch_is_said_by_name(ready: World) -> None:
         send([(NOBODY, 1, none)])
     with refused("TooManyAgents", 201):
         send([(a, 1, none)] * 201)
-    assert ready.oracle.functions.scoresOf(at).call() == [none, []]
+    assert ready.scores() == [none, []]
     send([(a, 10_000, none), (b, 0, none)])
 
 
@@ -172,7 +149,7 @@ def signed(world: World, rows: list[Any], nonce: int = 0, deadline: int | None =
     scores = [("round", "address"), ("receipt", "bytes32"), ("scores", "Score[]"), ("nonce", "uint64"), ("deadline", "uint256")]
     domain = {
         "name": "Assay ScoringOracle",
-        "version": "1",
+        "version": "2",
         "chainId": CHAIN_ID,
         "verifyingContract": world.oracle.address,
     } | changes
@@ -182,22 +159,25 @@ def signed(world: World, rows: list[Any], nonce: int = 0, deadline: int | None =
 
 
 @pytest.fixture
-def keyed(ready: World) -> World:
-    grant(ready, KEY.address)
-    return ready
+def keyed(world: World) -> World:
+    """Where scores are taken, and KEY's count."""
+    world.open(scorer=KEY.address)
+    world.commit(*world.agents[:2])
+    world.close()
+    return world
 
 
 def test_anybody_may_bring_what_a_scorer_signed(keyed: World) -> None:
     rows = scored([(keyed.agents[0], 9000), (keyed.agents[1], 10)])
     said = keyed.chain.send(keyed.oracle.functions.submitSigned(*signed(keyed, rows)), keyed.agents[9])
     assert events(keyed.oracle, "ScoresSubmitted", said)[0]["scorer"] == KEY.address
-    assert keyed.oracle.functions.scoresOf(keyed.round.address).call() == [RECEIPT, rows]
+    assert keyed.scores() == [RECEIPT, rows]
     assert keyed.oracle.functions.nonceOf(KEY.address, keyed.round.address).call() == 1
 
 
 def test_no_scores_at_all_can_be_signed_too(keyed: World) -> None:
     keyed.chain.send(keyed.oracle.functions.submitSigned(*signed(keyed, [])))
-    assert keyed.oracle.functions.scoresOf(keyed.round.address).call() == [RECEIPT, []]
+    assert keyed.scores() == [RECEIPT, []]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +186,7 @@ def test_no_scores_at_all_can_be_signed_too(keyed: World) -> None:
         {"chainId": CHAIN_ID + 1},
         {"verifyingContract": "0x" + "11" * 20},
         {"name": "Another"},
-        {"version": "2"},
+        {"version": "1"},
         {"message": {"round": "0x" + "11" * 20}},
         {"message": {"receipt": b"\x11" * 32}},
         {"message": {"scores": []}},
@@ -240,16 +220,18 @@ def test_a_relayer_can_change_nothing(keyed: World) -> None:
         keyed.chain.send(submit(scorer, at, receipt, rows, 1, deadline, signature))
 
 
-def test_a_signature_has_its_time_and_its_maker_the_role(ready: World) -> None:
-    rows = scored([(ready.agents[0], 9000)])
-    with refused("AccessControlUnauthorizedAccount"):
-        ready.chain.send(ready.oracle.functions.submitSigned(*signed(ready, rows)))
-    grant(ready, KEY.address)
-    late = ready.chain.now + 100
-    arguments = signed(ready, rows, deadline=late)
-    ready.chain.at(late + 1)
+def test_a_signature_has_its_time_and_its_maker_is_the_rounds(world: World) -> None:
+    world.open()
+    world.commit(world.agents[0])
+    world.close()
+    rows = scored([(world.agents[0], 9000)])
+    with refused("NotTheScorer", KEY.address):
+        world.chain.send(world.oracle.functions.submitSigned(*signed(world, rows)))
+    late = world.chain.now + 100
+    arguments = signed(world, rows, deadline=late)
+    world.chain.at(late + 1)
     with refused("SignatureExpired", late):
-        ready.chain.send(ready.oracle.functions.submitSigned(*arguments))
+        world.chain.send(world.oracle.functions.submitSigned(*arguments))
 
 
 def test_what_was_signed_can_be_made_worthless(keyed: World) -> None:
@@ -273,7 +255,7 @@ def test_a_signature_is_spent_with_its_round(keyed: World) -> None:
     with refused("InvalidAccountNonce"):
         keyed.chain.send(keyed.oracle.functions.submitSigned(*arguments))
     first = keyed.round
-    keyed.open()
+    keyed.open(scorer=KEY.address)
     keyed.commit(keyed.agents[0])
     keyed.close()
     assert keyed.round.address != first.address
@@ -282,15 +264,14 @@ def test_a_signature_is_spent_with_its_round(keyed: World) -> None:
 
 
 def test_a_signature_of_one_chain_is_worth_nothing_on_another(keyed: World, tmp_path: Path) -> None:
-    """The same contracts at the same addresses, made by the same accounts: only the chain is another."""
+    """The same contracts at the same addresses: only the chain is another."""
     rows = scored([(keyed.agents[0], 9000)])
     arguments = signed(keyed, rows)
     with evm_kit.anvil(tmp_path, *evm_kit.OPTIONS, chain_id=CHAIN_ID + 1) as node:
         other = evm_kit.world(Chain(node.url))
-        other.open()
+        other.open(**{name: keyed.terms[name] for name in ("scorer", "commitUntil", "scoreUntil")})
         other.commit(*other.agents[:2])
         other.close()
-        grant(other, KEY.address)
         assert (other.oracle.address, other.round.address) == (keyed.oracle.address, keyed.round.address)
         with refused("BadSignature", KEY.address):
             other.chain.send(other.oracle.functions.submitSigned(*arguments))
@@ -299,10 +280,12 @@ def test_a_signature_of_one_chain_is_worth_nothing_on_another(keyed: World, tmp_
     keyed.chain.send(keyed.oracle.functions.submitSigned(*arguments))
 
 
-def test_a_contract_can_be_the_scorer(ready: World) -> None:
+def test_a_contract_can_be_the_scorer(world: World) -> None:
     """A wallet of several keys, say: it says itself what it has signed (ERC-1271)."""
-    wallet = ready.chain.deploy("ScorerContract")
-    grant(ready, wallet.address)
+    ready, wallet = world, world.chain.deploy("ScorerContract")
+    ready.open(scorer=wallet.address)
+    ready.commit(*ready.agents[:2])
+    ready.close()
     rows, deadline = scored([(ready.agents[0], 9000)]), ready.chain.now + HOUR
     submit = ready.oracle.functions.submitSigned(wallet.address, ready.round.address, RECEIPT, rows, 0, deadline, b"")
     with refused("BadSignature", wallet.address):
@@ -344,8 +327,11 @@ def test_rounds_do_not_see_each_others_scores(ready: World) -> None:
     first, a = ready.round, ready.agents[0]
     ready.submit([(a, 9000)])
     second = ready.open()
-    assert ready.oracle.functions.scoresOf(second.address).call() == [bytes(32), []]
+    assert ready.round.address == second.address
+    assert ready.scores() == [bytes(32), []]
     first = ready.chain.contract(ROUND, first.address)
     ready.chain.send(first.functions.settle())
+    ready.commit(a)
+    ready.close()
     with refused("NotYet"):
         ready.settle()

@@ -55,7 +55,7 @@ def test_what_was_settled_is_what_the_oracle_is_told(place: Path, world: World) 
     outcome = kit.sent(place)
     assert isinstance(outcome, Confirmed)
     assert outcome.transaction is not None
-    receipt, rows = world.oracle.functions.scoresOf(world.round.address).call()
+    receipt, rows = world.scores()
     with ledger_kit.opened(place) as ledger:
         found = settled.read(ledger, EPOCH)
     assert f"sha256:{receipt.hex()}" == found.receipt
@@ -117,7 +117,7 @@ def test_somebody_else_pays_for_what_the_scorer_signed(place: Path, world: World
     kit.publish_toml(place, world, key="relayer", scorer="scorer")
     assert isinstance(kit.sent(place), Confirmed)
     assert (kit.nonce(world, world.scorer), kit.nonce(world, kit.key_of(3).address)) == (0, 1)
-    assert len(world.oracle.functions.scoresOf(world.round.address).call()[1]) == 3
+    assert len(world.scores()[1]) == 3
 
 
 def test_scores_that_somebody_else_submitted_are_confirmed_or_refused(place: Path, world: World) -> None:
@@ -158,7 +158,7 @@ def test_a_round_that_would_pay_anything_else_is_told_nothing(world: World, tmp_
     place = kit.publish_toml(kit.competition(tmp_path / "small", world, SCORES), world)
     found = refusal(kit.sent(place), "payouts-differ")
     assert found.what == f"fees {15 * ETHER // 1000 + 75 * ETHER // 10000} and refund" + found.what.partition("refund")[2]
-    assert world.oracle.functions.scoresOf(world.round.address).call()[1] == []
+    assert world.scores()[1] == []
 
 
 def test_a_tie_that_the_chain_decides_otherwise_is_not_published(world: World, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_who_did_not_commit_is_left_out_where_that_changes_nothing(world: World,
     notes = kit.opened(place).compare(kit.planned(place)).notes
     assert notes == [f"{world.agents[3]} has not committed on the chain, and is left out"]
     assert isinstance(kit.sent(place), Confirmed)
-    assert len(world.oracle.functions.scoresOf(world.round.address).call()[1]) == 2
+    assert len(world.scores()[1]) == 2
     assert isinstance(kit.sent(place), Confirmed)
 
 
@@ -263,9 +263,11 @@ def test_what_is_not_as_it_was_signed_is_not_published(
     ("changes", "code"),
     [
         ({"chain_id": 1}, "wrong-chain"),
-        ({"oracle": "0x" + "11" * 20}, "wrong-contract"),
+        ({"oracle": "0x" + "11" * 20}, "wrong-oracle"),
         ({"round": "0x" + "11" * 20}, "wrong-contract"),
-        ({"key": "sponsor"}, "no-role"),
+        ({"key": "sponsor"}, "not-the-scorer"),
+        ({"only_scorer": "0x" + "11" * 20}, "wrong-terms"),
+        ({"token": "0x" + "11" * 20}, "wrong-terms"),
     ],
 )
 def test_what_is_wrong_with_the_target_is_said_before_anything_is_signed(
@@ -277,13 +279,13 @@ def test_what_is_wrong_with_the_target_is_said_before_anything_is_signed(
 
 
 def test_oracle_and_round_are_not_mistaken_for_each_other(place: Path, world: World) -> None:
-    kit.publish_toml(place, world, oracle=world.round.address, round=world.oracle.address)
+    kit.publish_toml(place, world, round=world.oracle.address)
     refusal(kit.sent(place), "wrong-contract")
 
 
 def test_scores_go_where_the_round_looks_for_them(place: Path, world: World) -> None:
-    """Another oracle would take them too, and nobody would ever look at them there."""
-    other = world.chain.deploy(ORACLE, world.admin, world.scorer)
+    """The same oracle somewhere else would take them too, and nobody would ever look at them there."""
+    other = world.chain.deploy(ORACLE)
     kit.publish_toml(place, world, oracle=other.address)
     assert world.oracle.address in refusal(kit.sent(place), "wrong-oracle").what
     assert kit.nonce(world, world.scorer) == 0
@@ -300,7 +302,7 @@ def test_the_scorer_is_known_without_its_key_where_publish_toml_names_it(place: 
     text = (place / "publish.toml").read_text()
     text = text.replace('env = "KEY_SCORER"', f'env = "KEY_NOBODY"\naccount = "{world.sponsor}"')
     (place / "publish.toml").write_text(text)
-    refusal(kit.opened(place).compare(kit.planned(place)).outcome, "no-role")
+    refusal(kit.opened(place).compare(kit.planned(place)).outcome, "not-the-scorer")
 
 
 def test_a_round_of_another_scorer(world: World, tmp_path: Path) -> None:

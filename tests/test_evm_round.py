@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from web3 import Web3
 
+from assay.publish.evm.artifacts import oracle_address
 from evm_kit import ETHER, FREE, HOUR, NOBODY, RECEIPT, Chain, World, events, refused, scored
 
 
@@ -32,7 +33,7 @@ def test_a_bounty_from_deposit_to_claims(world: World) -> None:
 
 
 def test_what_is_in_the_terms_is_what_the_round_says(world: World) -> None:
-    found = world.make(scorer=world.scorer)
+    found = world.make()
     for name, value in world.terms.items():
         said = getattr(found.functions, name)().call()
         assert said == ([tuple(one) for one in value] if name == "tiers" else value), name
@@ -49,7 +50,7 @@ def test_what_is_in_the_terms_is_what_the_round_says(world: World) -> None:
         ("feeRecipient", NOBODY),
         ("thresholdBps", 0),
         ("thresholdBps", 10_001),
-        ("oracle", "0x" + "11" * 20),
+        ("scorer", NOBODY),
         ("tiers", []),
         ("tiers", [(10_000 - i, 5_000) for i in range(17)]),
         ("tiers", [(0, 5_000)]),
@@ -80,10 +81,12 @@ def test_deadlines_come_in_order_and_are_not_ages_away(world: World, commit: int
         world.make(commitUntil=now + commit, scoreUntil=now + score)
 
 
-def test_an_oracle_that_is_none_is_refused(world: World, chain: Chain) -> None:
-    hand = chain.deploy("Hand")
-    with pytest.raises(Exception, match="reverted"):
-        world.make(oracle=hand.address)
+def test_the_oracle_is_the_one_that_ships_and_has_to_be_there(world: World, chain: Chain) -> None:
+    """No argument names it: the round knows its address from its code."""
+    assert world.make().functions.oracle().call() == oracle_address() == world.oracle.address
+    chain.ask("anvil_setCode", world.oracle.address, "0x")
+    with refused("BadTerms", "oracle"):
+        world.make(thresholdBps=1)
 
 
 def test_without_a_fee_there_need_be_nobody_to_take_it(world: World) -> None:
@@ -182,8 +185,9 @@ def test_it_is_settled_by_scores_or_by_their_deadline(world: World) -> None:
         world.make().functions.settle().call()
     world.fund()
     world.commit(a)
-    with refused("NotYet", world.terms["scoreUntil"]):
-        world.settle()
+    world.chain.at(world.terms["commitUntil"])
+    with refused("CommitmentsOpen", world.terms["commitUntil"]):
+        world.round.functions.settle().call()
     world.close()
     with refused("NotYet", world.terms["scoreUntil"]):
         world.settle()
@@ -200,7 +204,7 @@ def test_it_is_settled_by_scores_or_by_their_deadline(world: World) -> None:
 
 def test_where_nobody_committed_the_sponsor_does_not_wait_for_scores(world: World) -> None:
     world.open()
-    with refused("NotYet"):
+    with refused("CommitmentsOpen"):
         world.settle()
     world.close()
     world.settle()

@@ -12,7 +12,7 @@ from assay.publish.evm.attempts import attempts, under_way
 from assay.publish.evm.publisher import EvmPublisher
 from assay.publish.journal import Overtaken
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, Unknown
-from evm_kit import FREE, RECEIPT, World
+from evm_kit import FREE, RECEIPT, World, scored
 from publish_kit import Passing, with_keys
 
 __all__ = ["with_keys"]  # a fixture
@@ -41,7 +41,7 @@ def nothing() -> None:
 
 
 def scores(world: World) -> int:
-    return len(world.oracle.functions.scoresOf(world.round.address).call()[1])
+    return len(world.scores()[1])
 
 
 def whole(world: World, place: Path, outcome: Outcome) -> None:
@@ -164,13 +164,19 @@ def test_a_block_that_goes_and_another_that_has_it(place: Path, world: World) ->
     assert world.chain.w3.eth.get_block(confirmed["block"])["hash"].to_0x_hex() == confirmed["block_hash"]
 
 
-def test_a_nonce_that_somebody_else_used_is_noticed_and_it_is_done_again(place: Path, world: World) -> None:
+def test_a_nonce_that_somebody_else_used_is_noticed_and_its_owner_says_so(place: Path, world: World) -> None:
+    """What a node says of it is not enough to sign another: it could have both taken."""
     kit.publish_toml(place, world, wait_seconds=0)
     assert isinstance(kit.sent(place), Sent)
     world.chain.ask("anvil_dropTransaction", kit.journal(place)[0]["hash"])
     world.chain.w3.eth.send_transaction({"from": world.scorer, "to": world.admin, "value": 1, "nonce": 0, **FREE})
     mine(world)()
     kit.publish_toml(place, world)
+    for _ in range(2):
+        outcome = kit.sent(place, Passing(nothing, nothing, mine(world)))
+        assert isinstance(outcome, Refusal)
+        assert (outcome.code, outcome.hint[-36:]) == ("nonce", "write used_nonce = 0 in publish.toml")
+    kit.publish_toml(place, world, used_nonce=0)
     outcome = kit.sent(place, Passing(nothing, nothing, mine(world)))
     assert isinstance(outcome, Confirmed)
     assert (scores(world), kit.nonce(world, world.scorer)) == (2, 2)
@@ -190,16 +196,11 @@ def test_what_a_block_took_and_the_contract_refused_has_its_reason(place: Path, 
     """The scores of another receipt come into the same block, before it."""
     begun = world.submission([(world.agents[0], 1)])
     begun.transact({"from": world.scorer, "nonce": 1, "gas": 500_000, **FREE})  # waits for nonce 0
-    other = kit.key_of(5)
-    role = world.oracle.functions.SCORER_ROLE().call()
-    world.oracle.functions.grantRole(role, other.address).transact({"from": world.admin, **FREE})
-    mine(world)()
     world.chain.ask("anvil_dropAllTransactions")
 
     def first() -> None:
         fast = {"maxFeePerGas": 50 * GWEI, "maxPriorityFeePerGas": 50 * GWEI}
-        call = world.submission([(world.agents[0], 1)], RECEIPT)
-        call.transact({"from": other.address, "gas": 500_000, **fast})
+        other_scores(world).transact({"from": world.admin, "gas": 500_000, **fast})
         mine(world)()
 
     outcome = kit.sent(place, Passing(first))
@@ -211,6 +212,14 @@ def test_what_a_block_took_and_the_contract_refused_has_its_reason(place: Path, 
     assert isinstance(again, Refusal)
     assert again.code == "already-submitted"
     assert kit.nonce(world, world.scorer) == 1
+
+
+def other_scores(world: World) -> Any:
+    """Scores of another receipt, which the scorer has signed and anybody can send."""
+    rows, until = scored([(world.agents[0], 1)]), world.terms["scoreUntil"]
+    digest = world.oracle.functions.digestOf(world.round.address, RECEIPT, rows, 0, until).call()
+    signature = bytes(kit.key_of(2).unsafe_sign_hash(digest).signature)
+    return world.oracle.functions.submitSigned(world.scorer, world.round.address, RECEIPT, rows, 0, until, signature)
 
 
 def test_what_was_never_given_to_a_node_and_would_be_refused_now_is_dropped(place: Path, world: World) -> None:

@@ -11,6 +11,7 @@ from eth_utils.abi import collapse_if_tuple
 from web3 import Web3
 
 from assay.exact import BPS, NANO
+from assay.publish.evm.artifacts import ORACLE
 from assay.scheme.model import Payout, Tier
 from assay.settle.payout import Payouts, pay
 from evm_kit import BOUNTY, ETHER, HOUR, NOBODY, REFUSALS, START, Chain, world
@@ -100,6 +101,7 @@ def asking(chain: Chain, contract: Any, name: str) -> Callable[..., Any]:
 
 def test_ten_thousand_rounds_come_out_to_the_wei(chain: Chain) -> None:
     """Whole rounds: made, funded, committed to. Those who tie do so to the second, so that the address decides."""
+    chain.make(ORACLE)
     stage = chain.deploy("Rehearsal")
     chain.send(stage.functions.grow(6))
     chain.ask("anvil_setBalance", stage.address, hex(2**200))
@@ -107,7 +109,7 @@ def test_ten_thousand_rounds_come_out_to_the_wei(chain: Chain) -> None:
     ask = asking(chain, stage, "rehearse")
     found, draw = cases(6, largest=2**190), random.Random(6)
     nothing = Payout.model_validate({"deposit": "0"})
-    fixed = {"bounty": BOUNTY, "sponsor": chain.accounts[1], "token": NOBODY, "deposit": 0, "oracle": NOBODY, "scorer": NOBODY}
+    fixed = {"bounty": BOUNTY, "sponsor": chain.accounts[1], "token": NOBODY, "deposit": 0, "scorer": chain.accounts[2]}
     fixed |= {"feeRecipient": chain.accounts[3], "feeBps": 0, "thresholdBps": 0}
     fixed |= {"commitUntil": START + 300 * 24 * HOUR, "scoreUntil": START + 301 * 24 * HOUR} | terms_of(nothing)
     for _ in range(CASES // 50):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import stat
 import subprocess
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from assay.judge.dockerfile import Context, Copy
 from assay.judge.tests import tasks
-from assay.judge.tests.agent import load
+from assay.judge.tests.agent import BUILT_IN, load
+from assay.judge.tests.check import look
 from assay.judge.tests.tasks import manifest
-from assay.judge.tests.tasks.check import check_set
+from judge_kit import try_
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SET = EXAMPLES / "term-challenge" / "tasks"
@@ -22,7 +24,7 @@ IDS = sorted(one.name for one in SET.iterdir())
 
 
 def test_nothing_is_to_be_said_about_the_example_tasks() -> None:
-    assert [str(one) for one in check_set(SET)] == []
+    assert [str(one) for one in look(SET)[0]] == []
 
 
 def test_there_are_ten_and_all_are_verified_separately() -> None:
@@ -43,6 +45,7 @@ def test_a_task_is_whole_and_every_step_of_its_image_can_be_carried_out(name: st
     context = Context.open(task.environment)
     assert all(context.placed(step) for step in task.plan.steps if isinstance(step, Copy))
     assert task.settings.agent.timeout_sec >= 60
+    assert task.any_base
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -58,6 +61,7 @@ def test_its_tests_read_the_agents_work_and_start_nothing_of_it(name: str) -> No
     script = (SET / name / "tests" / "test.sh").read_text(encoding="utf-8")
     assert "python3 -I /tests/check.py" in script
     assert "/app" not in script
+    assert "/logs/verifier/reward.txt" in script, "Harbor reads its verdict there"
 
 
 @pytest.mark.parametrize("folder", AGENTS, ids=lambda folder: folder.name)
@@ -69,6 +73,28 @@ def test_an_agent_can_be_loaded_and_its_scripts_parsed(folder: Path) -> None:
         subprocess.run(["bash", "-n", file], check=True)
     for file in folder.glob("*.py"):
         ast.parse(file.read_text(encoding="utf-8"))
+
+
+def harbor(trial: Path) -> float:
+    """The reward as Harbor 0.25 reads it of /logs/verifier: reward.json first, else reward.txt; it goes by nothing else."""
+    as_json, text = trial / "tests" / "reward.json", trial / "tests" / "reward.txt"
+    if as_json.exists():
+        rewards: dict[str, float] = json.loads(as_json.read_text())
+        (value,) = rewards.values()
+        return float(value)
+    assert text.exists(), "RewardFileNotFoundError"
+    assert text.stat().st_size, "RewardFileEmptyError"
+    return float(text.read_text())
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_harbor_gives_the_same_verdict(name: str, tmp_path: Path) -> None:
+    if missing := [program for program in ("python3", "git", "sqlite3") if not Path("/usr/bin", program).exists()]:
+        pytest.skip(f"the tasks need {', '.join(missing)}: tools/system installs them")
+    task = tasks.read_task(SET / name)
+    for agent, outcome, reward in (("oracle", "pass", 1.0), ("noop", "fail", 0.0)):
+        tried = try_(tmp_path, task, BUILT_IN[agent], name=agent)
+        assert (tried.verdict.outcome, harbor(tmp_path / agent)) == (outcome, reward), tried.message
 
 
 def test_no_two_agents_are_the_same_submission() -> None:

@@ -88,11 +88,13 @@ def _result(trial: Path) -> dict[str, Any]:
 def test_time_outs(tmp_path: Path, rule: str) -> None:
     bubblewrap()
     folder = tmp_path / "c"
-    make_task(folder / "tasks" / "agent", agent_seconds=1, tests="exit 0\n")
-    make_task(folder / "tasks" / "tests", tests_seconds=1, tests="sleep 3000\n")
-    make_task(folder / "tasks" / "work", agent_seconds=1)
+    make_task(folder / "tasks" / "agent", agent_seconds=1, tests="test -e /app/begun\n", solution=None)
+    make_task(folder / "tasks" / "tests", tests_seconds=1, tests="sleep 3000\n", solution=None)
+    make_task(folder / "tasks" / "work", agent_seconds=1, solution=None)
     make_competition(folder, {"ann": ""}, agent_timeout=rule)
-    make_agent(tmp_path / "slow", 'test -e "$ASSAY_INSTRUCTION" && grep -q Wait /instruction.md && exit; sleep 3000\n')
+    make_agent(
+        tmp_path / "slow", 'touch begun; test -e "$ASSAY_INSTRUCTION" && grep -q Wait /instruction.md && exit; sleep 3000\n'
+    )
     (folder / "tasks" / "tests" / "instruction.md").write_text("Wait.\n")
     make_competition(folder, {"ann": ""}, agent_timeout=rule)
     submit(folder, "ann", str(tmp_path / "slow"))

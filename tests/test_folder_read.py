@@ -16,6 +16,7 @@ from assay.exact import digest
 from assay.folder import strict
 from assay.records import Evidence, History, Participant, Validator
 from assay.settle.inputs import Clock, Inputs, Own, Previous, Scored
+from small_folder import settlement
 
 KINDS = sorted(small_folder.SCHEMES)
 CASE: Mapping[str, Any] = {
@@ -144,24 +145,6 @@ def test_randomness_of_the_epoch_of_acceptance() -> None:
         folder.parse_case(assigned(randomness=rows, participants=accepted))
 
 
-def settlement(**changes: Any) -> dict[str, Any]:
-    clock = {
-        "record": "0.5",
-        "last": 1,
-        "submission": "s0",
-        "participants": [{"participant": "m1", "submission": "s0", "best": "0.25", "last": 2}],
-    }
-    document = {
-        "schema": "assay.settlement/1",
-        "scheme": {"name": "small", "version": "1.0.0", "digest": "sha256:" + "0" * 64},
-        "epoch": 2,
-        "task_set": None,
-        "clock": clock,
-        "anything": ["else"],
-    } | changes
-    return document | {"digest": digest(document)}
-
-
 def test_an_earlier_settlement(tmp_path: Path) -> None:
     expected = Previous("small", 2, None, Clock(500_000_000, 1, "s0", {"m1": Own("s0", 250_000_000, 2)}))
     assert folder.previous_of(settlement()) == expected
@@ -189,6 +172,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "scheme.name: is a settlement of 'large'",
     ),
     (settlement(epoch=3), "epoch: is a settlement of epoch 3, and epoch 3 is being settled"),
+    (settlement(anything=["else"]), "there is no field 'anything' here"),
+    (settlement(clock=settlement()["clock"] | {"more": 1}), "clock.more: there is no field 'more' here"),
+    (settlement(agreed=[{}]), "agreed[0].participant: is missing"),
+    *((settlement(**{name: ...}), f"{name}: is missing") for name in settlement() if name not in ("schema", "digest")),
 ]
 
 

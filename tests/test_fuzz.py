@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import small_folder
 from assay import folder
 from assay.errors import AssayError, BadInput
-from assay.exact import digest
 from assay.folder import csvs, evidence, previous, registry, strict, tasks
 from assay.folder.places import Place
 from assay.records import record
@@ -113,15 +112,6 @@ def time(data: bytes) -> None:
     assert instant(data.decode("latin-1")).tzinfo is not None
 
 
-OWN = {"participant": "m1", "submission": "s", "best": "0.5", "last": 1}
-CLOCK = {"record": "0.5", "last": 1, "submission": "s", "participants": [OWN]}
-HEAD: dict[str, Any] = {
-    "schema": "assay.settlement/1",
-    "scheme": {"name": "small", "version": "1.0.0", "digest": "sha256:" + "0" * 64},
-    "epoch": 2,
-    "task_set": None,
-    "clock": CLOCK,
-}
 CASE: dict[str, Any] = {
     "scheme": {"scheme": {"name": "small"}, "score": {"kind": "tests"}, "consensus": {"assign": 1, "max_age_epochs": 3}},
     "participants": [{"key": "m1", "uid": 1, "submission": "s1", "submitted_at": "2026-11-02T09:00:00Z"}, {"key": "m2"}],
@@ -139,7 +129,7 @@ LOADERS: list[tuple[Callable[[bytes], None], list[str]]] = [
     (task_set, [f"# tasks\nt1\nt2 sha256:{'a' * 64} shared\n\nt3 snapshot\n"]),
     (line, [json.dumps(small_folder.record(kind, seq=3)) for kind in small_folder.FIELDS]),
     (scheme, [*small_folder.SCHEMES.values(), small_folder.SCHEME + '[reward]\ncap = "50%"\n[decay]\nrate = "0.05"\n']),
-    (settlement, [json.dumps(HEAD | {"digest": digest(HEAD)})]),
+    (settlement, [json.dumps(small_folder.settlement())]),
     (case, [json.dumps(CASE)]),
     (time, ["2026-11-02T09:00:00Z", "2026-11-02t09:00:00.123456+01:00"]),
 ]

@@ -182,7 +182,7 @@ def test_what_the_report_warns_of(tmp_path: Path) -> None:
         (Trial("a", "run-1", "t x", resolved=True, file="f", line=3), r"^f:3: task 't x' cannot stand in tasks\.txt"),
         (Trial("a", "run-1", "#t", resolved=True, file="f"), "task '#t' cannot stand"),
         (Trial("a" * 257, "run-1", "t", resolved=True, file="f", line=3), r"^f:3: participant: .*256"),
-        (Trial("a\x07", "run-1", "t", resolved=True, file="f", line=3), r"^f:3: participant: contains characters"),
+        (Trial("a\x07", "run-1", "t", resolved=True, file="f", line=3), r"^f:3: participant: .a.x07. has a character"),
         (Trial(" a", "run-1", "t", resolved=True, file="f"), "the name of the agent, ' a', begins or ends with a space"),
         (Trial("a", "x ", "t", resolved=True, file="f"), "the name of the run, 'x ', begins or ends with a space"),
         (Trial("a", "run-1", "t", trial=10_001, resolved=True, file="f"), "trial 10001 is more than 10000"),

@@ -1,8 +1,11 @@
-"""A subnet from its ledgers: one split that names the receipts, exported, verified by strangers, refused where it is changed."""
+"""A subnet from its ledgers: one split, signed in the subnet's log, exported, verified by strangers, refused if it is forged."""
 
+import base64
 import json
 import os
 import shutil
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,9 @@ import ledger_kit
 import small_folder
 from assay.errors import BadInput, CannotSettle, Refused
 from assay.exact import canonical, digest
-from assay.ledger import bundle, joint, keys, making, note, settling
+from assay.ledger import bundle, check, config, joint, keys, making, merkle, note, settling, split
+from assay.ledger.envelope import sign
+from assay.ledger.merkle import Tree
 from assay.ledger.opened import open_ledger
 from assay.ledger.store import Damaged
 from assay.ledger.verify import verify
@@ -24,6 +29,9 @@ from ledger_kit import SIGNER, VALIDATORS
 OTHER = keys.read(b"78" * 32)
 ORIGINS = {"one": "example.org/small", "two": "x.example.org/small"}
 SIGNERS = {"one": SIGNER, "two": OTHER}
+SUBNET = keys.read(b"90" * 32)
+ORIGIN = "example.org/my-subnet"
+KEY = str(note.log_key(ORIGIN, SUBNET.public))
 KEYS = [str(note.log_key(ORIGINS[name], SIGNERS[name].public)) for name in ORIGINS]
 EPOCH = 3
 PEOPLE = "key,uid,name,submission\nm1,1,,s1\nm2,2,,s2\n"
@@ -35,7 +43,10 @@ def competition(place: Path, kind: str, *epochs: int) -> Path:
     small_folder.make(place, kind, validators_csv=ledger_kit.NAMES, participants_csv=PEOPLE, evidence=None)
     making.make(place, ORIGINS[place.name], SIGNERS[place.name])
     for epoch in epochs:
-        ledger_kit.add(place, ledger_kit.records(kind, epoch=epoch))
+        rows = ledger_kit.records(kind, epoch=epoch)
+        if kind == "given":
+            rows = [row | {"score": "0.5" if row["participant"] == "m1" else "0"} for row in rows]
+        ledger_kit.add(place, rows)
     return place
 
 
@@ -47,21 +58,31 @@ def settle(place: Path, epoch: int = EPOCH) -> str:
         return made.receipt.digest
 
 
-def subnet(place: Path, *members: str) -> Path:
-    rows = "".join(f'[[competitions]]\npath = "{name}"\nshare = "{share}"\n' for name, share in (one.split() for one in members))
+def subnet(place: Path, *members: str, **logs: str) -> Path:
+    rows = "".join(
+        f'[[competitions]]\npath = "{name}"\nshare = "{share}"\n' + (f'log = "{logs[name]}"\n' if name in logs else "")
+        for name, share in (one.split() for one in members)
+    )
     path = place / "my-subnet.toml"
     path.write_text(f'emission = "1000"\n{rows}', encoding="utf-8")
     return path
 
 
+def with_log(path: Path) -> Path:
+    """The subnet file, given a log of its own."""
+    making.make(path, ORIGIN, SUBNET, name="subnet-log")
+    return path
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two competitions with ledgers, both settled at epoch 3, the first at 4 too; and what is exported of epoch 3."""
+    """Two competitions with ledgers, both settled at epoch 3, the first at 4 too; the split of 3, signed and exported."""
     place = tmp_path_factory.mktemp("joint")
     for name, kind in (("one", "tests"), ("two", "given")):
         competition(place / name, kind, EPOCH)
         settle(place / name)
-    path = subnet(place, "one 60%", "two 40%")
+    path = with_log(subnet(place, "one 60%", "two 40%"))
+    assert joint.sign(path, SUBNET).new
     joint.export(path, EPOCH, place / "emission-3")
     ledger_kit.add(place / "one", ledger_kit.records("tests", epoch=4, trial=2))
     settle(place / "one", 4)
@@ -78,7 +99,8 @@ def receipts(place: Path) -> list[Json]:
     found = []
     for name in ORIGINS:
         with open_ledger(place / name) as ledger:
-            found.append({"competition": "small", "epoch": EPOCH, "digest": ledger.receipt(EPOCH).digest})
+            row = {"competition": "small", "epoch": EPOCH, "digest": ledger.receipt(EPOCH).digest}
+            found.append(row | {"log": str(ledger.key)})
     return found
 
 
@@ -110,8 +132,7 @@ def test_one_with_a_ledger_and_one_without(place: Path, tmp_path: Path) -> None:
     assert "Not settled in a ledger, so without a receipt: plain." in output("emission", path)
     assert "receipts" not in assay.emission(subnet(tmp_path, "plain 40%")).document
     with pytest.raises(BadInput, match="the competition has no ledger"):
-        joint.export(subnet(tmp_path, "two 60%", "plain 40%"), EPOCH, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+        joint.sign(with_log(subnet(tmp_path, "two 60%", "plain 40%")), SUBNET)
     with pytest.raises(BadInput, match="epoch 1 was passed"):
         assay.emission(subnet(tmp_path, "two 60%"), 1)
 
@@ -121,8 +142,11 @@ def test_nothing_settled_yet_is_settled_as_a_draft(tmp_path: Path) -> None:
     competition(tmp_path / "two", "given")
     path = subnet(tmp_path, "one 60%", "two 40%")
     assert assay.emission(path).receipts == []
+    with_log(path)
     with pytest.raises(CannotSettle, match="epoch 3 has no receipt"):
-        joint.export(path, EPOCH, tmp_path / "out")
+        joint.sign(path, SUBNET, EPOCH)
+    with pytest.raises(CannotSettle, match="there is no epoch that all competitions have settled"):
+        joint.sign(path, SUBNET)
 
 
 def test_a_receipt_that_was_changed_in_a_ledger_is_refused(place: Path, tmp_path: Path) -> None:
@@ -143,27 +167,185 @@ def test_a_receipt_that_was_changed_in_a_ledger_is_refused(place: Path, tmp_path
         assay.emission(subnet(tmp_path, "two 60%"))
 
 
+def test_the_split_is_signed_once_in_the_subnets_log(place: Path, tmp_path: Path) -> None:
+    path = place / "my-subnet.toml"
+    with open_ledger(path) as ledger:
+        assert (ledger.key.name, ledger.log.size) == (ORIGIN, 1)
+        there = ledger.receipt(EPOCH)
+        said = joint.signed(ledger, there).predicate
+    assert said["split"] == assay.emission(path, EPOCH).document
+    assert said["rules"] == {"encoding": "round", "burn_uid": 0, "emission": "1000", "unearned": "burn"}
+    assert [row["log"] for row in said["split"]["receipts"]] == KEYS
+    assert (said["subnet"], said["epoch"], said["previous"]) == ("my-subnet", EPOCH, None)
+    again = joint.sign(path, SUBNET, EPOCH)
+    assert (again.new, again.receipt) == (False, there)
+    with pytest.raises(BadInput, match="is not the key of this log"):
+        joint.sign(path, SIGNER)
+    copy = copied(place, tmp_path)
+    subnet(tmp_path, "one 50%", "two 50%")
+    for act in (
+        lambda: joint.sign(copy, SUBNET),
+        lambda: joint.export(copy, EPOCH, tmp_path / "out"),
+        lambda: list(joint.replay(copy)),
+    ):
+        with pytest.raises(CannotSettle, match=r"was signed as sha256:.*, and the competitions give"):
+            act()
+
+
+def copied(place: Path, target: Path) -> Path:
+    """The subnet and its competitions, to be changed."""
+    shutil.copytree(place, target, dirs_exist_ok=True)
+    return target / "my-subnet.toml"
+
+
+def test_each_epoch_is_signed_after_the_one_before(place: Path, tmp_path: Path) -> None:
+    path = copied(place, tmp_path)
+    with pytest.raises(CannotSettle, match="epoch 4 has no receipt"):
+        joint.sign(path, SUBNET, 4)
+    ledger_kit.add(tmp_path / "two", ledger_kit.records("given", epoch=4))
+    settle(tmp_path / "two", 4)
+    first = joint.sign(path, SUBNET, EPOCH)
+    made = joint.sign(path, SUBNET)
+    assert (made.new, made.emission.epoch, made.receipt.position) == (True, 4, 1)
+    with open_ledger(path) as ledger:
+        said = joint.signed(ledger, made.receipt).predicate
+        assert said["previous"] == {"epoch": EPOCH, "receipt": first.receipt.digest}
+        assert joint.audit(ledger) == 2
+        seen = ledger.log.note
+    assert [one.epoch for one in joint.replay(path)] == [EPOCH, 4]
+    joint.export(path, EPOCH, tmp_path / "old")
+    joint.export(path, 4, tmp_path / "new")
+    (tmp_path / "seen").write_bytes((tmp_path / "old" / "log" / "checkpoint").read_bytes())
+    found = verify(tmp_path / "new", key=KEY, checkpoint=tmp_path / "seen", subnet=path)
+    assert "consistency" in [one.stage for one in found.checked]
+    (tmp_path / "seen").write_bytes(seen)
+    with pytest.raises(Refused, match="was rolled back"):
+        verify(tmp_path / "old", key=KEY, checkpoint=tmp_path / "seen")
+    assert verify(tmp_path / "old", key=KEY, checkpoint=tmp_path / "seen", log=tmp_path / "new" / "log").recomputed
+
+
+def test_an_epoch_that_was_passed_is_not_signed(place: Path, tmp_path: Path) -> None:
+    path = subnet(tmp_path, "one 60%")
+    shutil.copytree(place / "one", tmp_path / "one")
+    with_log(path)
+    assert joint.sign(path, SUBNET).emission.epoch == 4
+    with pytest.raises(BadInput, match="epoch 3 was passed: the last one signed is 4"):
+        joint.sign(path, SUBNET, EPOCH)
+    with pytest.raises(CannotSettle, match="the split of epoch 3 is not signed"):
+        joint.export(path, EPOCH, tmp_path / "out")
+
+
+def test_who_signs_meanwhile_is_not_overtaken(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = copied(place, tmp_path)
+    ledger_kit.add(tmp_path / "two", ledger_kit.records("given", epoch=4))
+    settle(tmp_path / "two", 4)
+    state = split.statement
+    rival: list[joint.Signed] = []
+
+    def slowly(*args: Any) -> bytes:
+        monkeypatch.setattr(split, "statement", state)
+        rival.append(joint.sign(path, SUBNET))
+        return state(*args)
+
+    monkeypatch.setattr(split, "statement", slowly)
+    made = joint.sign(path, SUBNET)
+    assert (made.new, made.receipt) == (False, rival[0].receipt)
+
+
+def test_a_log_that_the_subnet_file_names_must_be_the_competitions(place: Path, tmp_path: Path) -> None:
+    path = copied(place, tmp_path)
+    subnet(tmp_path, "one 60%", "two 40%", one=KEYS[0], two=KEYS[1])
+    assert not joint.sign(path, SUBNET).new
+    subnet(tmp_path, "one 60%", "two 40%", one=KEYS[0], two=KEYS[0])
+    with pytest.raises(BadInput, match=r"my-subnet.toml: competitions\[1\].log: is .*small.*, and the competition's log is"):
+        joint.sign(path, SUBNET)
+
+
+def test_the_subnets_log_is_no_competitions(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "two", tmp_path / "two")
+    path = subnet(tmp_path, "two 60%")
+    with_log(path)
+    said = config.read(path)
+    config.write(config.Config(tmp_path, ORIGINS["two"], KEYS[1], "two/ledger.db", "two/log", None, said.name))
+    with pytest.raises(BadInput, match="a competition has the same log as the subnet"):
+        joint.sign(path, OTHER)
+    with open_ledger(path) as ledger, pytest.raises(Damaged, match="is not as it was signed"):
+        joint.audit(ledger)
+
+
+def test_what_was_changed_in_the_subnets_ledger_is_not_gone_on_from(place: Path, tmp_path: Path) -> None:
+    import sqlite3
+
+    path = copied(place, tmp_path)
+    with sqlite3.connect(tmp_path / "my-subnet.ledger.db") as database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            database.execute(f'DROP TRIGGER "{name}"')
+        database.execute("UPDATE settlements SET document = ?", (b"{}",))
+    database.close()
+    for act in (lambda: joint.sign(path, SUBNET), lambda: joint.export(path, EPOCH, tmp_path / "out")):
+        with pytest.raises(Damaged, match="the split that is kept of epoch 3 is not the one that was signed"):
+            act()
+
+
 def test_a_stranger_verifies_all_of_it(place: Path, exported: Path) -> None:
-    for given in (KEYS, KEYS[::-1], ()):
+    with open_ledger(place / "my-subnet.toml") as ledger:
+        statement = ledger.receipt(EPOCH).digest
+    for given in (KEY, [KEY, *KEYS], [*KEYS[::-1], KEY, KEY], ()):
         found = assay.verify(exported, key=given)
         assert found.recomputed
         assert found.emission == {
+            "subnet": "my-subnet",
             "epoch": EPOCH,
+            "statement": statement,
             "digest": assay.emission(place / "my-subnet.toml", EPOCH).digest,
             "receipts": receipts(place),
         }
         assert found.checked[-1].stage == "emission"
-        assert found.checked[0].what.startswith("one: small epoch 3, signed by ")
+        assert found.checked[0].what.startswith("my-subnet epoch 3, signed by ")
         assert set(found.document()) == {"verified", "recomputed", "emission", "stages"}
-    with pytest.raises(Refused, match="not signed by the key"):
-        verify(exported, key=KEYS[0])
-    with pytest.raises(Refused, match="not signed by the key"):
-        verify(exported, key=[KEYS[1], KEYS[1]])
+    alone = verify(exported / "emission.receipt", key=KEY)
+    assert (alone.recomputed, alone.checked[-1].done, alone.emission) == (False, False, found.emission)
 
 
-def test_one_of_several_keys_is_enough_for_one_competition(exported: Path) -> None:
-    for number in (1, 2):
-        assert verify(exported / "competitions" / str(number), key=KEYS).recomputed
+def test_the_split_is_held_against_a_subnet_file(place: Path, exported: Path, tmp_path: Path) -> None:
+    found = verify(exported, key=KEY, subnet=place / "my-subnet.toml")
+    assert "which log has which part, it does not say of all" in str(found.checked)
+    path = subnet(tmp_path, "a 60%", "b 40%", a=KEYS[0], b=KEYS[1])
+    assert "does not say of all" not in str(verify(exported / "emission.receipt", key=KEY, subnet=path).checked)
+    for members, logs, said in (
+        (("a 60%", "b 30%"), {}, r"competitions\[1\].share is not that of .* \(expected 0.3, found 0.4\)"),
+        (("b 60%", "a 40%"), {"a": KEYS[0], "b": KEYS[1]}, r"competitions\[0\].log is not that of"),
+        (("a 60%",), {}, r"competitions is not that of .* \(expected 1, found 2\)"),
+    ):
+        with pytest.raises(Refused, match=said):
+            verify(exported, key=KEY, subnet=subnet(tmp_path, *members, **logs))
+    rows = path.read_text()
+    for rule, name in (
+        ("burn_uid = 1\n", "burn_uid"),
+        ('encoding = "exact-sum"\n', "encoding"),
+        ('unearned = "others"\n', "unearned"),
+    ):
+        path.write_text(rule + rows)
+        with pytest.raises(Refused, match=f"{name} is not that of"):
+            verify(exported, key=KEY, subnet=path)
+    with pytest.raises(BadInput, match="a subnet file says nothing of it"):
+        verify(exported / "competitions" / "1", key=KEYS[0], subnet=path)
+
+
+def test_every_key_must_be_of_a_log_that_is_checked(exported: Path) -> None:
+    stranger = str(note.log_key("example.org/stranger", SIGNER.public))
+    for given, said in (
+        (KEYS, "it is not signed by the key"),
+        ([KEYS[0], str(note.log_key(ORIGIN, SIGNER.public))], "it is not signed by the key"),
+        ([KEY, stranger], "a key was given that is of no log of the split"),
+        ([KEY, *KEYS, str(note.log_key(ORIGINS["two"], SIGNER.public))], "a key was given that is of no log of the split"),
+    ):
+        with pytest.raises(Refused, match=said):
+            verify(exported, key=given)
+    one = exported / "competitions" / "1"
+    assert verify(one, key=[KEYS[0], KEYS[0]]).recomputed
+    with pytest.raises(BadInput, match="is of one log, and 2 keys were given"):
+        verify(one, key=KEYS)
 
 
 def put(old: str, new: str) -> Any:
@@ -171,21 +353,11 @@ def put(old: str, new: str) -> Any:
     return lambda text: text.replace(old, new, 1)
 
 
-THIRD = '[[competitions]]\npath = "three"\nshare = "0"\n'
 CHANGES = [
-    ("emission.json", put('"share":"0.6"', '"share":"0.7"'), "competitions[0].share differs"),
-    ("emission.json", put('"u16":', '"u16":1'), "u16 differs"),
-    (
-        "emission.json",
-        put('"competition":"small","digest":"sha256:', '"competition":"small","digest":"sha256:0'),
-        "digest differs",
-    ),
-    ("emission.json", lambda _: "{", "is not JSON"),
-    ("emission.json", lambda _: "[]", "differs"),
-    ("subnet.toml", put("60%", "50%"), "competitions[0].share differs"),
-    ("subnet.toml", put("60%", "70%"), "sum to 1.1"),
-    ("subnet.toml", put('"1000"', '"1001"'), "competitions[0].emission differs"),
-    ("subnet.toml", lambda text: text + THIRD, "the competition 'three' is missing"),
+    ("emission.receipt", lambda _: "{", "is not JSON"),
+    ("emission.receipt", lambda _: "[]", "it is not of the format assay.emission-receipt/1"),
+    ("emission.receipt", put("c2sp.org/tlog-proof@v1", "c2sp.org/tlog-proof@v2"), "log: "),
+    ("log/checkpoint", put("my-subnet", "my-sobnet"), "log: "),
     ("competitions/1/settlement.json", put('"u16":', '"u16":1'), "u16 differs"),
     ("competitions/2/evidence/epoch-3.jsonl", put('"0.5"', '"0.6"'), "at least one was changed"),
 ]
@@ -198,22 +370,152 @@ def test_what_was_changed_is_found(exported: Path, name: str, change: Any, said:
     assert change(text) != text
     path.write_text(change(text), encoding="utf-8")
     with pytest.raises(Refused) as error:
-        verify(exported, key=KEYS)
+        verify(exported, key=KEY)
     assert said in str(error.value)
 
 
-def test_competitions_that_are_exchanged_or_of_another_epoch_are_found(place: Path, exported: Path, tmp_path: Path) -> None:
+def forge(exported: Path, change: Callable[[Json], object], signer: keys.PrivateKey = SUBNET, *, digests: bool = True) -> None:
+    """The signed split changed, and signed anew in a log of its own by a key: what the holder of the key can make of it."""
+    receipt = json.loads((exported / "emission.receipt").read_bytes())
+    stated = json.loads(base64.b64decode(receipt["envelope"]["payload"]))
+    change(stated["predicate"])
+    said = stated["predicate"]
+    if digests:
+        said["split"]["digest"] = digest({name: value for name, value in said["split"].items() if name != "digest"})
+        stated["subject"][0] |= {"name": f"{said['subnet']} epoch {said['epoch']}"}
+        stated["subject"][0]["digest"]["sha256"] = said["split"]["digest"][7:]
+    payload = canonical(stated)
+    entry = sha256(payload).digest()
+    checkpoint = note.sign_checkpoint(1, merkle.root([check.leaf_hash(entry)]), note.log_key(ORIGIN, signer.public), signer)
+    place = Tree([check.leaf_hash(entry)]).inclusion(0)
+    document = split.document_of(canonical(sign(payload, signer)), place, checkpoint)
+    (exported / "emission.receipt").write_bytes(canonical(document))
+    shutil.rmtree(exported / "log")
+    for name, data in bundle.log_files([entry], checkpoint).items():
+        (exported / "log" / name).parent.mkdir(parents=True, exist_ok=True)
+        (exported / "log" / name).write_bytes(data)
+
+
+def shares(said: Json) -> None:
+    """70 and 30 % instead of 60 and 40, and the rao by them."""
+    for row, share, rao in zip(said["split"]["competitions"], ("0.7", "0.3"), ("700", "300"), strict=True):
+        row |= {"share": share, "emission": rao}
+
+
+def twice(field: str) -> Callable[[Json], object]:
+    def change(said: Json) -> None:
+        first, second = said["split"]["receipts"]
+        second[field] = first[field]
+
+    return change
+
+
+def test_a_split_that_somebody_else_signed_is_refused(exported: Path) -> None:
+    forge(exported, lambda _: None)
+    assert verify(exported, key=KEY).recomputed
+    forge(exported, shares, SIGNER)
+    with pytest.raises(Refused, match="it is not signed by the key"):
+        verify(exported, key=KEY)
+    receipt = json.loads((exported / "emission.receipt").read_bytes())
+    receipt["envelope"]["signatures"][0]["keyid"] = SUBNET.public.id
+    (exported / "emission.receipt").write_bytes(canonical(receipt))
+    with pytest.raises(Refused, match="receipt: "):
+        verify(exported, key=KEY)
+
+
+def test_what_is_signed_and_does_not_follow_is_refused(exported: Path, tmp_path: Path) -> None:
+    cases: list[tuple[Callable[[Json], object], str]] = [
+        (shares, r"m2: weights\[1\].share differs"),
+        (lambda said: said["split"]["weights"][0].update(u16=1), "u16 differs"),
+        (lambda said: said["split"]["competitions"][0].update(share="0.70"), "does not fit"),
+        (lambda said: said["split"]["competitions"][0].update(share="0.9"), "sum to 1.3"),
+        (lambda said: said["rules"].update(emission="1001"), r"competitions\[0\].emission differs"),
+        (lambda said: said["rules"].update(encoding="any"), "encoding"),
+        (lambda said: said["rules"].update(unearned="others"), r"competitions\[0\].received differs"),
+        (lambda said: said.update(colour="red"), "does not fit"),
+        (lambda said: said.update(epoch=4), "the split is of another epoch"),
+        (lambda said: said["split"]["receipts"][0].update(epoch=2), "a receipt is of another epoch"),
+        (lambda said: said["split"]["receipts"].pop(), "it does not name a receipt of each competition"),
+        (lambda said: said["split"]["receipts"][0].update(competition="x"), "it does not name a receipt of each competition"),
+        (lambda said: said["split"]["receipts"][0].update(log="x"), "it is not a vkey"),
+        (lambda said: said["split"]["receipts"][0].update(log=KEY), "a competition is said to have the subnet's own log"),
+        (lambda said: said["split"]["receipts"][0].update(log=KEYS[0].replace("small", "other")), "the digits of the vkey"),
+        (lambda said: said["split"]["receipts"][0].update(digest="sha256:" + "0" * 64), "another receipt than the split names"),
+        (twice("log"), "two competitions have one log"),
+        (twice("digest"), "two competitions have one receipt"),
+        (lambda said: said["split"].update(competitions=[], receipts=[]), "a receipt is of another epoch"),
+    ]
+    for number, (change, said) in enumerate(cases):
+        copy = Path(shutil.copytree(exported, tmp_path / f"copy-{number}"))
+        forge(copy, change)
+        with pytest.raises(Refused, match=said):
+            verify(copy, key=KEY)
+    forge(exported, shares, digests=False)
+    with pytest.raises(Refused, match="the split is not of the digest that it states"):
+        verify(exported, key=KEY)
+    forge(exported, lambda said: said.update(subnet="other"), digests=False)
+    with pytest.raises(Refused, match="its subject is not the split that it states"):
+        verify(exported, key=KEY)
+
+
+def test_one_competition_does_not_stand_for_another(place: Path, exported: Path, tmp_path: Path) -> None:
     one, two = exported / "competitions" / "1", exported / "competitions" / "2"
-    one.rename(tmp_path / "x")
-    two.rename(one)
-    (tmp_path / "x").rename(two)
-    with pytest.raises(Refused, match=r"(settlement|receipts\[0\].digest|share|u16) differs"):
-        verify(exported, key=KEYS)
     shutil.rmtree(two)
+    shutil.copytree(one, two)
+    with pytest.raises(Refused, match="it is not signed by the key"):
+        verify(exported, key=KEY)
+    with pytest.raises(Refused, match="it is not signed by the key"):
+        verify(exported)
+    shutil.rmtree(one)
     with open_ledger(place / "one") as ledger:
-        bundle.export(ledger, 4, two)
-    with pytest.raises(Refused, match="the competitions settle different epochs"):
-        verify(exported, key=KEYS)
+        bundle.export(ledger, 4, one)
+    with pytest.raises(Refused, match="it is of another receipt than the split names"):
+        verify(exported, key=KEY)
+
+
+def test_who_holds_one_log_cannot_forge_another(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SIGNERS, "two", SIGNER)
+    forged = competition(tmp_path / "two", "given", EPOCH)
+    settle(forged)
+    two = exported / "competitions" / "2"
+    shutil.rmtree(two)
+    with open_ledger(forged) as ledger:
+        bundle.export(ledger, EPOCH, two)
+    assert verify(two, key=str(note.log_key(ORIGINS["two"], SIGNER.public))).recomputed
+    for given in ([KEY], [KEY, *KEYS], []):
+        with pytest.raises(Refused, match="it is not signed by the key"):
+            verify(exported, key=given)
+
+
+def test_a_bundle_that_is_not_what_was_exported_is_refused_by_name(exported: Path, tmp_path: Path) -> None:
+    whole = Path(shutil.copytree(exported, tmp_path / "whole"))
+    competitions = exported / "competitions"
+    shutil.rmtree(competitions / "1")
+    shutil.copytree(whole, competitions / "1")
+    with pytest.raises(Refused, match="it is not the bundle of a competition"):
+        verify(exported, key=KEY)
+    shutil.rmtree(competitions / "1")
+    (competitions / "1").write_text("")
+    with pytest.raises(Refused, match="it is not the bundle of a competition"):
+        verify(exported, key=KEY)
+    (competitions / "1").unlink()
+    with pytest.raises(Refused, match="the competitions are not those that the split names"):
+        verify(exported, key=KEY)
+    (competitions / "1").mkdir()
+    with pytest.raises(Refused, match="small: has no receipts"):
+        verify(exported, key=KEY)
+    shutil.rmtree(competitions)
+    with pytest.raises(Refused, match="the competitions are not those that the split names"):
+        verify(exported, key=KEY)
+    (whole / "competitions" / "3").mkdir()
+    with pytest.raises(Refused, match="the competitions are not those that the split names"):
+        verify(whole, key=KEY)
+
+
+def test_what_earlier_versions_exported_is_refused(exported: Path) -> None:
+    (exported / "emission.receipt").rename(exported / "emission.json")
+    with pytest.raises(Refused, match="nobody signed this split"):
+        verify(exported, key=KEY)
 
 
 def test_what_is_of_one_competition_is_not_asked_of_a_subnet(exported: Path) -> None:
@@ -238,31 +540,66 @@ def test_an_export_is_there_whole_or_not_at_all(place: Path, tmp_path: Path, mon
     assert [one.name for one in tmp_path.iterdir()] == ["there"]
 
 
+def test_a_subnet_without_a_log_signs_and_publishes_nothing(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "two", tmp_path / "two")
+    path = subnet(tmp_path, "two 60%")
+    for act in (lambda: joint.sign(path, SUBNET), lambda: joint.export(path, EPOCH, tmp_path / "out")):
+        with pytest.raises(BadInput, match=r"my-subnet.ledger.toml: there is no such file, so the subnet has no log"):
+            act()
+    with_log(path)
+    with pytest.raises(BadInput, match="is there already"):
+        with_log(path)
+    with pytest.raises(CannotSettle, match="nothing of the subnet is signed yet"):
+        joint.signed_epoch(path)
+
+
 def test_uids_in_conflict_between_ledgers_are_refused(place: Path, tmp_path: Path) -> None:
     competition(tmp_path / "one", "tests", EPOCH)
     settle(tmp_path / "one")
     competition(tmp_path / "two", "given", EPOCH)
     (tmp_path / "two" / "participants.csv").write_text("key,uid,name,submission\nm1,9,,s1\nm2,2,,s2\n", encoding="utf-8")
     settle(tmp_path / "two")
-    with pytest.raises(BadInput, match="'m1' has uid 9 here and 1 in an earlier competition"):
-        joint.export(subnet(tmp_path, "one 60%", "two 40%"), EPOCH, tmp_path / "out")
+    with pytest.raises(BadInput, match="'m1' has uid 9 here and uid 1 in an earlier competition"):
+        joint.sign(with_log(subnet(tmp_path, "one 60%", "two 40%")), SUBNET)
 
 
-def test_the_command_line(place: Path, tmp_path: Path) -> None:
-    path = place / "my-subnet.toml"
-    shown = output("emission", path, columns=120)
+def test_the_command_line(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
+    keys.save("subnet-log", SUBNET)
+    for name in ORIGINS:
+        shutil.copytree(place / name, tmp_path / name)
+    path = subnet(tmp_path, "one 60%", "two 40%")
+    assert "`assay ledger init` makes one" in refused("emission", path, "--sign")
+    assert "goes with --sign" in cli_kit.run("emission", path, "--key", "subnet-log", code=2).stderr
+    said = output("ledger", "init", path, "--origin", ORIGIN, "--key", "subnet-log")
+    assert KEY in said
+    assert f"assay emission {path} --sign" in " ".join(said.split())
+    assert "No epoch is signed yet." in output("ledger", "replay", path)
+    shown = output("emission", path, "--sign", columns=120)
     for one in receipts(place):
         assert f"Receipt of small {one['digest']}" in shown
+    assert f", entry 0 of {ORIGIN}" in " ".join(shown.split())
+    assert "as it was signed before" in " ".join(output("emission", path, "--sign", "--key", "subnet-log").split())
+    assert json.loads(output("emission", path, "--sign", "--json")) == assay.emission(path, EPOCH).document
     said = output("export", "emission", path, "3", "-o", tmp_path / "out", columns=120)
-    assert f"--key {KEYS[0]} --key {KEYS[1]}" in said
+    assert f"--key {KEY}" in said
     assert files_under(tmp_path / "out") == files_under(place / "emission-3")
-    board = output("verify", tmp_path / "out", "--key", KEYS[0], "--key", KEYS[1])
-    assert "emission · epoch 3: verified, and computed again" in board
+    board = output("verify", tmp_path / "out", "--key", KEY, "--subnet", path)
+    assert "emission of my-subnet · epoch 3: verified, and computed again" in board
     assert cli_kit.narrow(board)
-    assert "Whose receipt it is was not checked" not in board
-    assert "and each other log's, with --key" in " ".join(output("verify", tmp_path / "out").split())
+    assert "was not checked" not in board
+    assert "give the subnet's public key with --key" in " ".join(output("verify", tmp_path / "out").split())
+    assert "emission of my-subnet · epoch 3: verified" in output("verify", tmp_path / "out" / "emission.receipt", "--key", KEY)
     document = json.loads(output("verify", tmp_path / "out", "--json"))
     assert document["emission"]["receipts"] == receipts(place)
-    (tmp_path / "out" / "subnet.toml").unlink()
-    assert "emission: " in refused("verify", tmp_path / "out", code=1)
+    assert "1 signed split in the log. All of it is whole." in output("ledger", "check", path)
+    assert "1 epoch comes out as signed." in output("ledger", "replay", path)
+    assert output("ledger", "consistency", path, "1") == ""
+    assert "already" in output("ledger", "migrate", path)
+    text = (tmp_path / "my-subnet.ledger.toml").read_text()
+    (tmp_path / "my-subnet.ledger.toml").write_text("".join(one for one in text.splitlines(True) if "signer" not in one))
+    assert "does not say which key signs the split" in refused("emission", path, "--sign")
+    (tmp_path / "out" / "emission.receipt").unlink()
+    (tmp_path / "out" / "emission.json").touch()
+    assert "nobody signed this split" in refused("verify", tmp_path / "out", code=1)
     assert len(VALIDATORS) == 3

@@ -17,7 +17,7 @@ from assay.judge.rubric.limits import CHECKS_AT_ONCE
 from assay.judge.rubric.questions import Case
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.solution import Solution
-from rubric_kit import ADD, SETTINGS, make_bounty, make_case, make_course, says
+from rubric_kit import ADD, SETTINGS, called, make_bounty, make_case, make_course, says
 
 QUOTE = "return a + b"
 
@@ -150,7 +150,7 @@ def test_a_primary_that_fails_leaves_it_to_the_fallback(tmp_path: Path) -> None:
 
 
 def test_one_model_is_asked_once(tmp_path: Path) -> None:
-    settings = type(SETTINGS)("same", "same", 2, 100)
+    settings = type(SETTINGS)(called("same"), called("same"), 2)
     asked, found = _led(make_course(make_case(tmp_path), settings), lambda asked: says(""))
     assert len(asked) == 2
     assert found is not None

@@ -155,7 +155,7 @@ def test_an_answer_that_was_exchanged_for_a_good_one_has_another_digest(case: Ca
 @pytest.mark.parametrize(
     "change",
     [
-        lambda found: found.update(schema="assay.transcript/2"),
+        lambda found: found.update(schema="assay.transcript/1"),
         lambda found: found.update(more=1),
         lambda found: found.update(attempts=0),
         lambda found: found.update(attempts=True),
@@ -171,7 +171,7 @@ def test_what_is_no_transcript_is_refused(change: Callable[[dict[str, Any]], obj
         _replayed(case, _changed(judged, change))
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"null", b"[" * 100_000, b"\xff", b'{"schema": "assay.transcript/1"}'])
+@pytest.mark.parametrize("data", [b"", b"{}", b"null", b"[" * 100_000, b"\xff", b'{"schema": "assay.transcript/2"}'])
 def test_bytes_that_are_no_transcript_are_refused(data: bytes, case: Case) -> None:
     with pytest.raises(BadInput, match="this is no transcript"):
         _replayed(case, data)
@@ -218,9 +218,10 @@ def test_the_document_has_no_text_of_anybody(judged: Judgement) -> None:
     assert document["quotes"] == {"C1": quote_digest("return a + b", b"salt")}
     assert document["measured"]["tries"] == 10
     assert document["measured"]["cost"] >= 0
-    assert document["schema"] == "assay.judgement/1"
+    assert document["schema"] == "assay.judgement/2"
     assert sorted(document) == [
-        *("baseline", "bounty", "checks", "detectors", "exchanges", "injection_suspected", "measured", "model", "outcome"),
+        *("asked", "baseline", "bounty", "checks", "detectors", "exchanges", "fallback", "injection_suspected"),
+        *("measured", "model", "outcome"),
         *("parameters", "prompts", "quotes", "reason", "schema", "submission", "transcript", "verdict"),
     ]
     assert sorted(document["exchanges"][0]) == ["answered", "asked", "fault", "fingerprint", "part", "phase"]

@@ -162,10 +162,10 @@ def test_what_is_kept_of_a_judgement(folder: Path) -> None:
     assert not list((folder / "judging" / VALIDATOR).glob("*.json"))
     (said,) = summary.remarks
     assert "A judgement took" in said
-    assert "tokens. It cost 0." in said
+    assert "each. It cost 0." in said
     with scripted() as model:
         (said,) = judged(folder, model.url, validator="val-2").remarks
-    assert "what it cost is not known: --price" in said
+    assert "What it cost is not known: --price" in said
 
 
 def test_a_transcript_is_sealed_to_the_sponsor_too(tmp_path: Path) -> None:

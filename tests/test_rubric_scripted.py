@@ -22,7 +22,7 @@ from assay.judge.rubric.scripted.script import KINDS
 from assay.judge.rubric.scripted.seen import read
 from assay.judge.rubric.solution import Solution
 from cli_kit import refused
-from rubric_kit import ADD, QUICK, asked, asked_all, make_case, make_course, script
+from rubric_kit import ADD, QUICK, asked, asked_all, called, make_case, make_course, script
 
 PAGE = Path(__file__).parents[1] / "docs" / "rubric.md"
 GOOD = '[[solutions]]\nchecks = { C1 = "return a + b" }\n'
@@ -75,7 +75,7 @@ def test_the_first_that_fits_is_answered(tmp_path: Path) -> None:
     ]
     with opened(Script.model_validate({"solutions": said})) as server:
         found = asked_all(case, [case.solution, other, third], server.url)
-        with pytest.raises(Unreachable, match=r"big \(status-400\), small \(status-400\)"):
+        with pytest.raises(Unreachable, match=r"big \(status-400: the script has no answer to this.*small \(status-400: "):
             asked(make_case(tmp_path, {"a.py": "nobody wrote an answer to this"}), server.url)
     answers = {digest: one.answers for digest, one in found.items() if isinstance(one, Judgement)}
     assert answers[case.solution.digest]["verdict"] == "ELEGANT"
@@ -105,13 +105,13 @@ def test_what_is_no_question_of_ours_is_refused(tmp_path: Path) -> None:
         assert _status(f"{server.url}/completions", b"{}") == 404
         for data in (b"", b"{", b"[]", b"{}", b'{"messages": []}', b'{"messages": 5, "response_format": {}}'):
             assert _status(f"{server.url}/chat/completions", data) in (400, 413)
-        body = case.baseline().body("big", {})
+        body = case.baseline().body("big", "json_schema", {})
         assert _post(server.url, json.dumps(body).encode())["model"] == "scripted/big"
 
 
 def test_a_request_is_seen_as_it_was_made(tmp_path: Path) -> None:
     case = make_case(tmp_path, {"add.py": ADD, 'a "quoted" ⟫.md': "x\n⟪y⟫\n\n"})
-    course = make_course(case, Settings("big", "small", 1, 1))
+    course = make_course(case, Settings(called("big"), called("small"), 1))
     seen = read(next(course.steps()).body)
     assert (seen.model, seen.phase, seen.ids) == ("big", "baseline", ("B1", "B2", "B3", "B4"))
     assert seen.submission == case.solution.digest

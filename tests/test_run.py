@@ -106,7 +106,7 @@ def test_a_run_judges_what_is_missing_and_settles(tmp_path: Path) -> None:
     assert outcomes(folder) == everything(trials=2)
     assert summary.outcomes == Counter({"pass": 4, "fail": 4})
     assert (summary.planned, summary.errors, summary.stopped, summary.absent) == (8, [], False, ())
-    assert Counter(event.kind for event in events) == Counter(planned=1, began=8, ended=8) + Counter(
+    assert Counter(event.kind for event in events) == Counter(calibrating=1, calibrated=2, planned=1, began=8, ended=8) + Counter(
         {"phase": sum(event.kind == "phase" for event in events)}
     )
     assert all(event.folder is not None and (event.folder / "result.json").is_file() for event in events if event.kind == "ended")
@@ -160,6 +160,13 @@ def test_what_is_refused_before_anything_runs(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=says):
             run(folder, "val-1", options)
+    with pytest.raises(BadInput, match="--reuse-boxes: every container is new"):
+        run(folder, "val-1", Options(sandbox="containers", reuse=True))
+    scheme = (folder / "scheme.toml").read_text()
+    (folder / "scheme.toml").write_text(scheme.replace('kind = "tests"', 'kind = "tests"\nfresh_boxes = true'))
+    with pytest.raises(BadInput, match=r"score\.fresh_boxes: demands a new box for every trial.*leave --reuse-boxes out"):
+        run(folder, "val-1", Options(reuse=True))
+    (folder / "scheme.toml").write_text(scheme)
     with pytest.raises(BadInput, match="there is no validator 'val-2'"):
         run(folder, "val-2", QUICK)
     make_agent(tmp_path / "asks", "true\n", more='network = "model"\n')
@@ -208,7 +215,7 @@ def test_a_new_submission_is_accepted_anew(tmp_path: Path) -> None:
 def test_a_task_set_that_changed_is_refused(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c")
     run(folder, "val-1", Options(only=["t0"]))
-    (folder / "tasks" / "t0" / "tests" / "test.sh").write_text("exit 0\n")
+    (folder / "tasks" / "t0" / "tests" / "test.sh").write_text("grep -q hello /app/out.txt\n")
     with pytest.raises(BadInput, match="are not those that were pinned"):
         run(folder, "val-1", QUICK)
     from assay.judge.tests.tasks import manifest

@@ -54,7 +54,8 @@ def test_errors_are_tried_again_and_leave_no_evidence(tmp_path: Path) -> None:
     manifest.write(manifest.pin(read_tasks(folder / "tasks")), folder / "tasks.txt")
     events: list[Event] = []
     summary = run(folder, "val-1", Options(attempts=3, delay=0.01, participants=["ann"]), events.append)
-    assert [event.kind for event in events if event.kind != "phase"] == ["planned", *["began", "again"] * 2, "began", "ended"]
+    kinds = [event.kind for event in events if event.kind != "phase"]
+    assert kinds == ["planned", "calibrating", "calibrated", *["began", "again"] * 2, "began", "ended"]
     assert [event.seconds for event in events if event.kind == "again"] == [0.01, 0.04]
     assert (summary.judged, [cell.parts["task"] for cell, _ in summary.errors]) == (0, ["t0"])
     assert "exit code 3" in summary.errors[0][1]
@@ -227,9 +228,9 @@ def test_what_is_recovered_is_only_of_the_same_task(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c", tasks=1)
     run(folder, "val-1", QUICK)
     Store(folder, "val-1").evidence.unlink()
-    make_task(folder / "tasks" / "t0", tests="exit 0\n")
+    make_task(folder / "tasks" / "t0", tests="grep -q hello /app/out.txt\n")
     make_competition(folder, {"ann": ORACLE, "bob": NOOP})
-    assert run(folder, "val-1", QUICK).outcomes == Counter({"pass": 2})
+    assert run(folder, "val-1", QUICK).outcomes == Counter({"pass": 1, "fail": 1})
 
 
 def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

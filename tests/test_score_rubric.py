@@ -13,7 +13,7 @@ from assay.errors import BadInput
 from assay.records import Evidence
 from assay.scheme.model import Check, RubricScore
 from assay.settle.score.accepted import accepted
-from assay.settle.score.rubric import VERDICTS, Judgement, after_verdict, judge, score
+from assay.settle.score.rubric import VERDICTS, Judgement, after_verdict, answer_text, judge, score
 from score_kit import axes, make, vectors
 
 MET = {"B1": True, "B2": True, "B3": True, "B4": True}
@@ -164,3 +164,54 @@ def test_a_malformed_judgement_is_not_the_same_as_one_that_python_finds_equal_to
         with pytest.raises(BadInput, match="two different records for one key"):
             accepted(records, axes())
     assert accepted([whole, whole.model_copy()], axes()) == [whole]
+
+
+@pytest.mark.parametrize(
+    ("content", "bare"),
+    [
+        ('{"a": 1}', '{"a": 1}'),
+        ('```json\n{"a": 1}\n```', '{"a": 1}'),
+        ('```\n{"a": 1}\n```', '{"a": 1}'),
+        (' \n```json \t\r\n{\n"a": 1\n}\r\n  ``` \n', '{\n"a": 1\n}\r'),
+        ('<think>a {"b": 2}\n</think>\n\n{"a": 1}', '\n\n{"a": 1}'),
+        ("\n<think></think>{}", "{}"),
+    ],
+)
+def test_a_fence_or_a_thought_is_taken_off(content: str, bare: str) -> None:
+    assert answer_text(content, "text") == bare
+    assert answer_text(content, "json_object") == bare
+    assert answer_text(content, "json_schema") == content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "```json\n{}",
+        "```json {}\n```",
+        "```JSON\n{}\n```",
+        "```python\n{}\n```",
+        "~~~\n{}\n~~~",
+        "Here it is:\n```json\n{}\n```",
+        "```json\n{}\n```\nThat is all.",
+        "<think>no end {}",
+        "<thinking>{}</thinking>{}",
+        "{}<think></think>",
+        "\u00a0```json\n{}\n```",
+    ],
+)
+def test_nothing_else_is_taken_off(content: str) -> None:
+    assert answer_text(content, "text") == content
+
+
+@pytest.mark.parametrize(
+    ("content", "left"),
+    [
+        ("```json\n```\n{}\n```\n```", "```\n{}\n```"),
+        ("<think>1</think><think>2</think>{}", "<think>2</think>{}"),
+        ("<think>1</think>\n```json\n{}\n```", "\n```json\n{}\n```"),
+        ('<think>1</think>{"a": 1}</think>{"a": 2}', '{"a": 1}</think>{"a": 2}'),
+    ],
+)
+def test_one_of_them_is_taken_off_once(content: str, left: str) -> None:
+    assert answer_text(content, "text") == left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import socket
@@ -230,20 +231,86 @@ def test_what_is_over_its_bounds_is_refused_and_leaves_nothing(tmp_path: Path, b
     assert tree.copy(root, tmp_path / "c", bounds=exact) == tree.Copied(4, 3)
 
 
-def test_hard_links_become_files_of_their_own_and_count_each_time(tmp_path: Path) -> None:
+def test_hard_links_stay_hard_links_and_are_copied_and_read_once(tmp_path: Path) -> None:
+    root = made(tmp_path / "t", {"a": b"12345", "deep/er/x": b"1"})
+    for name in ("b", "deep/c", "deep/er/d"):
+        os.link(root / "a", root / name)
+    os.symlink("a", root / "s")
+    os.link(root / "s", root / "s2", follow_symlinks=False)
+    copied = tree.copy(root, tmp_path / "c", bounds=tree.Bounds(bytes=6, files=20))
+    assert copied.bytes == 6
+    assert (tmp_path / "c" / "a").stat().st_nlink == 4
+    assert (tmp_path / "c" / "deep" / "er" / "d").read_bytes() == b"12345"
+    assert (tmp_path / "c" / "s2").lstat().st_nlink == 2
+    assert tree.digest(root) == tree.digest(tmp_path / "c")
+
+
+def test_copies_into_one_folder_share_their_hard_links(tmp_path: Path) -> None:
+    root = made(tmp_path / "t", {"a/x": b"12345", "b/y": b"1"})
+    os.link(root / "a" / "x", root / "b" / "x")
+    (tmp_path / "c").mkdir()
+    links = tree.Links(tmp_path / "c")
+    for name in ("a", "b"):
+        tree.copy(root, tmp_path / "c" / name, beneath=name, links=links)
+    assert (tmp_path / "c" / "a" / "x").samefile(tmp_path / "c" / "b" / "x")
+
+
+def test_hard_links_keep_their_file_at_the_end_of_a_path_that_is_too_long_for_the_kernel(tmp_path: Path) -> None:
+    here = tmp_path / "t"
+    here.mkdir()
+    number = os.open(here, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("n" * 250, dir_fd=number)
+        inner = os.open("n" * 250, os.O_RDONLY, dir_fd=number)
+        os.close(number)
+        number = inner
+    with open(os.open("first", os.O_WRONLY | os.O_CREAT, dir_fd=number), "wb") as file:
+        file.write(b"12345")
+    os.link("first", "second", src_dir_fd=number, dst_dir_fd=number)
+    os.close(number)
+    try:
+        assert tree.copy(here, tmp_path / "c").bytes == 5
+    finally:
+        tree.remove(here)
+        tree.remove(tmp_path / "c")
+
+
+def test_a_file_that_can_have_no_more_names_is_copied_and_counts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = made(tmp_path / "t", {"a": b"12345"})
     os.link(root / "a", root / "b")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EMLINK, "too many links")
+
+    monkeypatch.setattr(os, "link", full)
     assert tree.copy(root, tmp_path / "c").bytes == 10
-    assert (tmp_path / "c" / "a").stat().st_nlink == 1
+    monkeypatch.setattr(os, "link", lambda *_, **__: os.stat(tmp_path / "nothing"))
+    with pytest.raises(FileNotFoundError):
+        tree.copy(root, tmp_path / "d")
 
 
-def test_zeros_that_have_to_be_read_count_each_time(tmp_path: Path) -> None:
+def test_a_copy_takes_up_what_was_written_and_not_what_lies_between(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    with open(tmp_path / "t" / "a", "wb") as file:
+        for number in range(64):
+            file.seek(number * BLOCK)
+            file.write(b"x" * 4096)
+    taken = tree.measure(tmp_path / "t").bytes
+    assert tree.copy(tmp_path / "t", tmp_path / "c", bounds=tree.Bounds(bytes=taken + BLOCK, files=2)).bytes <= taken
+    assert tree.measure(tmp_path / "c").bytes <= taken + BLOCK
+    assert tree.digest(tmp_path / "t") == tree.digest(tmp_path / "c")
+
+
+def test_a_digest_counts_every_name_unless_it_is_told_once(tmp_path: Path) -> None:
     root = made(tmp_path / "t", {"a": bytes(3 * BLOCK)})
     for name in "bcd":
         os.link(root / "a", root / name)
-    for act in (lambda bounds: tree.copy(root, tmp_path / "c", bounds=bounds), lambda bounds: tree.digest(root, bounds=bounds)):
-        with pytest.raises(tree.TooMuch):
-            act(tree.Bounds(bytes=11 * BLOCK, files=100))
+    assert tree.copy(root, tmp_path / "c", bounds=tree.Bounds(bytes=3 * BLOCK, files=100)).bytes == 3 * BLOCK
+    whole = tree.digest(root)
+    with pytest.raises(tree.TooMuch):
+        tree.digest(root, bounds=tree.Bounds(bytes=11 * BLOCK, files=100))
+    assert tree.digest(root, bounds=tree.Bounds(bytes=12 * BLOCK, files=100)) == whole
+    assert tree.digest(root, bounds=tree.Bounds(bytes=3 * BLOCK, files=100), once=True) == whole
 
 
 def test_an_existing_target_is_not_touched(tmp_path: Path) -> None:

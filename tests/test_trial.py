@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import secrets
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from assay.errors import BadInput
-from assay.judge.sandbox import bubblewrap as boxes
+from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.tests import agent as agents
 from assay.judge.tests.outcome import Reason
 from assay.judge.tests.tasks import read_task
 from assay.judge.tests.trial import Judge, Keeping
+from disks import mounted
 from judge_kit import bubblewrap, make_agent, make_task, outcome, sh, try_
 
 MODES = ("separate", "snapshot", "shared")
@@ -150,17 +153,26 @@ def test_too_much_in_the_work_directory_fails(tmp_path: Path) -> None:
     assert tried.verdict.reason in (Reason.WORK_TOO_LARGE, Reason.AGENT_DISK)
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "head -c 3000000 /dev/urandom > a; for n in {1..9}; do ln a $n; done",
-        "d=$(printf 'd/%.0s' {1..127}); mkdir -p $d; : > $d/f",  # as deep as is still measured, and deeper than is copied
-    ],
-)
-def test_what_cannot_be_frozen_is_the_agents_affair(tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boxes, "_ROOM", 1_000_000)
+def test_what_cannot_be_frozen_is_the_agents_affair(tmp_path: Path) -> None:
+    script = "d=$(printf 'd/%.0s' {1..127}); mkdir -p $d; : > $d/f"  # as deep as is still measured, and deeper than is copied
     task = make_task(tmp_path / "t", mode="snapshot", storage="4M", tests="exit 0\n")
     assert outcome(try_(tmp_path, task, sh(script))) == ("fail", "work-directory-too-large")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_many_names_of_a_large_file_take_no_more_room_than_the_file(tmp_path: Path, mode: str) -> None:
+    script = "head -c 30000000 /dev/urandom > big; for i in $(seq 100); do mkdir /opt/$i; ln big $i; ln big /opt/$i/big; done"
+    task = make_task(tmp_path / "t", mode=mode, storage="64M")
+    place = Path(f"/var/tmp/assay-test-{secrets.token_hex(8)}")  # pytest's own folders are closed to the users that boxes run as
+    with (
+        mounted(tmp_path / "disk", "400m") as disk,
+        mounted(place, "400m") as room,
+        closing(Bubblewrap(folder=room / "boxes", spare=0)) as sandbox,
+    ):
+        room.chmod(0o755)
+        tried = try_(disk, task, sh(f"{script}; echo hello > out.txt"), Judge(sandbox))
+        assert outcome(tried) == ("pass", "passed")
+    place.rmdir()
 
 
 def test_an_agent_that_runs_out_of_time(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def _service(name: str, steps: Mapping[str, oracle.Step], health: oracle.Health)
             "answered": {"output": [step, attempt], **cost},
             "denied": {"error": "no", **cost},
             "broken": broken(),
-            "lied": {"output": None, "cost": "-1"},
+            "lied": {"output": None, "cost": "2"},
         }
         return scripted.time / TICK, answers[scripted.result]
 

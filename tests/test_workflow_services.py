@@ -112,6 +112,8 @@ MISBEHAVIOUR: dict[str, Reply] = {
     "an error that is no text": said({"error": 1}),
     "more than it may": said({"output": 1, "cost": "0", "tokens": 5}),
 }
+OWN = {"no JSON", "another shape", "an error that is no text", "more than it may"}
+"""What no plan could have caused, so that the service is to blame however well it is."""
 LIES: dict[str, Any] = {
     "no cost": {"output": 1},
     "negative": {"output": 1, "cost": "-0.001"},
@@ -145,7 +147,7 @@ def test_a_run_ends_in_time_with_the_right_one_to_blame(name: str, health: str) 
     assert (found.completed, found.retries, found.hard_failures, found.cost) == (0, 1, 1, 0)
     late = name in ("hangs", "hangs amid the body", "drips", "answers late")
     assert set(outcomes(found)) == {"timeout" if late else "broken"}
-    assert bool(found.broken) == (health != "well")
+    assert bool(found.broken) == (health != "well" or name in OWN)
 
 
 @pytest.mark.parametrize("health", ["well", "hanging"])
@@ -159,13 +161,27 @@ def test_without_a_time_out_of_its_own_a_step_has_the_tasks(name: str, health: s
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_lie_about_cost_is_believed_by_nobody(name: str) -> None:
-    with serving(do=said(LIES[name]), ping=well(cost="0")) as server:
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_cost_that_is_none_is_the_services_fault_and_no_hard_failure_counts(name: str, status: int) -> None:
+    reply = LIES[name] if status == 200 else {"error": "no"} | {key: value for key, value in LIES[name].items() if key == "cost"}
+    with serving(do=said(reply, status), ping=well(cost="0")) as server:
         found, _ = carried_out(http(server), retry_count=3)
-    assert (outcomes(found), found.cost, found.hard_failures, found.broken) == (["lied"], 0, 1, "")
+    if status == 400 and name == "no cost":  # a refusal needs none
+        assert (found.broken, outcomes(found)) == ("", ["denied"] * 4)
+    elif name == "above what it may be":  # a plan may have asked for too much
+        assert (outcomes(found), found.cost, found.hard_failures, found.broken) == (["lied"], 0, 1, "")
+    else:
+        assert (outcomes(found), found.cost) == (["lied"], 0)
+        assert "does not keep to the form of an answer: the " in found.broken
     with serving(do=said(LIES[name]), ping=said(LIES[name])) as server:
-        found, _ = carried_out(http(server), retry_count=3)
-    assert found.broken
+        assert carried_out(http(server), retry_count=3)[0].broken
+
+
+@pytest.mark.parametrize("output", ["NaN", "[" * 200 + "]" * 200, '{"a": 1, "a": 2}'])
+def test_an_output_that_a_plan_may_have_asked_for_is_not_the_services_fault(output: str) -> None:
+    with serving(do=said(f'{{"output": {output}, "cost": "0"}}'.encode()), ping=well(cost="0")) as server:
+        found, _ = carried_out(http(server))
+    assert (outcomes(found), found.hard_failures, found.broken) == (["broken"], 1, "")
 
 
 @pytest.mark.parametrize(

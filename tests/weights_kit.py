@@ -88,7 +88,8 @@ def competition(
     rows = [f"{hotkey(uri)},{uids.get(uri, '')},s{uri.strip('/')}" for uri in scores]
     people = "key,uid,submission\n" + "\n".join(rows) + "\n"
     place.parent.mkdir(exist_ok=True)
-    ledger_kit.made(place, "given", scheme_toml=SCHEME.replace("small", name), participants_csv=people, tasks_txt=None)
+    scheme, origin = SCHEME.replace("small", name), ledger_kit.ORIGIN.replace("small", name)
+    ledger_kit.made(place, "given", scheme_toml=scheme, participants_csv=people, tasks_txt=None, origin=origin)
     settle(place, scores, EPOCH)
     return place
 

@@ -332,6 +332,24 @@ CONSENSUS = [
     refused(
         "stake as a number", {"consensus": {}, "votes": [{"validator": "v1", "stake": 100, "score": "0.5"}]}, "stake is a string"
     ),
+    refused(
+        "a vote with neither score nor state",
+        {"consensus": {}, "votes": [*votes(*of("0.5", "0.5")), {"validator": "v9", "stake": "1"}]},
+        "who says nothing is silent",
+    ),
+    refused(
+        "a vote with score and state",
+        {
+            "consensus": {},
+            "votes": [{"validator": "v9", "stake": "1", "score": "0.5", "state": "silent"}],
+        },
+        "a vote is one of the two",
+    ),
+    case(
+        "validators in the order given",
+        {"consensus": {}, "votes": votes(("v3", "1", "0.5"), ("v1", "1", "0.5"), ("v2", "1", "0.5"))},
+        {"validators": [{"validator": "v3"}, {"validator": "v1"}, {"validator": "v2"}]},
+    ),
     refused("min_stake above 1", {"consensus": {"min_stake": "101%"}, "votes": votes(*of("0.5"))}, "a share is at most 1"),
     refused(
         "no validator needed", {"consensus": {"min_validators": 0}, "votes": votes(*of("0.5"))}, "min_validators is at least 1"

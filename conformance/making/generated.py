@@ -68,6 +68,7 @@ def splits() -> list[Draft]:
         given = emission_of(seed, 2)
         competitions = [{"share": one["share"], "case": one["case"]} for one in given["competitions"]]
         shown = f"{len(competitions)} competitions, {given['subnet']['encoding']}"
+        shown += ", unearned to the others" if "unearned" in given["subnet"] else ""
         drafts.append(case(f"split {seed}: {shown}", {"subnet": given["subnet"], "competitions": competitions}))
     return drafts
 

@@ -46,8 +46,9 @@ def apportion(given: Doc) -> Doc:
 
 
 def task_set(given: Doc) -> Doc:
-    lines = [" ".join(line.split()) for line in given["lines"] if line.split() and not line.lstrip().startswith("#")]
-    return {"ids": [line.split()[0] for line in lines], "digest": task_set_digest(lines)}
+    words = [[word for word in line.replace("\t", " ").split(" ") if word] for line in given["lines"]]
+    lines = [" ".join(line) for line in words if line and not line[0].startswith("#")]
+    return {"ids": [line.split(" ")[0] for line in lines], "digest": task_set_digest(lines)}
 
 
 def tests(given: Doc) -> Doc:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from assay.conformance import answer
 
 from .case import Draft, File, refused
+from .oracle_side import digest_of
 from .worlds import ALONE, Doc, given, record, settled, tests
 
 WORLD = given({"a": "0.8", "b": "0.5"}, consensus=ALONE)
@@ -31,6 +33,12 @@ def rated(name: str, why: str, score: Any) -> Draft:
 
 def earlier(name: str, why: str, **change: Any) -> Draft:
     return refused(name, LATER | {"previous": copy.deepcopy(BEFORE) | change}, why)
+
+
+def again(name: str, why: str, change: Callable[[Doc], Doc]) -> Draft:
+    """The settlement before with something changed, and rightly digested."""
+    said = change({key: value for key, value in copy.deepcopy(BEFORE).items() if key != "digest"})
+    return refused(name, LATER | {"previous": said | {"digest": digest_of(said)}}, why)
 
 
 REFUSALS = [
@@ -124,6 +132,23 @@ REFUSALS = [
     earlier("previous: a clock moved", "its digest is over all of it", clock={**BEFORE["clock"], "last": 6}),
     earlier("previous: without a digest", "a settlement has a digest", digest=None),
     earlier("previous: another schema", "the settlement before is assay.settlement/1", schema="assay.settlement/2"),
+    again("previous: a field too many", "a settlement is closed", lambda said: said | {"remark": "as agreed"}),
+    again("previous: a field too few", "a settlement is whole", lambda said: {k: v for k, v in said.items() if k != "refund"}),
+    again(
+        "previous: a row with a field too many",
+        "a settlement is closed",
+        lambda said: said | {"agreed": [row | {"remark": ""} for row in said["agreed"]]},
+    ),
+    again(
+        "previous: a clock after its own epoch",
+        "a reset is not later than the epoch",
+        lambda said: said | {"clock": said["clock"] | {"last": 6, "record": "0.8"}},
+    ),
+    again(
+        "previous: a participant twice in the clocks",
+        "each participant has one clock",
+        lambda said: said | {"clock": said["clock"] | {"participants": said["clock"]["participants"][:1] * 2}},
+    ),
     refused("previous: of the same epoch", WORLD | {"previous": BEFORE}, "the settlement before is of an earlier epoch"),
     refused(
         "previous: of a later epoch", WORLD | {"epoch": 4, "previous": BEFORE}, "the settlement before is of an earlier epoch"

@@ -252,7 +252,48 @@ POINTS = [
     ),
 ]
 
+ANSWER = '{"verdict": "COHERENT"}'
+FENCE, THOUGHT = f"```json\n{ANSWER}\n```", f"<think>Is it?</think>{ANSWER}"
+
+
+def answered(name: str, form: str, content: str, text: str | None = None) -> Draft:
+    return case(name, {"format": form, "content": content}, {"text": content if text is None else text})
+
+
+ANSWERS = [
+    *(answered(f"nothing around it, {form}", form, ANSWER) for form in ("json_schema", "json_object", "text")),
+    *(answered(f"a fence, {form}", form, FENCE, ANSWER) for form in ("json_object", "text")),
+    answered("a fence where there is a schema", "json_schema", FENCE),
+    *(answered(f"a thought, {form}", form, THOUGHT, ANSWER) for form in ("json_object", "text")),
+    answered("a thought where there is a schema", "json_schema", THOUGHT),
+    answered("a fence that says no language", "text", f"```\n{ANSWER}\n```", ANSWER),
+    answered("white space around a fence and after its words", "text", f" \r\n\t```json \t\r\n{ANSWER}\n \t``` \n", ANSWER),
+    answered("a carriage return before the last line stays", "text", f"```json\r\n{ANSWER}\r\n```", f"{ANSWER}\r"),
+    answered("a no-break space is no white space", "text", f"\u00a0{FENCE}"),
+    answered("a fence of another language", "text", f"```python\n{ANSWER}\n```"),
+    answered("a fence of another spelling", "text", f"```JSON\n{ANSWER}\n```"),
+    answered("a fence of waves", "text", f"~~~\n{ANSWER}\n~~~"),
+    answered("a fence in one line", "text", f"```{ANSWER}```"),
+    answered("a fence without an end", "text", f"```json\n{ANSWER}"),
+    answered("words before a fence", "text", f"Here:\n{FENCE}"),
+    answered("words after a fence", "text", f"{FENCE}\nThat is all."),
+    answered("two fences around it", "text", f"```\n```json\n{ANSWER}\n```\n```", FENCE),
+    answered("two fences in a row", "text", f"{FENCE}\n{FENCE}", f"{ANSWER}\n```\n```json\n{ANSWER}"),
+    answered("white space before a thought, and after it", "text", f"\n<think>\n</think>\n\n{ANSWER}", f"\n\n{ANSWER}"),
+    answered("a thought with an answer in it", "text", f"<think>{ANSWER}</think>{ANSWER}", ANSWER),
+    answered("a thought without an end", "text", f"<think>{ANSWER}"),
+    answered("a thought that ends twice", "text", f"<think>1</think>{ANSWER}</think>{ANSWER}", f"{ANSWER}</think>{ANSWER}"),
+    answered("two thoughts", "text", f"<think>1</think><think>2</think>{ANSWER}", f"<think>2</think>{ANSWER}"),
+    answered("a thought after it", "text", f"{ANSWER}<think>1</think>"),
+    answered("a thought, then a fence", "text", f"<think>1</think>\n{FENCE}", f"\n{FENCE}"),
+    answered("another tag", "text", f"<thinking>1</thinking>{ANSWER}"),
+    answered("a tag of another spelling", "text", f"<THINK>1</THINK>{ANSWER}"),
+    answered("nothing at all", "text", ""),
+    refused("no format of ours", {"format": "yaml", "content": ""}, "there are json_schema, json_object and text"),
+]
+
 FILES = [
+    File("rubric-answer", "rubric-answer", "What of a model's answer is read as its JSON (SPEC 2.3).", ANSWERS),
     File("score-tests", "tests", "The share of trials passed (SPEC 2.1).", TESTS),
     File("score-workflow", "workflow", "One task of a workflow (SPEC 2.2).", WORKFLOW),
     File("score-rubric", "rubric", "One judgement by rubric, in BPS (SPEC 2.3).", RUBRIC),

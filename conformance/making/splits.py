@@ -23,6 +23,9 @@ def split(*parts: tuple[str, Doc], **subnet: Any) -> Doc:
 
 X = given({"a": "0.5", "b": "0.5"})
 Y = given({"b": "0.5", "c": "0.5"}, people={"b": {"uid": 2}, "c": {"uid": 3}})
+X3 = given({"d": "0.5", "e": "0.5"}, people={"d": {"uid": 4}, "e": {"uid": 5}})
+NOBODY = given({"z": "0"}, people={"z": {"uid": 9}})
+NONE = given({"z": ["0.5"]}, people={"z": {"uid": 9}})
 EMISSION = [
     case(
         "two competitions, one participant in both",
@@ -63,12 +66,87 @@ EMISSION = [
         {"weights": [{"share": "0.25"}], "burn": {"share": "0.75"}},
     ),
     case(
-        "a uid in one competition is the uid",
+        "unearned, to the others: what nobody earned goes to them in proportion",
+        split(("0.5", NOBODY), ("0.3", X), ("0.1", Y), unearned="others"),
+        {
+            "competitions": [
+                {"share": "0.5", "received": "0", "emission": "0"},
+                {"share": "0.3", "received": "0.675", "emission": "675"},
+                {"share": "0.1", "received": "0.225", "emission": "225"},
+            ],
+            "weights": [
+                {"participant": "z", "share": "0"},
+                {"participant": "a", "share": "0.3375"},
+                {"participant": "b", "share": "0.45"},
+                {"participant": "c", "share": "0.1125"},
+            ],
+            "burn": {"share": "0.1"},
+        },
+    ),
+    case(
+        "unearned, to the others: thirds stay exact until they are encoded",
+        split(("0.1", NOBODY), ("0.3", X), ("0.3", Y), ("0.3", X3), unearned="others", encoding="exact-sum", emission="100"),
+        {
+            "competitions": [
+                {"emission": "0"},
+                {"received": "0.333333333", "emission": "34"},
+                {"emission": "33"},
+                {"emission": "33"},
+            ]
+        },
+    ),
+    case(
+        "unearned burns by default",
+        split(("0.6", NOBODY), ("0.4", X)),
+        {"competitions": [{"emission": "600"}, {"emission": "400"}], "burn": {"share": "0.6"}},
+    ),
+    case(
+        "unearned, to the others: with nobody to take it, it burns",
+        split(("0.6", NOBODY), ("0.4", NOBODY), unearned="others"),
+        {
+            "competitions": [{"received": "0.6", "emission": "600"}, {"received": "0.4", "emission": "400"}],
+            "burn": {"share": "1"},
+        },
+    ),
+    case(
+        "unearned, to the others: those who have no part of the emission take none",
+        split(("0.6", NOBODY), ("0", X), unearned="others"),
+        {"competitions": [{"received": "0.6"}, {"received": "0"}], "burn": {"share": "1"}},
+    ),
+    case(
+        "unearned, to the others: a score below the floor takes no part",
+        split(("0.5", given({"a": "0.4"}, reward={"min_score": "0.5"})), ("0.5", Y), unearned="others"),
+        {"competitions": [{"received": "0"}, {"received": "1"}]},
+    ),
+    case(
+        "unearned, to the others: who earned and has no uid burns as before",
+        split(("0.5", given({"a": "0.5"}, people={"a": {"uid": None}})), ("0.5", Y), unearned="others"),
+        {"competitions": [{"received": "0.5"}, {"received": "0.5"}], "burn": {"share": "0.5"}},
+    ),
+    case(
+        "unearned, to the others: what a cap and decay burn stays burnt",
+        split(("0.5", given({"a": "0.5"})), ("0.5", NONE), unearned="others"),
+        {"competitions": [{"received": "1"}, {"received": "0"}], "weights": [{"share": "0.5"}], "burn": {"share": "0.5"}},
+    ),
+    case(
+        "no uid in any competition: what it earned burns",
+        split(*(("0.5", given({"a": "0.5"}, people={"a": {"uid": None}})) for _ in range(2))),
+        {"weights": [{"participant": "a", "uid": None, "share": "0"}], "burn": {"share": "1"}},
+    ),
+    refused(
+        "a uid in one competition and none in another",
         split(("0.5", given({"a": "0.5"}, people={"a": {"uid": None}})), ("0.5", given({"a": "0.5"}))),
-        {"weights": [{"participant": "a", "uid": 1, "share": "0.25"}]},
+        "uids are the subnet's, so the registry is one for all competitions",
+    ),
+    refused(
+        "a uid in one competition and none in another, where it has no agreed score",
+        split(("0.5", given({"a": "0.5"})), ("0.5", given({"a": [], "b": "0.5"}, people={"a": {"uid": None}}))),
+        "everybody in the registry is asked, agreed score or not",
     ),
     case("exact-sum, once, at the end", split(("0.3", X), ("0.3", Y), encoding="exact-sum")),
     case("max-upscale", split(("0.3", X), ("0.3", Y), encoding="max-upscale"), {"burn": {"u16": 65535}}),
+    case("the largest emission", split(("0.5", X), emission=str(2**63 - 1)), {"competitions": [{"emission": str(2**62)}]}),
+    refused("an emission of 2^63", split(("0.5", X), emission=str(2**63)), "rao are below 2^63"),
     refused("shares above 1", split(("0.6", X), ("0.5", Y)), "the shares of a subnet sum to at most 1"),
     refused(
         "uids in conflict",

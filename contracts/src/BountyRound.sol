@@ -4,14 +4,16 @@ pragma solidity 0.8.37;
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {Address} from "@openzeppelin/contracts/utils/Address.sol";
+import {Create2} from "@openzeppelin/contracts/utils/Create2.sol";
 import {ReentrancyGuard} from "@openzeppelin/contracts/utils/ReentrancyGuard.sol";
 import {IRound} from "./IRound.sol";
 import {IScores, Score} from "./IScores.sol";
 import {Payouts} from "./Payouts.sol";
+import {ScoringOracle} from "./ScoringOracle.sol";
 
-/// @title One bounty: a sponsor's deposit, the agents' commitments, and what each gets by the oracle's scores.
-/// @notice Opened by the deposit; agents commit until `commitUntil`; scores come until `scoreUntil`; then anybody settles it,
-/// and everybody fetches what is his. If no scores come in time, the deposit goes back to the sponsor.
+/// @title One bounty: a sponsor's deposit, the agents' commitments, and what each gets by the scorer's scores.
+/// @notice Opened by the deposit; agents commit until `commitUntil`; scores come until `scoreUntil`. When they are there anybody
+/// settles it, and everybody fetches what is his. If none come in time, the deposit goes back to the sponsor.
 /// @dev Nothing of it can be changed, by anybody, once it is made. Nobody can move money but to whom the rules give it, and what
 /// is not fetched stays there for good. No loop is longer than the oracle's bound on agents, or that on places here.
 contract BountyRound is IRound, ReentrancyGuard {
@@ -23,14 +25,15 @@ contract BountyRound is IRound, ReentrancyGuard {
     uint256 public constant MAX_TIERS = 16;
     /// @notice How far ahead deadlines may be: a slip of a digit must not lock money away.
     uint256 public constant MAX_DURATION = 731 days;
+    /// @notice Who makes contracts at addresses that follow from their code: the same on nearly every chain.
+    address public constant DEPLOYER = 0x4e59b44847b379578588920cA78FbF26c0B4956C;
 
     /// @notice What a round is made of.
     /// @param bounty Digest of the bounty's terms and rubric.
     /// @param sponsor Who gets what is refunded.
     /// @param token The ERC-20 that it is paid in; 0 for the chain's own coin.
     /// @param deposit What the sponsor puts in, in the smallest unit.
-    /// @param oracle Where the scores come from.
-    /// @param scorer The one whose scores count; 0 for anybody whom the oracle lets.
+    /// @param scorer The one whose scores count, for good.
     /// @param feeRecipient Who gets the fees.
     /// @param feeBps The fee on each place.
     /// @param thresholdBps The score at which all is released.
@@ -43,7 +46,6 @@ contract BountyRound is IRound, ReentrancyGuard {
         address sponsor;
         address token;
         uint256 deposit;
-        IScores oracle;
         address scorer;
         address feeRecipient;
         uint16 feeBps;
@@ -91,9 +93,9 @@ contract BountyRound is IRound, ReentrancyGuard {
     address public immutable token;
     /// @notice What the sponsor puts in.
     uint256 public immutable deposit;
-    /// @notice Where the scores come from.
+    /// @notice Where the scores come from: the ScoringOracle that this code was compiled with, and no other.
     IScores public immutable oracle;
-    /// @notice The one whose scores count; 0 for anybody whom the oracle lets.
+    /// @notice The one whose scores count.
     address public immutable scorer;
     /// @notice Who gets the fees.
     address public immutable feeRecipient;
@@ -141,6 +143,8 @@ contract BountyRound is IRound, ReentrancyGuard {
     error WrongValue(uint256 expected, uint256 sent);
     /// @notice The token did not deliver what it was told to: it takes a fee, or says what is not so.
     error TokenMoved(uint256 expected, uint256 moved);
+    /// @notice Commitments are taken until then, and nothing is settled before.
+    error CommitmentsOpen(uint64 commitUntil);
     /// @notice Commitments were taken until then.
     error CommitmentsClosed(uint64 commitUntil);
     /// @notice A commitment is not zero.
@@ -165,7 +169,8 @@ contract BountyRound is IRound, ReentrancyGuard {
         sponsor = terms.sponsor;
         token = terms.token;
         deposit = terms.deposit;
-        oracle = terms.oracle;
+        oracle = IScores(Create2.computeAddress(0, keccak256(type(ScoringOracle).creationCode), DEPLOYER));
+        if (address(oracle).code.length == 0) revert BadTerms("oracle");
         scorer = terms.scorer;
         feeRecipient = terms.feeRecipient;
         feeBps = terms.feeBps;
@@ -212,15 +217,17 @@ contract BountyRound is IRound, ReentrancyGuard {
         emit Committed(msg.sender, commitment);
     }
 
-    /// @notice Divide the deposit by the oracle's scores; by none, if no scores came in time, or nobody committed.
-    /// @dev Anybody may. Money is only credited here: one account that cannot take it holds nobody else up.
+    /// @notice Divide the deposit by the scorer's scores; by none, if no scores came in time, or nobody committed.
+    /// @dev Anybody may, after `commitUntil`; without scores after `scoreUntil`, unless nobody committed. Scores that are there
+    /// cannot change, so nobody waits longer for them. Money is only credited here: one account that cannot take it holds nobody
+    /// else up.
     function settle() external nonReentrant {
         if (state != State.Open) revert NotOpen();
-        (bytes32 receipt, Score[] memory scores) = oracle.scoresOf(address(this));
+        if (block.timestamp <= commitUntil) revert CommitmentsOpen(commitUntil);
+        (bytes32 receipt, Score[] memory scores) = oracle.scoresOf(address(this), scorer);
         if (receipt == 0) {
             scores = new Score[](0);
-            bool nobody = commitments == 0 && block.timestamp > commitUntil;
-            if (!nobody && block.timestamp <= scoreUntil) revert NotYet(scoreUntil);
+            if (commitments != 0 && block.timestamp <= scoreUntil) revert NotYet(scoreUntil);
         }
         Settlement memory found = _settlement(scores);
         state = State.Settled;
@@ -263,7 +270,7 @@ contract BountyRound is IRound, ReentrancyGuard {
     /// @inheritdoc IRound
     function requireScores(address by) external view {
         if (state != State.Open) revert NotOpen();
-        if (scorer != address(0) && by != scorer) revert NotTheScorer(by);
+        if (by != scorer) revert NotTheScorer(by);
         if (block.timestamp <= commitUntil) revert ScoresTooEarly(commitUntil);
         if (block.timestamp > scoreUntil) revert ScoresTooLate(scoreUntil);
     }
@@ -352,26 +359,20 @@ contract BountyRound is IRound, ReentrancyGuard {
         if (terms.bounty == 0) revert BadTerms("bounty");
         if (terms.sponsor == address(0)) revert BadTerms("sponsor");
         if (terms.deposit == 0) revert BadTerms("deposit");
+        if (terms.scorer == address(0)) revert BadTerms("scorer");
         if (terms.feeBps > Payouts.BPS) revert BadTerms("feeBps");
         if (terms.feeBps > 0 && terms.feeRecipient == address(0)) revert BadTerms("feeRecipient");
         if (terms.thresholdBps == 0 || terms.thresholdBps > Payouts.BPS) revert BadTerms("thresholdBps");
         _checkTimes(terms.commitUntil, terms.scoreUntil);
         _checkTiers(terms.tiers);
         _checkSplit(terms.split);
-        _checkContracts(terms.token, terms.oracle);
+        // An address with a slip in it must not get as far as the deposit.
+        if (terms.token != address(0) && terms.token.code.length == 0) revert BadTerms("token");
     }
 
     function _checkTimes(uint64 commits, uint64 scores) private view {
         if (commits <= block.timestamp) revert BadTerms("commitUntil");
         if (scores <= commits || scores > block.timestamp + MAX_DURATION) revert BadTerms("scoreUntil");
-    }
-
-    /// @dev An address with a slip in it must not get as far as the deposit.
-    function _checkContracts(address coin, IScores scores) private view {
-        if (coin != address(0) && coin.code.length == 0) revert BadTerms("token");
-        if (address(scores).code.length == 0) revert BadTerms("oracle");
-        (bytes32 receipt, Score[] memory there) = scores.scoresOf(address(this));
-        if (receipt != 0 || there.length != 0) revert BadTerms("oracle");
     }
 
     function _checkTiers(Payouts.Tier[] memory found) private pure {

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity 0.8.37;
 
-import {AccessControl} from "@openzeppelin/contracts/access/AccessControl.sol";
 import {NoncesKeyed} from "@openzeppelin/contracts/utils/NoncesKeyed.sol";
 import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 import {IRound} from "./IRound.sol";
 import {IScores, Score} from "./IScores.sol";
 
-/// @title Scores of rounds, each submitted once and whole by an account that may.
+/// @title What scorers say of rounds, each once and whole.
 /// @notice A scorer either sends its scores itself, or signs them (EIP-712), so that anybody may pay the gas.
-/// @dev Holds no money and cannot be upgraded. The admin grants and revokes SCORER_ROLE and can do nothing else; a round may
-/// name the one scorer that it accepts, and then the admin has no say in it.
-contract ScoringOracle is IScores, AccessControl, EIP712, NoncesKeyed {
-    /// @notice Who may submit scores.
-    bytes32 public constant SCORER_ROLE = keccak256("SCORER_ROLE");
+/// @dev Nobody has a role here: there is no owner, no admin, no upgrade, no constructor argument, no money. Scores are kept by
+/// round and scorer; a round reads those of the one scorer that it was made with, so nobody else's can reach it. Without
+/// arguments the code alone gives the address (CREATE2): on every chain the same, and a round knows it without being told.
+contract ScoringOracle is IScores, EIP712, NoncesKeyed {
     /// @notice Most agents of one round: what fits into a transaction with room to spare.
     uint256 public constant MAX_AGENTS = 200;
     /// @notice A whole score.
@@ -26,8 +24,8 @@ contract ScoringOracle is IScores, AccessControl, EIP712, NoncesKeyed {
         "Score(address agent,uint16 bps,bytes32 attestation)"
     );
 
-    mapping(address round => bytes32) private _receipts;
-    mapping(address round => Score[]) private _scores;
+    mapping(address round => mapping(address scorer => bytes32)) private _receipts;
+    mapping(address round => mapping(address scorer => Score[])) private _scores;
 
     /// @notice A round has its scores. They follow as one `Scored` each, agents ascending.
     /// @param round The round's contract.
@@ -39,10 +37,10 @@ contract ScoringOracle is IScores, AccessControl, EIP712, NoncesKeyed {
     /// @param round The round's contract.
     /// @param agent Who handed the solution in.
     /// @param bps The score, 0 … 10 000.
-    /// @param attestation Digest of what proves where the judge ran, or 0.
+    /// @param attestation 0 where nothing attests where the judge ran; else the digest of the published attestation. See Score.
     event Scored(address indexed round, address indexed agent, uint16 bps, bytes32 attestation);
 
-    /// @notice The round has scores already, and keeps them.
+    /// @notice The round has this scorer's scores already, and keeps them.
     error AlreadySubmitted(address round);
     /// @notice A submission names its receipt.
     error NoReceipt();
@@ -56,21 +54,17 @@ contract ScoringOracle is IScores, AccessControl, EIP712, NoncesKeyed {
     error NotAscending(address agent);
     /// @notice The agent has not committed to anything in this round.
     error UnknownAgent(address round, address agent);
-    /// @notice The agent has no score in this round.
+    /// @notice The agent has no score of this scorer's in this round.
     error NoScore(address round, address agent);
     /// @notice The signature was good until then.
     error SignatureExpired(uint256 deadline);
     /// @notice The signature is not the scorer's, or not of these scores here.
     error BadSignature(address scorer);
 
-    /// @param admin Who grants and revokes SCORER_ROLE; 0 for nobody, ever.
-    /// @param scorer The first account that has it; 0 for none yet.
-    constructor(address admin, address scorer) EIP712("Assay ScoringOracle", "1") {
-        if (admin != address(0)) _grantRole(DEFAULT_ADMIN_ROLE, admin);
-        if (scorer != address(0)) _grantRole(SCORER_ROLE, scorer);
-    }
+    /// @notice Without arguments, so that the address follows from the code alone.
+    constructor() EIP712("Assay ScoringOracle", "2") {}
 
-    /// @notice Submit the scores of a round, as a scorer.
+    /// @notice Submit the scores of a round, as its scorer.
     /// @param round The round's contract.
     /// @param receipt Digest of the receipt that the scores are of.
     /// @param scores The agents by ascending address, each with a score that is agreed. None is a result too: nobody has one.
@@ -143,22 +137,23 @@ contract ScoringOracle is IScores, AccessControl, EIP712, NoncesKeyed {
     }
 
     /// @inheritdoc IScores
-    function scoresOf(address round) external view returns (bytes32 receipt, Score[] memory scores) {
-        return (_receipts[round], _scores[round]);
+    function scoresOf(address round, address scorer) external view returns (bytes32 receipt, Score[] memory scores) {
+        return (_receipts[round][scorer], _scores[round][scorer]);
     }
 
     /// @notice One agent's score in a round.
     /// @param round The round's contract.
+    /// @param scorer Whose score; the round's own one is `scorer()` there.
     /// @param agent Who handed the solution in.
     /// @return bps The score; it reverts if there is none, which is no score of 0.
-    /// @return attestation Digest of what proves where the judge ran, or 0.
+    /// @return attestation 0 where nothing attests where the judge ran; else the digest of the published attestation.
     /// @return receipt Digest of the receipt that the score is of.
-    function scoreOf(address round, address agent)
+    function scoreOf(address round, address scorer, address agent)
         external
         view
         returns (uint16 bps, bytes32 attestation, bytes32 receipt)
     {
-        Score[] storage there = _scores[round];
+        Score[] storage there = _scores[round][scorer];
         uint256 low = 0;
         uint256 high = there.length;
         while (low < high) {
@@ -167,17 +162,16 @@ contract ScoringOracle is IScores, AccessControl, EIP712, NoncesKeyed {
             else high = middle;
         }
         if (low == there.length || there[low].agent != agent) revert NoScore(round, agent);
-        return (there[low].bps, there[low].attestation, _receipts[round]);
+        return (there[low].bps, there[low].attestation, _receipts[round][scorer]);
     }
 
     function _submit(address scorer, address round, bytes32 receipt, Score[] calldata scores) private {
-        _checkRole(SCORER_ROLE, scorer);
-        if (_receipts[round] != 0) revert AlreadySubmitted(round);
+        if (_receipts[round][scorer] != 0) revert AlreadySubmitted(round);
         if (receipt == 0) revert NoReceipt();
         if (scores.length > MAX_AGENTS) revert TooManyAgents(scores.length);
         IRound(round).requireScores(scorer);
 
-        _receipts[round] = receipt;
+        _receipts[round][scorer] = receipt;
         emit ScoresSubmitted(round, receipt, scorer, scores.length);
         address last = address(0);
         for (uint256 i = 0; i < scores.length; ++i) {
@@ -187,7 +181,7 @@ contract ScoringOracle is IScores, AccessControl, EIP712, NoncesKeyed {
             if (one.agent < last) revert NotAscending(one.agent);
             if (IRound(round).committedAt(one.agent) == 0) revert UnknownAgent(round, one.agent);
             last = one.agent;
-            _scores[round].push(one);
+            _scores[round][scorer].push(one);
             emit Scored(round, one.agent, one.bps, one.attestation);
         }
     }

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {BountyRound} from "../src/BountyRound.sol";
-import {IScores, Score} from "../src/IScores.sol";
+import {Score} from "../src/IScores.sol";
 import {Payouts} from "../src/Payouts.sol";
 
 /// @title The arithmetic alone, many cases in one call.
@@ -23,17 +23,12 @@ contract Hand {
 }
 
 /// @title Whole rounds, many in one call: made, funded, committed to, and shown what they would pay for some scores.
-/// @dev It is its own oracle, one that has no scores.
-contract Rehearsal is IScores {
+contract Rehearsal {
     Hand[] public hands;
 
     struct Case {
         BountyRound.Terms terms;
         uint16[] scores;
-    }
-
-    function scoresOf(address) external pure returns (bytes32, Score[] memory) {
-        return (0, new Score[](0));
     }
 
     function grow(uint256 count) external {
@@ -44,10 +39,8 @@ contract Rehearsal is IScores {
     function rehearse(Case[] calldata cases) external returns (BountyRound.Settlement[] memory found) {
         found = new BountyRound.Settlement[](cases.length);
         for (uint256 i = 0; i < cases.length; ++i) {
-            BountyRound.Terms memory terms = cases[i].terms;
-            terms.oracle = this;
-            BountyRound round = new BountyRound(terms);
-            round.fund{value: terms.deposit}();
+            BountyRound round = new BountyRound(cases[i].terms);
+            round.fund{value: cases[i].terms.deposit}();
             Score[] memory scores = new Score[](cases[i].scores.length);
             for (uint256 j = 0; j < scores.length; ++j) {
                 hands[j].commit(round, bytes32(uint256(1)));

@@ -14,7 +14,7 @@ from assay.scheme import subnet
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.settle import Settlement, pipeline
-from assay.settle.emission import Emission, join
+from assay.settle.emission import Emission, Settled, part, split
 
 if TYPE_CHECKING:
     from assay.ledger.opened import Ledger
@@ -80,16 +80,16 @@ def emission(path: Path | str, epoch: int | None = None) -> Emission:
     competitions = [open_competition(place.parent / member.path) for member in rules.competitions]
     epoch = _settled_by_all(competitions) if epoch is None else epoch
     found = [_settled_or_none(one, epoch) for one in competitions]
-    epochs = [one[0].epoch for one in found if one is not None]
+    epochs = [one.epoch for one in found if one is not None]
     if not epochs:
         raise CannotSettle("none of the competitions has evidence", file=place, hint="put records into their evidence/ folders")
     last = max(epochs)
     settled = [
-        earlier if earlier is not None and earlier[0].epoch == last else _settled(one, last)
+        earlier if earlier is not None and earlier.epoch == last else _settled(one, last)
         for one, earlier in zip(competitions, found, strict=True)
     ]
     try:
-        return join(rules, settled)
+        return split(rules, settled)
     except BadInput as error:
         error.at(file=place)
         raise
@@ -97,29 +97,29 @@ def emission(path: Path | str, epoch: int | None = None) -> Emission:
 
 def _settled_by_all(competitions: Sequence[Competition]) -> int | None:
     """The highest epoch that has a receipt in every ledger there is; None if there is none."""
-    settled: list[set[int]] = []
-    for one in competitions:
-        if one.has_ledger:
-            with one.ledger as ledger, ledger.store.reading() as view:
-                settled.append({receipt.epoch for receipt in view.receipts()})
-    return max(set.intersection(*settled), default=None) if settled else None
+    folders = [one.path for one in competitions if one.has_ledger]
+    if not folders:
+        return None
+    from assay.ledger.joint import last_epoch
+
+    return last_epoch(folders)
 
 
-def _settled(competition: Competition, epoch: int | None) -> tuple[Settlement, str | None]:
-    """The settlement of an epoch, and the digest of its receipt if it has one."""
+def _settled(competition: Competition, epoch: int | None) -> Settled:
+    """What the split takes from the settlement of an epoch, and from its receipt if it has one."""
     if not competition.has_ledger:
-        return competition.settle(epoch), None
+        return part(competition.settle(epoch))
     from assay.ledger import settling
 
     with competition.ledger as ledger:
         found = settling.draft(ledger, epoch)
         if not isinstance(found, settling.Outcome) or found.receipt is None:
-            return found.settlement, None
+            return part(found.settlement)
         settling.check_receipt(ledger, found.receipt)
-        return found.settlement, found.receipt.digest
+        return part(found.settlement, found.receipt.digest, str(ledger.key))
 
 
-def _settled_or_none(competition: Competition, epoch: int | None) -> tuple[Settlement, str | None] | None:
+def _settled_or_none(competition: Competition, epoch: int | None) -> Settled | None:
     """The same; None if there is no evidence to say which epoch it is of."""
     try:
         return _settled(competition, epoch)

@@ -15,6 +15,8 @@ import json
 import re
 from pathlib import Path
 
+from assay.characters import printable
+
 __all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief", "broken", "printable", "told"]
 
 
@@ -47,11 +49,6 @@ class AssayError(Exception):
         self.line = line if self.line is None else self.line
         self.field = ".".join(part for part in (field, self.field) if part)
         return self
-
-
-def printable(text: str) -> str:
-    """The text as one line, control characters written out: what stands in a file cannot move the cursor."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class BadInput(AssayError):

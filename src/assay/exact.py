@@ -30,7 +30,16 @@ INTEGER_DIGITS = 78
 """Enough for 2^256 − 1, the largest amount of wei."""
 
 _DECIMAL = re.compile(r"([0-9]+)(?:\.([0-9]+))?", re.ASCII)
-_EXP = decimal.Context(prec=50, rounding=decimal.ROUND_HALF_EVEN, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+_TRAPS = [decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow]
+
+
+def _context(digits: int) -> decimal.Context:
+    """Nothing in it comes from decimal.DefaultContext, which a program may have changed."""
+    emin, emax = decimal.MIN_EMIN, decimal.MAX_EMAX
+    return decimal.Context(digits, decimal.ROUND_HALF_EVEN, emin, emax, capitals=1, clamp=0, flags=[], traps=_TRAPS)
+
+
+_EXP, _SHIFT = _context(50), _context(400)
 
 
 def nanos(value: object) -> int:
@@ -104,10 +113,7 @@ def softmax(scores: Sequence[int], temperature: int) -> list[int]:
     top = max(scores, default=0)
     powers = {s: _EXP.exp(_EXP.divide(decimal.Decimal(s - top), decimal.Decimal(temperature))) for s in set(scores)}
     shift = -min((exponent for p in powers.values() if isinstance(exponent := p.as_tuple().exponent, int)), default=0)
-    integers = {
-        s: int(p.scaleb(shift, context=decimal.Context(prec=400, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)))
-        for s, p in powers.items()
-    }
+    integers = {s: int(p.scaleb(shift, context=_SHIFT)) for s, p in powers.items()}
     return [integers[s] for s in scores]
 
 

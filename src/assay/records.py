@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from assay.errors import BadInput
 from assay.exact import NANO, canonical, digest, nanos, text
-from assay.scheme.fields import PRINTABLE, Key, Rao, Section, checked
+from assay.scheme.fields import LINE, Key, OneLine, Rao, Section, checked
 from assay.scheme.reading import refusal
 from assay.scheme.times import Instant
 
@@ -130,7 +130,7 @@ Amount = Annotated[int, checked(_amount), _TEXT, _PATTERN]
 """At least 0, as nanos of a unit (money, seconds), a decimal string in JSON."""
 Epoch = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
-Submission = Annotated[str, Field(max_length=256, pattern=PRINTABLE)]
+Submission = Annotated[str, Field(max_length=256, json_schema_extra=LINE), OneLine]
 
 
 class Record(Section):

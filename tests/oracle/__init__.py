@@ -9,7 +9,7 @@ refuses, it does not refuse). Loops and dicts, exact rationals throughout, round
 A settle case: {"scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous"};
 missing keys mean empty (or null for `epoch` and `previous`). Defaults of SPEC 7 are filled in here.
 
-An emission case: {"subnet": {"encoding", "burn_uid", "emission"}, "competitions": [{"name", "share", "case"}]}, each
+An emission case: {"subnet": {"encoding", "burn_uid", "emission", "unearned"}, "competitions": [{"name", "share", "case"}]}, each
 `case` being a settle case: the competitions are settled inside, because the split needs their exact shares.
 
 Random valid cases are in `oracle.cases`: `cases()`, `chain()` and `emissions()` are Hypothesis strategies.

@@ -84,10 +84,8 @@ def emission_of(seed: int, size: int = MAX_SIZE) -> Doc:
         case["scheme"]["scheme"]["name"] = f"competition-{i + 1}"
         competitions.append({"name": f"competition-{i + 1}", "share": share, "case": case})
     encoding = r.choice(["round", "exact-sum", "max-upscale"])
-    return {
-        "subnet": {"encoding": encoding, "burn_uid": burn_uid, "emission": r.choice(EMISSIONS)},
-        "competitions": competitions,
-    }
+    rules: Doc = {"encoding": encoding, "burn_uid": burn_uid, "emission": r.choice(EMISSIONS)}
+    return {"subnet": rules | r.choice([{}, {"unearned": "others"}]), "competitions": competitions}
 
 
 def seeds() -> st.SearchStrategy[int]:

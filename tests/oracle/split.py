@@ -3,9 +3,10 @@
 from fractions import Fraction
 from typing import Any
 
+from .defaults import filled
 from .numbers import fraction, largest_remainder, show
 from .pipeline import settle_exactly
-from .reward import encode
+from .reward import encode, takes_part
 
 Doc = dict[str, Any]
 
@@ -14,17 +15,23 @@ def emission(case: Doc) -> Doc:
     """{"subnet", "competitions": [{"name", "share", "case"}]} -> emission per competition, weights, burn. SPEC 4."""
     subnet, competitions = case["subnet"], case["competitions"]
     claims = [fraction(competition["share"]) for competition in competitions]
-    parts = largest_remainder(int(subnet["emission"]), [*claims, 1 - sum(claims, Fraction(0))])
+    settlements = [settle_exactly(competition["case"]) for competition in competitions]
+    received = claims
+    if subnet.get("unearned") == "others":
+        earned = [
+            somebody_took_part(competition["case"], one.document)
+            for competition, one in zip(competitions, settlements, strict=True)
+        ]
+        received = moved(claims, earned)
+    parts = largest_remainder(int(subnet["emission"]), [*received, 1 - sum(received, Fraction(0))])
     shares: dict[str, Fraction] = {}
     uids: dict[str, int | None] = {}
     epochs = []
-    for competition, claim in zip(competitions, claims, strict=True):
-        settled = settle_exactly(competition["case"])
+    for settled, claim in zip(settlements, received, strict=True):
         epochs.append(settled.document["epoch"])
         for participant, uid, share in settled.shares:
             shares[participant] = shares.get(participant, Fraction(0)) + claim * share
-            if uids.get(participant) is None:
-                uids[participant] = uid
+            assert uids.setdefault(participant, uid) == uid
     burn = 1 - sum(shares.values(), Fraction(0))
     encoding = subnet.get("encoding", "round")
     u16, burn_u16 = encode(list(shares.values()), burn, encoding)
@@ -37,8 +44,24 @@ def emission(case: Doc) -> Doc:
         "epoch": max(epochs),
         "competitions": [
             {"name": competition["name"], "share": show(claim), "emission": str(part)}
-            for competition, claim, part in zip(competitions, claims, parts, strict=False)
+            | ({"received": show(got)} if subnet.get("unearned") == "others" else {})
+            for competition, claim, got, part in zip(competitions, claims, received, parts, strict=False)
         ],
         "weights": rows,
         "burn": {"uid": subnet.get("burn_uid", 0), "share": show(burn), "u16": burn_u16, "chain_u16": burn_chain},
     }
+
+
+def somebody_took_part(case: Doc, settlement: Doc) -> bool:
+    """Whether anybody's agreed score is above 0 and not below the floor. SPEC 4."""
+    rules = filled(case["scheme"])["reward"]
+    return any(takes_part(fraction(row["score"]), rules) for row in settlement["weights"])
+
+
+def moved(claims: list[Fraction], earned: list[bool]) -> list[Fraction]:
+    """The claims of competitions in which nobody took part, given to the others in proportion. SPEC 4."""
+    takers = sum((claim for claim, yes in zip(claims, earned, strict=True) if yes), Fraction(0))
+    if takers == 0:
+        return claims
+    free = sum((claim for claim, yes in zip(claims, earned, strict=True) if not yes), Fraction(0))
+    return [claim + free * claim / takers if yes else Fraction(0) for claim, yes in zip(claims, earned, strict=True)]

@@ -11,9 +11,10 @@ from rich.console import RenderableType
 from assay.cli.runs import standings
 from assay.cli.show import Column, command, grid, heading, note, sentence
 from assay.exact import BPS, NANO, nanos
-from assay.folder.tasks import weaker
+from assay.folder.tasks import unsolved, weaker
 from assay.scheme.model import Payout, Reward
 from assay.settle import Settlement
+from assay.settle.inputs import Scored
 from assay.settle.story import called, without_score
 from assay.settle.story.telling import named, part, percent, percents, plural
 from assay.uncertainty import NEEDS, Standing, available
@@ -41,6 +42,7 @@ def board(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
     yield from _others(settlement)
     yield from _outliers(settlement)
     yield from _weaker(settlement, folder)
+    yield from _fallback(settlement, folder)
     yield ""
     yield note(f"Digest {settlement.digest}")
     for row in document["agreed"][:1]:
@@ -183,6 +185,25 @@ def _weaker(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
         share = f"{len(found)} of {plural(len(settlement.inputs.tasks), 'task')} {'is' if len(found) == 1 else 'are'}"
         yield ""
         yield sentence(f"Weaker scores: {share} verified in the agent's own files ({which}).")
+    if without := unsolved(folder):
+        share = f"{len(without)} of {plural(len(settlement.inputs.tasks), 'task')} {'has' if len(without) == 1 else 'have'}"
+        yield ""
+        yield sentence(f"Not shown to be solvable: {share} no reference solution ({named(without, 4)}).")
+
+
+def _fallback(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
+    """That scores are of the fallback model's answers, and why. SPEC 2.3."""
+    inputs = settlement.inputs
+    if inputs.scheme.score.kind != "rubric" or isinstance(inputs.evidence, Scored):
+        return
+    from assay.judge.rubric.keep import by_fallback
+
+    whom: dict[tuple[str, str], list[str]] = {}
+    for one in by_fallback(folder, inputs.participants, inputs.evidence):
+        whom.setdefault((one.model, one.why), []).append(one.participant)
+    for (model, why), participants in sorted(whom.items()):
+        yield ""
+        yield sentence(f"The fallback model {model} judged {named(sorted({*participants}))}, because {why}.")
 
 
 def _payouts(settlement: Settlement, rules: Payout) -> Iterator[RenderableType]:

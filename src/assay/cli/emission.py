@@ -21,32 +21,66 @@ def emission(
         typer.Option(metavar="N", help="The epoch; otherwise the last that all have settled, or have evidence of.", min=0),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The split as canonical JSON.")] = False,
+    sign: Annotated[
+        bool, typer.Option("--sign", help="Sign the split, and add it to the subnet's log: `assay ledger init SUBNET.toml`.")
+    ] = False,
+    key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --sign: the log's key, if NAME.ledger.toml does not name it.")
+    ] = None,
 ) -> None:
     """Join the competitions of a subnet.
 
     Settles every competition that the subnet file lists, and adds up what each participant has in all of them. A competition
-    with a ledger stands as it was settled there; its receipt is checked and named. Nothing is kept: `assay export emission`
-    writes what anybody can verify.
+    with a ledger stands as it was settled there; its receipt is checked and named.
+
+    With --sign the split of an epoch that all competitions have settled is signed and kept: it names the log and the receipt of
+    each. Only what is signed is published and exported. Signed again, it is computed again and must come out the same.
 
     \b
     Examples:
       assay emission my-subnet.toml
       assay emission my-subnet.toml --epoch 12 --json
+      assay emission my-subnet.toml --epoch 12 --sign
     """
+    if key is not None and not sign:
+        raise typer.BadParameter("goes with --sign", param_hint="--key")
     import assay
     from assay.cli.progress import Working
 
-    with Working(f"settling the competitions of {subnet}"):
-        document = assay.emission(subnet, epoch).document
+    if sign:
+        document, remark = _signed(subnet, epoch, key)
+    else:
+        with Working(f"settling the competitions of {subnet}"):
+            document, remark = assay.emission(subnet, epoch).document, ""
     if as_json:
         from assay.cli.output import json_bytes, put
 
         put(json_bytes(document), None)
         return
 
-    from assay.cli.show import show
+    from assay.cli.show import note, show
 
-    show(*_board(document))
+    show(*_board(document), *([note(remark)] if remark else []))
+
+
+def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[dict[str, Any], str]:
+    """The split, signed and kept, and what to say of its place in the log."""
+    from assay.cli.ledger.keys import asking
+    from assay.cli.progress import Working
+    from assay.errors import BadInput
+    from assay.ledger import config, joint, keys
+
+    said = config.read(subnet)
+    name = key or said.signer
+    if name is None:
+        what, hint = "does not say which key signs the split", "name the log's key with --key NAME"
+        raise BadInput(what, file=said.file, field="signer", hint=hint)
+    signer = keys.load(name, asking())
+    with Working(f"settling the competitions of {subnet}"):
+        made = joint.sign(subnet, signer, epoch)
+    before = "" if made.new else ", as it was signed before"
+    where = f"Signed {made.receipt.digest}, entry {made.receipt.position} of {said.origin}{before}"
+    return made.emission.document, where
 
 
 def _board(document: dict[str, Any]) -> Iterator[RenderableType]:
@@ -63,7 +97,13 @@ def _board(document: dict[str, Any]) -> Iterator[RenderableType]:
     ]
     if all(one["emission"] is not None for one in parts):
         columns.append(Column("rao", [one["emission"] for one in parts], right=True))
+    moved = [one for one in parts if one.get("received", one["share"]) != one["share"]]
+    if moved:
+        columns.insert(2, Column("receives", percents([one["received"] for one in parts]), right=True))
     yield grid(columns)
+    if moved:
+        nobody = ", ".join(one["name"] for one in parts if one["received"] == "0" != one["share"])
+        yield note(f"Nobody took part in {nobody}: its part goes to the others in proportion to theirs.")
     unclaimed = NANO - sum(nanos(one["share"]) for one in parts)
     if unclaimed:
         yield note(f"No competition claims {percent(unclaimed)}, which burns.")

@@ -51,6 +51,7 @@ def explain(
     from assay.cli.keys import find
     from assay.cli.progress import Working
     from assay.competition import open_competition
+    from assay.settle.inputs import Scored
 
     with Working(f"settling {folder}"):
         settlement = open_competition(folder).settle(epoch, previous=previous)
@@ -62,10 +63,16 @@ def explain(
         put(json_bytes(told.document()), None)
         return
 
-    from assay.cli.show import command, show
+    from assay.cli.show import command, sentence, show
 
     names = (one.name for one in settlement.inputs.participants if one.key == key and one.name != key)
     show(*_told(told, next(names, "")))
+    if settlement.inputs.scheme.score.kind == "rubric" and not isinstance(settlement.inputs.evidence, Scored):
+        from assay.judge.rubric.keep import by_fallback
+
+        mine = [one for one in settlement.inputs.participants if one.key == key]
+        for one in by_fallback(folder, mine, settlement.inputs.evidence):
+            show(sentence(f"The judgement by {one.validator} is the fallback model's, {one.model}, because {one.why}."))
     if settlement.inputs.scheme.score.kind == "tests" and (folder / "trials").is_dir():
         show(command("Which of its trials passed here", "assay", "trials", folder, "--participant", key))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from assay.characters import PATTERN
 from assay.exact import text
 
 __all__ = [
@@ -28,11 +29,7 @@ __all__ = [
 
 Json = dict[str, Any]
 
-UNPRINTABLE = r"^\P{C}*$"
-PORTABLE = r"^[^\u0000-\u001f\u007f-\u009f]*$"
-"""The same for every regular-expression engine, as far as it goes: no control characters."""
-
-KEY: Json = {"type": "string", "minLength": 1, "maxLength": 256}
+KEY: Json = {"type": "string", "minLength": 1, "maxLength": 256, "not": {"pattern": PATTERN}}
 TEXT: Json = {"type": "string"}
 FLAG: Json = {"type": "boolean"}
 COUNT: Json = {"type": "integer", "minimum": 0}
@@ -62,7 +59,7 @@ def or_null(schema: Json) -> Json:
 
 
 def plain(schema: Any) -> Any:
-    """A model's schema as its JSON is: integers that are written as decimal strings are strings; regexes for every engine."""
+    """A model's schema as its JSON is: integers that are written as decimal strings are strings."""
     if isinstance(schema, list):
         return [plain(one) for one in schema]
     if not isinstance(schema, dict):
@@ -73,7 +70,7 @@ def plain(schema: Any) -> Any:
             written["default"] = str(schema["default"]) if "." not in schema["pattern"] else text(schema["default"])
         schema = written
     return {
-        name: plain(PORTABLE if value == UNPRINTABLE else value)
+        name: plain(value)
         for name, value in schema.items()
         if name != "discriminator" and not (name == "title" and isinstance(value, str))
     }

@@ -174,14 +174,15 @@ def _clock() -> Json:
 
 def _emission() -> Json:
     row = {"uid": or_null(U16), "share": SHARE, "u16": U16, "chain_u16": U16}
+    part = {"name": KEY, "share": SHARE, "emission": or_null(AMOUNT), "settlement": DIGEST, "received": SHARE}
     return closed(
         {
             "schema": {"const": "assay.emission/1"},
             "epoch": EPOCH,
-            "competitions": listed(closed({"name": KEY, "share": SHARE, "emission": or_null(AMOUNT), "settlement": DIGEST})),
+            "competitions": listed(closed(part, optional=("received",))),
             "weights": listed(closed({"participant": KEY, **row})),
             "burn": closed({**row, "uid": U16}),
-            "receipts": listed(closed({"competition": KEY, "epoch": EPOCH, "digest": DIGEST})),
+            "receipts": listed(closed({"competition": KEY, "epoch": EPOCH, "digest": DIGEST, "log": TEXT})),
             "digest": DIGEST,
         },
         optional=("receipts",),

@@ -1,12 +1,11 @@
-"""Answers over HTTP that end: of a bounded size and time, and as they are, never unpacked."""
+"""httpx over a `Peer`: for an SDK that takes a transport. Answers are whole, bounded in size and time, and never unpacked."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import httpx
+
+from assay.peers import NoAnswer, Overrun, Packed, Silent, reading
+from assay.peers.http import Peer
 
 __all__ = ["ANSWER_BYTES", "Bounded"]
 
@@ -14,45 +13,33 @@ ANSWER_BYTES = 8 * 2**20
 """Bytes of one answer."""
 
 
-@dataclass
-class _Body(httpx.SyncByteStream):
-    """An answer's body, given up when it is too large or too slow."""
-
-    inner: httpx.SyncByteStream
-    until: float
-
-    def __iter__(self) -> Iterator[bytes]:
-        size = 0
-        for piece in self.inner:
-            size += len(piece)
-            if size > ANSWER_BYTES:
-                raise httpx.ReadError(f"more than {ANSWER_BYTES} bytes")
-            if time.monotonic() > self.until:
-                raise httpx.ReadTimeout("too slow")
-            yield piece
-
-    def close(self) -> None:
-        self.inner.close()
-
-
-@dataclass
 class Bounded(httpx.BaseTransport):
-    """A transport with such answers. seconds: for the body in all."""
+    """A transport with such answers. seconds: for an exchange in all; path: of a Unix socket."""
 
-    inner: httpx.BaseTransport
-    seconds: float
+    def __init__(self, seconds: float, path: str | None = None) -> None:
+        self._peer = Peer("http://localhost", seconds=seconds, uds=path)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """One request and its answer; raises httpx's errors."""
-        request.headers["Accept-Encoding"] = "identity"
-        answer = self.inner.handle_request(request)
-        if "content-encoding" in answer.headers:
-            answer.close()
-            raise httpx.DecodingError("it is packed")
-        assert isinstance(answer.stream, httpx.SyncByteStream)
-        answer.stream = _Body(answer.stream, time.monotonic() + self.seconds)
-        return answer
+        """One request and its answer; raises httpx's errors, and ValueError for JSON of too many parts."""
+        passed = ("content-type", "accept", "user-agent", "host")
+        headers = {name: value for name, value in request.headers.items() if name in passed}
+        try:
+            answer = self._peer.ask(
+                request.method, str(request.url), headers=headers, body=request.read() or None, most=ANSWER_BYTES
+            )
+        except Silent as error:
+            raise httpx.ReadTimeout(error.why, request=request) from None
+        except Packed as error:
+            raise httpx.DecodingError(error.why, request=request) from None
+        except NoAnswer as error:
+            raise httpx.ReadError(error.why, request=request) from None
+        try:
+            reading.bounded(answer.body.decode("utf-8", "replace"))
+        except Overrun as error:
+            raise ValueError(error.why) from None  # as JSON that cannot be read
+        rows = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+        return httpx.Response(answer.status, headers=rows, content=answer.body, request=request)
 
     def close(self) -> None:
         """Close its connections."""
-        self.inner.close()
+        self._peer.close()

@@ -10,7 +10,6 @@ is not repeated in it, since that may be a key.
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -18,7 +17,7 @@ from urllib.parse import urlsplit
 
 from assay.enclave.attest import Attestation, Collateral, EnclaveStatement, JudgementStatement, events_of, report_data
 from assay.enclave.attest.quote import QUOTE_BYTES, read_quote
-from assay.errors import AssayError, BadInput, Refused, broken
+from assay.errors import AssayError, BadInput, Refused
 
 if TYPE_CHECKING:
     from dstack_sdk import DstackClient
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["SECONDS", "Dstack", "Info", "Quoted", "Trouble"]
 
 SECONDS = 30.0
-"""Without a byte, and for an answer's body in all: a quote takes a real machine a second or two."""
+"""For an exchange in all, connecting included: a quote takes a real machine a second or two."""
 _KEY = 32
 _T = TypeVar("_T")
 
@@ -127,7 +126,7 @@ class Dstack:
         except httpx.HTTPStatusError as error:
             raise Trouble(f"dstack refused {what} with status {error.response.status_code}") from None
         except httpx.HTTPError as error:
-            raise Trouble(f"dstack cannot be reached for {what} ({broken(error)})") from None
+            raise Trouble(f"dstack cannot be reached for {what} ({error})") from None
         except (ValueError, TypeError, KeyError, RecursionError):  # pydantic's and json's errors are ValueErrors
             raise Trouble(f"dstack's answer to {what} is malformed") from None
 
@@ -136,21 +135,20 @@ def _client(endpoint: str | None, seconds: float) -> DstackClient:
     """The SDK's client, with answers that are bounded: the SDK bounds only the time without a byte."""
     try:
         from dstack_sdk import DstackClient
+        from dstack_sdk.dstack_client import get_endpoint
     except ImportError:
         hint = "install it: pip install 'assay[tee]'"
         raise BadInput("dstack is asked through a library that is not installed", hint=hint) from None
-    said = endpoint or os.environ.get("DSTACK_SIMULATOR_ENDPOINT")
-    if said is not None:
-        said = said.removeprefix("unix:")
-        _check(said)
+    where = get_endpoint(endpoint).removeprefix("unix:")
+    _check(where)
     try:
-        client = DstackClient(said, timeout=seconds)
+        client = DstackClient(where, timeout=seconds)
     except FileNotFoundError as error:
         raise Trouble(f"there is no dstack here: {error}", hint="give its socket with --dstack") from None
     from assay.enclave.bounded import Bounded
 
     inner: Any = client.async_client
-    inner.sync_transport = Bounded(inner.sync_transport, seconds)
+    inner.sync_transport = Bounded(seconds, None if "://" in where else where)
     return client
 
 

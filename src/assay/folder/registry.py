@@ -12,7 +12,7 @@ from assay.errors import BadInput
 from assay.folder.limits import LISTED_ROWS, PAIRS, PARTICIPANTS, UIDS, VALIDATORS
 from assay.folder.places import Place, Row
 from assay.records import Epoch, Fraction, History, Participant, Submission, Validator
-from assay.scheme.fields import PRINTABLE, Key, Rao, Section, refused
+from assay.scheme.fields import LINE, Key, OneLine, Rao, Section, refused
 from assay.scheme.model import Scheme
 from assay.scheme.reading import refusal
 from assay.scheme.times import Instant
@@ -42,7 +42,7 @@ def _bytes32(value: object) -> object:
     return value
 
 
-Label = Annotated[str, Field(max_length=4096, pattern=PRINTABLE), BeforeValidator(_empty)]
+Label = Annotated[str, Field(max_length=4096, json_schema_extra=LINE), OneLine, BeforeValidator(_empty)]
 Digest = Annotated[Submission, BeforeValidator(_empty)]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from assay.characters import allowed
 from assay.exact import digest
 from assay.folder.limits import TABLE_BYTES, TASKS, TRIALS_IN_ALL
 from assay.folder.places import Place
@@ -42,8 +43,15 @@ def read(path: Path, trials: int) -> TaskSet:
 
 def weaker(path: Path) -> dict[str, str]:
     """The tasks whose tests see more of the agent's work than its results: id → shared or snapshot, in the order of the file."""
-    rows = [row.split() for row, _ in lines(load(path, TABLE_BYTES, hint=""), path)]
+    rows = [_WORDS.findall(row) for row, _ in lines(load(path, TABLE_BYTES, hint=""), path)]
     return {words[0]: words[-1] for words in rows if len(words) > 1 and words[-1] in MODES}
+
+
+def unsolved(folder: Path) -> list[str]:
+    """The tasks of a competition whose files are here without a reference solution, in the order of tasks.txt."""
+    rows = [row.split()[0] for row, _ in lines(load(folder / "tasks.txt", TABLE_BYTES, hint=""), folder / "tasks.txt")]
+    here = {name: folder / "tasks" / name for name in rows if name not in (".", "..") and "/" not in name}
+    return [name for name, task in here.items() if task.is_dir() and not (task / "solution" / "solve.sh").exists()]
 
 
 def lines(data: bytes, file: Path | str) -> list[tuple[str, Place]]:
@@ -77,8 +85,9 @@ def parse(rows: Iterable[tuple[str, Place]], trials: int, place: Place) -> TaskS
 
 def _check(words: Sequence[str], place: Place) -> None:
     name, *rest = words
-    if len(name) > LONGEST or not name.isprintable():
-        raise place.refuse(f"{name[:60]!r} is not a task id", hint=f"use 1 to {LONGEST} printable characters, and no spaces")
+    if len(name) > LONGEST or not allowed(name) or name.startswith("#"):
+        hint = f"use 1 to {LONGEST} printable characters, no spaces, and no # in front"
+        raise place.refuse(f"{name[:60]!r} is not a task id", hint=hint)
     if rest and _DIGEST.fullmatch(rest[0]):
         rest = rest[1:]
     if rest and rest[0] in MODES:

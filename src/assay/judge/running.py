@@ -22,7 +22,7 @@ ATTEMPTS = 3
 DELAY = 2.0
 """Seconds before the second attempt."""
 
-Kind = Literal["planned", "began", "phase", "ended", "again", "kept", "stopping"]
+Kind = Literal["calibrating", "calibrated", "planned", "began", "phase", "ended", "again", "kept", "stopping"]
 
 
 class Cell(Protocol):
@@ -62,10 +62,15 @@ class Event:
     kind: Kind
     cell: Cell | None = None
     phase: str = ""
+    """phase: which. calibrated: of what, a task."""
+    why: str = ""
+    """calibrated: why it judges nobody; empty if it judges right."""
+    hint: str = ""
+    """calibrated: what to do about it."""
     record: Result | None = None
     """Of what ended, or is tried again."""
     count: int = 0
-    """planned: how many are to be judged. kept: how many of an earlier run had no evidence yet."""
+    """planned: how many are to be judged. kept: how many of an earlier run had no evidence yet. calibrating: how many tasks."""
     done: int = 0
     """planned: how many have evidence already."""
     seconds: float = 0.0
@@ -105,12 +110,16 @@ class Options:
     engine: str | None = None
     runtime: str | None = None
     """Of the containers: the engine's socket and the runtime, if not what is usual."""
+    reuse: bool = False
+    """Let bubblewrap use a box's folder again, unless the scheme wants a new box for every trial."""
     env: Mapping[str, str] = field(default_factory=dict)
     """What agents may be given, by name."""
     tasks: Path | None = None
     """The task set's folder; None: tasks/ in the competition."""
     only: Sequence[str] = ()
     """Task ids; none: all."""
+    calibrate: int = 1
+    """How often a task's solution has to pass here, and doing nothing to fail, before the task judges anybody."""
 
     def check(self) -> None:
         """Refuse numbers that make no sense; raises BadInput."""
@@ -119,6 +128,14 @@ class Options:
             raise BadInput(f"{self.jobs} is not a number of jobs", field="jobs", hint=hint)
         if not 1 <= self.attempts <= 100:
             raise BadInput(f"{self.attempts} is not a number of attempts", field="attempts", hint="from 1 to 100")
+        if not 1 <= self.calibrate <= 100:
+            raise BadInput(f"{self.calibrate} is not a number of times", field="calibrate", hint="from 1 to 100")
+
+    def check_boxes(self, demanded: bool | None, file: Path) -> None:
+        """Refuse to use boxes again where the scheme demands fresh ones; raises BadInput."""
+        if self.reuse and demanded:
+            what = "demands a new box for every trial, and --reuse-boxes says otherwise"
+            raise BadInput(what, file=file, field="score.fresh_boxes", hint="leave --reuse-boxes out")
 
 
 @dataclass

@@ -40,15 +40,17 @@ __all__ = [
     "PREVIOUS",
     "RECEIPTS",
     "SETTLEMENT",
-    "SUBNET",
+    "SPLIT",
     "export",
     "log_files",
 ]
 
 INPUTS, PREVIOUS, SETTLEMENT, BATCHES = "inputs.json", "previous.json", "settlement.json", "batches.jsonl"
 EVIDENCE, RECEIPTS, LOG = "evidence", "receipts", "log"
-EMISSION, SUBNET, COMPETITIONS = "emission.json", "subnet.toml", "competitions"
+SPLIT, COMPETITIONS = "emission.receipt", "competitions"
 """Of a subnet, whose bundles are together: see `assay.ledger.joint`."""
+EMISSION = "emission.json"
+"""By it earlier versions' bundles of a subnet are known, which nobody signed."""
 
 
 def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False) -> Path:

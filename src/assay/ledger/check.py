@@ -46,6 +46,10 @@ PROOF = "c2sp.org/tlog-proof@v1"
 EMPTY_ROOT = hashlib.sha256().digest()
 ED25519 = b"\x01"  # the type of a key in a signed note
 
+# Runs of characters, written out: what Python calls a space, or printable, depends on its version of Unicode.
+SPACES = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+UNPRINTABLE = "\0-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff"
+
 Json = dict[str, Any]
 
 
@@ -330,7 +334,7 @@ class LogKey(Ed25519Key):
 
 
 def _is_name(text: str) -> bool:
-    return bool(text) and not re.search(r"[\s+]", text)
+    return bool(text) and not re.search(f"[{SPACES}+]", text)
 
 
 def check_note(note: bytes, keys: Iterable[LogKey], stage: str = "log") -> tuple[str, list[LogKey]]:
@@ -449,13 +453,13 @@ _STATEMENT = {
 
 @dataclass(frozen=True)
 class Receipt:
-    """A receipt as it reads, before it is believed: envelope, predicate and its version, SHA-256 of the payload, proof."""
+    """A receipt as it reads, before it is believed: envelope, predicate, SHA-256 of the payload, proof, and its version."""
 
     envelope: Envelope
     predicate: Json
-    version: int
     digest: bytes
     proof: LogProof
+    version: int = 2
 
     @classmethod
     def parse(cls, data: bytes, stage: str = "receipt") -> Receipt:
@@ -471,8 +475,8 @@ class Receipt:
         about = [{"name": f"{said['competition']} epoch {said['epoch']}", "digest": {"sha256": said["settlement"][7:]}}]
         if statement["subject"] != about:
             raise Refused(stage, "its subject is not the settlement that it states", about, statement["subject"])
-        version = 1 if statement["predicateType"] == FIRST else 2
-        return cls(envelope, said, version, hashlib.sha256(envelope.payload).digest(), LogProof.parse(document["proof"], "log"))
+        proof, version = LogProof.parse(document["proof"], "log"), 1 if statement["predicateType"] == FIRST else 2
+        return cls(envelope, said, hashlib.sha256(envelope.payload).digest(), proof, version)
 
 
 def check_receipt(
@@ -493,7 +497,7 @@ def check_receipt(
 
 def _plain(text: str) -> str:
     """The text without what a terminal would take as an order: a receipt may hold anything, and still be signed."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return re.sub(f"[{UNPRINTABLE}]", lambda one: ascii(one[0])[1:-1], text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

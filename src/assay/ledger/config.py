@@ -1,5 +1,7 @@
 """ledger.toml in a competition's folder: where its ledger is, and whose log it is. With it the competition has a ledger.
 
+A subnet's is NAME.ledger.toml beside the subnet file NAME.toml. Both read alike:
+
 origin = "example.org/term-challenge"              # the name of the log
 key = "example.org/term-challenge+1a2b3c4d+Ab…"    # its public key (vkey)
 database = "ledger.db"                             # or postgresql://USER@HOST/DATABASE
@@ -10,6 +12,7 @@ signer = "term-challenge"                          # the key file that signs; le
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +27,7 @@ from assay.ledger.refusal import as_bad_input
 from assay.scheme.fields import Section, refused
 from assay.scheme.reading import read_toml, validate
 
-__all__ = ["FILE", "Config", "exists", "read", "write"]
+__all__ = ["FILE", "Config", "exists", "file_of", "is_subnet", "read", "write"]
 
 FILE = "ledger.toml"
 _COMMENTS = {
@@ -59,7 +62,7 @@ class _File(Section):
 
 @dataclass(frozen=True)
 class Config:
-    """What ledger.toml says. Relative paths are the folder's."""
+    """What ledger.toml says. Relative paths are the folder's; `name` is the file's."""
 
     folder: Path
     origin: str
@@ -67,6 +70,12 @@ class Config:
     database: str = "ledger.db"
     log: str = "log"
     signer: str | None = None
+    name: str = FILE
+
+    @property
+    def file(self) -> Path:
+        """The path of the file itself."""
+        return self.folder / self.name
 
     @property
     def place(self) -> str:
@@ -79,21 +88,32 @@ class Config:
         return self.folder / self.log
 
 
-def exists(folder: Path) -> bool:
-    """Whether the competition has a ledger."""
-    return present(folder / FILE)
+def is_subnet(place: Path) -> bool:
+    """Whether a path is of a subnet file rather than of a competition's folder."""
+    return os.path.isfile(place)
 
 
-def read(folder: Path) -> Config:
-    """The ledger of a competition's folder; raises BadInput, with the line, if there is none or its file is wrong."""
-    path = folder / FILE
+def file_of(place: Path) -> Path:
+    """The file that says where the ledger is: of a competition's folder, or of a subnet file."""
+    return place.with_suffix(f".{FILE}") if is_subnet(place) else place / FILE
+
+
+def exists(place: Path) -> bool:
+    """Whether a competition's folder, or a subnet file, has a ledger."""
+    return present(file_of(place))
+
+
+def read(place: Path) -> Config:
+    """The ledger of a competition's folder or a subnet file; raises BadInput, with the line, if there is none or it is wrong."""
+    path = file_of(place)
     if not path.exists():
-        raise BadInput("no such file, so the competition has no ledger", file=path, hint="`assay ledger init` makes one")
+        whose = "subnet" if is_subnet(place) else "competition"
+        raise BadInput(f"no such file, so the {whose} has no ledger", file=path, hint="`assay ledger init` makes one")
     content, source = read_toml(path)
     said = validate(_File, content, file=path, source=source)
     if LogKey.parse(said.key).name != said.origin:
         raise BadInput(f"is the key of another log than {said.origin!r}", file=path, field="key", hint="correct one of the two")
-    return Config(folder, **said.model_dump())
+    return Config(path.parent, **said.model_dump(), name=path.name)
 
 
 def write(config: Config) -> Path:
@@ -103,5 +123,5 @@ def write(config: Config) -> Path:
         value = getattr(config, name)
         if value is not None:
             rows.append(f"{name} = {json.dumps(value, ensure_ascii=False)}  # {comment}\n")
-    write_text(config.folder / FILE, "".join(rows))
-    return config.folder / FILE
+    write_text(config.file, "".join(rows))
+    return config.file

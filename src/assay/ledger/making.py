@@ -1,4 +1,5 @@
-"""Giving a competition a ledger: an empty database, an empty log with a signed checkpoint, and ledger.toml, which comes last.
+"""Giving a competition or a subnet a ledger: an empty database, an empty log with a signed checkpoint,
+and ledger.toml, which comes last.
 
 What a crash left of it is taken up when it is done again: a database or log that is there is used if it is of this very ledger.
 """
@@ -14,23 +15,32 @@ from assay.ledger.config import Config
 from assay.ledger.keys import PrivateKey
 from assay.ledger.log import Log
 from assay.ledger.store import Meta
+from assay.scheme import subnet
 from assay.scheme.load import read as read_scheme
 
 __all__ = ["make"]
 
 
 def make(
-    folder: Path, origin: str, signer: PrivateKey, *, database: str = "ledger.db", log: str = "log", name: str | None = None
+    place: Path, origin: str, signer: PrivateKey, *, database: str | None = None, log: str | None = None, name: str | None = None
 ) -> Config:
-    """The ledger of a competition's folder, made; `name` is that of the signer's key file. Raises BadInput and StoreError.
+    """The ledger of a competition's folder or a subnet file, made; `name` is that of the signer's key file.
 
-    Refused are: a folder that has one, a database that is something else's, a log that is another's or ahead of the database.
+    database, log: otherwise `ledger.db` and `log`; of a subnet file NAME.toml `NAME.ledger.db` and `NAME-log`. Raises BadInput
+    and StoreError. Refused are: a place that has one, a database that is something else's, a log that is another's or ahead of
+    the database.
     """
-    if config.exists(folder):
-        raise BadInput("is there already", file=folder / config.FILE, hint="the competition has a ledger: `assay ledger check`")
+    file = config.file_of(place)
+    if config.exists(place):
+        raise BadInput("is there already", file=file, hint="there is a ledger: `assay ledger check`")
+    if config.is_subnet(place):
+        subnet.read(place)
+        whose, database, log = place.stem, database or f"{place.stem}.ledger.db", log or f"{place.stem}-log"
+    else:
+        whose, database, log = read_scheme(place / "scheme.toml").name, database or "ledger.db", log or "log"
     key = note.log_key(origin, signer.public)
-    said = Config(folder, origin, str(key), database, log, name)
-    meta = Meta(read_scheme(folder / "scheme.toml").name, origin, said.key)
+    said = Config(file.parent, origin, str(key), database, log, name, file.name)
+    meta = Meta(whose, origin, said.key)
     new_log = not (said.tiles / "checkpoint").exists()
     new_database = not _is_there(said.place, meta)
     if new_database and not new_log and Log(said.tiles, key).size:

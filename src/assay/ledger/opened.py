@@ -136,7 +136,7 @@ def _statement(found: Receipt) -> dict[str, Any]:
 
 
 def open_ledger(folder: Path | str) -> Ledger:
-    """The ledger of a competition's folder, its log brought up to its database.
+    """The ledger of a competition's folder or a subnet file, its log brought up to its database.
 
     Raises BadInput if ledger.toml is missing or wrong, or log and database are not of one ledger, and StoreError.
     """
@@ -157,7 +157,7 @@ def open_store(said: Config) -> Store:
     if (database.meta.origin, database.meta.key) != (said.origin, said.key):
         database.close()
         what = f"is {said.key}, and the database {database.name} is of the log {database.meta.key}"
-        raise BadInput(what, file=said.folder / config.FILE, field="key", hint="correct ledger.toml, or name the right database")
+        raise BadInput(what, file=said.file, field="key", hint=f"correct {said.name}, or name the right database")
     return database
 
 
@@ -167,7 +167,7 @@ def _log(said: Config, key: LogKey, database: Store) -> Log:
     with database.reading() as view:
         last, entries = view.last_receipt(), [_entry(one.digest) for one in view.receipts()]
     if last is None:
-        hint = f"move {config.FILE} away and do `assay ledger init` again, with the same names"
+        hint = f"move {said.name} away and do `assay ledger init` again, with the same names"
         raise BadInput("there is no such folder, and no receipt to make the log anew from", file=said.tiles, hint=hint)
     with _undamaged(database):
         return Log.anew(said.tiles, key, last.checkpoint, entries)

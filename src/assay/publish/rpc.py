@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from assay.errors import BadInput
+from assay.errors import BadInput, printable
 
 __all__ = ["NoAnswerError", "RpcError", "parted", "result"]
 
 
 class RpcError(Exception):
-    """The other side understood, and said no: its code, its message, its data. Texts are such as can be written down."""
+    """The other side understood, and said no: its code, its message, its data. The message can be shown and written down."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
-        super().__init__(message)
-        self.code, self.message = code, _text(message)[:500]
+        self.code, self.message = code, printable(_text(message))[:500]
+        super().__init__(self.message)
         self.data = _text(data) if isinstance(data, str) else data
 
 

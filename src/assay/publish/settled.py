@@ -9,10 +9,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from assay.competition import emission, open_competition
+from assay.competition import open_competition
 from assay.errors import CannotSettle, Refused
 from assay.exact import canonical, digest
-from assay.ledger import check, inputs, settling
+from assay.ledger import check, inputs, joint, settling
 from assay.ledger.opened import Ledger, kept
 from assay.ledger.store import Receipt, View
 from assay.scheme import subnet
@@ -83,20 +83,16 @@ def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
 
 
 def joined(path: Path, epoch: int | None = None) -> SettledEpoch:
-    """An epoch that all competitions of a subnet file have settled, joined. `receipt`: of the split, which names theirs.
+    """The signed split of an epoch (None: the last that was signed) of a subnet. `receipt`: of its statement, which names theirs.
 
-    Raises CannotSettle if one of them has no receipt of it, and what `assay.emission` raises.
+    Raises CannotSettle if it is not signed, or gives another split now, and what `joint.settled` raises.
     """
-    found = emission(path, epoch)
-    without = [part.name for part in found.competitions if part.receipt is None]
-    if without:
-        what = f"epoch {found.epoch} of {', '.join(without)} has no receipt, and only what has one is published"
-        raise CannotSettle(what, file=path, hint="`assay settle` makes it, in a competition with a ledger")
+    found, there = joint.signed_epoch(path, epoch)
     rows = tuple((row.participant, row.uid, row.share) for row in found.rows if row.uid is not None and row.share)
     shares = Shares(rows, found.burn.share, int(found.burn.uid or 0))
     document = found.document | {"agreed": [], "ranking": [], "refund": None}
     registries = tuple(_registries(path, found.epoch))
-    return SettledEpoch(path.stem, found.epoch, found.digest, document, {}, {}, shares=lambda: shares, registries=registries)
+    return SettledEpoch(path.stem, found.epoch, there.digest, document, {}, {}, shares=lambda: shares, registries=registries)
 
 
 def _registries(path: Path, epoch: int) -> Iterator[Json]:

@@ -58,7 +58,7 @@ def _times(bounty: Bounty, now: datetime) -> list[str]:
 
 def _judging(bounty: Bounty) -> list[str]:
     said, judge, enclave = [], bounty.judge, bounty.enclave
-    if judge.fallback == judge.model:
+    if judge.fallback.name == judge.model.name:
         said.append("judge.fallback is judge.model, so there is nobody to ask when its answers stay malformed")
     if judge.solution_tokens > CONTEXT:
         said.append(

@@ -3,7 +3,7 @@
 problem    a text; or { file = "problem.md" }; or { sealed = "problem.sealed", digest = "sha256:…" }, which only an enclave reads
 [bounty]   name, title, sponsor, log, commitments_until, submissions_until
 [[checks]] and [payout], as in a scheme
-[judge]    model, fallback, solution_tokens
+[judge]    model and fallback (a name; or a table of it and how a service is asked for it), solution_tokens
 [enclave]  what an enclave must measure as (`assay.scheme.measured`); left out: the bounty is judged without one
 
 The bounty's digest is over all of it, the whole scheme that it stands beside, every default filled in, and the digest of the
@@ -18,7 +18,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -33,7 +33,7 @@ from assay.scheme.model import RubricScore, Scheme
 from assay.scheme.reading import line_of, read_toml, validate
 from assay.scheme.times import Instant
 
-__all__ = ["PROBLEM_BYTES", "SCHEMA", "Bounty", "Judge", "Problem", "Terms", "read_bounty"]
+__all__ = ["FORMATS", "PROBLEM_BYTES", "SCHEMA", "Bounty", "Format", "Judge", "Model", "Problem", "Terms", "read_bounty"]
 
 SCHEMA = "assay.bounty/1"
 PROBLEM_BYTES = 64_000
@@ -42,6 +42,9 @@ _Digest = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
 _SealKey = Annotated[str, Field(pattern="^x25519:[0-9a-f]{64}$")]
 _File = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
 _Model = Annotated[Key, Field(max_length=200, pattern=r"^\S+$")]
+Format = Literal["json_schema", "json_object", "text"]
+"""How the form of an answer is asked for: by a JSON schema, as any JSON object, or in words alone. SPEC 2.3."""
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 class Problem(Section):
@@ -78,13 +81,46 @@ class Terms(Section):
     submissions_until: Instant | None = None
 
 
+class Model(Section):
+    """`[judge.model]`, `[judge.fallback]`: a model, and how a service is asked for it. A text is the name alone. SPEC 2.3."""
+
+    name: _Model
+    names: Annotated[tuple[_Model, ...], Field(strict=False, max_length=20)] = ()
+    """Other names under which a service may serve it: it is asked for by one of them, and answers by one of them."""
+    format: Format = "json_schema"
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 16_000
+    """Most tokens of an answer."""
+    timeout: Annotated[int, Field(ge=1, le=3600)] = 300
+    """Seconds of one request, from connecting to the last byte."""
+
+    def served_as(self, name: str) -> bool:
+        """Whether a service may serve it under this name."""
+        return name == self.name or name in self.names
+
+    def document(self) -> str | dict[str, Any]:
+        """As the bounty's digest has it: the name alone where nothing else is said, so that bounties from before keep theirs."""
+        return self.name if self == Model(name=self.name) else self.model_dump(mode="json")
+
+
+def _named(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
 class Judge(Section):
     """`[judge]`: the models that answer, and the bound on what they are given. SPEC 2.3."""
 
-    model: _Model = "deepseek-ai/DeepSeek-V3"
-    fallback: _Model = "Qwen/Qwen2.5-72B-Instruct"
+    model: Annotated[Model, BeforeValidator(_named)] = Model(name="deepseek-ai/DeepSeek-V3")
+    fallback: Annotated[Model, BeforeValidator(_named)] = Model(name="Qwen/Qwen2.5-72B-Instruct")
     solution_tokens: Annotated[int, Field(ge=100, le=1_000_000)] = 64_000
     """Most tokens of a solution, a byte of UTF-8 counted as one: no tokenizer of bytes makes more."""
+
+    def document(self) -> dict[str, Any]:
+        """As the bounty's digest has it."""
+        return {
+            "model": self.model.document(),
+            "fallback": self.fallback.document(),
+            "solution_tokens": self.solution_tokens,
+        }
 
 
 class _Contents(Section):
@@ -143,7 +179,7 @@ class Bounty:
             "scheme": self.scheme.document(),
             "problem": self.problem_digest,
             "bounty": self.terms.model_dump(mode="json", exclude_none=True),
-            "judge": self.judge.model_dump(mode="json"),
+            "judge": self.judge.document(),
             "enclave": None if self.enclave is None else self.enclave.model_dump(mode="json", exclude_none=True),
         }
 
@@ -199,7 +235,7 @@ def _problem(said: Problem, file: Path, source: str) -> tuple[str | None, str]:
         text = data.decode()
     except UnicodeDecodeError:
         raise BadInput("is not UTF-8", file=beside, hint="save the file as UTF-8") from None
-    if not text.strip():
+    if not text.strip(" \t\r\n"):
         raise BadInput("is empty", file=beside, line=line, field=field, hint="say what is asked for")
     return text, f"sha256:{sha256(data).hexdigest()}"
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer
 from pydantic_core import PydanticCustomError
 
-from assay.errors import BadInput
+from assay.characters import PATTERN, allowed
+from assay.errors import BadInput, brief
 from assay.exact import BPS, NANO, nanos, text, whole
 
-__all__ = ["PRINTABLE", "Bps", "Count", "Key", "Nanos", "Rao", "Section", "Share", "Text", "Wei", "checked", "refused"]
-
-PRINTABLE = r"^\P{C}*$"
-"""The pattern of a text that people read in one line."""
+__all__ = ["LINE", "Bps", "Count", "Key", "Nanos", "OneLine", "Rao", "Section", "Share", "Text", "Wei", "checked", "refused"]
 
 
 class Section(BaseModel):
@@ -95,14 +93,19 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 """A plain number of things."""
 
 
-def _printable(value: Any) -> Any:
-    if isinstance(value, str) and not value.isprintable():
-        raise PydanticCustomError("assay", "contains characters that cannot be printed; remove them")
+def _allowed(value: Any) -> Any:
+    if isinstance(value, str) and not allowed(value):
+        raise refused(BadInput(f"{brief(value)} has a character that cannot be printed", hint="write it in one line, without it"))
     return value
+
+
+OneLine = BeforeValidator(_allowed)
+"""Text without the characters that `assay.characters` refuses; LINE says it to the schema."""
+LINE: dict[str, JsonValue] = {"not": {"pattern": PATTERN}}
 
 
 Text = Annotated[str, Field(max_length=4096)]
 """Free text for the reader."""
 
-Key = Annotated[str, Field(min_length=1, max_length=256), BeforeValidator(_printable)]
-"""A name that things are joined by: 1 to 256 printable characters."""
+Key = Annotated[str, Field(min_length=1, max_length=256, json_schema_extra=LINE), OneLine]
+"""A name that things are joined by: 1 to 256 characters (code points) of `assay.characters`."""

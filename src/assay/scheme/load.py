@@ -60,7 +60,7 @@ def _with_bounty(content: dict[str, Any], source: str, path: Path, bounty: Path)
 
 def _parts(field: str) -> list[int | str]:
     """The path that `_path` wrote: `checks[3].weight` is checks, 3, weight."""
-    return [int(part[1:-1]) if part.startswith("[") else part for part in re.findall(r"\[\d+\]|[^.\[\]]+", field)]
+    return [int(part[1:-1]) if part.startswith("[") else part for part in re.findall(r"\[[0-9]+\]|[^.\[\]]+", field)]
 
 
 def parse(source: str, *, file: Path | str | None = None) -> Scheme:

@@ -55,6 +55,8 @@ class TestsScore(Section):
     kind: Literal["tests"]
     agent_timeout: Literal["fail", "verify"] = "fail"
     trials: Annotated[int, Field(ge=1, le=10_000)] = 1
+    fresh_boxes: Literal[True] | None = None
+    """Whether a validator may not let a box have the folder of an earlier one."""
 
 
 class Weights(Section):
@@ -88,6 +90,7 @@ class WorkflowScore(Section):
     gate: Share = 7 * NANO // 10
     penalties: Penalties = Penalties()
     window: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    fresh_boxes: Literal[True] | None = None
     max_retries_per_step: Annotated[int, Field(ge=0, le=1000)] = 5
     warm_up: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """In how many tasks a participant must have been seen for its whole share; with fewer a part burns. None: no such rule."""

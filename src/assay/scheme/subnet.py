@@ -17,21 +17,32 @@ from assay.scheme.reading import read_toml, validate
 
 __all__ = ["Member", "Subnet", "read"]
 
+VKEY = r"^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$"
+"""The form of a log's public key, NAME+HEX+BASE64 (C2SP signed-note)."""
+
 
 class Member(Section):
-    """One of `[[competitions]]`: its folder, relative to the subnet file, and its part α_c of the emission. SPEC 4."""
+    """One of `[[competitions]]`: its folder, relative to the subnet file, and its part α_c of the emission. SPEC 4.
+
+    log: its log's public key (vkey). What is signed of the subnet may then name no other.
+    """
 
     path: Annotated[str, Field(min_length=1, max_length=4096)]
     share: Share
+    log: Annotated[str, Field(min_length=1, max_length=4096, pattern=VKEY)] | None = None
 
 
 class Subnet(Section):
-    """A subnet file: competitions and their parts (Σ at most 1), encoding, burn UID, emission in rao if known. SPEC 4, 7."""
+    """A subnet file: competitions and their parts (Σ at most 1), encoding, burn UID, emission in rao if known. SPEC 4, 7.
+
+    unearned: what a competition claims in which nobody took part burns, or goes to the others in proportion to their parts.
+    """
 
     competitions: Annotated[tuple[Member, ...], Field(strict=False, min_length=1, max_length=1000)]
     encoding: Literal["round", "exact-sum", "max-upscale"] = "round"
     burn_uid: Annotated[int, Field(ge=0, le=65_535)] = 0
     emission: Rao | None = None
+    unearned: Literal["burn", "others"] = "burn"
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -19,14 +19,18 @@ from assay.settle.shares import Shares
 if TYPE_CHECKING:
     from assay.settle.settlement import Settlement
 
-__all__ = ["Emission", "Part", "Row", "Settled", "join", "joined", "part", "split"]
+__all__ = ["Emission", "Part", "Row", "Settled", "joined", "part", "split"]
 
 SCHEMA = "assay.emission/1"
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What the split takes from a settlement: keys, uids and final shares run in parallel, in ranking order. SPEC 4."""
+    """What the split takes from a settlement: keys, uids and final shares run in parallel, in ranking order. SPEC 4.
+
+    took_part: whether anybody had a score that the strategy shares out by. listed: key and uid of everybody in the registry,
+    agreed score or not. receipt, log: the digest of its receipt and the public key of the log that has it, where it has one.
+    """
 
     name: str
     epoch: int
@@ -35,19 +39,33 @@ class Settled:
     participants: Sequence[str]
     uids: Sequence[int | None]
     shares: Shares
+    took_part: bool = True
+    listed: Sequence[tuple[str, int | None]] = ()
     receipt: str | None = None
-    """The digest of its receipt, where it has one."""
+    log: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A competition's part of the subnet: α_c (nanos), E_c (rao; None if the emission is not known), digests of what it is of."""
+    """A competition's part of the subnet: α_c (nanos), E_c (rao; None if the emission is not known), digests of what it is of.
+
+    received: its part (exact) after what nobody earned went to the others; None where that burns.
+    """
 
     name: str
     share: int
     emission: int | None
     settlement: str
     receipt: str | None = None
+    log: str | None = None
+    received: Fraction | None = None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The part as a row of the split's document."""
+        emission = None if self.emission is None else str(self.emission)
+        row = {"name": self.name, "share": text(self.share), "emission": emission, "settlement": self.settlement}
+        return row if self.received is None else row | {"received": _shown(self.received)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +97,7 @@ class Emission:
         content = {
             "schema": SCHEMA,
             "epoch": self.epoch,
-            "competitions": [
-                {
-                    "name": part.name,
-                    "share": text(part.share),
-                    "emission": None if part.emission is None else str(part.emission),
-                    "settlement": part.settlement,
-                }
-                for part in self.competitions
-            ],
+            "competitions": [part.document for part in self.competitions],
             "weights": [{"participant": row.participant, **_weight(row)} for row in self.rows],
             "burn": _weight(self.burn),
         }
@@ -97,9 +107,9 @@ class Emission:
 
     @property
     def receipts(self) -> list[dict[str, Any]]:
-        """Of each competition that has one: its name, the epoch, and the receipt's digest. SPEC 6."""
+        """Of each competition that has one: its name, the epoch, the receipt's digest, and its log's public key. SPEC 6."""
         return [
-            {"competition": part.name, "epoch": self.epoch, "digest": part.receipt}
+            {"competition": part.name, "epoch": self.epoch, "digest": part.receipt, "log": part.log}
             for part in self.competitions
             if part.receipt is not None
         ]
@@ -112,12 +122,15 @@ class Emission:
 
 
 def _weight(row: Row) -> dict[str, Any]:
-    share = text(half_even(row.share.numerator * NANO, row.share.denominator))
-    return {"uid": row.uid, "share": share, "u16": row.u16, "chain_u16": row.chain_u16}
+    return {"uid": row.uid, "share": _shown(row.share), "u16": row.u16, "chain_u16": row.chain_u16}
 
 
-def part(settlement: Settlement, receipt: str | None = None) -> Settled:
-    """What the split takes from a settlement, and the digest of its receipt; `split` refuses one that pays out. SPEC 4."""
+def _shown(share: Fraction) -> str:
+    return text(half_even(share.numerator * NANO, share.denominator))
+
+
+def part(settlement: Settlement, receipt: str | None = None, log: str | None = None) -> Settled:
+    """What the split takes from a settlement, with its receipt and log; `split` refuses one that pays out. SPEC 4."""
     allotment, scheme = settlement.allotment, settlement.inputs.scheme
     participants = settlement.inputs.participants
     return Settled(
@@ -128,45 +141,48 @@ def part(settlement: Settlement, receipt: str | None = None) -> Settled:
         participants=settlement.ranking,
         uids=[participants[column].uid for column in settlement.order],
         shares=Shares([0] * len(settlement.order), 1) if allotment is None else allotment.share,
+        took_part=allotment is not None and any(allotment.strategy.parts),
+        listed=[(one.key, one.uid) for one in participants],
         receipt=receipt,
+        log=log,
     )
-
-
-def join(subnet: Subnet, settlements: Sequence[tuple[Settlement, str | None]]) -> Emission:
-    """The split of settlements, each with the digest of its receipt if it has one; raises as `split` does. SPEC 4.
-
-    Refused are also uids in conflict between the registries, agreed score or not: who has none may have one in the next epoch.
-    """
-    found = split(subnet, [part(one, receipt) for one, receipt in settlements])
-    rows = [(one.inputs.scheme.name, one.inputs.participants) for one, _ in settlements]
-    joined([(name, [one.key for one in people], [one.uid for one in people]) for name, people in rows], subnet.burn_uid)
-    return found
 
 
 def split(subnet: Subnet, settled: Sequence[Settled]) -> Emission:
     """The subnet's weights from its competitions' settlements, one for each in the order of the file. SPEC 4, Emission split.
 
-    Raises BadInput for a competition that has no weights to join, epochs that differ, and uids in conflict; ValueError if
-    the settlements are not as many as the competitions.
+    Raises BadInput for a competition that has no weights to join or is there twice, epochs that differ, and uids in conflict,
+    agreed score or not: who has none may have one in the next epoch. ValueError if the settlements are not as many as the
+    competitions.
     """
     if len(settled) != len(subnet.competitions):
         raise ValueError("one settlement for each competition of the subnet file")
     for one in settled:
         _check_rules(one)
+    _check_once(settled)
     epoch = _epoch(settled)
-    uids = joined([(one.name, one.participants, one.uids) for one in settled], subnet.burn_uid)
-    parts, denominator = _summed(subnet, settled, uids)
+    uids = joined([(one.name, list(zip(one.participants, one.uids, strict=True))) for one in settled], subnet.burn_uid)
+    joined([(one.name, one.listed) for one in settled], subnet.burn_uid)
+    claims, whole = _claims(subnet, settled)
+    parts, denominator = _summed(claims, whole, settled, uids)
     burn = denominator - sum(parts)
     encoded = encode(parts, burn, denominator, subnet.encoding)
-    claimed = [member.share for member in subnet.competitions]
-    emissions: list[int | None] = [None] * (len(claimed) + 1)
+    emissions: list[int | None] = [None] * (len(claims) + 1)
     if subnet.emission is not None:
-        emissions = [*apportion(subnet.emission, [*claimed, NANO - sum(claimed)], NANO)]
+        emissions = [*apportion(subnet.emission, [*claims, whole - sum(claims)], whole)]
     return Emission(
         epoch=epoch,
         competitions=tuple(
-            Part(one.name, share, rao, one.digest, one.receipt)
-            for one, share, rao in zip(settled, claimed, emissions[:-1], strict=True)
+            Part(
+                one.name,
+                member.share,
+                rao,
+                one.digest,
+                one.receipt,
+                one.log,
+                Fraction(claim, whole) if subnet.unearned == "others" else None,
+            )
+            for one, member, claim, rao in zip(settled, subnet.competitions, claims, emissions[:-1], strict=True)
         ),
         unclaimed=emissions[-1],
         rows=tuple(
@@ -192,6 +208,21 @@ def _check_rules(one: Settled) -> None:
         )
 
 
+def _check_once(settled: Sequence[Settled]) -> None:
+    """Refuse a log or a receipt that is there twice: a copy of one competition in the place of another."""
+    for what in ("log", "receipt"):
+        first: dict[str, str] = {}
+        for one in settled:
+            named: str | None = getattr(one, what)
+            if named is not None and named in first:
+                raise BadInput(
+                    f"the competitions {first[named]!r} and {one.name!r} have one {what}, {named}",
+                    field="competitions",
+                    hint="list each competition once, and give each a log of its own name",
+                )
+            first |= {} if named is None else {named: one.name}
+
+
 def _epoch(settled: Sequence[Settled]) -> int:
     first = settled[0]
     for one in settled[1:]:
@@ -204,22 +235,21 @@ def _epoch(settled: Sequence[Settled]) -> int:
     return first.epoch
 
 
-def joined(competitions: Sequence[tuple[str, Sequence[str], Sequence[int | None]]], burn_uid: int) -> dict[str, int | None]:
-    """Participant → uid over competitions (name, keys, their uids), by first appearance; raises BadInput for conflicts. SPEC 4.
+def joined(competitions: Sequence[tuple[str, Sequence[tuple[str, int | None]]]], burn_uid: int) -> dict[str, int | None]:
+    """Participant → uid over competitions (name, keys with their uids), by first appearance. SPEC 4, 8.
 
-    One without a uid in one competition and with one in another has the uid.
+    Raises BadInput for conflicts: a key with another uid, or with one and without, in two of them; a uid of two keys.
     """
     uids: dict[str, int | None] = {}
     holder: dict[int, str] = {}
-    for one, keys, numbers in competitions:
-        for key, uid in zip(keys, numbers, strict=True):
+    for one, rows in competitions:
+        for key, uid in rows:
             known = uids.setdefault(key, uid)
+            if known != uid:
+                here, there = ("no uid" if number is None else f"uid {number}" for number in (uid, known))
+                raise _conflict(one, f"the participant {key!r} has {here} here and {there} in an earlier competition")
             if uid is None:
                 continue
-            if known is None:
-                uids[key] = uid
-            elif known != uid:
-                raise _conflict(one, f"the participant {key!r} has uid {uid} here and {known} in an earlier competition")
             if holder.setdefault(uid, key) != key:
                 raise _conflict(one, f"the uid {uid} belongs to {key!r} here and to {holder[uid]!r} elsewhere")
             if uid == burn_uid:
@@ -231,17 +261,31 @@ def _conflict(name: str, what: str) -> BadInput:
     return BadInput(
         f"{what} (competition {name!r})",
         field="uid",
-        hint="correct participants.csv of the competitions, so that each key has one uid on the subnet",
+        hint="give each key one uid in participants.csv of all competitions: pull the registry of one block for all of them",
     )
 
 
-def _summed(subnet: Subnet, settled: Sequence[Settled], uids: dict[str, int | None]) -> tuple[list[int], int]:
-    """Σ α_c·w_c of every participant in the order of `uids`, as parts of a common denominator."""
-    common = gcd(NANO, *(member.share for member in subnet.competitions))
+def _claims(subnet: Subnet, settled: Sequence[Settled]) -> tuple[list[int], int]:
+    """What part of the emission each competition divides, over a common denominator. SPEC 4, `unearned`.
+
+    With `unearned = "others"`, what a competition claims in which nobody took part goes to the others in proportion to α; with
+    nobody to take it, it burns.
+    """
+    claimed = [member.share for member in subnet.competitions]
+    earned = sum(share for share, one in zip(claimed, settled, strict=True) if one.took_part)
+    if subnet.unearned == "burn" or not earned:
+        return claimed, NANO
+    total = sum(claimed)
+    return [share * total if one.took_part else 0 for share, one in zip(claimed, settled, strict=True)], NANO * earned
+
+
+def _summed(claims: Sequence[int], whole: int, settled: Sequence[Settled], uids: dict[str, int | None]) -> tuple[list[int], int]:
+    """Σ α_c·w_c of every participant in the order of `uids`, as parts of a common denominator; α_c is claim / whole."""
+    common = gcd(whole, *claims)
     denominator = lcm(*(one.shares.denominator for one in settled))
     sums = dict.fromkeys(uids, 0)
-    for member, one in zip(subnet.competitions, settled, strict=True):
-        times = member.share // common * (denominator // one.shares.denominator)
+    for claim, one in zip(claims, settled, strict=True):
+        times = claim // common * (denominator // one.shares.denominator)
         for key, part in zip(one.participants, one.shares.parts, strict=True):
             sums[key] += part * times
-    return list(sums.values()), denominator * (NANO // common)
+    return list(sums.values()), denominator * (whole // common)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.errors import warn
 from assay.cli.publishing.words import AsOption, DirArgument, JsonOption, ToOption, YesOption, finish, telling
 
 if TYPE_CHECKING:
@@ -28,13 +29,14 @@ ReceiverOption = Annotated[
 def show(folder: DirArgument, to: ToOption, as_json: JsonOption = False) -> None:
     """Show where a bounty's contract is: its terms, and whether they are those of bounty.toml; what it holds, and owes to whom.
 
-    Who is about to work for it looks here first: that the deposit is there, and that what decides on it is what was promised.
+    Who is about to work for it looks here first: that the deposit is there, and that what decides on it is what was promised. A
+    contract that was not made by the code that ships is refused; one with other terms ends with exit code 1, each of them named.
 
     \b
     Example:
       assay bounty show my-bounty --to sepolia
     """
-    from assay.cli.bounty.round import differences, parts, said
+    from assay.cli.bounty.round import elsewhere, parts, said
     from assay.publish.evm.bounties import Bounties
 
     chain, bounty = _chain(folder, to), _bounty(folder)
@@ -42,51 +44,39 @@ def show(folder: DirArgument, to: ToOption, as_json: JsonOption = False) -> None
     if wrong is not None:
         finish(wrong, {}, [], as_json=as_json)
     found: State = Bounties(chain).state(_addresses(folder))
-    different = [] if bounty is None else differences(chain, bounty, found)
+    different, rest = chain.differences(bounty), elsewhere(found, bounty)
     if as_json:
         from assay.cli.output import json_bytes, put
 
-        put(json_bytes(said(found, different)), None)
-        return
-    from assay.cli.show import show as shown
+        put(json_bytes(said(found, different, rest)), None)
+    else:
+        from assay.cli.show import show as shown
 
-    shown(*parts(found, different, _names(folder)))
+        shown(*parts(found, different, rest, _names(folder)))
+    if different:
+        raise typer.Exit(1)
 
 
-def oracle(
-    folder: DirArgument,
-    to: ToOption,
-    scorer: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Who may submit scores; otherwise the key's account.")
-    ] = None,
-    admin: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Who grants and revokes that; otherwise the key's.")
-    ] = None,
-    key: AsOption = None,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Make a scoring oracle: the contract that takes scores of rounds from those who may.
+def oracle(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
+    """Make the scoring oracle, where the chain does not have it yet: the contract that takes scores of rounds.
+
+    It belongs to nobody, and is at the same address on every chain. Which scorer's scores count is up to each round.
 
     \b
     Example:
-      assay bounty oracle my-bounty --to sepolia --scorer 0x… --yes
+      assay bounty oracle my-bounty --to sepolia --yes
     """
     from assay.publish.evm.chain import MADE_ORACLE
 
-    def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
-        return [
-            bounties.make_oracle(_address(admin, "--admin") or signer.address, _address(scorer, "--scorer") or signer.address)
-        ]
-
-    _do(folder, to, key, make, yes=yes, as_json=as_json, made=MADE_ORACLE)
+    _do(folder, to, key, lambda bounties, _: [bounties.make_oracle()], yes=yes, as_json=as_json, made=MADE_ORACLE)
 
 
 def create(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
     """Make the bounty's contract, by bounty.toml and publish.toml. Nothing of it can be changed afterwards.
 
     Deposit, threshold, tiers, split and fee are those of [payout]; agents commit until `commitments_until`, scores come until
-    `scoring_deadline`. `assay bounty fund` puts the deposit in, and opens it. Made again, it is the one that is there.
+    `scoring_deadline`, from `only_scorer` of publish.toml alone. Its address follows from its code and these terms. `assay bounty
+    fund` puts the deposit in, and opens it. Made again, it is the one that is there.
 
     \b
     Example:
@@ -102,10 +92,15 @@ def create(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOpti
             "no such file, so there is no bounty to make a contract of", file=folder / "bounty.toml", hint="write it first"
         )
     chain = _chain(folder, to)
+    scorer = chain.settings.only_scorer
+    if scorer is None:
+        raise chain.target.refuse(
+            "is missing", "only_scorer", "write the account whose scores count: the round takes no other's, ever"
+        )
     found: list[Terms] = []
 
     def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
-        found.append(of_bounty(bounty, chain.settings, chain.oracle.address, signer.address))
+        found.append(of_bounty(bounty, chain.settings, sponsor=signer.address, scorer=scorer))
         return [bounties.create(found[0])]
 
     _do(folder, to, key, make, yes=yes, as_json=as_json, made=MADE_ROUND, chain=chain, terms=found)
@@ -113,6 +108,8 @@ def create(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOpti
 
 def fund(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
     """Put the deposit into the bounty's contract, which opens it. Of a token, the contract is allowed to take it first.
+
+    Refused where the contract is another than bounty.toml and publish.toml say.
 
     \b
     Example:
@@ -134,7 +131,7 @@ def commit(
     """Bind an account to a commitment, on the chain, before anybody sees the solution. Once, and for good.
 
     The commitment hashes the participant's own key: who copies it can never open it. The account must be the one that
-    participants.csv has for the participant.
+    participants.csv has for the participant. Refused where the contract is another than bounty.toml and publish.toml say.
 
     \b
     Examples:
@@ -226,16 +223,26 @@ def _do(
     """Show what would be done, do it if it is meant, and say what became of it. `made`: the contract that comes of it."""
     from assay.errors import Unreachable
     from assay.publish.evm.bounties import Bounties, look, run
-    from assay.publish.outcome import Confirmed, Outcome, Unknown
+    from assay.publish.evm.chain import MADE_ORACLE
+    from assay.publish.outcome import Confirmed, Outcome, Refusal, Unknown
 
     chain = chain or _chain(folder, to)
-    bounties, signer = Bounties(chain), chain.signer(name=key)
+    bounties, signer = Bounties(chain, _bounty(folder)), chain.signer(name=key)
     outcome: Outcome | None
     actions: Sequence[Action] = []
     try:
-        outcome = chain.wrong()
+        # Before a round is asked anything, it is proven to be one.
+        outcome = chain.wrong() if made else chain.wrong(chain.round)
         actions = [] if outcome is not None else make(bounties, signer)
         outcome = outcome or (run(chain, signer, actions, telling) if yes else look(actions[0], signer.address))
+        if made and isinstance(outcome, Confirmed):
+            there = look(actions[0], signer.address)  # what the chain has now, not what became of a transaction
+            outcome = outcome if isinstance(there, Confirmed) else there
+        if not made and not isinstance(outcome, Refusal):
+            warn(
+                f"the round has {field} {there}, and the files here say {here}"
+                for field, there, here in chain.differences(bounties.bounty)
+            )
     except Unreachable as error:
         outcome = Unknown(str(error))
     rows = [("account", signer.address)]
@@ -246,10 +253,9 @@ def _do(
     said: dict[str, Any] = {"account": signer.address, "actions": [{"subject": one.subject} | one.content for one in actions]}
     parts = [_table(rows)]
     if made and isinstance(outcome, Confirmed):
-        address = bounties.made(made)
-        name = "oracle" if made == "oracle" else "round"
-        said[name] = address
-        parts += _next(f'{name} = "{address}"', to)
+        address = str(actions[0].content["address"])
+        said["oracle" if made == MADE_ORACLE else "round"] = address
+        parts += [] if made == MADE_ORACLE else _next(f'round = "{address}"', to)
     finish(outcome, said, parts, as_json=as_json)
 
 

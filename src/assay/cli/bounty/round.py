@@ -6,14 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import BadInput
-
 if TYPE_CHECKING:
     from assay.publish.evm.bounties import State
-    from assay.publish.evm.chain import Chain
     from assay.scheme.bounty import Bounty
 
-__all__ = ["differences", "parts", "said"]
+__all__ = ["elsewhere", "parts", "said"]
 
 Rows = Sequence[tuple[str, str, str]]
 _NEXT = {
@@ -22,19 +19,22 @@ _NEXT = {
 }
 
 
-def differences(chain: Chain, bounty: Bounty, found: State) -> Rows:
-    """In what the contract is another than bounty.toml and publish.toml say: field, what it is there, what they say."""
-    from assay.publish.evm.terms import of_bounty
+def elsewhere(found: State, bounty: Bounty | None) -> str:
+    """What no contract can tell, in one sentence: what is left to be checked by other ways."""
+    from assay.publish.evm.settings import NOBODY
 
-    terms = found.terms
-    try:
-        wanted = of_bounty(bounty, chain.settings, chain.oracle.address, terms.sponsor)
-    except BadInput as error:
-        return [("bounty.toml", "", str(error))]
-    return terms.differences(wanted)
+    enclave = None if bounty is None else bounty.enclave
+    judged = "nothing attests where it judges"
+    if enclave is not None:
+        judged = "its enclave is the one that bounty.toml pins (`assay enclave verify`)"
+    token = "" if found.terms.token == NOBODY else f", the token {found.terms.token} is worth something,"
+    return (
+        f"Check elsewhere that {found.terms.scorer} is the scorer whom the sponsor promised (its word is final, and"
+        f" {judged}){token} and that your node tells you what the chain has."
+    )
 
 
-def said(found: State, different: Rows) -> dict[str, Any]:
+def said(found: State, different: Rows, rest: str) -> dict[str, Any]:
     """All of it as JSON."""
     return {
         "round": found.address,
@@ -45,12 +45,13 @@ def said(found: State, different: Rows) -> dict[str, Any]:
         "receipt": found.receipt,
         "scores": [{"agent": agent, "bps": bps, "attestation": proof} for agent, bps, proof in found.scores],
         "owed": [{"account": account, "amount": str(amount)} for account, amount in found.owed],
+        "check_elsewhere": rest,
         "differences": [{"field": field, "there": there, "here": here} for field, there, here in different],
     }
 
 
-def parts(found: State, different: Rows, names: Mapping[str, str]) -> Iterator[Any]:
-    """The round for people. names: address → participant."""
+def parts(found: State, different: Rows, rest: str, names: Mapping[str, str]) -> Iterator[Any]:
+    """The round for people. rest: what is to be checked elsewhere. names: address → participant."""
     from assay.cli.show import Column, grid, heading, sentence
 
     yield heading(f"{found.address}: {found.state}")
@@ -63,6 +64,7 @@ def parts(found: State, different: Rows, names: Mapping[str, str]) -> Iterator[A
     yield ""
     if not different:
         yield sentence("All of it is as bounty.toml and publish.toml have it.")
+        yield sentence(rest)
         return
     yield sentence("It is not what bounty.toml and publish.toml say:", style="bold red")
     yield grid(

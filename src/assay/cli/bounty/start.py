@@ -22,9 +22,17 @@ title = "A bounty to start from"
 # submissions_until = 2026-11-25T00:00:00Z   # solutions after it are refused
 
 [judge]
-model = "deepseek-ai/DeepSeek-V3"  # asked first, at temperature 0 and seed 42
-fallback = "Qwen/Qwen2.5-72B-Instruct"     # where its answers stay malformed
 solution_tokens = 64000            # most tokens of a solution, each byte counted as one; a larger one is refused
+
+[judge.model]
+name = "deepseek-ai/DeepSeek-V3"   # asked first, at temperature 0 and seed 42
+names = ["deepseek-chat"]          # other names under which a service may serve it; a reply by any other name is an error
+format = "json_object"             # how answers are asked for: json_schema, json_object or text; as the service takes it
+max_tokens = 8192                  # of one answer
+timeout = 300                      # seconds of one request
+
+[judge.fallback]
+name = "Qwen/Qwen2.5-72B-Instruct" # where the first one's answers stay malformed, or it cannot be had
 
 # [enclave]                        # what an enclave must measure as; left out: judged without one, by `assay run`
 # compose_hash = "…"

@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.exact import BPS, NANO
 from assay.scheme.advice import deadlines
-from assay.scheme.bounty import Bounty
+from assay.scheme.bounty import Bounty, Model
 from assay.scheme.measured import UP_TO_DATE
 from assay.scheme.model import Check, Payout
 from assay.scheme.times import instant_text
@@ -164,10 +164,22 @@ def _places(rules: Payout) -> Chapter:
     return Chapter(name="places", title="Who is paid", text=said, facts=facts, table=table)
 
 
+def _served(model: Model) -> str:
+    """How a service is asked for a model."""
+    forms = {"json_schema": "by a JSON schema", "json_object": "as a JSON object", "text": "as JSON in plain text"}
+    also = f" or as {named([*model.names], 6)}" if model.names else ""
+    return (
+        f"{model.name} must be served under that name{also}. It answers {forms[model.format]}, "
+        f"with {model.max_tokens} tokens and {plural(model.timeout, 'second')} at most."
+    )
+
+
 def _judges(bounty: Bounty) -> Chapter:
     judge, enclave, rules = bounty.judge, bounty.enclave, bounty.scheme.consensus
     said = [
-        f"{judge.model} answers; where its answers stay malformed, {judge.fallback}. Then the solution is unjudged, never zero.",
+        f"{judge.model.name} answers; where its answers stay malformed, or it cannot be had, {judge.fallback.name}.",
+        "Where the answers of both stay malformed, the solution is unjudged, never zero.",
+        *dict.fromkeys(map(_served, (judge.model, judge.fallback))),
         f"A solution may have {judge.solution_tokens} tokens, each byte of its UTF-8 counted as one; a larger one is refused.",
         f"{plural(rules.min_validators, 'validator')} must judge it"
         + (f", who hold {part(rules.min_stake, NANO)} of the stake." if rules.min_stake else "."),

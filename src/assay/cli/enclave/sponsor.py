@@ -163,8 +163,8 @@ def _sums(rows: list[dict[str, Any]]) -> str:
     from assay.exact import text
 
     took = [row["measured"] for row in rows if row["measured"] is not None]
-    cost = sum(one["cost"] or 0 for one in took)
-    tokens = sum(one["usage"]["prompt"] + one["usage"]["completion"] for one in took)
-    return (
-        f"In all {text(sum(one['milliseconds'] for one in took), 3)} s, {tokens} tokens, {text(cost, 6)} where prices are known"
-    )
+    counts = [one["usage"][name] for one in took for name in ("prompt", "completion")]
+    costs = [one["cost"] for one in took]
+    tokens = "an unknown number of tokens" if None in counts else f"{sum(counts)} tokens"
+    cost = "what it cost is not known" if None in costs else f"it cost {text(sum(costs), 6)}"
+    return f"In all {text(sum(one['milliseconds'] for one in took), 3)} s and {tokens}; {cost}"

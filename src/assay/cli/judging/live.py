@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from assay.cli.judging.words import duration
+from assay.settle.story.telling import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,7 +55,11 @@ class Live:
     def event(self, event: Event) -> None:
         """Something happened."""
         cell = event.cell
-        if event.kind == "planned":
+        if event.kind == "calibrating":
+            self._say(f"calibrating {plural(event.count, 'task')}: the solution has to pass here, and doing nothing to fail")
+        elif event.kind == "calibrated" and event.why:
+            self._say(f"not calibrated  {event.phase}  {event.why}{f'; {event.hint}' if event.hint else ''}")
+        elif event.kind == "planned":
             self.planned, self.before, self.began = event.count, event.done, time.monotonic()
         elif event.kind == "began" and cell is not None:
             self.going[cell] = "set-up", time.monotonic()

@@ -166,15 +166,18 @@ def _took(document: Json) -> str:
     """Who answered, how long it took, and what it cost, by the judgement's document."""
     from assay.cli.judging.words import duration
     from assay.exact import text
+    from assay.judge.rubric.judgement import why_fallback
 
     names = dict.fromkeys(each["answered"] for each in document["exchanges"] if each["answered"])
     measured = document["measured"]
     said = f"Answered by {', '.join(names) or 'nobody'}"
     if measured is not None:
-        usage, cost = measured["usage"], measured["cost"]
+        counts, cost = measured["usage"].values(), measured["cost"]
         said += f": {measured['tries']} requests, {duration(measured['milliseconds'] / 1000)}"
-        said += f", {usage['prompt'] + usage['completion']} tokens" + ("" if cost is None else f", cost {text(cost, 6)}")
-    return f"{said}."
+        said += ", tokens unknown" if None in counts else f", {sum(counts)} tokens"
+        said += "" if cost is None else f", cost {text(cost, 6)}"
+    why = why_fallback(document)
+    return f"{said}." + (f" The fallback model judged, because {why}." if why else "")
 
 
 def _answer(said: object) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption, prices, service
-from assay.cli.judging.words import EngineOption, EnvOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.judging.words import EngineOption, EnvOption, ReuseOption, RuntimeOption, SandboxName, SandboxOption
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,6 +51,7 @@ def run(
     sandbox: SandboxOption = SandboxName.bubblewrap,
     engine: EngineOption = None,
     runtime: RuntimeOption = None,
+    reuse_boxes: ReuseOption = False,
     participant: _Participant = None,
     task: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this task; can be said several times.")] = None,
     everybody: _Everybody = False,
@@ -58,6 +59,7 @@ def run(
     tasks: Annotated[Path | None, typer.Option(metavar="DIR", help="The task set, if it is not DIR/tasks.")] = None,
     env: EnvOption = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
+    calibrate: Annotated[int, typer.Option(metavar="N", help="How often a task's solution has to pass here first.", min=1)] = 1,
     model_url: UrlOption = None,
     model: ModelOption = None,
     fallback: FallbackOption = None,
@@ -72,6 +74,9 @@ def run(
     quotes. For points: issues and their labels are read from GitHub, and each epoch that is over is counted. What is done is
     kept at once: Ctrl-C stops cleanly, and the same command goes on where it stopped. An error is never a fail: it is tried
     again, then left missing.
+
+    A task judges nobody before it is calibrated: in this sandbox and image its reference solution has to pass, and doing nothing
+    has to fail. That is tried once and kept in $ASSAY_STATE, else in /var/lib/assay or ~/.local/share/assay.
 
     In a competition with a ledger, --sign puts the evidence into it, and shows what it would be settled as. The epoch stays open
     for other validators; `assay settle` closes it.
@@ -98,7 +103,14 @@ def run(
     scheme = folder / "scheme.toml"
     kind = read(scheme).score.kind
     judge = judges.find(kind, file=scheme)
-    agents = {"--task": task, "--tasks": tasks, "--env": env, "--engine": engine, "--runtime": runtime}
+    agents = {
+        "--task": task,
+        "--tasks": tasks,
+        "--env": env,
+        "--engine": engine,
+        "--runtime": runtime,
+        "--reuse-boxes": reuse_boxes,
+    }
     answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
     foreign: dict[str, dict[str, object]] = {"rubric": {**agents}, "points": {**agents, **answers}}
     _check_meant(kind, foreign.get(kind, {**answers}))
@@ -109,6 +121,7 @@ def run(
         sandbox=sandbox.value,
         engine=engine,
         runtime=runtime,
+        reuse=reuse_boxes,
         epoch=signing.epoch if signing is not None and epoch is None else epoch,
         since=None if signing is None else signing.epoch,
         attempts=attempts,
@@ -119,6 +132,7 @@ def run(
         again=again,
         env=given(env),
         tasks=tasks,
+        calibrate=calibrate,
         participants=participant or (),
         only=task or (),
         everybody=everybody,

@@ -1,6 +1,9 @@
-"""`assay sandbox`: does this machine hold what a sandbox must hold?"""
+"""`assay sandbox`: does this machine hold what a sandbox must hold, and which images can bubblewrap stand for?"""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -9,6 +12,11 @@ from assay.cli.judging.words import EngineOption, RuntimeOption, SandboxName, Sa
 __all__ = ["app"]
 
 app = typer.Typer(name="sandbox", help="Where agents run.", no_args_is_help=True, rich_markup_mode=None)
+
+base = typer.Typer(name="base", help="Root file systems of images, for bubblewrap.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(base)
+
+ImageName = Annotated[str, typer.Argument(metavar="IMAGE", help="As it stands after FROM, with its tag.", show_default=False)]
 
 
 @app.callback()
@@ -44,3 +52,79 @@ def check(sandbox: SandboxOption = SandboxName.bubblewrap, engine: EngineOption 
     typer.echo(f"{total - failed} of {total} hold")
     if failed:
         raise typer.Exit(1)
+
+
+@base.callback()
+def _bases() -> None:
+    """Root file systems of images, for bubblewrap.
+
+    A task begins in the image that its Dockerfile names after FROM. Bubblewrap takes the root file system that was added for it
+    here, and refuses a task for whose image there is none, unless the task says that any will do. They are kept in
+    $ASSAY_STATE/bases, else in /var/lib/assay/bases for root and in ~/.local/share/assay/bases for others.
+    """
+
+
+@base.command()
+def add(
+    image: ImageName,
+    archive: Annotated[
+        Path | None,
+        typer.Option("--from-archive", metavar="FILE", help="A tar archive of its files, as `podman export` writes it."),
+    ] = None,
+    engine: EngineOption = None,
+) -> None:
+    """Add the root file system of an image: out of a container engine that has it, or out of an archive of its files.
+
+    \b
+    Examples:
+      assay sandbox base add ubuntu:24.04
+      assay sandbox base add python:3.13-slim --from-archive python.tar.gz
+    """
+    from assay.cli.errors import printable
+    from assay.errors import BadInput
+    from assay.judge.sandbox import bases
+
+    if archive is not None and engine is not None:
+        raise BadInput("an archive comes from no engine", field="--engine", hint="leave one of the two out")
+    made = bases.add_image(image, engine) if archive is None else bases.add_archive(image, archive)
+    typer.echo(printable(f"{made.name} is {made.digest}, in {made.folder}"))
+
+
+@base.command("list")
+def list_() -> None:
+    """List the root file systems that were added, with the digests of their files.
+
+    \b
+    Example:
+      assay sandbox base list
+    """
+    from assay.cli.show import Column, grid, sentence, show
+    from assay.judge.sandbox import bases
+
+    found = list(bases.kept())
+    if not found:
+        show(sentence(f"There are none in {bases.state() / 'bases'}."))
+        return
+    show(
+        grid(
+            [
+                Column("image", [one.name for one in found], style="bold"),
+                Column("digest", [one.digest for one in found], kind="key"),
+                Column("from", [one.source for one in found], kind="crop"),
+            ]
+        )
+    )
+
+
+@base.command()
+def remove(image: ImageName) -> None:
+    """Remove the root file system of an image. Do not do it while a run uses it.
+
+    \b
+    Example:
+      assay sandbox base remove ubuntu:24.04
+    """
+    from assay.judge.sandbox import bases
+
+    bases.remove(image)
+    typer.echo(f"{image} is removed")

@@ -62,11 +62,11 @@ def submit(
         given = hand_in(folder, participant, Path(agent), epoch=epoch)
         name, submission, changed, accepted = "The solution", given.solution.digest, given.changed, given.epoch
     else:
-        from assay.judge.tests.agent import BUILT_IN
+        from assay.judge.tests.agent import BUILT_IN, is_folder
         from assay.judge.tests.submit import submit as do
 
         done = do(folder, participant, agent, epoch=epoch)
-        own = done.agent.name in BUILT_IN or Path(agent).is_dir()
+        own = done.agent.name in BUILT_IN or is_folder(agent)
         name, submission = f"{done.agent.name} {done.agent.version}" if own else f"The command {agent!r}", done.agent.digest
         changed, accepted = done.changed, done.epoch
     what = "is the submission" if changed else "is already the submission"

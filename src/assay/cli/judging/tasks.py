@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.judging.words import EngineOption, RuntimeOption, SandboxName, SandboxOption
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -22,33 +24,50 @@ AsJson = Annotated[bool, typer.Option("--json", help="As lines of JSON.")]
 
 
 @app.command()
-def check(places: Places, as_json: AsJson = False) -> None:
-    """Say what is wrong with tasks, or suspicious about them.
+def check(
+    places: Places,
+    sandbox: SandboxOption = SandboxName.bubblewrap,
+    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
+    times: Annotated[int, typer.Option(metavar="N", help="How often each is tried.", min=1, max=100)] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Tasks at one time.", min=1, max=1024)] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Try whether tasks judge right here, and say what else is wrong with them.
 
-    Ends with 1 if a task cannot be judged, or would be judged wrongly.
+    In the sandbox that would judge, each reference solution has to pass, and doing nothing has to fail. What judged right is
+    kept, and not tried again while task, image and sandbox stay the same; a run then begins at once.
+
+    Ends with 1 if a task cannot be loaded, or does not judge right here.
 
     \b
-    Example:
-      assay tasks check my-competition/tasks
+    Examples:
+      assay tasks check my-competition/tasks --jobs 2
+      assay tasks check terminal-bench-2 --sandbox containers
     """
     from assay.cli.errors import printable
-    from assay.judge.tests.tasks.check import check_set
+    from assay.judge.sandbox.choose import choose
+    from assay.judge.tests.check import check as checked
+    from assay.settle.story.telling import plural
 
-    found = check_set(*places)
+    chosen = choose(sandbox.value, engine=engine, runtime=runtime)
+    chosen.sweep()
+    result = checked(*places, sandbox=chosen, times=times, jobs=jobs)
     if as_json:
         from assay.exact import canonical
 
-        for one in found:
+        for one in result.findings:
             typer.echo(canonical(one.document()))
     else:
-        for one in found:
+        for one in result.findings:
             typer.echo(printable(str(one)))
-        from assay.settle.story.telling import plural
-
-        counts = {level: sum(one.level == level for one in found) for level in ("refused", "error", "warning")}
-        said = (f"{count} refused" if level == "refused" else plural(count, level) for level, count in counts.items() if count)
-        typer.echo(", ".join(said) or "nothing to say")
-    if any(one.level != "warning" for one in found):
+        known = f", {result.known} of them known from before" if result.known else ""
+        typer.echo(f"{result.right} of {plural(result.tasks, 'task')} judge right in {chosen.name}{known}")
+        counts = {level: sum(one.level == level for one in result.findings) for level in ("refused", "error", "warning")}
+        said = [f"{count} refused" if level == "refused" else plural(count, level) for level, count in counts.items() if count]
+        if said:
+            typer.echo(", ".join(said))
+    if any(one.level != "warning" for one in result.findings):
         raise typer.Exit(1)
 
 

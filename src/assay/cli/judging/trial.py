@@ -33,6 +33,8 @@ def trial(
 ) -> None:
     """Run one agent on one task, and show what it prints.
 
+    The task is calibrated first, once: its solution has to pass here, and doing nothing has to fail, or the trial is an error.
+
     Nothing becomes evidence. Ends with 0 if the tests pass, 1 if not, 130 if it was stopped.
 
     \b
@@ -50,8 +52,9 @@ def trial(
     from assay.judge import service
     from assay.judge.sandbox.choose import choose
     from assay.judge.tests import agent as agents
+    from assay.judge.tests.calibration import Uncalibrated, calibrate
     from assay.judge.tests.tasks import read_task
-    from assay.judge.tests.trial import Judge, image_of, run_trial
+    from assay.judge.tests.trial import Judge, Tried, image_of, run_trial
 
     loaded, who = read_task(task.resolve()), agents.find(agent)
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
@@ -69,9 +72,13 @@ def trial(
         try:
             with Follow(folder) as follow:
                 image = image_of(judge.sandbox, loaded)
+                if who not in agents.BUILT_IN.values():  # which are what a calibration tries, and show why one fails
+                    calibrate(judge.sandbox, loaded, image)
                 tried = run_trial(judge, loaded, who, image, folder, say=follow.phase)
         except KeyboardInterrupt:
             raise typer.Exit(STOPPED) from None
+        except Uncalibrated as error:
+            tried = Tried.failed(f"{error.what}; {error.hint}")
         _tell(tried)
     if tried.verdict.outcome != "pass":
         raise typer.Exit(NOT_PASSED)

@@ -40,28 +40,27 @@ def export_epoch(
 
 def export_emission(
     subnet: Annotated[Path, typer.Argument(metavar="SUBNET.toml", help="The subnet file.", show_default=False)],
-    epoch: Annotated[int, typer.Argument(metavar="EPOCH", help="An epoch that all have settled.", min=0, show_default=False)],
+    epoch: Annotated[int, typer.Argument(metavar="EPOCH", help="An epoch whose split is signed.", min=0, show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="A new folder.", show_default=False)],
 ) -> None:
-    """A subnet's split of a settled epoch as files: all that anybody needs to verify it, offline.
+    """A subnet's signed split of an epoch as files: all that anybody needs to verify it, offline.
 
-    In the folder are the split, the subnet file, and the exported epoch of each competition. It is there whole or not at all.
+    In the folder are the signed split, the subnet's log, and the exported epoch of each competition. It is there whole or not at
+    all.
 
     \b
     Examples:
+      assay emission my-subnet.toml --epoch 12 --sign
       assay export emission my-subnet.toml 12 -o emission-12
-      assay verify emission-12 --key "example.org/one+…" --key "example.org/other+…"
+      assay verify emission-12 --key "example.org/my-subnet+…" --subnet my-subnet.toml
     """
     from assay.cli.progress import Working
     from assay.cli.show import command, show
     from assay.ledger import config, joint
-    from assay.scheme import subnet as rules
 
     with Working(f"exporting epoch {epoch}"):
         joint.export(subnet, epoch, output)
-    keys = [config.read(subnet.parent / member.path).key for member in rules.read(subnet).competitions]
-    words = [word for key in dict.fromkeys(keys) for word in ("--key", key)]
-    show(command("Anybody can check it", "assay", "verify", output, *words))
+    show(command("Anybody can check it", "assay", "verify", output, "--key", config.read(subnet).key))
 
 
 def import_epoch(

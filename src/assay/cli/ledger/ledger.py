@@ -14,7 +14,9 @@ __all__ = ["app"]
 
 app = typer.Typer(name="ledger", help="A competition's ledger.", no_args_is_help=True, rich_markup_mode=None)
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR|SUBNET.toml", help="The competition's folder, or a subnet file.", show_default=False)
+]
 
 
 @app.command()
@@ -24,36 +26,47 @@ def init(
         str, typer.Option(metavar="NAME", help="The name of its log, such as example.org/my-competition.", show_default=False)
     ],
     key: Annotated[str, typer.Option(metavar="NAME", help="The key that signs its log: `assay keys list`.", show_default=False)],
-    database: Annotated[str, typer.Option(metavar="FILE|URL", help="A new file, or an empty PostgreSQL.")] = "ledger.db",
-    log: Annotated[str, typer.Option(metavar="DIR", help="The folder of the log, for any web server.")] = "log",
+    database: Annotated[
+        str | None, typer.Option(metavar="FILE|URL", help="A new file, or an empty PostgreSQL; otherwise ledger.db.")
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option(metavar="DIR", help="The folder of the log, for any web server; otherwise `log`.")
+    ] = None,
 ) -> None:
-    """Give a competition a ledger: its database, and ledger.toml, which says where it is and whose log it has.
+    """Give a competition or a subnet a ledger: its database, and ledger.toml, which says where it is and whose log it has.
 
     From then on evidence is added signed, `assay settle` settles from the ledger, and every epoch has a receipt.
+
+    For a subnet file NAME.toml these are NAME.ledger.db, NAME-log and NAME.ledger.toml beside it: the log in which
+    `assay emission NAME.toml --sign` puts the subnet's split of each epoch.
 
     \b
     Examples:
       assay keys new my-log
       assay ledger init my-competition --origin example.org/my-competition --key my-log
       assay ledger init my-competition --origin example.org/my-competition --key my-log --database postgresql://me@db/ledger
+      assay ledger init my-subnet.toml --origin example.org/my-subnet --key my-log
     """
     from assay.cli.ledger.keys import asking
     from assay.cli.show import command, sentence, show
     from assay.ledger import config, intake, keys
     from assay.ledger.making import make
 
-    strangers = [name for name, found in intake.keys_of(folder, may_be_empty=True).items() if isinstance(found, BadInput)]
+    subnet = config.is_subnet(folder)
+    people = {} if subnet else intake.keys_of(folder, may_be_empty=True)
+    strangers = [name for name, found in people.items() if isinstance(found, BadInput)]
     if strangers:
         named = ", ".join(map(repr, strangers[:3])) + (" …" if len(strangers) > 3 else "")
         what = f"evidence is taken from keys only; {len(strangers)} are none: {named}"
         warn([f"{folder / 'validators.csv'}: {what}; put there what `assay keys show` prints"])
     said = make(folder, origin, keys.load(key, asking()), database=database, log=log, name=key)
+    following = command("Add signed evidence", "assay", "evidence", "add", folder, "FILE.batch")
+    if subnet:
+        following = command("Sign the split of an epoch", "assay", "emission", folder, "--sign")
     show(
-        sentence(
-            f"The ledger is in {said.database}, its log in {said.log}; {folder / config.FILE} says so. The log's public key:"
-        ),
+        sentence(f"The ledger is in {said.database}, its log in {said.log}; {said.file} says so. The log's public key:"),
         sentence(said.key, indent=2),
-        command("Add signed evidence", "assay", "evidence", "add", folder, "FILE.batch"),
+        following,
     )
 
 
@@ -71,8 +84,13 @@ def check(folder: Folder) -> None:
     """
     from assay.cli.progress import Working
     from assay.cli.show import sentence, show
+    from assay.ledger import config
     from assay.ledger.acknowledged import FILE, held_against
     from assay.ledger.audit import audit, audit_receipts
+
+    if config.is_subnet(folder):
+        _check_subnet(folder)
+        return
     from assay.ledger.opened import open_ledger
     from assay.publish.kept import journal_of
 
@@ -102,9 +120,23 @@ def _rest(aside: int) -> str:
     return f"{aside} {'batch does' if aside == 1 else 'batches do'} not count; all else is whole."
 
 
+def _check_subnet(subnet: Path) -> None:
+    from assay.cli.progress import Working
+    from assay.cli.show import sentence, show
+    from assay.ledger import joint
+    from assay.ledger.opened import open_ledger
+
+    with Working(f"checking {subnet}"), open_ledger(subnet) as ledger:
+        ledger.store.check_integrity()
+        found = joint.audit(ledger)
+    show(sentence(f"{found} signed {'split' if found == 1 else 'splits'} in the log. All of it is whole."))
+
+
 @app.command()
 def replay(folder: Folder) -> None:
     """Compute every settled epoch again, from the first: evidence roots, settlements and results must come out the same.
+
+    Of a subnet file it is every signed split, from its competitions' ledgers.
 
     \b
     Example:
@@ -112,20 +144,26 @@ def replay(folder: Folder) -> None:
     """
     from assay.cli.progress import Working
     from assay.cli.show import Column, grid, sentence, show
-    from assay.ledger import settling
+    from assay.ledger import config, joint, settling
     from assay.ledger.opened import open_ledger
 
-    with Working(f"settling {folder} again"), open_ledger(folder) as ledger:
-        found = [(str(one.settlement.epoch), one.settlement.digest) for one in settling.replay(ledger)]
+    subnet = config.is_subnet(folder)
+    with Working(f"settling {folder} again"):
+        if subnet:
+            found = [(str(one.epoch), one.digest) for one in joint.replay(folder)]
+        else:
+            with open_ledger(folder) as ledger:
+                found = [(str(one.settlement.epoch), one.settlement.digest) for one in settling.replay(ledger)]
     if not found:
-        show(sentence("No epoch is settled yet."))
+        show(sentence(f"No epoch is {'signed' if subnet else 'settled'} yet."))
         return
     columns = [
         Column("epoch", [epoch for epoch, _ in found], right=True),
-        Column("settlement", [digest for _, digest in found], kind="key"),
+        Column("emission" if subnet else "settlement", [digest for _, digest in found], kind="key"),
     ]
     several = "epoch comes" if len(found) == 1 else "epochs come"
-    show(grid([*columns, Column("", ["✓"] * len(found))]), "", sentence(f"{len(found)} {several} out as settled."))
+    how = "signed" if subnet else "settled"
+    show(grid([*columns, Column("", ["✓"] * len(found))]), "", sentence(f"{len(found)} {several} out as {how}."))
 
 
 @app.command()

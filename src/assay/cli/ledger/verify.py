@@ -28,16 +28,22 @@ def verify(
     scheme: Annotated[Path | None, typer.Option(metavar="FILE", help="A scheme file that must be the receipt's.")] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="The log's public key, or a file that holds it; of a subnet, each log's."),
+        typer.Option(metavar="KEY", help="The log's public key, or a file that holds it; of a subnet, its own log's."),
     ] = None,
     checkpoint: Annotated[Path | None, typer.Option(metavar="FILE", help="A checkpoint of the log that was seen before.")] = None,
     log: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the log's tiles.")] = None,
+    subnet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A subnet file that a signed split must follow.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
     """Check a receipt, and compute its settlement again.
 
     It works offline, without the ledger, on files from anybody. Says what was checked, or the first stage that is not right,
     whose it is, what was expected and what was found. What could not be looked at is said too.
+
+    What a subnet's log signed names the log of each competition, whose key need not be given. A key that is given and is of no
+    log that is checked is refused.
 
     Ends with 0 if everything that was looked at is right, 1 if something is not.
 
@@ -46,7 +52,7 @@ def verify(
       assay verify epoch-12 --key "example.org/my-competition+1a2b3c4d+Ab…"
       assay verify epoch-12.receipt --key log.vkey --checkpoint seen-in-may --log log
       assay verify miner-7-epoch-12.proof --key log.vkey
-      assay verify emission-12 --key one.vkey --key other.vkey
+      assay verify emission-12 --key "example.org/my-subnet+1a2b3c4d+Ab…" --subnet my-subnet.toml
     """
     from assay.cli.progress import Working
     from assay.errors import Refused
@@ -55,7 +61,13 @@ def verify(
     try:
         with Working(f"verifying {receipt}"):
             found = check(
-                receipt, evidence=evidence, scheme=scheme, key=[_key(one) for one in key or ()], checkpoint=checkpoint, log=log
+                receipt,
+                evidence=evidence,
+                scheme=scheme,
+                key=[_key(one) for one in key or ()],
+                checkpoint=checkpoint,
+                log=log,
+                subnet=subnet,
             )
     except Refused as refused:
         if as_json:
@@ -92,9 +104,10 @@ def _show(found: Verified, *, own: bool) -> None:
     said = found.receipt
     how = "verified, and computed again" if found.recomputed else "verified"
     joint = found.emission
-    what = f"{said['competition']} · epoch {said['epoch']}" if joint is None else f"emission · epoch {joint['epoch']}"
+    of, epoch = (said["competition"], said["epoch"]) if joint is None else (f"emission of {joint['subnet']}", joint["epoch"])
+    what = f"{of} · epoch {epoch}"
     show(heading(f"{what}: {how}"), stages(found.checked), "")
     if own:
-        several = "" if joint is None else ", and each other log's,"
-        show(sentence(f"Whose receipt it is was not checked: give the log's public key{several} with --key."), "")
+        what, whose = ("receipt", "log's") if joint is None else ("split", "subnet's")
+        show(sentence(f"Whose {what} it is was not checked: give the {whose} public key with --key."), "")
     show(note(f"Settlement {said['settlement']}" if joint is None else f"Emission {joint['digest']}"))

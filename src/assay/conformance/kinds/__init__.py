@@ -22,6 +22,7 @@ KINDS: Mapping[str, Kind] = {
         scores.tests,
         scores.workflow,
         scores.rubric,
+        scores.rubric_answer,
         scores.points,
         agreeing.assign,
         agreeing.consensus,

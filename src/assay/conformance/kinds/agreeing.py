@@ -24,8 +24,8 @@ Json = dict[str, Any]
 class _Vote(Section):
     validator: Key
     stake: Rao
-    score: Fraction = 0
-    state: Literal["whole", "incomplete", "unjudged", "silent"] = "whole"
+    score: Fraction | None = None
+    state: Literal["incomplete", "unjudged", "silent"] | None = None
 
 
 class _Consensus(Section):
@@ -41,11 +41,14 @@ def consensus(given: _Consensus) -> Json:
     votes = given.votes
     if len({vote.validator for vote in votes}) != len(votes):
         raise BadInput("a validator votes twice", field="votes", hint="keep one of the two")
+    for place, vote in enumerate(votes):
+        if (vote.score is None) == (vote.state is None):
+            raise BadInput("has score and state, or neither", field=f"votes[{place}]", hint="give one of the two")
     column = (len(votes), 1)
-    state = np.array([vote.state for vote in votes]).reshape(column)
+    state = np.array([vote.state or "whole" for vote in votes]).reshape(column)
     found = agree(
         Votes(
-            scores=np.array([vote.score for vote in votes], np.int64).reshape(column),
+            scores=np.array([vote.score or 0 for vote in votes], np.int64).reshape(column),
             counting=state == "whole",
             stakes=tuple(vote.stake for vote in votes),
             totals=sum(vote.stake for vote in votes),

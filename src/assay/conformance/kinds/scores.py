@@ -12,6 +12,7 @@ from assay.exact import text
 from assay.folder import tasks as task_sets
 from assay.folder.places import Place
 from assay.records import Count, Workflow, record
+from assay.scheme.bounty import Format
 from assay.scheme.fields import Key, Section
 from assay.scheme.model import PointsScore, RubricScore, WorkflowScore
 from assay.settle.score import points as by_points
@@ -19,7 +20,7 @@ from assay.settle.score import rubric as by_rubric
 from assay.settle.score import tests as by_tests
 from assay.settle.score import workflow as by_workflow
 
-__all__ = ["points", "rubric", "task_set", "tests", "workflow"]
+__all__ = ["points", "rubric", "rubric_answer", "task_set", "tests", "workflow"]
 
 Json = dict[str, Any]
 HEAD = {"epoch": 0, "validator": "v", "participant": "p", "submission": "s", "observed_at": "2026-01-01T00:00:00Z"}
@@ -52,6 +53,17 @@ def workflow(given: _Workflow) -> Json:
         raise BadInput("a task that a service error took out has no score", field="task.outcome", hint='use "ran" or "invalid"')
     parts = by_workflow.task(found, given.score)
     return {name: text(getattr(parts, name)) for name in ("success", "cost", "latency", "reliability", "score")}
+
+
+class _RubricAnswer(Section):
+    format: Format
+    content: str
+
+
+@kind(_RubricAnswer)
+def rubric_answer(given: _RubricAnswer) -> Json:
+    """What is left of what a model answered, to be read as one JSON object, once a fence or a thought is taken off. SPEC 2.3."""
+    return {"text": by_rubric.answer_text(given.content, given.format)}
 
 
 class _Rubric(Section):

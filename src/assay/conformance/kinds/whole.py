@@ -60,6 +60,7 @@ class _Subnet(Section):
     encoding: Literal["round", "exact-sum", "max-upscale"] = "round"
     burn_uid: Annotated[int, Field(ge=0, le=65_535)] = 0
     emission: Rao | None = None
+    unearned: Literal["burn", "others"] = "burn"
 
 
 class _Emission(Section):

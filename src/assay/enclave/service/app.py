@@ -15,6 +15,7 @@ A refusal is `{"error": {"code", "what", "hint"}}`. Nothing of a body is ever lo
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from starlette.requests import ClientDisconnect
 
 from assay.enclave.rejected import Code, Rejected
 from assay.enclave.service.desk import most_sealed
+from assay.enclave.service.door import Door
 from assay.enclave.service.release import RELEASE_BYTES
 from assay.enclave.service.service import Service
 from assay.enclave.signed import ENVELOPE_BYTES
@@ -59,8 +61,8 @@ STATUS = {
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-def app_of(service: Service, *, seconds: float = BODY_SECONDS) -> Asgi:
-    """The application; seconds: for a body to arrive whole. Raises nothing into the server, whatever happens."""
+def app_of(service: Service, *, seconds: float = BODY_SECONDS, door: Door | None = None) -> Asgi:
+    """The application; seconds: for a body to arrive whole; door: where requests come in. Raises nothing into the server."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     _refusals(app, service.tell)
     most = most_sealed(service.bounty)
@@ -77,11 +79,11 @@ def app_of(service: Service, *, seconds: float = BODY_SECONDS) -> Asgi:
 
     @app.post("/commitments")
     async def commitments(request: Request) -> Response:
-        return _json(service.commit(await _body(request, ENVELOPE_BYTES, seconds)))
+        return taken(request, service.commit(await _body(request, ENVELOPE_BYTES, seconds)))
 
     @app.post("/submissions")
     async def submissions(request: Request) -> Response:
-        return _json(service.submit(await _body(request, most, seconds)))
+        return taken(request, service.submit(await _body(request, most, seconds)))
 
     @app.get("/submissions/{who:path}")
     async def about(who: str) -> Response:
@@ -101,9 +103,19 @@ def app_of(service: Service, *, seconds: float = BODY_SECONDS) -> Asgi:
 
     @app.post("/release")
     async def release(request: Request) -> Response:
-        return _json(service.release(await _body(request, RELEASE_BYTES, seconds)))
+        return taken(request, service.release(await _body(request, RELEASE_BYTES, seconds)))
 
-    return _guarded(app)
+    def taken(request: Request, data: bytes) -> Response:
+        """What came is worth something, so room is kept for who sent it."""
+        if door is not None:
+            door.welcome(request.scope["state"]["guest"])
+        return _json(data)
+
+    return _guarded(app if door is None else door.app(app, _busy))
+
+
+async def _busy(scope: Any, receive: Any, send: Any) -> None:
+    await _error(Rejected(Code.BUSY, "too much is asked at once", hint="try again"))(scope, receive, send)
 
 
 def _refusals(app: FastAPI, tell: Callable[[str], None]) -> None:
@@ -139,7 +151,7 @@ def _json(data: bytes, status: int = 200) -> Response:
 async def _body(request: Request, most: int, seconds: float) -> bytes:
     """The body, whole; raises Rejected if it is too large or too slow."""
     said = request.headers.get("content-length", "")
-    if said.isdigit() and (len(said) > 18 or int(said) > most):
+    if re.fullmatch("[0-9]+", said, re.ASCII) and (len(said) > 18 or int(said) > most):
         raise Rejected(Code.TOO_LARGE, f"this is larger than {most} bytes")
     found = bytearray()
     try:

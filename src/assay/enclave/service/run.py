@@ -18,16 +18,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.enclave.service.lock import locked
 from assay.enclave.service.service import Service
 from assay.errors import BadInput
 
-__all__ = ["Listening", "harden", "listening", "serve"]
+if TYPE_CHECKING:
+    import uvicorn
 
-CONNECTIONS = 200
-"""At once; more are told to come again."""
+    from assay.enclave.service.door import Door
+
+__all__ = ["Listening", "harden", "listening", "serve", "server_of"]
+
+BACKLOG = 600
+"""Connections that wait to be taken."""
 IDLE_SECONDS = 5
 HEADER_BYTES = 65_536
 _PR_SET_DUMPABLE = 4
@@ -76,14 +81,14 @@ def _unix(path: Path) -> socket.socket:
         raise
     finally:
         os.umask(before)
-    made.listen(CONNECTIONS)
+    made.listen(BACKLOG)
     return made
 
 
 def _tcp(said: str) -> tuple[socket.socket, bool]:
     host, colon, port = said.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise BadInput(f"{said[:200]!r} is no address", field="listen", hint="use unix:PATH or 127.0.0.1:PORT")
     try:
         loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -128,9 +133,28 @@ def serve(make: Callable[[], Service], competition: Path, said: str, *, tell: Ca
 
 
 async def _serve(make: Callable[[], Service], place: Listening, tell: Callable[[str], None]) -> None:
+    from assay.enclave.service.door import Door
+
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: tell(f"internal trouble: {_named(said)}"))
+    service = make()
+    server = server_of(service, Door())
+    living = asyncio.create_task(service.live())
+    living.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    try:
+        await server.serve(sockets=[place.socket])
+    finally:
+        living.cancel()
+        with suppress(asyncio.CancelledError):
+            await living
+
+
+def server_of(service: Service, door: Door) -> uvicorn.Server:
+    """The server of a service behind a door, within the running event loop."""
     import uvicorn
 
     from assay.enclave.service.app import app_of
+
+    loop = asyncio.get_running_loop()
 
     class Server(uvicorn.Server):
         """The server, with signals that end it and do not end the process before it has closed."""
@@ -142,32 +166,22 @@ async def _serve(make: Callable[[], Service], place: Listening, tell: Callable[[
                 loop.add_signal_handler(number, self.handle_exit, number, None)
             yield
 
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, said: tell(f"internal trouble: {_named(said)}"))
-    service = make()
-    server = Server(
+    return Server(
         uvicorn.Config(
-            app_of(service),
+            app_of(service, door=door),
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
-            limit_concurrency=CONNECTIONS,
+            proxy_headers=False,
+            backlog=BACKLOG,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=IDLE_SECONDS,
             h11_max_incomplete_event_size=HEADER_BYTES,
-            http="h11",
+            http=door.protocol(),
             ws="none",
         )
     )
-    living = asyncio.create_task(service.live())
-    living.add_done_callback(lambda _: setattr(server, "should_exit", True))
-    try:
-        await server.serve(sockets=[place.socket])
-    finally:
-        living.cancel()
-        with suppress(asyncio.CancelledError):
-            await living
 
 
 def _named(said: dict[str, Any]) -> str:

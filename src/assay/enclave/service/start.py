@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,7 @@ from assay.errors import BadInput
 from assay.folder import csvs
 from assay.folder.text import load
 from assay.judge.rubric import asking
-from assay.judge.rubric.judgement import Judgement
+from assay.judge.rubric.judgement import Judgement, Measured
 from assay.judge.rubric.limits import LIMITS, Limits
 from assay.judge.rubric.model import Models
 from assay.ledger.keys import sealing
@@ -66,13 +66,23 @@ def serving(start: Start) -> None:
     """Serve until the process is told to end; raises BadInput before anything is served, and where the state is not its own."""
     bounty = read_bounty(start.competition)
     _check(bounty)
+    start.models.settings(bounty, start.limits)
     problem = Problem(bounty)
+    lost: dict[str, Measured] = {}
+
+    def heard(event: asking.Event) -> None:
+        """Keeps what it took to ask without an answer: it is added to the judgement that comes in the end."""
+        if event.measured is not None:
+            before = lost.get(event.submission)
+            lost[event.submission] = event.measured if before is None else before + event.measured
 
     async def judge(service: Service, opened: Opened) -> Judgement:
         text = problem.text(service)
         if text is None:
             raise NoProblem("the sealed problem is not there", hint="`assay seal DIR --problem FILE` makes its file")
-        return await asking.judge(bounty, text, opened.solution, start.models, limits=start.limits)
+        found = await asking.judge(bounty, text, opened.solution, start.models, on_event=heard, limits=start.limits)
+        before = lost.pop(found.submission, None)
+        return found if before is None or found.measured is None else replace(found, measured=before + found.measured)
 
     def check(service: Service, opened: Opened) -> None:
         text = problem.text(service)

@@ -222,7 +222,7 @@ class _Lookup:
         pairs = [(c * self.size + number[name], place) for c, known in enumerate(places) for name, place in known.items()]
         keys = np.array([key for key, _ in pairs] or [-1], np.int64)
         values = np.array([value for _, value in pairs] or [-1], np.int64)
-        order = np.argsort(keys)
+        order = np.argsort(keys, kind="stable")
         self.sorted, self.values = keys[order], values[order]
         self.table: Ints | None = None
         if self.size * len(places) <= TABLE:

@@ -7,10 +7,13 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from assay.errors import AssayError, brief
+from assay.peers import NoAnswer, reading
 from assay.scheme.times import Instant
 
 __all__ = ["Account", "Comment", "Event", "Gist", "GistFile", "Issue", "Repository", "Star", "Unread", "taken"]
 
+PARTS = 1_000_000
+"""Brackets, commas and strings of one answer: a page of a hundred events has some hundred thousand."""
 TITLE = 256
 """Characters of a title that are kept."""
 
@@ -103,7 +106,10 @@ T = TypeVar("T")
 def taken(adapter: TypeAdapter[T], body: bytes, what: str) -> T:
     """What is taken of the JSON in an answer; raises Unread if it is cut off, or not what GitHub answers."""
     try:
+        reading.bounded(body.decode("utf-8", "replace"), PARTS)
         return adapter.validate_json(body)
+    except NoAnswer as error:
+        raise Unread(f"{what}: the answer is not whole, or not GitHub's ({error.why})") from None
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         place = "".join(f", {part}" for part in fault["loc"])

@@ -1,9 +1,11 @@
 """GitHub's REST API, one answer at a time: bounded, patient, and never believing half an answer.
 
-- An answer has a bound on its bytes, on each wait for them, and on the whole.
+- An answer has a bound on its bytes, on each wait for them, and on the whole, as assay.peers has them. What is packed is not
+  taken.
 - 304 gives what is kept. 5xx and broken connections are tried again, a few times. Where GitHub says that it was asked too much
   (403 or 429, by `retry-after` or `x-ratelimit-reset`), it is waited for, an hour in all; then the rest is left for another run.
-- A redirect is followed within the same host only, and so is the address of a next page: the token goes nowhere else.
+- A redirect is followed within the same host only, and so is the address of a next page: the token goes nowhere else. If an
+  answer repeats the token, no message shows it and nothing is kept of that answer.
 - What time it is, GitHub says (`Date`), so that all validators have one clock.
 """
 
@@ -19,11 +21,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from assay.errors import BadInput, brief, broken
+from assay.errors import BadInput, brief
 from assay.judge.issues.answers import Unread
 from assay.judge.issues.cache import Cache, Kept
 from assay.judge.issues.rules import loopback
 from assay.judge.running import Stop
+from assay.peers import NoAnswer, Overrun, Packed, Silent, Words, peer, reading
 
 if TYPE_CHECKING:
     import httpx
@@ -82,7 +85,7 @@ class GitHub:
         delay: float,
         tell: Callable[[str, float], None],
     ) -> None:
-        httpx = _library()
+        _library()
         self.api, self.cache, self.stop, self.attempts, self.delay, self.tell = api, cache, stop, attempts, delay, tell
         self.requests = 0
         self.date: datetime | None = None
@@ -90,23 +93,25 @@ class GitHub:
         self._waited = 0.0
         if not (token.isascii() and token.isprintable()) or " " in token:
             raise BadInput("the token is not printable ASCII", field="GITHUB_TOKEN", hint="copy it again, whole")
-        self._client = httpx.Client(
+        self._words = Words([token])
+        self._peer = peer(
+            api,
+            extra="github",
             headers={
                 "User-Agent": f"assay/{version('assay')}",
                 "X-GitHub-Api-Version": "2022-11-28",
-                "Accept-Encoding": "gzip",
                 **({"Authorization": f"Bearer {token}"} if token else {}),
             },
-            timeout=SECONDS,
-            follow_redirects=False,
-            trust_env=not loopback(urlsplit(api).hostname or ""),
+            seconds=WHOLE_SECONDS,
+            idle=SECONDS,
+            proxies=not loopback(urlsplit(api).hostname or ""),
         )
 
     def __enter__(self) -> GitHub:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.close()
+        self._peer.close()
 
     def get(
         self, path: str, params: Mapping[str, str] | None = None, *, accept: str = JSON, fresh: bool = False, follow: bool = True
@@ -124,7 +129,8 @@ class GitHub:
             if answer.status_code == 200:
                 following = answer.links.get("next", {}).get("url")
                 following = None if following is None else self._address(following)
-                if self.cache is not None and (etag := answer.headers.get("etag")):
+                etag = answer.headers.get("etag")
+                if self.cache is not None and etag and not self._words.repeated(url, etag, body, following):
                     self.cache.put(url, accept, Kept(etag, body, following))
                 return Got(body, following, date)
             if answer.status_code == 304 and kept is not None:
@@ -155,27 +161,23 @@ class GitHub:
             self._wait(min(LONGEST, self.delay * FACTOR ** (attempt - 1)), why)
             attempt += 1
 
-    def _sent(self, url: str, headers: Mapping[str, str]) -> tuple[httpx.Response | None, bytes, str]:
+    def _sent(self, url: str, asked: Mapping[str, str]) -> tuple[httpx.Response | None, bytes, str]:
         """An answer and its body; or None, and why there is none."""
         httpx = _library()
         self.requests += 1
-        until = time.monotonic() + WHOLE_SECONDS
-        pieces: list[bytes] = []
-        size = 0
         try:
-            with self._client.stream("GET", url, headers=headers) as answer:
-                for piece in answer.iter_bytes():
-                    size += len(piece)
-                    if size > BODY_BYTES:
-                        raise Unread(f"{self._named(url)}: the answer is larger than {BODY_BYTES} bytes")
-                    if time.monotonic() > until:
-                        return None, b"", f"the answer took longer than {WHOLE_SECONDS:.0f} s"
-                    pieces.append(piece)
-        except httpx.TimeoutException:
-            return None, b"", "GitHub does not answer"
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return None, b"", f"the connection broke ({broken(error)})"
-        return answer, b"".join(pieces), f"GitHub answered {answer.status_code}"
+            came = self._peer.ask("GET", url, headers=asked, most=BODY_BYTES)
+        except Overrun:
+            raise Unread(f"{self._named(url)}: the answer is larger than {BODY_BYTES} bytes") from None
+        except Packed:
+            raise Unread(f"{self._named(url)}: the answer is packed, and nobody asked for that") from None
+        except Silent as silent:
+            return None, b"", f"the answer took longer than {WHOLE_SECONDS:.0f} s" if silent.whole else "GitHub does not answer"
+        except NoAnswer as error:
+            return None, b"", f"the connection broke ({error.why})"
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in came.headers]
+        answer = httpx.Response(came.status, headers=headers, request=httpx.Request("GET", url))
+        return answer, came.body, f"GitHub answered {came.status}"
 
     def _limited(self, answer: httpx.Response, body: bytes) -> float | None:
         """For how many seconds GitHub wants to be left alone; None if it says no such thing."""
@@ -194,7 +196,15 @@ class GitHub:
             return BadInput("GitHub does not take the token (401)", field="GITHUB_TOKEN", hint="set one that is valid")
         if status in (404, 410, 451):
             return Gone(f"{self._named(url)}: there is nothing there ({status}), or nothing that the token may read")
-        return Unread(f"{self._named(url)}: GitHub answered {status}{_message(body)}")
+        return Unread(f"{self._named(url)}: GitHub answered {status}{self._message(body)}")
+
+    def _message(self, body: bytes) -> str:
+        """What GitHub says to an error, if it says it as it does."""
+        try:
+            said = reading.parsed(body)["message"]
+        except (NoAnswer, KeyError, TypeError, IndexError):
+            return ""
+        return f": {self._words(brief(said, 200) if isinstance(said, str) else brief(said))}"
 
     def _wait(self, seconds: float, why: str) -> None:
         if self._waited + seconds > PATIENCE:
@@ -221,23 +231,22 @@ class GitHub:
     def _address(self, url: str, params: Mapping[str, str] | None = None) -> str:
         """An address of the API; raises Unread for one that is not on the same host."""
         httpx = _library()
-        with _addresses(url):
+        with self._addresses(url):
             found, home = httpx.URL(url, params=params) if params else httpx.URL(url), httpx.URL(self.api)
             same = (found.scheme, found.host, found.port) == (home.scheme, home.host, home.port) and not found.userinfo
             if not same or not found.path.startswith(f"{home.path.rstrip('/')}/"):
-                raise Unread(f"GitHub names an address that is not of its API: {brief(url, 100)}")
+                raise Unread(f"GitHub names an address that is not of its API: {self._words(url, 100)}")
             return str(found)
 
     def _named(self, url: str) -> str:
-        return brief(url.removeprefix(self.api).partition("?")[0], 200).strip("'\"")
+        return self._words(url.removeprefix(self.api).partition("?")[0])
 
-
-@contextmanager
-def _addresses(url: str) -> Iterator[None]:
-    try:
-        yield
-    except (_library().InvalidURL, ValueError, TypeError):
-        raise Unread(f"GitHub names an address that is none: {brief(url, 100)}") from None
+    @contextmanager
+    def _addresses(self, url: str) -> Iterator[None]:
+        try:
+            yield
+        except (_library().InvalidURL, ValueError, TypeError):
+            raise Unread(f"GitHub names an address that is none: {self._words(url, 100)}") from None
 
 
 def _library() -> Any:
@@ -251,14 +260,3 @@ def _library() -> Any:
 
 def _number(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 16 else None
-
-
-def _message(body: bytes) -> str:
-    """What GitHub says to an error, if it says it as it does."""
-    import json
-
-    try:
-        said = json.loads(body)["message"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""
-    return f": {brief(said, 200)}"

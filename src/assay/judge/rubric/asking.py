@@ -7,11 +7,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from assay.errors import AssayError, BadInput, Unreachable
-from assay.judge.rubric.course import Asked, Course, Failed
-from assay.judge.rubric.judgement import Judgement, Measured, Usage
+from assay.judge.rubric.course import FOREIGN, Asked, Course, Failed, foreign
+from assay.judge.rubric.judgement import Judgement, Measured, Spent, Usage
 from assay.judge.rubric.limits import LIMITS, Limits
 from assay.judge.rubric.model import Models
 from assay.judge.rubric.questions import Case, check_size
@@ -39,6 +39,14 @@ class Event:
     phase: str = ""
     detail: str = ""
     """The code of a fault, or of what the service failed with."""
+    words: str = ""
+    """The service's own words to it, printable and without secrets."""
+    measured: Measured | None = None
+    """With `missing`: what the solution took until then."""
+
+
+_FINAL = FOREIGN | {"status-404"}
+"""Where both models end so, every other solution has it too, until somebody mends it."""
 
 
 def _quiet(event: Event) -> None:
@@ -139,8 +147,8 @@ async def _judged(case: Case, service: Service, on_event: Callable[[Event], None
     under_way = _UnderWay(course, service, on_event)
     try:
         found = await under_way.end()
-    except Unreachable:
-        under_way.tell("missing")
+    except (Unreachable, asyncio.CancelledError):
+        under_way.tell("missing", measured=under_way.measured())
         raise
     under_way.tell(found.outcome, found.model or "")
     return found
@@ -151,14 +159,18 @@ class _UnderWay:
 
     def __init__(self, course: Course, service: Service, on_event: Callable[[Event], None]) -> None:
         self.course, self.service, self.on_event = course, service, on_event
-        self.failed: list[str] = []
         self.tries, self.usage = 0, Usage()
         self.cost: int | None = 0 if service.models.prices else None
         self.started = time.monotonic_ns()
 
-    def tell(self, kind: Kind, model: str = "", phase: str = "", detail: str = "") -> None:
+    def tell(self, kind: Kind, model: str = "", phase: str = "", detail: str = "", **more: Any) -> None:
         """Tell whoever watches."""
-        self.on_event(Event(kind, self.course.case.solution.digest, model, phase, detail))
+        self.on_event(Event(kind, self.course.case.solution.digest, model, phase, detail, **more))
+
+    def measured(self) -> Measured:
+        """What it took so far."""
+        milliseconds = (time.monotonic_ns() - self.started) // 1_000_000
+        return Measured(self.usage, self.cost, milliseconds, self.tries)
 
     async def end(self) -> Judgement:
         """The judgement; raises Unreachable."""
@@ -175,31 +187,35 @@ class _UnderWay:
             found: Judgement | None = end.value
         if found is None:
             raise self._unreachable()
-        milliseconds = (time.monotonic_ns() - self.started) // 1_000_000
-        return replace(found, measured=Measured(self.usage, self.cost, milliseconds, self.tries))
+        return replace(found, measured=self.measured())
 
     async def _answer(self, asked: Asked) -> Reply | Failed:
         model, phase = asked.model, asked.question.phase
         self.tell("asking", model, phase)
-        came = await self.service.ask(asked, lambda reason: self.tell("waiting", model, phase, reason))
-        self.tries += came.tries
-        self.usage = Usage(self.usage.prompt + came.usage.prompt, self.usage.completion + came.usage.completion)
-        price = self.service.models.prices.get(model)
-        self.cost = None if price is None or self.cost is None else self.cost + price.of(came.usage)
-        if isinstance(came.answer, Failed):
-            self.failed.append(came.answer.reason)
-        return came.answer
+        spent, price = Spent(), self.service.models.prices.get(model)
+        try:
+            answer = await self.service.ask(asked, lambda reason: self.tell("waiting", model, phase, reason), spent)
+            if isinstance(answer, Reply) and foreign(answer, asked.called.model) is not None:
+                price = None  # of another model
+            return answer
+        finally:
+            self.tries += spent.tries
+            self.usage += spent.usage
+            cost = None if price is None else price.of(spent.usage)
+            self.cost = None if cost is None or self.cost is None else self.cost + cost
 
     def _tell_fault(self) -> None:
         last = self.course.exchanges[-1]
         if last.fault is not None:
-            self.tell("failed" if last.fault in self.failed else "malformed", last.asked, last.phase, last.fault)
+            failed = next((one for model, one in self.course.failed if (model, one.reason) == (last.asked, last.fault)), None)
+            words = "" if failed is None else failed.words
+            self.tell("malformed" if failed is None else "failed", last.asked, last.phase, last.fault, words=words)
 
     def _unreachable(self) -> Unreachable:
-        models = self.course.settings.models.values()
-        said = ", ".join(f"{model} ({reason})" for model, reason in zip(models, self.failed, strict=False))
+        failed = self.course.failed
+        said = ", ".join(f"{model} ({one.reason}{': ' if one.words else ''}{one.words})" for model, one in failed)
         return Unreachable(
             f"the model at {self.service.models.host} gave no judgement: {said}",
-            final=self.failed == ["status-404"] * len(models),
+            final=len(failed) == len(self.course.settings.models) and all(one.reason in _FINAL for _, one in failed),
             hint="nothing is concluded of the submission; try again later, or check the names of the models",
         )

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from assay.errors import printable
 from assay.judge.rubric.judgement import Usage
-from assay.judge.rubric.limits import NAME_CHARACTERS
+from assay.judge.rubric.limits import NAME_CHARACTERS, WORDS_CHARACTERS
 from assay.judge.rubric.reply import Reply
 
-__all__ = ["completion", "error_code"]
+__all__ = ["ECHO", "completion", "error_of", "words"]
 
+ECHO = 20
+"""Characters that a text and an error share before they are taken for an echo."""
 _MOST_TOKENS = 2**31
 
 
 def completion(data: bytes) -> tuple[Reply, Usage] | None:
-    """The reply in a body, and the tokens it took; None if it is no chat completion."""
+    """The reply in a body, and the tokens it took (None where it does not say); None if it is no chat completion."""
     try:
         found: Any = json.loads(data)
         choice = found["choices"][0]
@@ -32,13 +36,36 @@ def completion(data: bytes) -> tuple[Reply, Usage] | None:
         return None
 
 
-def error_code(data: bytes) -> str:
-    """`error.code` of the body of an error, if it has one."""
+def error_of(data: bytes) -> tuple[str, str]:
+    """`error.code` and `error.message` of the body of an error, as far as it has them; the message is as the service wrote it."""
     try:
-        code = json.loads(data)["error"]["code"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return ""
-    return code if isinstance(code, str) else ""
+        found: Any = json.loads(data)
+        error = found.get("error", found)
+        if isinstance(error, str):  # some say only this
+            return "", error
+        return tuple(one if isinstance(one := error.get(name), str) else "" for name in ("code", "message"))  # type: ignore[return-value]
+    except (ValueError, AttributeError, RecursionError):
+        return "", ""
+
+
+def words(said: str, secrets: Sequence[str], texts: Sequence[str]) -> str:
+    """What a service said, as people may be shown it: printable, cut, no secret in it, and nothing of what it was asked about.
+
+    texts: what others wrote, in a request. A run of `ECHO` characters of the said that one of them has is left out.
+    """
+    for secret in secrets:
+        said = said.replace(secret, "…") if secret else said
+    said = " ".join(said[: 4 * WORDS_CHARACTERS].split())
+    plain = [" ".join(text.split()) for text in texts]
+    hidden = bytearray(len(said))
+    for start in range(len(said) - ECHO + 1):
+        if any(said[start : start + ECHO] in text for text in plain):
+            hidden[start : start + ECHO] = b"\x01" * ECHO
+    kept = "".join(
+        "" if hide and hidden[place - 1 : place] == b"\x01" else "…" if hide else c
+        for place, (c, hide) in enumerate(zip(said, hidden, strict=True))
+    )
+    return printable(kept if len(kept) <= WORDS_CHARACTERS else f"{kept[:WORDS_CHARACTERS]}…")
 
 
 def _name(value: object) -> str | None:
@@ -48,6 +75,6 @@ def _name(value: object) -> str | None:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in value[:NAME_CHARACTERS])
 
 
-def _tokens(usage: object, name: str) -> int:
+def _tokens(usage: object, name: str) -> int | None:
     count = usage.get(name) if isinstance(usage, dict) else None
-    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MOST_TOKENS else 0
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MOST_TOKENS else None

@@ -4,7 +4,7 @@
 - An answer that is not accepted is asked for again, and the model is told what was wrong: at temperature 0 the same question
   would have the same answer. After `attempts` answers the fallback model is asked, from the start: one judgement is one model's.
 - Where both models' answers stay malformed, the solution is unjudged. Where the service failed one of them, there is no
-  judgement: that is not the participant's doing.
+  judgement: that is not the participant's doing. A reply of a model that the bounty does not name is such a failure.
 
 Asking and replaying go through the same course, so that they cannot differ.
 """
@@ -12,7 +12,7 @@ Asking and replaying go through the same course, so that they cannot differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any, Literal, TypeVar
@@ -23,31 +23,46 @@ from assay.judge.rubric.detect import detect
 from assay.judge.rubric.judgement import Exchange, Judgement
 from assay.judge.rubric.questions import PARAMETERS, Case, Question
 from assay.judge.rubric.reply import Answers, Faulty, Reply, Verdict, read_baseline, read_checks, read_verdict
+from assay.scheme.bounty import Model
+from assay.settle.score.rubric import answer_text
 
-__all__ = ["SCHEMA", "Asked", "Course", "Failed", "Settings", "run"]
+__all__ = ["FOREIGN", "SCHEMA", "Asked", "Called", "Course", "Failed", "Role", "Settings", "foreign", "run"]
 
-SCHEMA = "assay.transcript/1"
+SCHEMA = "assay.transcript/2"
 Role = Literal["primary", "fallback"]
+FOREIGN = frozenset({"another-model", "unnamed-model"})
+"""Faults of a service whose reply names a model that the bounty does not, or none."""
+
+
+@dataclass(frozen=True)
+class Called:
+    """One of the bounty's two models, and what this service calls it."""
+
+    name: str
+    model: Model
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What each request has beside model, messages and form."""
+        return {**PARAMETERS, "max_tokens": self.model.max_tokens}
+
+    def document(self) -> dict[str, Any]:
+        """How it is asked, as a judgement says it."""
+        return {"asked": self.name, **self.model.model_dump(mode="json")}
 
 
 @dataclass(frozen=True)
 class Settings:
     """What a course needs to know beside the case: it is in the transcript."""
 
-    primary: str
-    fallback: str
+    primary: Called
+    fallback: Called
     attempts: int
-    answer_tokens: int
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """What each request has beside model, messages and form."""
-        return {**PARAMETERS, "max_tokens": self.answer_tokens}
-
-    @property
-    def models(self) -> dict[Role, str]:
+    def models(self) -> dict[Role, Called]:
         """Who is asked, in this order; one model once."""
-        both: dict[Role, str] = {"primary": self.primary}
+        both: dict[Role, Called] = {"primary": self.primary}
         return both if self.primary == self.fallback else {**both, "fallback": self.fallback}
 
 
@@ -56,17 +71,28 @@ class Asked:
     """A question on its way to a model."""
 
     role: Role
-    model: str
+    called: Called
     question: Question
     attempt: int
     body: Mapping[str, Any]
+    texts: Sequence[str] = field(repr=False)
+    """What others wrote, in the request: not to be said again outside of it."""
+
+    @property
+    def model(self) -> str:
+        """As the service calls it."""
+        return self.called.name
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The service had no answer of this model, however often it was asked; the reason is a code."""
+    """The service had no answer of this model, however often it was asked; the reason is a code.
+
+    `words` are the service's own, as `said.words` makes them fit to be shown; in no document and no transcript.
+    """
 
     reason: str
+    words: str = ""
 
 
 Steps = Generator[Asked, Reply | Failed, Judgement | None]
@@ -95,6 +121,10 @@ class Course:
     """The exchanges as the transcript has them."""
     texts: dict[str, str] = field(default_factory=dict)
     """Digest → text, of all parts of all messages: what is said often is kept once."""
+    gave_up: str | None = None
+    """Why the primary model was given up, a code."""
+    failed: list[tuple[str, Failed]] = field(default_factory=list)
+    """The models that the service failed, and how."""
 
     def steps(self) -> Steps:
         """The questions, in order."""
@@ -104,6 +134,8 @@ class Course:
                 return (yield from self._by(role))
             except _GaveUp as end:
                 service, reason = service or end.service, end.code
+                if role == "primary":
+                    self.gave_up = end.code
         return None if service else self._judgement("unjudged", reason=reason)
 
     def _by(self, role: Role) -> Generator[Asked, Reply | Failed, Judgement]:
@@ -128,14 +160,17 @@ class Course:
         asked = question
         code = ""
         for attempt in range(1, self.settings.attempts + 1):
-            model = self.settings.models[role]
-            body = asked.body(model, self.settings.parameters)
-            came = yield Asked(role, model, asked, attempt, body)
-            if isinstance(came, Failed):
-                self._note(role, asked, attempt, None, came.reason)
-                raise _GaveUp(came.reason, service=True)
+            called = self.settings.models[role]
+            body = asked.body(called.name, called.model.format, called.parameters)
+            came = yield Asked(role, called, asked, attempt, body, (*self.case.texts, self.case.problem))
+            failed = came if isinstance(came, Failed) else foreign(came, called.model)
+            if failed is not None:
+                self._note(role, asked, attempt, came if isinstance(came, Reply) else None, failed.reason)
+                self.failed.append((called.name, failed))
+                raise _GaveUp(failed.reason, service=True)
+            assert isinstance(came, Reply)  # or it failed
             try:
-                found = read(came)
+                found = read(_bare(came, called.model))
             except Faulty as fault:
                 code = fault.code
                 self._note(role, asked, attempt, came, code)
@@ -146,7 +181,7 @@ class Course:
         raise _GaveUp(code, service=False)
 
     def _note(self, role: Role, asked: Question, attempt: int, came: Reply | None, fault: str | None) -> None:
-        model = self.settings.models[role]
+        model = self.settings.models[role].name
         self.exchanges.append(
             Exchange(
                 phase=asked.phase,
@@ -194,8 +229,8 @@ class Course:
                 "bounty": self.case.bounty.digest,
                 "submission": self.case.solution.digest,
                 "prompts": prompts.digest(),
-                "models": {"primary": settings.primary, "fallback": settings.fallback},
-                "parameters": settings.parameters,
+                "models": {"primary": settings.primary.name, "fallback": settings.fallback.name},
+                "parameters": dict(PARAMETERS),
                 "attempts": settings.attempts,
                 "exchanges": self.said,
                 "texts": self.texts,
@@ -228,12 +263,27 @@ class Course:
             reasons=reasons,
             detectors=detect(self.case.solution, self.case.ids),
             reason=reason,
-            model=None if role is None else self.settings.models[role],
-            parameters=self.settings.parameters,
+            model=None if role is None else self.settings.models[role].name,
+            asked={name: called.document() for name, called in self.settings.models.items()},
+            fallback=self.gave_up if role == "fallback" else None,
+            words=self.failed[0][1].words if role == "fallback" and self.failed else "",
+            parameters=PARAMETERS,
             prompts=prompts.digest(),
             exchanges=tuple(self.exchanges),
             transcript=self.transcript(),
         )
+
+
+def foreign(came: Reply, model: Model) -> Failed | None:
+    """What the service failed with, if a reply is not of this model; a filter that turned a question down has no model."""
+    if came.model is None:
+        return None if came.finish == "content_filter" else Failed("unnamed-model", "the reply names no model")
+    return None if model.served_as(came.model) else Failed("another-model", f"the reply is of {came.model!r}")
+
+
+def _bare(came: Reply, model: Model) -> Reply:
+    """The reply without what the model's format lets stand around an answer."""
+    return came if came.content is None else replace(came, content=answer_text(came.content, model.format))
 
 
 def run(course: Course, replies: Sequence[Reply | Failed]) -> Judgement | None:

@@ -6,6 +6,7 @@ transcript) are the sponsor's, and are kept sealed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -15,18 +16,38 @@ from typing import Any, Literal
 from assay.exact import digest
 from assay.records import Rubric
 
-__all__ = ["SCHEMA", "Exchange", "Judgement", "Measured", "Usage", "quote_digest", "record"]
+__all__ = ["SCHEMA", "Exchange", "Judgement", "Measured", "Spent", "Usage", "quote_digest", "record", "why_fallback"]
 
-SCHEMA = "assay.judgement/1"
+SCHEMA = "assay.judgement/2"
 _QUOTE = b"assay.quote/1\x00"
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens, as the service counts them."""
+    """Tokens, as the service counts them; None where it does not tell, which is not 0."""
 
-    prompt: int = 0
-    completion: int = 0
+    prompt: int | None = 0
+    completion: int | None = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(_sum(self.prompt, other.prompt), _sum(self.completion, other.completion))
+
+    @property
+    def total(self) -> int | None:
+        """Both together."""
+        return _sum(self.prompt, self.completion)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+@dataclass
+class Spent:
+    """What asking one question has taken so far, whatever comes of it: requests, and the tokens of all of them."""
+
+    tries: int = 0
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True)
@@ -53,11 +74,19 @@ class Measured:
 
     usage: Usage
     cost: int | None
-    """Millionths of the unit that prices are in; None where a price is not known."""
+    """Millionths of the unit that prices are in; None where a price or a count of tokens is not known."""
     milliseconds: int
     """From the first question to the last answer, pauses included."""
     tries: int
     """Requests in all, those included that the service failed."""
+
+    def __add__(self, other: Measured) -> Measured:
+        return Measured(
+            self.usage + other.usage,
+            _sum(self.cost, other.cost),
+            self.milliseconds + other.milliseconds,
+            self.tries + other.tries,
+        )
 
 
 @dataclass(frozen=True)
@@ -83,8 +112,12 @@ class Judgement:
     """Why it is unjudged, a code; None where it is judged."""
     model: str | None
     """The model whose answers these are, as it was asked; None where unjudged."""
+    asked: Mapping[str, Mapping[str, Any]]
+    """`primary`, `fallback` → how that model is asked, by the bounty: name, names, format, most tokens, time-out."""
+    fallback: str | None
+    """Why the fallback model judged: the code with which the primary was given up. None where it did not."""
     parameters: Mapping[str, Any]
-    """What each request had beside model, messages and schema: temperature 0, seed 42, the most tokens."""
+    """What each request had beside model, messages, form and most tokens: temperature 0, seed 42."""
     prompts: str
     """The digest of our prompts."""
     exchanges: tuple[Exchange, ...]
@@ -92,6 +125,8 @@ class Judgement:
     """Canonical JSON of what was asked and answered. Private."""
     measured: Measured | None = None
     """None in a replay."""
+    words: str = field(default="", repr=False)
+    """The service's own words to `fallback`, for whoever judges; not in the document."""
 
     @property
     def injection_suspected(self) -> bool:
@@ -120,6 +155,8 @@ class Judgement:
             "injection_suspected": self.injection_suspected,
             "detectors": list(self.detectors),
             "model": self.model,
+            "asked": {name: dict(called) for name, called in self.asked.items()},
+            "fallback": self.fallback,
             "parameters": dict(self.parameters),
             "prompts": self.prompts,
             "exchanges": [asdict(exchange) for exchange in self.exchanges],
@@ -130,6 +167,27 @@ class Judgement:
     def digest(self, blind: bytes = b"") -> str:
         """`sha256:…` over the canonical JSON of `document(blind)`."""
         return digest(self.document(blind))
+
+
+def why_fallback(document: Mapping[str, Any]) -> str:
+    """Why the fallback model judged, in words, by a judgement's document; empty where it did not."""
+    code = document.get("fallback")
+    if code is None:
+        return ""
+    primary = document["asked"]["primary"]["asked"]
+    if code == "another-model":
+        rows = [row for row in document["exchanges"] if row["asked"] == primary and row["fault"] == code]
+        return f"the service answered for {primary} as {rows[-1]['answered']}"
+    status = re.fullmatch("status-([0-9]{3})", str(code))
+    if status is not None:
+        return f"the service refused {primary} (status {status[1]})"
+    told = {
+        "unnamed-model": f"the service did not say that {primary} answered",
+        "timeout": f"{primary} did not answer in time",
+        "cut-off": f"the connection to {primary} was cut off",
+        "no-completion": f"what the service sent for {primary} was no completion",
+    }
+    return told.get(str(code), f"the answers of {primary} stayed malformed ({code})")
 
 
 def quote_digest(quote: str, blind: bytes = b"") -> str:

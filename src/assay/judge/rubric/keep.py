@@ -12,8 +12,9 @@ what a crash left undone.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,14 @@ from assay.folder import strict
 from assay.folder.text import decode, load
 from assay.folder.write import clear, write_bytes
 from assay.judge import keeping
-from assay.judge.rubric.judgement import Judgement, record
+from assay.judge.rubric.judgement import Judgement, record, why_fallback
 from assay.judge.rubric.sealed import Transcript, sealed
 from assay.judge.rubric.solutions import private_folder
 from assay.ledger.keys import PublicKey
-from assay.records import Rubric
+from assay.records import Participant, Rubric
 from assay.records import record as read_record
 
-__all__ = ["BLIND", "JUDGEMENTS", "TRANSCRIPTS", "Keep", "document_of", "hexed"]
+__all__ = ["BLIND", "JUDGEMENTS", "TRANSCRIPTS", "ByFallback", "Keep", "by_fallback", "document_of", "hexed"]
 
 JUDGEMENTS, TRANSCRIPTS, JUDGING = "judgements", "transcripts", "judging"
 BLIND = 32
@@ -123,6 +124,35 @@ class Keep:
         if len(kept) < len(lines):
             write_bytes(self.evidence, b"".join(kept))
         return len(lines) - len(kept)
+
+
+@dataclass(frozen=True)
+class ByFallback:
+    """A judgement that counts and is the fallback model's: of whom, by whom, which model, and why in words."""
+
+    participant: str
+    validator: str
+    model: str
+    why: str
+
+
+def by_fallback(competition: Path, participants: Iterable[Participant], records: Iterable[object]) -> list[ByFallback]:
+    """The judgements of current submissions that the fallback model made, as far as their documents are here."""
+    current = {one.key: one.submission for one in participants}
+    found = []
+    for one in records:
+        if not isinstance(one, Rubric) or one.attestation is None:
+            continue
+        if one.submission and one.submission != current.get(one.participant):
+            continue
+        try:
+            document = document_of(competition, one.attestation)
+        except BadInput:  # it is not here: an exported epoch has evidence alone
+            continue
+        why = why_fallback(document)
+        if why:
+            found.append(ByFallback(one.participant, one.validator, str(document["model"]), why))
+    return found
 
 
 def document_of(competition: Path, attestation: str) -> dict[str, Any]:

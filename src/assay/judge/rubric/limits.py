@@ -24,6 +24,8 @@ QUOTE_LEAST = 8
 """Least characters of a quote that are not white space, unless the file in which it is found has fewer."""
 REASON_CHARACTERS = 2_000
 """Most characters of a reason."""
+WORDS_CHARACTERS = 300
+"""Most characters of a service's own words that are shown."""
 TRANSCRIPT_BYTES = 64_000_000
 """Bytes of a transcript that is read."""
 
@@ -34,10 +36,8 @@ class Limits:
 
     attempts: int = 3
     """Answers of one model to one question; when the last is malformed too, the other model is asked from the start."""
-    answer_tokens: int = 16_000
-    """Most tokens of an answer (`max_tokens`)."""
-    seconds: float = 300.0
-    """Of one request, from its first byte to the last of the reply."""
+    seconds: float = 3600.0
+    """Of one request, from its first byte to the last of the reply; a bounty sets less for each model (300)."""
     tries: int = 6
     """Requests for one answer that the service may fail otherwise than by 429: no connection, a time-out, 5xx, no completion."""
     patience: float = 900.0

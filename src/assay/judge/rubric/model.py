@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 from assay.errors import BadInput, brief
 from assay.exact import half_even
-from assay.judge.rubric.course import Settings
+from assay.judge.rubric.course import Called, Settings
 from assay.judge.rubric.judgement import Usage
 from assay.judge.rubric.limits import NAME_CHARACTERS, Limits
-from assay.scheme.bounty import Bounty
+from assay.scheme.bounty import Bounty, Model
 
 __all__ = ["Models", "Price"]
 
@@ -25,8 +25,10 @@ class Price:
     prompt: int
     completion: int
 
-    def of(self, usage: Usage) -> int:
-        """What that many tokens cost, in millionths of the unit, halves to even."""
+    def of(self, usage: Usage) -> int | None:
+        """What that many tokens cost, in millionths of the unit, halves to even; None where their number is not known."""
+        if usage.prompt is None or usage.completion is None:
+            return None
         return half_even(self.prompt * usage.prompt + self.completion * usage.completion, _MILLION)
 
 
@@ -67,13 +69,21 @@ class Models:
         return urlsplit(self.base_url).netloc
 
     def settings(self, bounty: Bounty, limits: Limits) -> Settings:
-        """The two models as this service calls them."""
+        """The two models as this service calls them; raises BadInput for a name that the bounty does not list."""
         return Settings(
-            primary=self.primary or bounty.judge.model,
-            fallback=self.fallback or bounty.judge.fallback,
+            primary=_called("model", self.primary, bounty.judge.model, bounty),
+            fallback=_called("fallback", self.fallback, bounty.judge.fallback, bounty),
             attempts=limits.attempts,
-            answer_tokens=limits.answer_tokens,
         )
+
+
+def _called(field: str, name: str | None, model: Model, bounty: Bounty) -> Called:
+    if name is not None and not model.served_as(name):
+        listed = ", ".join([model.name, *model.names])
+        hint = f"the bounty lists {listed}; the sponsor lists others in judge.{field}.names, which changes the bounty's digest"
+        what = f"{brief(name)} is not a name under which {model.name} may be served"
+        raise BadInput(what, file=bounty.file, field=f"judge.{field}.names", hint=hint)
+    return Called(name or model.name, model)
 
 
 def _no_url(url: str, why: str) -> BadInput:

@@ -18,7 +18,7 @@ from assay.judge.rubric.frame import Frames, Item
 from assay.judge.rubric.limits import CHECKS_AT_ONCE, CHECKS_BYTES, QUOTE_CHARACTERS, QUOTE_LEAST, REQUEST_BYTES
 from assay.judge.rubric.shown import shown
 from assay.judge.rubric.solution import Solution
-from assay.scheme.bounty import Bounty
+from assay.scheme.bounty import Bounty, Format
 from assay.scheme.model import Check
 from assay.settle.score.rubric import BASELINE, VERDICTS
 
@@ -27,7 +27,7 @@ __all__ = ["PARAMETERS", "PHASES", "Case", "Phase", "Question", "check_size"]
 Phase = Literal["baseline", "checks", "verdict"]
 PHASES: tuple[Phase, ...] = ("baseline", "checks", "verdict")
 PARAMETERS: Mapping[str, Any] = {"temperature": 0, "seed": 42}
-"""What each request has; `max_tokens` comes with the limits."""
+"""What each request has; `max_tokens` comes with the bounty."""
 _YES_NO = {"type": "string", "enum": ["YES", "NO"]}
 _STRING = {"type": "string"}
 
@@ -50,18 +50,21 @@ class Question:
         said = prompts.filled("again", faults="\n".join(f"- {fault}" for fault in faults))
         return Question(self.phase, self.part, self.system, (*self.parts, said), self.form)
 
-    def body(self, model: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The request as the service gets it."""
+    def body(self, model: str, form: Format, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The request as the service gets it; form: how the form of the answer is asked for."""
+        schema = {"name": f"assay_{self.phase}", "strict": True, "schema": self.form}
+        asked: dict[Format, dict[str, Any]] = {
+            "json_schema": {"response_format": {"type": "json_schema", "json_schema": schema}},
+            "json_object": {"response_format": {"type": "json_object"}},
+            "text": {},  # the question says the form in words
+        }
         return {
             "model": model,
             "messages": [
                 {"role": "system", "content": self.system},
                 {"role": "user", "content": "\n\n".join(self.parts)},
             ],
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": f"assay_{self.phase}", "strict": True, "schema": self.form},
-            },
+            **asked[form],
             **parameters,
         }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from assay.folder.text import present
 from assay.judge import entries
 from assay.judge.entries import Entries
 from assay.judge.rubric import asking, solutions
-from assay.judge.rubric.judgement import Judgement
+from assay.judge.rubric.judgement import Judgement, Measured, Usage, why_fallback
 from assay.judge.rubric.keep import JUDGEMENTS, Keep, document_of, hexed
 from assay.judge.rubric.limits import LIMITS, Limits
 from assay.judge.rubric.model import Models, Price
@@ -32,6 +32,7 @@ from assay.records import Evidence, Participant, Rubric
 from assay.scheme.bounty import Bounty, read_bounty
 from assay.scheme.load import BOUNTY
 from assay.scheme.times import instant_text
+from assay.settle.story.telling import named, plural
 
 __all__ = ["Cell", "Outcome", "models_of", "run"]
 
@@ -59,37 +60,70 @@ class Outcome:
 
 @dataclass
 class _Tally:
-    """What the judgements took, for the summary."""
+    """What the judgements took, for the summary, and whom the fallback model judged."""
 
     milliseconds: list[int] = field(default_factory=list)
-    tokens: int = 0
+    missing: int = 0
+    """Solutions that ended without a judgement after they were asked about: what they took is in the sums."""
+    usage: Usage = field(default_factory=Usage)
     cost: int | None = 0
     suspected: list[str] = field(default_factory=list)
+    fallbacks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """The fallback model, and why it was asked → the participants."""
 
     def add(self, participant: str, judgement: Judgement) -> None:
-        found = judgement.measured
-        if found is not None:
-            self.milliseconds.append(found.milliseconds)
-            self.tokens += found.usage.prompt + found.usage.completion
-            self.cost = None if self.cost is None or found.cost is None else self.cost + found.cost
+        """One that is kept."""
+        if judgement.measured is not None:
+            self.milliseconds.append(judgement.measured.milliseconds)
+            self._add(judgement.measured)
         if judgement.injection_suspected:
             self.suspected.append(participant)
+        if judgement.fallback is not None:
+            why = why_fallback(judgement.document()) + (f": {judgement.words}" if judgement.words else "")
+            self.fallbacks.setdefault((str(judgement.model), why), []).append(participant)
+
+    def add_missing(self, measured: Measured) -> None:
+        """What one took that ended without a judgement."""
+        if measured.tries:
+            self.missing += 1
+            self._add(measured)
+
+    def _add(self, found: Measured) -> None:
+        self.usage += found.usage
+        self.cost = None if self.cost is None or found.cost is None else self.cost + found.cost
 
     def remarks(self) -> list[str]:
-        count = len(self.milliseconds)
-        said = []
-        if count:
-            mean, longest = sum(self.milliseconds) // count, max(self.milliseconds)
-            each = (
-                f"A judgement took {text(mean, 3)} s on average, {text(longest, 3)} s at most, and {self.tokens // count} tokens"
-            )
-            if self.cost is None:
-                said.append(f"{each}; what it cost is not known: --price says what a model's tokens cost.")
-            else:
-                said.append(f"{each}. It cost {text(self.cost // count, 6)}, all of them {text(self.cost, 6)}.")
+        """The sums, and what somebody should know of how it was judged."""
+        said = list(self._sums())
+        for (model, why), participants in sorted(self.fallbacks.items()):
+            whom = f"{plural(len(participants), 'solution')} ({named(sorted(participants), 8)})"
+            said.append(f"The fallback model {model} judged {whom}, because {why}.")
         if self.suspected:
             said.append(f"Signs that a solution speaks to its judge: {', '.join(sorted(self.suspected))}.")
         return said
+
+    def _sums(self) -> Iterator[str]:
+        count = len(self.milliseconds)
+        asked = count + self.missing
+        if not asked:
+            return
+        said = ""
+        if count:
+            mean, longest = sum(self.milliseconds) // count, max(self.milliseconds)
+            said = f"A judgement took {text(mean, 3)} s on average, {text(longest, 3)} s at most. "
+        among = f", {self.missing} of which ended without a judgement" if self.missing else ""
+        total = self.usage.total
+        if total is None:
+            took = "how many tokens that took is not known, as the service did not tell of every request"
+        else:
+            took = f"that took {total} tokens, {total // asked} each"
+        if self.cost is not None:
+            cost = f"It cost {text(self.cost, 6)} in all."
+        elif total is None:
+            cost = "So what it cost is not known."
+        else:
+            cost = "What it cost is not known: --price says what a model's tokens cost."
+        yield f"{said}{plural(asked, 'solution')} {'was' if asked == 1 else 'were'} asked about{among}; {took}. {cost}"
 
 
 def run(
@@ -136,7 +170,7 @@ def run(
 
 
 def models_of(bounty: Bounty, options: Options) -> Models:
-    """The service and what it calls the bounty's models; raises BadInput where none is named."""
+    """The service and what it calls the bounty's models; raises BadInput where none is named, or a model by another name."""
     if options.model is None:
         raise BadInput(
             "no model is named that could judge",
@@ -144,7 +178,9 @@ def models_of(bounty: Bounty, options: Options) -> Models:
             hint="give the address of an OpenAI-compatible service, or set ASSAY_LLM_BASE_URL; its key is ASSAY_LLM_API_KEY",
         )
     prices = {name: Price(*price) for name, price in options.prices.items()}
-    return Models(options.model.base_url, options.model.key, options.primary, options.fallback, prices)
+    models = Models(options.model.base_url, options.model.key, options.primary, options.fallback, prices)
+    models.settings(bounty, LIMITS)
+    return models
 
 
 def _bounty(competition: Path) -> Bounty:
@@ -263,8 +299,10 @@ class _Run:
         if event.submission not in self.begun:
             self.begun.add(event.submission)
             self.on_event(Event("began", cell))
+        if event.measured is not None:
+            self.tally.add_missing(event.measured)
         if event.phase:
-            said = (event.phase, "" if event.kind == "asking" else event.kind, event.detail)
+            said = (event.phase, "" if event.kind == "asking" else event.kind, event.detail, event.words)
             self.on_event(Event("phase", cell, phase=" ".join(one for one in said if one)))
 
     def ended(self, submission: str, found: Judgement | AssayError) -> None:
@@ -279,6 +317,8 @@ class _Run:
             _check_time(self.bounty, at)
             self.keep.add(found, participant=cell.participant, epoch=self.summary.epoch, at=at)
         except (OSError, BadInput) as error:
+            if found.measured is not None:
+                self.tally.add_missing(found.measured)
             self._missing(cell, f"the judgement could not be kept: {error}")
             return
         self.summary.outcomes[found.outcome] += 1
@@ -295,8 +335,10 @@ def _reason(found: Judgement) -> str:
     said = [found.verdict or found.reason or "baseline not met"]
     if found.measured is not None:
         usage, cost = found.measured.usage, found.measured.cost
-        said.append(f"{usage.prompt + usage.completion} tokens")
+        said.append("tokens unknown" if usage.total is None else f"{usage.total} tokens")
         said += [] if cost is None else [text(cost, 6)]
+    if found.fallback is not None:
+        said.append(f"by the fallback model ({found.fallback})")
     if found.injection_suspected:
         said.append("injection suspected")
     return ", ".join(said)

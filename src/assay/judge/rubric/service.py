@@ -6,6 +6,8 @@
   (other 4xx). Where nobody listens, no other model would be heard either: Unreachable.
 - A key that is refused, an account that is empty and a redirect are for somebody to mend: Unreachable, and final.
 - A filter of the service's that turns a question down is a refusal, as if the model had refused.
+- What a service says of a refusal is kept (`completion.words`): printable, cut, without the key, and without what we asked about.
+- Tokens that a request took and that no reply told are unknown: where it was cut off, timed out, or was no completion.
 
 What the client would do by itself (retries, redirects) it does not do.
 """
@@ -17,7 +19,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
@@ -28,44 +29,40 @@ import openai
 
 from assay.errors import Unreachable
 from assay.exact import canonical
-from assay.judge.rubric.completion import completion, error_code
+from assay.judge.rubric.completion import completion, error_of, words
 from assay.judge.rubric.course import Asked, Failed
-from assay.judge.rubric.judgement import Usage
+from assay.judge.rubric.judgement import Spent, Usage
 from assay.judge.rubric.limits import BODY_BYTES, Limits
 from assay.judge.rubric.model import Models
 from assay.judge.rubric.reply import Reply
 
-__all__ = ["Came", "Service", "opened"]
+__all__ = ["Service", "opened"]
 
 _AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 _TO_MEND = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
 _FILTERED = frozenset({"content_filter", "content_policy_violation", "data_inspection_failed"})
 _NO_CONNECTION = "no-connection"
-
-
-@dataclass(frozen=True)
-class Came:
-    """What came of one question, how many requests it took, and the tokens of all of them."""
-
-    answer: Reply | Failed
-    tries: int
-    usage: Usage
+_UNTOLD = Usage(None, None)
+"""The service may have computed, and did not say how much."""
 
 
 class _Status(openai.OpenAIError):
     """A status that is no success, and what is needed of headers and body. The client hands errors of its kind on as they are."""
 
-    def __init__(self, status: int, code: str, retry_after: str | None) -> None:
+    def __init__(self, status: int, code: str, said: str, retry_after: str | None) -> None:
         super().__init__(f"status {status}")
-        self.status, self.code, self.retry_after = status, code, retry_after
+        self.status, self.code, self.said, self.retry_after = status, code, said, retry_after
 
 
 class _Trouble(Exception):
-    """The service failed a request; it may be asked again after `pause` seconds, if that is known."""
+    """The service failed a request; it may be asked again after `pause` seconds, if that is known.
 
-    def __init__(self, reason: str, pause: float = 0.0) -> None:
+    words: what the service says of it.
+    """
+
+    def __init__(self, reason: str, *, pause: float = 0.0, words: str = "") -> None:
         super().__init__(reason)
-        self.reason, self.pause = reason, pause
+        self.reason, self.pause, self.words = reason, pause, words
 
 
 class Service:
@@ -76,30 +73,28 @@ class Service:
         self._client = client
         self._not_before = 0.0
 
-    async def ask(self, asked: Asked, waiting: Callable[[str], None]) -> Came:
-        """One question, asked until there is an answer or the bounds are reached; raises Unreachable."""
+    async def ask(self, asked: Asked, waiting: Callable[[str], None], spent: Spent) -> Reply | Failed:
+        """One question, asked until there is an answer or the bounds are reached; raises Unreachable. Adds to `spent`."""
         limits, spread = self.limits, _spread(asked)
-        tries = failures = 0
+        failures = 0
         waited, pause = 0.0, limits.first_pause
         while True:
             await self._turn()
-            tries += 1
+            spent.tries += 1
             try:
-                answer, usage = await self._once(asked)
-            except _Trouble as trouble:
-                reason, least = trouble.reason, trouble.pause
-            else:
-                return Came(answer, tries, usage)
-            limited = reason == "status-429"
+                return await self._once(asked, spent)
+            except _Trouble as found:
+                trouble = found
+            limited = trouble.reason == "status-429"
             failures += not limited
-            rest = min(max(pause * spread, least), limits.longest_pause)
+            rest = min(max(pause * spread, trouble.pause), limits.longest_pause)
             if failures >= limits.tries or waited + rest > limits.patience:
-                if reason == _NO_CONNECTION:
+                if trouble.reason == _NO_CONNECTION:
                     raise Unreachable(f"there is no connection to the model at {self.models.host}", hint="is it running?")
-                return Came(Failed(reason), tries, Usage())
+                return Failed(trouble.reason, trouble.words)
             if limited:
                 self._not_before = max(self._not_before, time.monotonic() + rest)
-            waiting(reason)
+            waiting(trouble.reason)
             await asyncio.sleep(rest)
             waited += rest
             pause *= 2
@@ -108,22 +103,29 @@ class Service:
         while (left := self._not_before - time.monotonic()) > 0:
             await asyncio.sleep(left)
 
-    async def _once(self, asked: Asked) -> tuple[Reply | Failed, Usage]:
+    async def _once(self, asked: Asked, spent: Spent) -> Reply | Failed:
         """One request; raises _Trouble where it is worth another one, and Unreachable where it is not."""
+        usage = _UNTOLD
         try:
-            async with asyncio.timeout(self.limits.seconds):
+            async with asyncio.timeout(min(self.limits.seconds, asked.called.model.timeout)):
                 data = await self._body(asked)
+            found = None if data is None else completion(data)
+            if found is None:
+                raise _Trouble("no-completion")
+            usage = found[1]
+            return found[0]
         except (TimeoutError, openai.APITimeoutError, httpx2.TimeoutException):
             raise _Trouble("timeout") from None
         except _Status as error:
-            return self._refused(error), Usage()
+            usage = Usage()
+            return self._refused(error, asked)
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
-            cut = not isinstance(error.__cause__ or error, httpx2.ConnectError)
-            raise _Trouble("cut-off" if cut else _NO_CONNECTION) from None
-        found = None if data is None else completion(data)
-        if found is None:
-            raise _Trouble("no-completion")
-        return found
+            if isinstance(error.__cause__ or error, httpx2.ConnectError):
+                usage = Usage()
+                raise _Trouble(_NO_CONNECTION) from None
+            raise _Trouble("cut-off") from None
+        finally:
+            spent.usage += usage
 
     async def _body(self, asked: Asked) -> bytes | None:
         """The bytes of a reply; None where there are too many."""
@@ -136,22 +138,24 @@ class Service:
                     return None
         return bytes(data)
 
-    def _refused(self, error: _Status) -> Reply | Failed:
+    def _refused(self, error: _Status, asked: Asked) -> Reply | Failed:
         """What a status means; raises _Trouble or Unreachable."""
         status, host = error.status, self.models.host
+        said = words(error.said, [self.models.api_key], asked.texts)
+        told = f": {said}" if said else ""
         if status in _TO_MEND or error.code == "insufficient_quota":
             raise Unreachable(
-                f"the model at {host} refuses us (status {status})", final=True, hint="check the key and the account"
+                f"the model at {host} refuses us (status {status}){told}", final=True, hint="check the key and the account"
             )
         if status < HTTPStatus.BAD_REQUEST:
             raise Unreachable(
                 f"the model at {host} sends us elsewhere (status {status})", final=True, hint="give the address itself"
             )
         if status in _AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise _Trouble(f"status-{status}", _seconds(error.retry_after))
+            raise _Trouble(f"status-{status}", pause=_seconds(error.retry_after), words=said)
         if error.code in _FILTERED:
             return Reply(content=None, refusal=error.code, finish="content_filter", model=None, fingerprint=None)
-        return Failed(f"status-{status}")
+        return Failed(f"status-{status}", said)
 
 
 @asynccontextmanager
@@ -182,7 +186,7 @@ async def _raise_for_status(response: httpx2.Response) -> None:
         data += piece
         if len(data) > BODY_BYTES:
             break
-    raise _Status(response.status_code, error_code(bytes(data)), response.headers.get("retry-after"))
+    raise _Status(response.status_code, *error_of(bytes(data)), response.headers.get("retry-after"))
 
 
 def _seconds(retry_after: str | None) -> float:

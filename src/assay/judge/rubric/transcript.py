@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from assay.errors import BadInput, Refused
+from assay.errors import BadInput, Refused, brief
 from assay.exact import canonical
 from assay.judge.rubric import prompts
-from assay.judge.rubric.course import SCHEMA, Course, Failed, Settings, run
+from assay.judge.rubric.course import SCHEMA, Called, Course, Failed, Settings, run
 from assay.judge.rubric.judgement import Judgement
 from assay.judge.rubric.limits import BODY_BYTES, NAME_CHARACTERS, TRANSCRIPT_BYTES
 from assay.judge.rubric.questions import Case
@@ -73,11 +73,10 @@ class _Models(Section):
 class _Parameters(Section):
     temperature: Literal[0]
     seed: Literal[42]
-    max_tokens: Annotated[int, Field(ge=1, le=2**31)]
 
 
 class _Transcript(Section):
-    schema_: Annotated[Literal["assay.transcript/1"], Field(alias="schema")]
+    schema_: Annotated[Literal["assay.transcript/2"], Field(alias="schema")]
     bounty: _Digest
     submission: _Digest
     prompts: _Digest
@@ -103,7 +102,11 @@ def replay(transcript: bytes, bounty: Bounty, problem: str, solution: Solution) 
         if found != expected:
             raise Refused(_STAGE, what, expected=expected, found=found)
     models = kept.models
-    course = Course(case, Settings(models.primary, models.fallback, kept.attempts, kept.parameters.max_tokens))
+    for name, model in ((models.primary, bounty.judge.model), (models.fallback, bounty.judge.fallback)):
+        if not model.served_as(name):
+            raise Refused(_STAGE, f"it asked for {brief(name)}, which the bounty does not list as a name of {model.name}")
+    settings = Settings(Called(models.primary, bounty.judge.model), Called(models.fallback, bounty.judge.fallback), kept.attempts)
+    course = Course(case, settings)
     try:
         judgement = run(course, [_answer(said) for said in kept.exchanges])
     except ValueError as error:

@@ -1,5 +1,7 @@
-"""A box's folder used again: making some forty files for every box, and removing them, costs more than all else that a box is.
+"""A box's folder, which can be used again if that is asked for: making some forty files for every box costs more than all else.
 
+- By default every box has a new folder. What a file system lets its owner set is more than one list can be sure to name, so only
+  a validator who trusts his agents not to speak to each other has folders used again.
 - Nothing of the box before may be seen in the next. What was added is removed, then every entry is held against what it was. A
   folder in which any of them was changed is not used again; only the work directory is then made anew, because tests are given
   the agent's in its place.
@@ -34,8 +36,8 @@ _FILES, _BYTES = 500, 1 << 20
 """The most that a box may start with, for its folder to be used again."""
 _MOST_FILES, _MOST_BYTES = _FILES + 300, 1 << 26
 """The most that a command may leave in it, likewise."""
-_FLAGS = ((0x801C581F, 28), (0x80086601, 8))
-"""FS_IOC_FSGETXATTR and FS_IOC_GETFLAGS: what an owner can set besides permissions, times and extended attributes."""
+_FLAGS, _GENERATION = ((0x801C581F, 28), (0x80086601, 8)), 0x80087601
+"""FS_IOC_FSGETXATTR, _GETFLAGS and _GETVERSION: what an owner can set besides permissions, times and extended attributes."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NOATIME | os.O_NONBLOCK | os.O_CLOEXEC
 _STEP, _STEPS = 0.001, 50
@@ -50,12 +52,23 @@ class _Seen:
     info: os.stat_result
     more: object
     held: bytes
+    generation: bytes = b""
 
     @property
     def state(self) -> tuple[object, ...]:
         """All that has to be the same of a folder that something was added to or removed from, and that holds what it held."""
         info = self.info
-        return info.st_dev, info.st_ino, info.st_mode, info.st_uid, info.st_gid, info.st_size, self.more, self.held
+        return (
+            info.st_dev,
+            info.st_ino,
+            info.st_mode,
+            info.st_uid,
+            info.st_gid,
+            info.st_size,
+            self.more,
+            self.held,
+            self.generation,
+        )
 
 
 class _Changed(tree.TreeError):
@@ -74,6 +87,8 @@ class _Start:
         for entry in tree.walk(top, bounds=tree.Bounds(_BYTES, _FILES)):
             name = "" if entry.path == "." else entry.path
             self._seen[name] = self._now(name)
+            if entry.kind != "folder" and self._seen[name].info.st_nlink > 1:
+                raise tree.TooMuch("has a file with several names, which would have to be made anew together", file=top)
             held += len(self._seen[name].held)
             if held > _BYTES:
                 raise tree.TooMuch("is too large to be remembered", file=top)
@@ -102,7 +117,8 @@ class _Start:
             for name in filter(self._at_work, self._seen):
                 self._remake(name, self._seen[name])
             for name in filter(self._at_work, self._seen):
-                self._seen[name].held = self._now(name).held
+                now = self._now(name)  # with a generation that the kernel has drawn
+                self._seen[name].held, self._seen[name].generation = now.held, now.generation
         for name, seen in self._seen.items():
             seen.info = self._set_back(name)
 
@@ -125,7 +141,8 @@ class _Start:
         folder = stat.S_ISDIR(info.st_mode)
         number = os.open(place, _FOLDER if folder else _PLAIN)
         try:
-            return _Seen(os.fstat(number), _more(number), self._names(name, number) if folder else _bytes(number))
+            held = self._names(name, number) if folder else _bytes(number)
+            return _Seen(os.fstat(number), _more(number), held, _asked(number, _GENERATION, 8))
         finally:
             os.close(number)
 
@@ -175,15 +192,19 @@ def _more(number: int) -> object:
     """Extended attributes and flags of an open file or folder."""
     found: list[object] = []
     for call, size in _FLAGS:
-        flags = bytearray(size)
-        with suppress(OSError):
-            fcntl.ioctl(number, call, flags)
-        if size == 28:
-            flags[8:12] = bytes(4)  # how many pieces it is in on the disk
-        found.append(bytes(flags))
+        flags = _asked(number, call, size)
+        found.append(flags[:8] + flags[12:] if size == 28 else flags)  # without how many pieces it is in on the disk
     with suppress(OSError):
         found.append([(name, os.getxattr(number, name)) for name in os.listxattr(number)])
     return found
+
+
+def _asked(number: int, call: int, size: int) -> bytes:
+    """What a file system says of an open file or folder; zeros if it does not know the question."""
+    said = bytearray(size)
+    with suppress(OSError):
+        fcntl.ioctl(number, call, said)
+    return bytes(said)
 
 
 def _held(place: str) -> bytes:
@@ -202,8 +223,8 @@ def _bytes(number: int) -> bytes:
 class Place:
     """A folder that a box is in, and the user that it belongs to."""
 
-    def __init__(self, scratch: Scratch, image: Image) -> None:
-        """Raises Trouble."""
+    def __init__(self, scratch: Scratch, image: Image, *, again: bool = False) -> None:
+        """again: remember what is needed to use it for another box. Raises Trouble."""
         self.image = image
         self.process = os.getpid()
         with ExitStack() as stack:
@@ -215,7 +236,8 @@ class Place:
                 raise Trouble(f"the box's files could not be made: {error}") from error
             self._start: _Start | None = None
             with suppress(OSError, tree.TreeError):
-                self._start = _Start(self.root.path, image.workdir)
+                if again:
+                    self._start = _Start(self.root.path, image.workdir)
             self._stack = stack.pop_all()
 
     def begin(self) -> None:
@@ -246,10 +268,10 @@ class Place:
 
 
 class Spares:
-    """Folders that wait for the next box."""
+    """Folders that wait for the next box, if any are to."""
 
-    def __init__(self, scratch: Scratch) -> None:
-        self._scratch = scratch
+    def __init__(self, scratch: Scratch, *, again: bool) -> None:
+        self._scratch, self._again = scratch, again
         self._kept: list[Place] = []
         self._lock = Lock()
 
@@ -260,7 +282,7 @@ class Spares:
                 if place.image == image and place.process == os.getpid():
                     self._kept.remove(place)
                     return place
-        return Place(self._scratch, image)
+        return Place(self._scratch, image, again=self._again)
 
     def give(self, place: Place) -> None:
         """Takes one back, in which nothing runs any more. Raises Trouble."""

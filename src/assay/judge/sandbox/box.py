@@ -115,10 +115,13 @@ class Sandbox(Protocol):
     def describe(self) -> str:
         """One line for people: the program, its version, and how bounds are enforced (cgroup v2, v1, or counted)."""
 
-    def image(self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None) -> Image:
+    def image(
+        self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None, any_base: bool = False
+    ) -> Image:
         """What a task asks to start from: `environment/Dockerfile`, built and kept, or the image called so, or the plain one.
 
-        limits: of a build. Raises BadInput for a Dockerfile that this sandbox cannot carry out, and Trouble.
+        limits: of a build. any_base: the task says that any root file system will do where the named image cannot be had.
+        Raises BadInput for a Dockerfile that this sandbox cannot carry out and for an image that it has not got, and Trouble.
         """
 
     def open(self, image: Image, limits: Limits) -> AbstractContextManager[Box]:

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from assay.judge import tree
-from assay.judge.sandbox import build, cgroups, launch, root, seccomp
+from assay.judge.sandbox import bases, build, cgroups, launch, root, seccomp
 from assay.judge.sandbox.again import Place, Spares
 from assay.judge.sandbox.box import Box, Image, Limits, Ran, Trouble
 from assay.judge.sandbox.disk import SPARE, Watch
@@ -23,6 +23,8 @@ from assay.judge.sandbox.supervise import NOT_STARTED, Task, supervise
 
 __all__ = ["BubbleBox", "Bubblewrap"]
 
+_ANY = tree.Bounds(bytes=1 << 62, files=1 << 62)
+"""For what somebody else has bounded before."""
 _ROOM = 1 << 30
 """Bytes that a frozen copy may have besides what its commands may have written."""
 
@@ -48,18 +50,20 @@ class Bubblewrap:
         bwrap: str | None = None,
         counted: bool = False,
         spare: int = SPARE,
+        reuse: bool = False,
     ) -> None:
         """Raises Trouble if there is no bubblewrap or no place for boxes.
 
         folder: where boxes are, instead of $ASSAY_SCRATCH or /var/tmp/assay-UID. bases: root file systems by the image names that
         they stand for. bwrap: the program. counted: use no control groups. spare: bytes that have to stay free on the disk.
+        reuse: a box may get the folder of an earlier one, see `again`; else each has a new one.
         """
         program = launch.find(bwrap)
         self.scratch = Scratch(folder)
         self.images = Images(self.scratch)
         self.bases = dict(bases or {})
         self._tools = _Tools(program, cgroups.find(counted=counted), seccomp.program(), spare)
-        self._spares = Spares(self.scratch)
+        self._spares = Spares(self.scratch, again=reuse)
         weakref.finalize(self, self._spares.close)
         weakref.finalize(self, self._tools.groups.close)
 
@@ -69,18 +73,23 @@ class Bubblewrap:
         calls = "system calls filtered" if self._tools.filter else "system calls not filtered on this processor"
         return f"{self._tools.bwrap.describe()}; {self._tools.groups.describe()}; boxes run as {who}; {calls}"
 
-    def image(self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None) -> Image:
+    def image(
+        self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None, any_base: bool = False
+    ) -> Image:
         """See `Sandbox.image`."""
+        if name and (base := self.base(name)) is not None:
+            return base
+        if environment is not None and (environment / "Dockerfile").is_file():
+            return build.image(self, environment, limits, any_base=any_base)
+        if name and not any_base:
+            raise bases.unmet(name)
+        return root.of_host()
+
+    def base(self, name: str) -> Rooted | None:
+        """The root file system of an image's name: one that was given, or that was added on this machine. Raises Trouble."""
         if name in self.bases:
             return root.of_folder(self.bases[name])
-        if environment is not None and (environment / "Dockerfile").is_file():
-            return build.image(self, environment, limits)
-        if name:
-            raise Trouble(
-                f"the image {name} cannot be had without a container engine",
-                hint="judge in containers, add a Dockerfile, or name a root file system that stands for it",
-            )
-        return root.of_host()
+        return bases.find(name)
 
     @contextmanager
     def open(self, image: Image, limits: Limits) -> Iterator[BubbleBox]:
@@ -184,7 +193,7 @@ class BubbleBox:
             place = self.root.place(inside)
             tree.remove(place)
             try:
-                tree.copy(source, place, inside=inside, owner=self._owner.chown)
+                tree.copy(source, place, inside=inside, bounds=_ANY, owner=self._owner.chown)
             except tree.TreeError as error:
                 raise Trouble(f"{inside} could not be put into the box: {error}") from error
             if mode is not None:
@@ -211,7 +220,7 @@ class BubbleBox:
     def copy(self, target: Path) -> Rooted:
         """All that is in the box, as an image whose files are at a new place.
 
-        Raises Trouble, and `tree.TooMuch` for what its commands left: by links, it may be more than they had to write.
+        Raises Trouble, and `tree.TooMuch` for what its commands left.
         """
         bounds = tree.Bounds(4 * self._limits.disk + _ROOM, 2 * self._limits.files)
         image = self.root.image
@@ -221,7 +230,7 @@ class BubbleBox:
             except tree.TooMuch:
                 self._fits()
                 raise
-            digest = sha256(f"{image.digest}\n{tree.digest(target)}\n".encode()).hexdigest()
+            digest = sha256(f"{image.digest}\n{tree.digest(target, once=True)}\n".encode()).hexdigest()
         return Rooted(f"sha256:{digest}", image.env, image.workdir, image.top, target)
 
     def _fits(self) -> None:

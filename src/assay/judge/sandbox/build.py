@@ -1,6 +1,7 @@
 """An image from a task's Dockerfile, without a container engine: its steps carried out in a box, and the box kept.
 
-- The image after FROM is a root file system that was given for that name, else the host's /usr; what it is, is in the digest.
+- The image after FROM is a root file system of that name, see `bases`. The host's /usr stands in for it only if the task says
+  that any will do; otherwise the image is refused by its name. What boxes start from is in the digest.
 - RUN has no network, and /usr stays read-only: a Dockerfile that installs something needs a container engine.
 - What was built is kept under the digest of everything that went in, and is only ever seen whole.
 """
@@ -23,8 +24,9 @@ from typing import TYPE_CHECKING
 from assay.errors import BadInput
 from assay.judge import dockerfile, tree
 from assay.judge.dockerfile import Context, Copy, Placed, Plan, Run
+from assay.judge.sandbox.bases import unmet
 from assay.judge.sandbox.box import Limits, Trouble
-from assay.judge.sandbox.root import Rooted, of_folder, of_host
+from assay.judge.sandbox.root import Rooted, of_host
 
 if TYPE_CHECKING:
     from assay.judge.sandbox.bubblewrap import BubbleBox, Bubblewrap
@@ -33,19 +35,23 @@ __all__ = ["LIMITS", "image"]
 
 LIMITS = Limits(seconds=600, memory=4 << 30, processes=1024, disk=10 << 30, output=1 << 20)
 """What a build may use if nobody says: all of it together as to time, each RUN as to the rest."""
-_FORMAT = 1
+_FORMAT = 2
 _LAST = 2000
 """Bytes of a failed command's output that the error quotes."""
 
 
-def image(sandbox: Bubblewrap, environment: Path, limits: Limits | None = None) -> Rooted:
+def image(sandbox: Bubblewrap, environment: Path, limits: Limits | None = None, *, any_base: bool = False) -> Rooted:
     """The image of `environment/Dockerfile`; raises BadInput for what cannot be carried out, Trouble for what went wrong."""
     file = environment / "Dockerfile"
     try:
         text = file.read_bytes().decode()
         plan = dockerfile.plan(text, file)
         plan = plan.whole()
-        base = of_folder(sandbox.bases[plan.base]) if plan.base in sandbox.bases else of_host()
+        base = sandbox.base(plan.base) or (of_host() if any_base else None)
+        if base is None:
+            first = next(one for one in dockerfile.parse(text, file) if one.name == "FROM")
+            raise unmet(plan.base, file, first.line)
+        plan = dockerfile.plan(text, file, env=base.env)
         context = Context.open(environment)
         copies = {step.line: context.placed(step, file) for step in plan.steps if isinstance(step, Copy)}
         key = _key(base, plan, text, context, copies)
@@ -63,7 +69,8 @@ def image(sandbox: Bubblewrap, environment: Path, limits: Limits | None = None) 
 
 
 def _key(base: Rooted, plan: Plan, text: str, context: Context, copies: dict[int, tuple[Placed, ...]]) -> str:
-    total = sha256(f"{_FORMAT}\n{base.digest}\n{base.top}\n{plan.base}\n{text}\n".encode())
+    starts = f"{base.digest}\n{base.top}\n{sorted(base.env.items())}\n{base.workdir}\n{plan.base}"
+    total = sha256(f"{_FORMAT}\n{starts}\n{text}\n".encode())
     for line, placed in copies.items():
         for one in placed:
             held = context.entries[one.source].target if one.kind == "link" else ""
@@ -86,7 +93,7 @@ class _Job:
 def _make(job: _Job, base: Rooted, folder: Path, key: str) -> None:
     """Builds in a box, and moves what came of it to its place in one step."""
     began = monotonic()
-    plain = Rooted(base.digest, workdir="/", top=base.top, tree=base.tree)
+    plain = Rooted(base.digest, base.env, "/", base.top, base.tree)
     with job.sandbox.scratch.box() as half, job.sandbox.open(plain, job.limits) as box:
         for step in job.plan.steps:
             if isinstance(step, Run):
@@ -99,7 +106,7 @@ def _make(job: _Job, base: Rooted, folder: Path, key: str) -> None:
         made = half / "image"
         made.mkdir(mode=0o700)
         built = box.copy(made / "tree")
-        said = {"digest": built.digest, "env": dict(job.plan.env), "workdir": job.plan.workdir or of_host().workdir}
+        said = {"digest": built.digest, "env": {**base.env, **job.plan.env}, "workdir": job.plan.workdir or base.workdir}
         (made / "image.json").write_text(json.dumps(said))
         os.rename(made, folder / key)
 

@@ -2,6 +2,7 @@
 
 - Every command has a group of its own, named after the run that made it, so that a later run can tell whose it was and clear it.
 - A command is put into its group before it starts; the group's own counters say whether it ran into a bound.
+- What waits in sockets is counted from outside and added, where a group does not count it: UDP, TCP and netlink are 400 MiB soon.
 - Without groups, a box is counted from outside 20 times a second; the kernel's limits on a process stop what grows faster.
 """
 
@@ -22,9 +23,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from assay.judge.sandbox.box import Bound, Limits, Trouble
-from assay.judge.sandbox.inside import View
+from assay.judge.sandbox.inside import Sockets, View
 
-__all__ = ["SLACK", "Counted", "Group", "Groups", "Kind", "find", "sweep"]
+__all__ = ["SLACK", "Counted", "Group", "Groups", "Kind", "find", "over_with_sockets", "sweep"]
 
 Kind = Literal["v2", "v1", "counted"]
 
@@ -35,6 +36,8 @@ SLACK = 16
 """Processes over a bound before the kernel itself refuses, so that a look can see that it was passed."""
 _OURS = 2
 """Processes of bubblewrap's own in a group: the one that was started, and the box's first."""
+_FEW = 1 << 20
+"""Bytes in sockets that are not worth a further look."""
 _PATIENCE = 60.0
 """Seconds until a group must be empty."""
 _numbers = itertools.count()
@@ -139,6 +142,23 @@ class _Made:
                 self._left.discard(folder)
 
 
+def over_with_sockets(folder: Path, sockets: Sockets, most: int, *, second: bool) -> bool:
+    """Whether a group's memory with what waits in sockets and is not in it is above a bound.
+
+    folder: of the memory. second: of version 2, which counts UDP and TCP itself; version 1 counts TCP, but elsewhere.
+    """
+    waiting = sockets.held(tcp=False)
+    if second:
+        waiting -= min(waiting, _counter(folder / "memory.stat", "sock"))
+    else:
+        waiting += _number(folder / "memory.kmem.tcp.usage_in_bytes")
+    if waiting < _FEW:
+        return False
+    used = _number(folder / ("memory.current" if second else "memory.usage_in_bytes"))
+    cached = sum(_counter(folder / "memory.stat", name) for name in ("active_file", "inactive_file"))  # is given back in need
+    return max(0, used - cached) + waiting > most
+
+
 class _V1Group(_Made):
     def early(self, pid: int) -> None:
         """Nothing: it has come in by itself before it is bubblewrap, or `add` sees that it has not."""
@@ -150,18 +170,23 @@ class _V1Group(_Made):
         super().add(pid)
 
     def _bound(self, limits: Limits) -> None:
+        self._memory = limits.memory
         self.doors = [folder / "tasks" for folder in self._folders]
         memory = self._of["memory"]
         _write(memory / "memory.limit_in_bytes", limits.memory)
         if (swap := memory / "memory.memsw.limit_in_bytes").exists():
             _write(swap, limits.memory)
         _write(self._of["pids"] / "pids.max", limits.processes + _OURS)
+        if (tcp := memory / "memory.kmem.tcp.limit_in_bytes").exists():
+            _write(tcp, limits.memory)
         if limits.cpus is not None and (cpu := self._of.get("cpu")) and (cpu / "cpu.cfs_quota_us").exists():
             _write(cpu / "cpu.cfs_period_us", _PERIOD)
             _write(cpu / "cpu.cfs_quota_us", max(1000, int(limits.cpus * _PERIOD)))
 
     def look(self, view: View | None) -> Bound | None:
         if _counter(self._of["memory"] / "memory.oom_control", "oom_kill"):
+            return "memory"
+        if view is not None and over_with_sockets(self._of["memory"], view.sockets, self._memory, second=False):
             return "memory"
         return "processes" if _counter(self._of["pids"] / "pids.events", "max") else None
 
@@ -175,6 +200,7 @@ class _V1Group(_Made):
 class _V2Group(_Made):
     def _bound(self, limits: Limits) -> None:
         folder = self._of["all"]
+        self._memory = limits.memory
         _write(folder / "memory.max", limits.memory)
         _write(folder / "pids.max", limits.processes + _OURS)
         for name, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
@@ -185,6 +211,8 @@ class _V2Group(_Made):
 
     def look(self, view: View | None) -> Bound | None:
         if _counter(self._of["all"] / "memory.events", "oom_kill"):
+            return "memory"
+        if view is not None and over_with_sockets(self._of["all"], view.sockets, self._memory, second=True):
             return "memory"
         return "processes" if _counter(self._of["all"] / "pids.events", "max") else None
 
@@ -223,7 +251,7 @@ class Counted:
         memory = found.memory
         if memory > self._limits.memory:
             memory = view.shares()
-        memory += view.shared_files()
+        memory += view.shared_files() + view.sockets.held(tcp=True)
         self._peak = max(self._peak, memory)
         if memory > self._limits.memory:
             return "memory"

@@ -13,11 +13,17 @@ NAMES = ("bubblewrap", "containers")
 
 
 def choose(
-    name: str = "bubblewrap", *, folder: Path | None = None, engine: str | None = None, runtime: str | None = None
+    name: str = "bubblewrap",
+    *,
+    folder: Path | None = None,
+    engine: str | None = None,
+    runtime: str | None = None,
+    reuse: bool = False,
 ) -> Sandbox:
     """The sandbox called so. Raises BadInput for another name and for what it has not got, and Trouble.
 
     folder: where bubblewrap keeps its boxes. engine, runtime: the containers' socket, as unix:///…, and their runtime.
+    reuse: let bubblewrap use a box's folder again.
     """
     if name == "bubblewrap":
         for option, value in (("engine", engine), ("runtime", runtime)):
@@ -25,8 +31,10 @@ def choose(
                 raise BadInput("bubblewrap has none", field=f"--{option}", hint="say --sandbox containers with it")
         from assay.judge.sandbox.bubblewrap import Bubblewrap
 
-        return Bubblewrap(folder=folder)
+        return Bubblewrap(folder=folder, reuse=reuse)
     if name == "containers":
+        if reuse:
+            raise BadInput("every container is new", field="--reuse-boxes", hint="leave it out")
         from assay.judge.sandbox.containers import Containers
 
         return Containers(engine, runtime=runtime)

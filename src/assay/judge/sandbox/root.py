@@ -190,12 +190,13 @@ class Root:
 
     def _copy(self, source: Path) -> None:
         skipped = {"dev", "proc", "sys", "usr", *self._links, *(inside.strip("/") for _, inside in self.read_only)}
+        links = tree.Links(self.path)
         for name in sorted(set(os.listdir(source)) - skipped):
             place = source / name
             if place.is_symlink():
                 self._link(name, os.readlink(place))
             elif place.is_dir() or place.is_file():
-                copied = tree.copy(source, self.path / name, beneath=name, inside="/", owner=self._owner.chown)
+                copied = tree.copy(source, self.path / name, beneath=name, inside="/", owner=self._owner.chown, links=links)
                 if copied.left:
                     self._more_links(source, name)
         for name in _OPEN:

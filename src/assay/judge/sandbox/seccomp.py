@@ -1,10 +1,12 @@
 """A filter of system calls that namespaces do not hold back, as a program for the kernel.
 
 - Sockets other than local, IP and netlink ones: that of a virtual machine (AF_VSOCK) reaches its host from any network namespace.
+  Of netlink only the one about routes, of IP only TCP, UDP and ICMP: what other protocols hold, nobody counts as memory.
 - Key rings: one session's keys are shared by everything that was started in it.
 - io_uring, bpf, perf_event_open, userfaultfd: large parts of the kernel that no task needs.
 - The kernel's log: it tells of other boxes, and a crash writes into it.
-- Requests to a file system for what outlives a box: subvolumes and snapshots, which are not removed as folders are, and keys.
+- Requests to a file system for what outlives a box: subvolumes and snapshots, which are not removed as folders are, and keys;
+  and for another generation number of a file, which a folder that is used again would keep.
 - Calls in the manner of another processor, where numbers mean something else.
 
 What is held back fails as if the kernel did not have it. Debuggers work.
@@ -22,12 +24,16 @@ __all__ = ["program"]
 
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_NUMBER, _PROCESSOR, _FIRST, _SECOND = 0, 4, 16, 24
-"""Offsets in what the kernel shows a filter: the call's number, the processor, the lower halves of the first two arguments."""
-_FAMILIES = (1, 2, 10, 16)
-"""AF_UNIX, AF_INET, AF_INET6, AF_NETLINK."""
-_REQUESTS = (0x50009401, 0x5000940E, 0x50009417, 0x50009418, 0xC0506617)
-"""BTRFS_IOC_SNAP_CREATE, _SUBVOL_CREATE, _SNAP_CREATE_V2, _SUBVOL_CREATE_V2, FS_IOC_ADD_ENCRYPTION_KEY."""
+_NUMBER, _PROCESSOR, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32
+"""Offsets in what the kernel shows a filter: the call's number, the processor, the lower halves of the first arguments."""
+_LOCAL = 1
+_IP = (0, 1, 6, 17, 58)
+"""What it takes by itself, ICMP, TCP, UDP, ICMPv6."""
+_PROTOCOLS = ((2, _IP), (10, _IP), (16, (0,)))
+"""AF_INET, AF_INET6, AF_NETLINK: a socket's family, and the protocols that it may have; local ones have none."""
+_REQUESTS = (0x50009401, 0x5000940E, 0x50009417, 0x50009418, 0xC0506617, 0x40087602, 0x40086604)
+"""BTRFS_IOC_SNAP_CREATE, _SUBVOL_CREATE, _SNAP_CREATE_V2, _SUBVOL_CREATE_V2, FS_IOC_ADD_ENCRYPTION_KEY, FS_IOC_SETVERSION,
+EXT4_IOC_SETVERSION."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,11 @@ def program(machine: str | None = None) -> bytes | None:
         rows += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, request)]
     rows.append((_RETURN, 0, 0, _ALLOW))
     rows += [(_JUMP_EQUAL, 1, 0, processor.socket), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _FIRST)]
-    for number in _FAMILIES:
-        rows += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
+    rows += [(_JUMP_EQUAL, 0, 1, _LOCAL), (_RETURN, 0, 0, _ALLOW)]
+    for number, protocols in _PROTOCOLS:
+        rows += [(_JUMP_EQUAL, 0, 2 * len(protocols) + 2, number), (_LOAD, 0, 0, _THIRD)]
+        for each in protocols:
+            rows += [(_JUMP_EQUAL, 0, 1, each), (_RETURN, 0, 0, _ALLOW)]
+        rows.append((_RETURN, 0, 0, _ERRNO | errno.EPROTONOSUPPORT))
     rows.append((_RETURN, 0, 0, family))
     return b"".join(struct.pack("=HBBI", *row) for row in rows)

@@ -11,9 +11,11 @@ It runs in the task's work directory, has its own folder at /agent, and reads th
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,15 +34,38 @@ from assay.scheme.reading import read_toml, validate
 if TYPE_CHECKING:
     from assay.judge.tests.tasks import Task
 
-__all__ = ["BOUNDS", "BUILT_IN", "FILE", "Agent", "Manifest", "built_in", "check", "command_line", "environment", "find", "load"]
+__all__ = [
+    "BOUNDS",
+    "BUILT_IN",
+    "FILE",
+    "Agent",
+    "Manifest",
+    "built_in",
+    "check",
+    "command_line",
+    "environment",
+    "find",
+    "is_folder",
+    "load",
+]
 
 FILE = "agent.toml"
 BOUNDS = tree.Bounds(bytes=256_000_000, files=20_000)
 """How large an agent's folder may be."""
 SCHEMA = "assay.agent/1"
 
+COMMAND = 100_000
+"""Bytes of a command: the kernel starts none with a word above 128 KiB."""
+
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
+_LONGEST_PATH = 4096
+_SHORT = 60
+"""Characters of a command's name, where nobody gave it one."""
 _OURS = frozenset({"HOME", "PATH", "ASSAY_INSTRUCTION", "ASSAY_MODEL_URL"})
+
+
+def _too_long(words: Sequence[str]) -> bool:
+    return sum(len(word.encode("utf-8", "surrogateescape")) + 1 for word in words) > COMMAND
 
 
 def _words(value: Any) -> Any:
@@ -51,6 +76,8 @@ def _words(value: Any) -> Any:
         raise PydanticCustomError("assay", 'is not a command; write its words, such as ["python3", "/agent/main.py"]')
     if not value[0] or any("\0" in word for word in value):
         raise PydanticCustomError("assay", "has an empty first word or a NUL in it; correct it")
+    if _too_long(value):
+        raise PydanticCustomError("assay", f"has more than {COMMAND} bytes; put it into a file of the agent's folder")
     return tuple(value)
 
 
@@ -104,8 +131,10 @@ def command_line(words: Sequence[str], *, name: str = "") -> Agent:
     """An agent that is nothing but a command; raises BadInput if there is none."""
     if not words or not words[0]:
         raise BadInput("there is no command", field="agent", hint="name a folder with agent.toml, a command, oracle or noop")
+    if _too_long(words):
+        raise BadInput(f"the command has more than {COMMAND} bytes", field="agent", hint=f"put it into a folder with {FILE}")
     content = {"command": list(words), "schema": SCHEMA}
-    return Agent(name or Path(words[0]).name or "command", "1", tuple(words), digest(content))
+    return Agent(name or Path(words[0]).name[:_SHORT] or "command", "1", tuple(words), digest(content))
 
 
 def load(folder: Path) -> Agent:
@@ -129,20 +158,43 @@ def load(folder: Path) -> Agent:
 
 
 def find(said: str) -> Agent:
-    """The agent that somebody means: `oracle`, `noop`, a folder, or else a command line; raises BadInput."""
+    """The agent that somebody means: `oracle`, `noop`, a folder, or else a command line; raises BadInput.
+
+    One word is a command only if it is a program: anything else is more likely a folder whose name is mistyped, and as a
+    command it would fail every task.
+    """
     if said in BUILT_IN:
         return BUILT_IN[said]
-    if Path(said).is_dir() or ("/" in said and " " not in said and (Path(said) / FILE).is_file()):
+    if is_folder(said):
         return load(Path(said))
     try:
         words = shlex.split(said)
     except ValueError as error:
         raise BadInput(f"is not a command line: {error}", field="agent", hint="close every quote") from None
-    program = os.path.isabs(words[0]) and os.path.isfile(words[0]) if words else False
-    if len(words) == 1 and "/" in words[0] and not program:  # more likely a folder that is mistyped
-        hint = f"an agent is a folder with {FILE} in it; a program of the box is meant by: sh -c {words[0]}"
-        raise BadInput("no such folder", file=said, hint=hint)
+    if len(words) == 1 and not _is_program(words[0]):
+        folders = sorted(place.parent.name for place in Path().glob(f"*/{FILE}"))
+        close = difflib.get_close_matches(words[0], folders, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint += f"An agent is a folder with {FILE} in it; a program of the box is meant by: sh -c {shlex.quote(words[0][:80])}"
+        raise BadInput("no such folder, and no program", file=said[:80], hint=hint)
     return command_line(words)
+
+
+def is_folder(said: str) -> bool:
+    """Whether there is a folder of that name; what is too long for a name is none."""
+    try:
+        return Path(said).is_dir()
+    except (OSError, ValueError):  # longer than a path may be
+        return False
+
+
+def _is_program(word: str) -> bool:
+    """Whether a box under bubblewrap would find it; of a container's programs nothing is known here."""
+    if "/" in word:
+        return len(word) < _LONGEST_PATH and os.path.isabs(word) and os.path.isfile(word)
+    from assay.judge.sandbox.root import PATH
+
+    return shutil.which(word, path=PATH) is not None
 
 
 def check(agent: Agent, tasks: Iterable[Task], given: Mapping[str, str], *, model: bool) -> None:

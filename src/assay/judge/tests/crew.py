@@ -115,7 +115,7 @@ class Crew:
                 del worker.buffer[: end + 1]
                 job = worker.job
                 worker.ready = True
-                if "record" in line:
+                if "record" in line or "calibration" in line:
                     worker.job = None
                     self._deaths = 0
                 yield Said(job, line)

@@ -2,6 +2,7 @@
 
 - An error is tried again after 2, 8, 32 … seconds, a bounded number of times, and is then left missing. It leaves no evidence.
 - What is done is on the disk before it is counted; a run that is stopped or killed goes on where it was.
+- Before the first trial every task is calibrated, see `calibration`; one that does not judge right here judges nobody.
 - One run of a validator at a time; runs of different validators do not know of each other.
 """
 
@@ -52,8 +53,9 @@ def run(
     """
     options = options or Options()
     options.check()
-    sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime)
+    sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime, reuse=options.reuse)
     contest = open_contest(competition, validator, tasks=options.tasks, participants=options.participants, only=options.only)
+    options.check_boxes(contest.rules.fresh_boxes, competition / "scheme.toml")
     store = Store(competition, validator)
     with store.lock() as lock, stopping() as stop:
         try:
@@ -125,6 +127,8 @@ class _Run:
     summary: Summary
     numbers: Iterator[int] = field(default_factory=itertools.count)
     going: dict[int, Cell] = field(default_factory=dict)
+    wrong: dict[str, str] = field(default_factory=dict)
+    """Tasks that do not judge right here, and why."""
 
     def judge(self, cells: list[Cell], lock: int) -> None:
         ready = deque((cell, 1, ()) for cell in cells)
@@ -137,10 +141,13 @@ class _Run:
             dict(self.options.env),
             engine=self.options.engine,
             runtime=self.options.runtime,
+            times=self.options.calibrate,
+            reuse=self.options.reuse,
         )
         count = min(self.options.jobs, len(cells))
         crew = Crew(settings, count, self.store.partial(), lock, cores=_cores(count, self.contest))
         try:
+            self.calibrate(crew, list(dict.fromkeys(cell.task for cell in cells)))
             while (self.ready or self.later or self.going) and not self.stop.asked:
                 self.give_out(crew)
                 for said in crew.listen(_TICK):
@@ -156,6 +163,42 @@ class _Run:
                 self.store.clean()
             with suppress(Trouble):
                 self.sandbox.sweep()
+
+    def calibrate(self, crew: Crew, names: list[str]) -> None:
+        """Finds out which tasks judge right here. What trouble kept from being found out, a task's trials try again."""
+        waiting, going = deque(names), dict[int, str]()
+        self.on_event(Event("calibrating", count=len(names)))
+        unsolved = []
+        while (waiting or going) and not self.stop.asked:
+            while waiting and (worker := crew.idle()) is not None:
+                name = waiting.popleft()
+                task, folder = self.contest.tasks[name], self.store.partial()
+                job = Job(next(self.numbers), self.contest.validator, "", "", str(task.folder), name, task.digest, 0, "",
+                          str(folder.absolute()), self.epoch, calibrate=True)  # fmt: skip
+                going[job.number] = name
+                settings = task.settings
+                once = settings.agent.timeout_sec + settings.verifier.timeout_sec
+                crew.give(worker, job, settings.environment.build_timeout_sec + 2 * self.options.calibrate * once + SPARE)
+            for said in crew.listen(_TICK):
+                if said.job is None or said.job.number not in going or (said.line and "calibration" not in said.line):
+                    continue
+                name = going.pop(said.job.number)
+                if said.line is None:
+                    continue
+                found = said.line["calibration"]
+                if found["why"] and found["sure"]:
+                    self.wrong[name] = found["why"]
+                if not found["solution"]:
+                    unsolved.append(name)
+                self.on_event(Event("calibrated", phase=name, why=found["why"], hint=found["hint"], done=found["known"]))
+        if self.wrong:
+            names_of = ", ".join(sorted(self.wrong, key=str.encode))
+            self.summary.remarks.append(
+                f"Judged nobody, because they do not judge right here: {names_of}. assay tasks check says what is wrong."
+            )
+        if unsolved:
+            names_of = ", ".join(sorted(unsolved, key=str.encode))
+            self.summary.remarks.append(f"Without a reference solution, so that only doing nothing was tried: {names_of}.")
 
     def give_out(self, crew: Crew) -> None:
         now = time.monotonic()
@@ -181,6 +224,10 @@ class _Run:
                 earlier=earlier,
             )
             self.going[number] = cell
+            if (why := self.wrong.get(cell.task)) is not None:
+                names = (agent.name, agent.version, task.mode)
+                self.ended(cell, job, record_of(job, names, self.options.sandbox, Tried.failed(why)), final=True)
+                continue
             settings = task.settings
             bound = settings.environment.build_timeout_sec + settings.agent.timeout_sec + settings.verifier.timeout_sec
             crew.give(worker, job, bound + SPARE)

@@ -113,7 +113,7 @@ def image_of(sandbox: Sandbox, task: Task, keeping: Keeping = KEEPING) -> Image:
         cpus=settings.cpus,
     )
     environment = task.environment if task.plan is not None else None
-    return sandbox.image(environment, name=settings.docker_image or "", limits=limits)
+    return sandbox.image(environment, name=settings.docker_image or "", limits=limits, any_base=task.any_base)
 
 
 def run_trial(
@@ -290,9 +290,9 @@ class _Trial:
         """Takes what the tests are given out of the agent's box; a verdict if that cannot be had, which is the agent's doing."""
         for number, path in enumerate(self.kept):
             target = self.scratch / f"kept-{number}"
-            most = self.task.disk + self.judge.keeping.image
+            most = self.most
             try:
-                box.take(path, target, most_bytes=most, most_files=self.judge.keeping.inside)
+                box.take(path, target, most_bytes=most.bytes, most_files=most.files)
             except tree.TooMuch as error:
                 return self.too_large(path, error)
             except tree.TreeError as error:
@@ -302,8 +302,16 @@ class _Trial:
                 if target.is_symlink() or not target.is_dir():
                     return Verdict("fail", Reason.WORK_GONE)
                 target.chmod(stat.S_IMODE(target.stat().st_mode) | stat.S_IRWXU)  # or the tests could not begin there
-        self.tried.work = self.digest_of_work()
+        try:
+            self.tried.work = self.digest_of_work()
+        except tree.TooMuch as error:
+            return self.too_large("what the tests are given", error)
         return None
+
+    @property
+    def most(self) -> tree.Bounds:
+        """How much one path may hold: what the agent may write, and the image's own."""
+        return tree.Bounds(self.task.disk + self.judge.keeping.image, self.judge.keeping.inside)
 
     def too_large(self, what: str, error: tree.TooMuch) -> Verdict:
         """The verdict on an agent that left more than the tests can be given."""
@@ -320,7 +328,7 @@ class _Trial:
     def digest_of_work(self) -> str:
         """One digest of everything that the tests are given of the agent's."""
         found = {
-            path: tree.digest(place, bounds=tree.Bounds(bytes=1 << 62, files=1 << 62))
+            path: tree.digest(place, bounds=self.most, once=True)
             for number, path in enumerate(self.kept)
             if (place := self.scratch / f"kept-{number}").exists()
         }

@@ -24,7 +24,9 @@ from assay.judge.sandbox.box import Image, Sandbox, Trouble
 from assay.judge.sandbox.choose import choose
 from assay.judge.service import Model
 from assay.judge.tests import agent as agents
+from assay.judge.tests import calibration
 from assay.judge.tests import record as records
+from assay.judge.tests.calibration import Calibration, Uncalibrated
 from assay.judge.tests.outcome import AgentTimeout
 from assay.judge.tests.record import TrialRecord
 from assay.judge.tests.tasks import Mode, Task, read_task
@@ -48,6 +50,9 @@ class Settings:
     keeping: Keeping = KEEPING
     engine: str | None = None
     runtime: str | None = None
+    times: int = 1
+    """How often a task's calibration tries its solution, and doing nothing."""
+    reuse: bool = False
 
     def to_json(self) -> bytes:
         """One line."""
@@ -80,6 +85,8 @@ class Job:
     epoch: int
     attempt: int = 1
     earlier: tuple[str, ...] = ()
+    calibrate: bool = False
+    """Whether the task is only to be calibrated, with no trial of an agent."""
 
     def to_json(self) -> bytes:
         """One line."""
@@ -123,9 +130,11 @@ class Stopped(BaseException):
 class _Worker:
     def __init__(self, settings: Settings, out: BinaryIO) -> None:
         self.out = out
-        self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime)
+        self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime, reuse=settings.reuse)
         self.judge = Judge(self.sandbox, settings.agent_timeout, settings.model, env=settings.env, keeping=settings.keeping)
+        self.times = settings.times
         self.images: dict[str, Image] = {}
+        self.calibrated: dict[tuple[str, str], tuple[Calibration, bool]] = {}
         self.tasks = TaskReader()
 
     def say(self, **what: Any) -> None:
@@ -141,9 +150,14 @@ class _Worker:
 
     def carry_out(self, job: Job) -> None:
         """One trial; what cannot be judged at all is an error that trying again does not mend."""
+        if job.calibrate:
+            self.calibrate(job)
+            return
         final = False
         try:
             tried, names = self.tried(job)
+        except Uncalibrated as error:
+            tried, names, final = Tried.failed(error.what), ("?", "?", "separate"), True
         except BadInput as error:
             tried, names, final = Tried.failed(str(error)), ("?", "?", "separate"), True
         found = record_of(job, names, self.sandbox.name, tried)
@@ -154,6 +168,26 @@ class _Worker:
                 found = records.not_kept(found, str(error))
         self.say(job=job.number, record=found.model_dump(mode="json", by_alias=True, exclude_none=True), final=final)
 
+    def calibrate(self, job: Job) -> None:
+        """Says how the task judges here. With `why` and not `sure`, trouble kept it from being found out."""
+        said: dict[str, Any] = {"why": "", "hint": "", "sure": True, "known": False, "solution": True}
+        try:
+            task = self.tasks.read(Path(job.task))
+            made, said["known"] = self.calibration(task, self.image(task))
+            said["solution"] = made.solution
+        except (BadInput, Trouble) as error:
+            said |= {"hint": error.hint, "sure": isinstance(error, BadInput)}
+            error.hint = ""
+            said["why"] = error.what if isinstance(error, Uncalibrated) else str(error)
+        self.say(job=job.number, calibration=said)
+
+    def calibration(self, task: Task, image: Image) -> tuple[Calibration, bool]:
+        """That this task judges right here, before it judges anybody. Raises Uncalibrated and Trouble."""
+        key = task.digest, image.digest
+        if key not in self.calibrated:
+            self.calibrated[key] = calibration.calibrate(self.sandbox, task, image, times=self.times, keeping=self.judge.keeping)
+        return self.calibrated[key]
+
     def tried(self, job: Job) -> tuple[Tried, tuple[str, str, Mode]]:
         task = self.tasks.read(Path(job.task))
         agent = agents.BUILT_IN[job.agent] if job.agent in agents.BUILT_IN else agents.load(Path(job.agent))
@@ -161,6 +195,7 @@ class _Worker:
             raise BadInput("the task or the agent changed while the run went on", file=job.task, hint="begin the run again")
         try:
             image = self.image(task)
+            self.calibration(task, image)
         except Trouble as error:  # the trial did not even begin
             return Tried.failed(str(error)), (agent.name, agent.version, task.mode)
         tried = run_trial(self.judge, task, agent, image, Path(job.folder), say=lambda phase: self.say_phase(job, phase))

@@ -1,4 +1,4 @@
-"""Copying a tree: plain files, folders, and links that stay inside."""
+"""Copying a tree: plain files, folders, and links that stay inside. A file with several names is copied once and keeps them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from assay.judge.tree.held import FOLDER, NEW, PLAIN, blocks, holding, kind_of, mended, names, opened, parts_of
+from assay.judge.tree.held import FOLDER, NEW, PLAIN, data_of, holding, kind_of, mended, names, opened, parts_of, reached
 from assay.judge.tree.model import OURS, Bounds, Budget, NotPlain, TooMuch
 from assay.judge.tree.removal import remove
 
-__all__ = ["Copied", "copy", "stays_inside"]
+__all__ = ["Copied", "Links", "copy", "stays_inside"]
 
+_NO_MORE_NAMES = (errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP)
+"""What a file system says where a file has as many names as it may have, or may have one only."""
 NAMED = 20
 """How many of the entries left behind are named."""
 
@@ -31,6 +33,34 @@ class Copied:
     """The first of them."""
 
 
+@dataclass
+class Links:
+    """Where entries with several names were copied to, so that the further names become hard links, as they were."""
+
+    top: Path
+    """The folder that holds the copies; several copies into one folder may share their links."""
+    known: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
+    """By device and inode of the source: the copy's path below `top`."""
+
+    def make(self, info: os.stat_result, made: int, new: str, path: tuple[str, ...]) -> bool:
+        """Makes `new` of folder `made` a name of what was copied before; False if it was not, or can have no more names.
+
+        path: of the new name below `top`. Raises OSError.
+        """
+        key = (info.st_dev, info.st_ino)
+        if info.st_nlink > 1 and key in self.known:
+            with reached(self.top, self.known[key]) as (folder, name):
+                try:
+                    os.link(name, new, src_dir_fd=folder, dst_dir_fd=made, follow_symlinks=False)
+                    return True
+                except OSError as error:
+                    if error.errno not in _NO_MORE_NAMES:
+                        raise
+        if info.st_nlink > 1:
+            self.known[key] = path
+        return False
+
+
 def copy(
     root: Path,
     target: Path,
@@ -40,14 +70,17 @@ def copy(
     inside: str = "",
     owner: tuple[int, int] | None = None,
     mend: bool = False,
+    links: Links | None = None,
 ) -> Copied:
     """Copies a file or folder to a path that does not exist yet; raises Missing, NotPlain, TooMuch and OSError, leaving nothing.
 
-    Kept: bytes and holes, permissions but set-uid, set-gid and sticky, times of files and folders, and links that stay inside.
+    Kept: bytes and holes, permissions but set-uid, set-gid and sticky, times of files and folders, hard links, and links that
+    stay inside. The bounds count data that the file system keeps, and a file with several names once.
     inside: the absolute path of the tree for the programs in it, so that absolute links below it stay; if empty, none do.
     owner: uid and gid of everything that is made. mend: make readable what its owner made unreadable, in the source.
+    links: of earlier copies into the same folder, if hard links lead from one to the other.
     """
-    job = _Copy(Budget(bounds), inside, owner, mend)
+    job = _Copy(Budget(bounds), inside, owner, mend, target.name, links or Links(target.parent))
     with holding(root, beneath) as (source, name):
         made = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -72,6 +105,8 @@ class _Copy:
     inside: str
     owner: tuple[int, int] | None
     mend: bool
+    top: str
+    links: Links
     left: int = 0
     first: list[str] = field(default_factory=list)
 
@@ -81,11 +116,10 @@ class _Copy:
         if stat.S_ISDIR(info.st_mode):
             self.folder(source, name, info, made, new, path)
         elif stat.S_ISREG(info.st_mode):
-            self.file(source, name, info, made, new)
+            if not self.links.make(info, made, new, (self.top, *path)):
+                self.file(source, name, info, made, new)
         elif stat.S_ISLNK(info.st_mode) and stays_inside(found := os.readlink(name, dir_fd=source), len(path) - 1, self.inside):
-            os.symlink(found, new, dir_fd=made)
-            if self.owner is not None:
-                os.chown(new, *self.owner, dir_fd=made, follow_symlinks=False)
+            self.link(found, info, made, new, path)
         else:
             self.left += 1
             if self.left <= NAMED:
@@ -104,10 +138,17 @@ class _Copy:
                     self.entry(here, last, status, there, last, (*path, last))
                 self.finish(there, info)
 
+    def link(self, target: str, info: os.stat_result, made: int, new: str, path: tuple[str, ...]) -> None:
+        if self.links.make(info, made, new, (self.top, *path)):
+            return
+        os.symlink(target, new, dir_fd=made)
+        if self.owner is not None:
+            os.chown(new, *self.owner, dir_fd=made, follow_symlinks=False)
+
     def file(self, source: int, name: str, info: os.stat_result, made: int, new: str) -> None:
         with self.open(source, name, PLAIN) as here, opened(new, NEW, made, 0o600) as there:
             size = os.fstat(here).st_size
-            for offset, block in blocks(here, size, self.budget):
+            for offset, block in data_of(here, size, self.budget):
                 _write(there, block, offset)
             try:
                 os.ftruncate(there, size)

@@ -23,19 +23,28 @@ from assay.judge.tree.model import OURS, Bounds, Budget
 __all__ = ["digest"]
 
 
-def digest(root: Path, beneath: str = "", *, bounds: Bounds = OURS) -> str:
+def digest(root: Path, beneath: str = "", *, bounds: Bounds = OURS, once: bool = False) -> str:
     """`sha256:` and the digest of a file or folder, as the head of this module says; raises Missing, TooMuch and OSError.
 
-    root is reached as given; what is `beneath` it is reached through real folders only.
+    root is reached as given; what is `beneath` it is reached through real folders only. A file with several names is read once.
+    once: it also counts once for the bounds.
     """
+    seen: dict[tuple[int, int], tuple[str, int]] = {}
     total, budget = hashlib.sha256(), Budget(bounds)
     with holding(root, beneath) as (parent, name), closing(visit(parent, name, budget)) as found:
         for path, holder, last, info in found:
             kind = kind_of(info)
             content = "-"
             if kind in ("file", "exec"):
-                with opened(last, PLAIN, holder) as number:
-                    content = _hash(number, budget)
+                key, before = (info.st_dev, info.st_ino), budget.bytes
+                if info.st_nlink > 1 and key in seen:
+                    content, count = seen[key]
+                    budget.data(0 if once else count)
+                else:
+                    with opened(last, PLAIN, holder) as number:
+                        content = _hash(number, budget)
+                    if info.st_nlink > 1:
+                        seen[key] = content, budget.bytes - before
             elif kind == "link":
                 content = hashlib.sha256(os.fsencode(os.readlink(last, dir_fd=holder))).hexdigest()
             total.update(f"{kind} {content} {quote_from_bytes(os.fsencode(path))}\n".encode())

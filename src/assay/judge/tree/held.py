@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,12 +19,14 @@ __all__ = [
     "NEW",
     "PLAIN",
     "blocks",
+    "data_of",
     "holding",
     "kind_of",
     "mended",
     "names",
     "opened",
     "parts_of",
+    "reached",
     "read",
     "visit",
 ]
@@ -40,6 +42,8 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 GONE = (FileNotFoundError, NotADirectoryError)
 """What is raised when something is no longer there."""
 _ZEROS = bytes(BLOCK)
+_LONG = 3_800
+"""Bytes of a path that the kernel takes at once, with room to spare."""
 _KINDS: dict[int, Kind] = {stat.S_IFDIR: "folder", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket"}
 
 
@@ -91,6 +95,24 @@ def opened(name: str, flags: int, folder: int, mode: int = 0o600) -> Iterator[in
         if flags == PLAIN and not stat.S_ISREG(os.fstat(number).st_mode):
             raise NotPlain(f"{name[:80]!r} changed into something else while it was opened")
         yield number
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def reached(top: Path, parts: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """The folder of an entry in a tree that we made ourselves, open, and its name; for a path of any length. Raises OSError."""
+    number = os.open(top, FOLDER)
+    try:
+        left = list(parts[:-1])
+        while left:
+            some = [left.pop(0)]
+            while left and len(os.fsencode("/".join((*some, left[0])))) < _LONG:
+                some.append(left.pop(0))
+            inner = os.open("/".join(some), FOLDER, dir_fd=number)
+            os.close(number)
+            number = inner
+        yield number, parts[-1]
     finally:
         os.close(number)
 
@@ -177,6 +199,28 @@ def blocks(number: int, size: int, budget: Budget) -> Iterator[tuple[int, bytes]
         if block != _ZEROS[: len(block)]:
             yield at, block
         at += BLOCK
+
+
+def data_of(number: int, size: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of what a file holds, without its holes and its zeros; only what the file system keeps is counted."""
+    at = 0
+    while at < size:
+        try:
+            at = os.lseek(number, at, os.SEEK_DATA)
+            end = os.lseek(number, at, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole is left
+                return
+            end = size
+        end = min(end, size)
+        while at < end:
+            block = read(number, min(BLOCK - at % BLOCK, end - at), at)
+            if not block:
+                return
+            budget.data(len(block))
+            if block != _ZEROS[: len(block)]:
+                yield at, block
+            at += len(block)
 
 
 def read(number: int, count: int, offset: int) -> bytes:

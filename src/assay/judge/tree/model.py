@@ -36,7 +36,8 @@ class Bounds:
     """How large a tree may be."""
 
     bytes: int
-    """Of data in files, written zeros too; holes do not count, a hard link counts each time."""
+    """Of data in files, written zeros too; holes do not count. A file with several names counts once for a copy, which keeps
+    them, and each time for a digest, unless that is told `once`: what a set of files is must not hang on how it is stored."""
     files: int
     """Entries of any kind."""
     depth: int = DEPTH

@@ -6,7 +6,8 @@
 - What services say is what it cost, of attempts that failed too. Above the budget the run stops: what was done counts, what was
   under way is given up, and costs nothing. At the latency bound it stops likewise.
 - When a service, and not the plan, made a step fail, or the latency bound found it waiting, the service is asked for its health.
-  If that fails, the service is broken, and the task counts for nobody. If it answers, the step has failed by itself.
+  If that fails, the service is broken, and the task counts for nobody. If it answers, the step has failed by itself. What no plan
+  could have caused (a cost that is none, a reply in another form) needs no such question: the service is broken.
 """
 
 from __future__ import annotations
@@ -155,7 +156,9 @@ class _Run:
         except CallFailed as error:
             step.state, step.message = "failed", str(error)
             self.tell("failed", step)
-            if step.attempts and step.attempts[-1].outcome not in ("answered", "denied"):
+            if error.own:
+                self.blame(f"{node.service} does not keep to the form of an answer: {error}")
+            elif step.attempts and step.attempts[-1].outcome not in ("answered", "denied"):
                 self.probe(node.service)
         except Trouble as error:
             self.end(error)

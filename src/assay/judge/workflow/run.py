@@ -107,7 +107,8 @@ def _desk(contest: Contest, tasks: Sequence[Task], wanted: Sequence[Participant]
     desk = Desk(contest.services, contest.folder, os.environ)
     commands = any(contest.planners[one.submission].command for one in wanted)
     if commands or any(desk.boxed(task) for task in tasks):
-        sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime)
+        options.check_boxes(contest.rules.fresh_boxes, contest.folder / "scheme.toml")
+        sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime, reuse=options.reuse)
         sandbox.sweep()
         desk = Desk(contest.services, contest.folder, os.environ, UntilStopped(sandbox, stop))
     for task in tasks:

@@ -22,9 +22,11 @@ class UntilStopped:
         """See `Sandbox.describe`."""
         return self._sandbox.describe()
 
-    def image(self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None) -> Image:
+    def image(
+        self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None, any_base: bool = False
+    ) -> Image:
         """See `Sandbox.image`."""
-        return self._sandbox.image(environment, name=name, limits=limits)
+        return self._sandbox.image(environment, name=name, limits=limits, any_base=any_base)
 
     def open(self, image: Image, limits: Limits) -> AbstractContextManager[Box]:
         """See `Sandbox.open`. Raises Trouble when the run is to end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, func, inspect, select, update
@@ -60,7 +61,9 @@ def read(connection: Connection, name: str) -> tuple[int, Meta]:
     if not inspect(connection).has_table("meta"):
         raise NotALedger("is not a ledger", file=name, hint="`assay ledger init` makes one")
     found: dict[str, str] = {row.key: row.value for row in connection.execute(select(meta))}
-    if not {"competition", "key", "origin", "schema_version"} <= found.keys() or not found["schema_version"].isdecimal():
+    if not {"competition", "key", "origin", "schema_version"} <= found.keys() or not re.fullmatch(
+        "[0-9]{1,9}", found["schema_version"]
+    ):
         raise NotALedger("is not a ledger", file=name, hint="its table `meta` is somebody else's; use another database")
     return int(found["schema_version"]), Meta(found["competition"], found["origin"], found["key"])
 

@@ -12,7 +12,8 @@ inputs        scheme, registry, task set
 settlement    computed again, compared field by field
 results       each participant's result
 
-Of a subnet, which `assay export emission` writes, that is done for each competition, and then
+Of a subnet, which `assay export emission` writes, `receipt`, `log` and `consistency` are of its signed split and its own log;
+then all of it is done for each competition, by the key that the split names, and
 emission      the split is computed again from these settlements, compared field by field
 
 What is wrong first is raised as `assay.Refused`: its stage, whose it is, what was expected and what was found. The files may be
@@ -43,27 +44,50 @@ def verify(
     key: str | Sequence[str] | None = None,
     checkpoint: Path | str | None = None,
     log: Path | str | None = None,
+    subnet: Path | str | None = None,
 ) -> Verified:
     """Check a receipt, a participant's proof, the bundle of an epoch or of a subnet; what could be checked with what is there.
 
     evidence: the bundle, or a file of evidence. scheme: a scheme file that must be the receipt's. key: the log's public key
-    (vkey), for a subnet those of its logs; without any the receipt is checked by the key that it names itself. checkpoint: one
-    that was seen before. log: the folder of the log's tiles, if it is not in the bundle.
+    (vkey), for a subnet that of its own log, and perhaps those of its competitions', which its signed split names; without any,
+    what is signed is checked by the key that it names itself. checkpoint: one that was seen before. log: the folder of the log's
+    tiles, if it is not in the bundle. subnet: a subnet file that a signed split must follow.
 
     Raises Refused at the first stage that is not right, and BadInput for what was not given rightly. SPEC 6.
     """
-    keys = [_key(one) for one in ([key] if isinstance(key, str) else key or ())]
-    into = Verified()
-    if joint.is_joint(Path(receipt)):
-        if (evidence, scheme, checkpoint, log) != (None, None, None, None):
+    keys = list(dict.fromkeys(_key(one) for one in ([key] if isinstance(key, str) else key or ())))
+    place, into = Path(receipt), Verified()
+    paths = {name: None if path is None else Path(path) for name, path in (("checkpoint", checkpoint), ("log", log))}
+    if joint.is_joint(place):
+        if (evidence, scheme) != (None, None):
             what = "is of a subnet, and what is checked beside it is of a competition"
-            raise BadInput(what, file=Path(receipt), hint="verify one of its competitions by itself")
-        joint.verified(Path(receipt), keys, verify, into)
+            raise BadInput(what, file=place, hint="verify one of its competitions by itself")
+        announced = None if subnet is None else Path(subnet)
+        joint.verified(place, keys, lambda one, named: _of_one(one, named, Verified()), into, announced=announced, **paths)
         return into
-    given = gathered(Path(receipt), None if evidence is None else Path(evidence))
-    known = _chosen(keys, given)
+    if subnet is not None:
+        what = "is of one competition, and a subnet file says nothing of it"
+        raise BadInput(what, file=place, hint="give what `assay export emission` wrote")
+    if len(keys) > 1:
+        raise BadInput(f"is of one log, and {len(keys)} keys were given", file=place, hint="give the key of its log alone")
+    files = {name: None if path is None else Path(path) for name, path in (("evidence", evidence), ("scheme", scheme))}
+    return _of_one(place, keys[0] if keys else None, into, **paths, **files)
+
+
+def _of_one(
+    receipt: Path,
+    known: LogKey | None,
+    into: Verified,
+    *,
+    evidence: Path | None = None,
+    scheme: Path | None = None,
+    checkpoint: Path | None = None,
+    log: Path | None = None,
+) -> Verified:
+    """The same of one competition."""
+    given = gathered(receipt, evidence)
     if own.is_proof(given.data):
-        if Path(receipt).is_dir():  # it would be right, and nothing beside it would have been looked at
+        if receipt.is_dir():  # it would be right, and nothing beside it would have been looked at
             raise Refused("receipt", "it is a participant's proof in the place of the receipt", file=given.path)
         one, used, now = own.own(given.data, known, given.path, into)
     else:
@@ -73,26 +97,19 @@ def verify(
     if given.root is not None:
         tiles = receipts.log_of(given.root / bundle.LOG, used, now, into, whole=True)
     if log is not None:
-        tiles = receipts.log_of(Path(log), used, now, into, whole=False)
+        tiles = receipts.log_of(log, used, now, into, whole=False)
     if checkpoint is not None:
-        receipts.consistency(Path(checkpoint), used, now, tiles, into)
+        receipts.consistency(checkpoint, used, now, tiles, into)
     if not own.is_proof(given.data):
         _rest(given, one, used, now, into)
     if scheme is not None:
-        recompute.same_scheme(Path(scheme), one.predicate, into)
+        recompute.same_scheme(scheme, one.predicate, into)
     return into
 
 
 def _key(text: str) -> LogKey:
     with as_bad_input("give the log's public key, NAME+HEX+BASE64, as ledger.toml has it"):
         return LogKey.parse(text.strip())
-
-
-def _chosen(keys: Sequence[LogKey], given: Material) -> LogKey | None:
-    """The key that a receipt is to be checked by: of several the one whose log it says it is in, or else the first."""
-    if len(keys) < 2:
-        return keys[0] if keys else None
-    return next((key for key in keys if f"\\n{key.name}\\n".encode() in given.data), keys[0])
 
 
 def _rest(given: Material, one: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified) -> None:

@@ -1,58 +1,157 @@
-"""Verifying a subnet's epoch: each competition by itself, then the split, computed again from their settlements. SPEC 4, 6."""
+"""Verifying a subnet's epoch: the signed split, each competition by the key it names, the split computed again. SPEC 4, 6."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from assay.errors import Refused
-from assay.ledger.bundle import COMPETITIONS, EMISSION, SUBNET
-from assay.ledger.check import LogKey, Receipt
-from assay.ledger.verify.material import document, gathered
+from assay.errors import BadInput, Refused
+from assay.folder.text import load
+from assay.ledger import check, split
+from assay.ledger.bundle import COMPETITIONS, EMISSION, LOG, SPLIT
+from assay.ledger.check import Checkpoint, LogKey, Receipt
+from assay.ledger.split import Split
+from assay.ledger.verify import receipts
+from assay.ledger.verify.material import gathered
 from assay.ledger.verify.recompute import differs
-from assay.ledger.verify.report import Check, Verified, several, stage
+from assay.ledger.verify.report import Check, Verified, or_null, several, stage
 from assay.scheme import subnet
-from assay.settle.emission import join
-
-if TYPE_CHECKING:
-    from assay.settle import Settlement
+from assay.settle import emission
+from assay.settle.emission import Settled
 
 __all__ = ["is_joint", "verified"]
 
 NAME = "emission"
 """The last stage."""
+HINT = "give the folder that `assay export emission` wrote, or its emission.receipt"
 
 
 def is_joint(path: Path) -> bool:
-    """Whether a folder is that of a subnet rather than of one competition."""
-    return os.path.isfile(path / EMISSION)
+    """Whether a path is of a subnet rather than of one competition: what was exported, or a signed split by itself."""
+    if os.path.isdir(path):
+        return any(os.path.lexists(path / name) for name in (SPLIT, EMISSION))
+    return os.path.isfile(path) and split.FORMAT.encode() in load(path, check.RECEIPT_BYTES, hint=HINT)
 
 
-def verified(root: Path, keys: Sequence[LogKey], verify: Callable[..., Verified], into: Verified) -> None:
-    """Checks every competition's bundle, then the split; raises Refused at the first stage that is not right. SPEC 4, 6.
+def verified(
+    path: Path,
+    keys: Sequence[LogKey],
+    verify: Callable[[Path, LogKey], Verified],
+    into: Verified,
+    *,
+    announced: Path | None = None,
+    checkpoint: Path | None = None,
+    log: Path | None = None,
+) -> None:
+    """Checks the signed split, every competition's bundle, and that the one follows from the others. SPEC 4, 6.
 
-    keys: of the logs; none: each receipt is checked by the key that it names itself.
+    keys: the subnet's, and perhaps those of competitions; each must be of a log that is checked. None: the split is checked by
+    the key that it names itself. announced: a subnet file that it must follow. Raises Refused at the first stage that is wrong.
     """
+    root = path if path.is_dir() else None
+    file = path if root is None else root / SPLIT
+    if not os.path.lexists(file):
+        what = "nobody signed this split: it was exported by an earlier version, and shows nothing"
+        raise Refused("receipt", what, file=path / EMISSION)
+    found, key = _signed(file, keys)
+    now = receipts.checked(found, key, file)
+    said = found.predicate
+    _check_keys(found, key, keys)
+    whose = f"the subnet's key {key}" if keys else f"{key.id}, which the split names itself: compare it with the subnet's"
+    into.right("receipt", f"{said['subnet']} epoch {said['epoch']}, signed by {whose}")
+    into.right("log", f"entry {found.proof.index} of {now.size} in {now.origin}, by a signed checkpoint")
+    _logs(root, key, now, into, checkpoint=checkpoint, log=log)
+    if announced is not None:
+        _follows(said, announced, into)
+    if root is None:
+        into.not_looked_at(NAME, "it was not computed again: that takes the folder that `assay export emission` writes")
+    else:
+        _computed(root, found, verify, into)
+    into.emission = {"subnet": said["subnet"], "epoch": said["epoch"], "statement": f"sha256:{found.digest.hex()}"}
+    into.emission |= {name: said["split"][name] for name in ("digest", "receipts")}
+
+
+def _signed(file: Path, keys: Sequence[LogKey]) -> tuple[Split, LogKey]:
+    """The signed split in a file, and the key to check it by: of those given the one that it says it is signed with."""
+    data = load(file, check.RECEIPT_BYTES, hint=HINT)
+    try:
+        found = Split.parse(data)
+        named = receipts.key_of(found)
+    except check.Refused as refused:
+        where = "log" if refused.stage == "log" else "receipt"
+        raise Refused(where, refused.what, expected=refused.expected, found=refused.found, file=file) from None
+    if keys and named not in keys:
+        given = ", ".join(map(str, keys))
+        raise Refused("receipt", "it is not signed by the key", expected=given, found=str(named), file=file)
+    return found, named
+
+
+def _check_keys(found: Split, key: LogKey, keys: Sequence[LogKey]) -> None:
+    """Refuse a key that was given and is of no log that is checked, and a competition that has the subnet's log."""
+    logs = found.logs
+    if key in logs:
+        raise Refused("receipt", "a competition is said to have the subnet's own log", found=str(key))
+    for one in keys:
+        if one != key and one not in logs:
+            what = "a key was given that is of no log of the split"
+            raise Refused("receipt", what, expected=", ".join(map(str, [key, *logs])), found=str(one))
+
+
+def _logs(root: Path | None, key: LogKey, now: Checkpoint, into: Verified, *, checkpoint: Path | None, log: Path | None) -> None:
+    """Stages `log` and `consistency`, of the subnet's log."""
+    tiles = None
+    if root is not None:
+        tiles = receipts.log_of(root / LOG, key, now, into, whole=True)
+    if log is not None:
+        tiles = receipts.log_of(log, key, now, into, whole=False)
+    if checkpoint is not None:
+        receipts.consistency(checkpoint, key, now, tiles, into)
+
+
+def _follows(said: dict[str, object], announced: Path, into: Verified) -> None:
+    """Refuse a split whose rules are not those of a subnet file."""
+    rules = subnet.read(announced)
     with stage(NAME):
-        rules = subnet.read(root / SUBNET)
-    settled: list[tuple[Settlement, str | None]] = []
-    for number, member in enumerate(rules.competitions, start=1):
-        place = root / COMPETITIONS / str(number)
-        if not place.is_dir():
-            raise Refused(NAME, f"the competition {member.path!r} is missing", file=place)
-        found = verify(place, key=[str(key) for key in keys])
-        assert found.settlement is not None
+        for field, wanted, there in split.differing(rules, said):
+            what = f"{field} is not that of {announced}"
+            raise Refused(NAME, what, expected=or_null(wanted), found=or_null(there))
+    unnamed = "" if all(one.log for one in rules.competitions) else "; which log has which part, it does not say of all"
+    into.right(NAME, f"divided as {announced} says{unnamed}")
+
+
+def _computed(root: Path, found: Split, verify: Callable[[Path, LogKey], Verified], into: Verified) -> None:
+    """Every competition by its bundle and the key that the split names, and the split from their settlements."""
+    said = found.predicate["split"]
+    numbers = [str(number) for number in range(1, len(said["receipts"]) + 1)]
+    there = sorted(os.listdir(root / COMPETITIONS)) if (root / COMPETITIONS).is_dir() else []
+    if there != sorted(numbers):
+        what = "the competitions are not those that the split names"
+        raise Refused(NAME, what, expected=", ".join(numbers), found=", ".join(there), file=root / COMPETITIONS)
+    settled: list[Settled] = []
+    for number, row, part, key in zip(numbers, said["receipts"], said["competitions"], found.logs, strict=True):
+        place = root / COMPETITIONS / number
+        if is_joint(place) or not place.is_dir():
+            raise Refused(NAME, "it is not the bundle of a competition", file=place)
+        try:
+            one = verify(place, key)
+        except BadInput as error:
+            raise Refused(NAME, f"{row['competition']}: {error.what}", file=error.file or place) from None
         digest = f"sha256:{Receipt.parse(gathered(place, None).data).digest.hex()}"
-        settled.append((found.settlement, digest))
-        into.checked += [Check(one.stage, f"{member.path}: {one.what}", one.done) for one in found.checked]
+        for what, wanted, given in (
+            ("it is of another receipt than the split names", row["digest"], digest),
+            ("it is of another competition than the split names", row["competition"], one.receipt["competition"]),
+        ):
+            if wanted != given:
+                raise Refused(NAME, what, expected=wanted, found=given, file=place)
+        assert one.settlement is not None
+        settled.append(emission.part(one.settlement, digest, str(key)))
+        into.checked += [Check(each.stage, f"{part['name']}: {each.what}", each.done) for each in one.checked]
     with stage(NAME):
-        ours = join(rules, settled).document
-        file = root / EMISSION
-        found_there = differs(ours, document(file))
-        if found_there is not None:
-            field, participant, wanted, there = found_there
-            raise Refused(NAME, f"{field} differs", participant=participant, expected=wanted, found=there, file=file)
-    into.emission = {name: ours[name] for name in ("epoch", "digest", "receipts")}
+        ours = emission.split(split.rules_of(found.predicate), settled).document
+        other = differs(ours, said)
+        if other is not None:
+            field, participant, wanted, given = other
+            what = f"{field} differs"
+            raise Refused(NAME, what, participant=participant, expected=or_null(wanted), found=or_null(given), file=root / SPLIT)
     into.right(NAME, f"of {several(len(settled), 'competition')}, computed again to the bit: {ours['digest']}")

@@ -32,7 +32,7 @@ class Check:
 
 @dataclass
 class Verified:
-    """Everything that was checked is right. `receipt`: what the receipt states; of a subnet, `emission` is the split."""
+    """Everything that was checked is right. `receipt`: what the receipt states; of a subnet, `emission` is the signed split."""
 
     receipt: dict[str, Any] = field(default_factory=dict)
     checked: list[Check] = field(default_factory=list)

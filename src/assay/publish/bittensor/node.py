@@ -16,6 +16,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from assay.errors import Unreachable
 from assay.publish.bittensor.libraries import core
+from assay.publish.bittensor.runtime import Entry, Runtime
 from assay.publish.bittensor.subnet import BlockId
 from assay.publish.bittensor.wire import Wire
 from assay.publish.rpc import RpcError
@@ -28,12 +29,15 @@ KEYS = 500
 """Storage keys in one question."""
 ROWS = 20_000
 """Rows of one map."""
+RUNTIMES = 4
+"""Runtimes that are remembered: two follow each other at an upgrade."""
 BLOCKS = 64
 """Headers that are remembered: they do not change."""
 _V15 = "0x0f000000"
-_HEX = re.compile("0x(?:[0-9a-fA-F]{2})*")
+_HEX = re.compile("0x[0-9a-fA-F]*")  # without a group: that would take memory for each of its turns
 _HASH = re.compile("0x[0-9a-fA-F]{64}")
 T = TypeVar("T")
+K = TypeVar("K")
 Item = tuple[str, str, Sequence[Any]]
 """A place in the chain's storage: pallet, item, and the keys of a map."""
 
@@ -43,7 +47,7 @@ class Node:
 
     def __init__(self, url: str, *, seconds: float = 20.0) -> None:
         self.wire = Wire(url, seconds=seconds)
-        self._runtimes: dict[int, Any] = {}
+        self._runtimes: dict[int, Runtime] = {}
         self._headers: dict[str, dict[str, Any]] = {}
         self._specs: dict[str, int] = {}
 
@@ -112,21 +116,25 @@ class Node:
 
     # the chain's description of itself
 
-    def runtime(self, at: str | None = None) -> Any:
-        """The runtime that makes the block after `at`: bittensor_core.Runtime, of metadata 15 if there is any, else 14."""
+    def runtime(self, at: str | None = None) -> Runtime:
+        """The runtime that makes the block after `at`, of metadata 15 if there is any, else 14."""
         block = at or self.head().hash
-        if block not in self._specs or self._specs[block] not in self._runtimes:
+        held = self._runtimes.get(self._specs.get(block, -1))
+        if held is None or not held.alive:
             said = self._read("state_getRuntimeVersion", block)
             if not isinstance(said, dict) or said.get("specName") != SPEC_NAME:
                 raise Unreachable(f"{self.host} is no node of a subtensor chain", final=True, hint="is the address right?")
             spec, transaction = said.get("specVersion"), said.get("transactionVersion")
             if not (_u32(spec) and _u32(transaction)):
                 raise self._nonsense("state_getRuntimeVersion")
-            if spec not in self._runtimes:
-                made = partial(core().Runtime, self._metadata(block), spec, transaction)
-                self._runtimes[spec] = self._decoded("metadata", made)
+            held = self._runtimes.get(spec)
+            if held is None or not held.alive:
+                make = partial(Runtime, self.host, self._metadata(block), spec, transaction)
+                held = self._decoded("metadata", make)
+                self._runtimes.pop(spec, None)
+                _keep(self._runtimes, spec, held, RUNTIMES)
             _keep(self._specs, block, spec)
-        return self._runtimes[self._specs[block]]
+        return held
 
     def has(self, pallet: str, item: str, at: str | None = None) -> bool:
         """Whether the chain's storage has such an item."""
@@ -151,7 +159,7 @@ class Node:
             raise self._nonsense("metadata")
         return data[begin:]
 
-    def _writer(self, block: str) -> Any:
+    def _writer(self, block: str) -> Runtime:
         """The runtime that made a block, and wrote its state."""
         header = self.header(block)
         return self.runtime(block if header["number"] == 0 else header["parentHash"])
@@ -167,12 +175,11 @@ class Node:
         block = at or self.head().hash
         runtime = self._writer(block)
         wanted = [(runtime.storage_entry(pallet, item), pallet, item, list(params)) for pallet, item, params in items]
-        keys = [f"0x{runtime.storage_key(pallet, item, params).hex()}" for _, pallet, item, params in wanted]
+        named = runtime.many([("storage_key", (pallet, item, params)) for _, pallet, item, params in wanted])
+        keys = [f"0x{key.hex()}" for key in named]
         raw = self._stored(keys, block)
-        return [
-            self._decoded(item, partial(_value, runtime, entry, raw[key]))
-            for (entry, _, item, _), key in zip(wanted, keys, strict=True)
-        ]
+        asked = [(entry, raw[key]) for (entry, *_), key in zip(wanted, keys, strict=True)]
+        return self._decoded(", ".join(dict.fromkeys(item for _, _, item, _ in wanted)), partial(_values, runtime, asked))
 
     def map(self, pallet: str, item: str, params: Sequence[Any] = (), at: str | None = None) -> list[tuple[Any, Any]]:
         """The rows of a map below the first of its keys, `params`: the other key, or a tuple of them, and the value."""
@@ -285,7 +292,7 @@ class Node:
         raise self._nonsense(what)
 
     def _bytes(self, value: object, what: str) -> bytes:
-        if isinstance(value, str) and _HEX.fullmatch(value):
+        if isinstance(value, str) and len(value) % 2 == 0 and _HEX.fullmatch(value):
             return bytes.fromhex(value[2:])
         raise self._nonsense(what)
 
@@ -298,10 +305,10 @@ class Node:
         return Unreachable(f"{self.host} answers what cannot be ({what})", hint="is it a node of a subtensor chain?")
 
 
-def _keep(found: dict[str, T], block: str, value: T) -> None:
-    """Remember something of a block, and forget the oldest."""
-    found[block] = value
-    while len(found) > BLOCKS:
+def _keep(found: dict[K, T], name: K, value: T, most: int = BLOCKS) -> None:
+    """Remember something, and forget the oldest."""
+    found[name] = value
+    while len(found) > most:
         del found[next(iter(found))]
 
 
@@ -309,14 +316,19 @@ def _u32(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and 0 <= value < 2**32
 
 
-def _value(runtime: Any, entry: Any, raw: bytes | None) -> Any:
-    """What is stored in an item, or what the chain takes for it where nothing is."""
-    if raw is None and entry.modifier == "Optional":
-        return None
-    return runtime.decode(entry.value_type, entry.default_bytes if raw is None else raw)
+def _values(runtime: Runtime, asked: Sequence[tuple[Entry, bytes | None]]) -> list[Any]:
+    """What is stored in each item, or what the chain takes for it where nothing is."""
+    there = [raw is not None or entry.modifier != "Optional" for entry, raw in asked]
+    calls = [
+        ("decode", (entry.value_type, entry.default_bytes if raw is None else raw))
+        for (entry, raw), is_there in zip(asked, there, strict=True)
+        if is_there
+    ]
+    found = iter(runtime.many(calls))
+    return [next(found) if is_there else None for is_there in there]
 
 
-def _inner(runtime: Any, raw: bytes) -> bytes:
+def _inner(runtime: Runtime, raw: bytes) -> bytes:
     """The bytes in a vector of bytes: the library would make a text of some."""
     length = runtime.decode("Compact<u32>", raw, strict=False)
     found = raw[len(raw) - length :]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from assay.errors import printable
 from assay.publish.bittensor.preflight import refusal
 from assay.publish.outcome import Refusal
 from assay.publish.rpc import RpcError
@@ -60,7 +61,7 @@ _INVALID: tuple[tuple[str, str, str, str], ...] = (
 
 def of_pool(error: RpcError) -> Refusal | str | None:
     """None: look at the chain again, it is there or its time is over; a text: why it waits; else why it is refused."""
-    said = f"{error.message} {error.data if isinstance(error.data, str) else ''}"
+    said = printable(f"{error.message} {error.data if isinstance(error.data, str) else ''}")
     if error.code == 1013 or (error.code == 1010 and any(words in said for words in _LOOK)):
         return None
     if error.code in _WAITS:
@@ -97,4 +98,4 @@ def dispatched(runtime: Any, error: object) -> Refusal:
         except (ValueError, KeyError, TypeError):
             name = f"module-{module.get('index')}-{number}"
         return refusal(str(name))
-    return Refusal("dispatch", f"the chain says no to it: {str(error)[:200]}", "nothing was changed by it")
+    return Refusal("dispatch", f"the chain says no to it: {printable(str(error)[:200])}", "nothing was changed by it")

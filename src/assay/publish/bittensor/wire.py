@@ -20,6 +20,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInput, Unreachable, broken
+from assay.peers import NoAnswer, reading
 from assay.publish.bittensor.libraries import connector
 from assay.publish.rpc import NoAnswerError, parted, result
 
@@ -31,7 +32,7 @@ __all__ = ["ANSWER_BYTES", "ANSWER_PARTS", "Wire"]
 ANSWER_BYTES = 32 * 2**20
 """Bytes of one answer; a runtime's metadata takes about one million, a full block or pool some twenty."""
 ANSWER_PARTS = 200_000
-"""Brackets and commas of one answer: a part takes many times its bytes once it is read. The longest answers are long texts."""
+"""Brackets, commas and strings of one answer. The longest answers are long texts."""
 CLOSE_SECONDS = 1.0
 """How long the thread that reads from a connection may take to end, once the connection is cut."""
 
@@ -140,12 +141,9 @@ def _cut(connection: ClientConnection) -> None:
 def _object(data: str | bytes) -> dict[str, Any]:
     """A message as an object of JSON; raises NoAnswerError."""
     try:
-        text = data if isinstance(data, str) else data.decode()
-        if sum(map(text.count, "[{,")) > ANSWER_PARTS:
-            raise NoAnswerError(f"more than {ANSWER_PARTS} parts")
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        raise NoAnswerError("not JSON") from None
+        said = reading.parsed(data, parts=ANSWER_PARTS)
+    except NoAnswer as error:
+        raise NoAnswerError(error.why) from None
     if not isinstance(said, dict):
         raise NoAnswerError("not JSON-RPC")
     return said

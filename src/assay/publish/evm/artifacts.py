@@ -1,4 +1,8 @@
-"""The contracts as they ship: interface and code, compiled by `tools/contracts` with the settings that each file names."""
+"""The contracts as they ship: interface and code, compiled by `tools/contracts` with the settings that each file names.
+
+Both are made by DEPLOYER with CREATE2 (EIP-1014), so an address is a hash over the code that made what is there and the arguments
+of its constructor. That proves more than the code at an address does: code can be put there by anything, with any storage.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,18 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["ORACLE", "ROUND", "Artifact", "artifact"]
+from assay.publish.evm.libraries import checksum, keccak
+
+__all__ = ["DEPLOYER", "DEPLOYER_CODE", "ORACLE", "ROUND", "Artifact", "address_of", "artifact", "making", "oracle_address"]
 
 ORACLE, ROUND = "ScoringOracle", "BountyRound"
+DEPLOYER = "0x4e59b44847b379578588920cA78FbF26c0B4956C"
+"""Makes a contract of the code it is sent, after 32 bytes of salt: the same program at the same address on nearly every chain."""
+DEPLOYER_CODE = bytes.fromhex(
+    "7fffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffe03601600081602082378035828234f58015156039578182fd5b80825250"
+    "50506014600cf3"
+)
+_SALT = bytes(32)
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,23 @@ class Artifact:
         for start, length in self.immutables:
             found[start : start + length] = bytes(length)
         return bytes(found)
+
+
+def making(code: bytes) -> bytes:
+    """What DEPLOYER is sent to make a contract. code: the shipped bytecode, and the constructor's arguments."""
+    return _SALT + code
+
+
+def address_of(code: bytes) -> str:
+    """Where DEPLOYER makes a contract of this code, as EIP-55 spells it."""
+    said = b"\xff" + bytes.fromhex(DEPLOYER[2:]) + _SALT + keccak(code)
+    return checksum(f"0x{keccak(said)[12:].hex()}")
+
+
+@cache
+def oracle_address() -> str:
+    """Where the oracle is, on every chain: it has no constructor arguments."""
+    return address_of(artifact(ORACLE).bytecode)
 
 
 @cache

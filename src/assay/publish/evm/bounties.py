@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from assay.errors import BadInput, Unreachable
 from assay.exact import digest
-from assay.publish.evm.artifacts import ORACLE, ROUND, artifact
-from assay.publish.evm.attempts import attempts
+from assay.publish.evm.artifacts import DEPLOYER, ORACLE, ROUND, artifact, making
 from assay.publish.evm.chain import MADE_ORACLE, MADE_ROUND, Chain
 from assay.publish.evm.libraries import checksum, keccak
 from assay.publish.evm.node import Contract, encoded
@@ -20,10 +20,11 @@ from assay.publish.evm.reasons import Reverted, of_node, reason
 from assay.publish.evm.sending import Call
 from assay.publish.evm.settings import NOBODY
 from assay.publish.evm.signers import Signer
-from assay.publish.evm.terms import Terms, of_round
+from assay.publish.evm.terms import Terms
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, TooEarly
 from assay.publish.publishers import Tell
 from assay.publish.rpc import RpcError
+from assay.scheme.bounty import Bounty
 
 __all__ = ["Action", "Bounties", "State", "look", "run"]
 
@@ -86,48 +87,48 @@ def run(chain: Chain, signer: Signer, actions: Sequence[Action], tell: Tell) -> 
 
 
 class Bounties:
-    """The actions on a target's contracts."""
+    """The actions on a target's contracts. bounty: what the round must be of, for whoever puts something into it."""
 
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
+    def __init__(self, chain: Chain, bounty: Bounty | None = None) -> None:
+        self._chain, self.bounty = chain, bounty
 
     # Making
 
-    def make_oracle(self, admin: str, scorer: str) -> Action:
-        """A new scoring oracle, with who grants roles and who has the first."""
-        return self._making(MADE_ORACLE, ORACLE, {"admin": admin, "scorer": scorer}, [admin, scorer])
+    def make_oracle(self) -> Action:
+        """The scoring oracle, where the chain does not have it yet."""
+        return self._making(MADE_ORACLE, self._chain.oracle, artifact(ORACLE).bytecode, {})
 
     def create(self, terms: Terms) -> Action:
         """A bounty's contract."""
-        made = self._making(MADE_ROUND, ROUND, terms.content(), [terms.values()])
+        chain, codec = self._chain, self._chain.node.codec
+        round_ = Contract(chain.node, ROUND, terms.address(codec))
+        made = self._making(MADE_ROUND, round_, terms.code(codec), terms.content())
 
         def prepare(account: str) -> Call | Outcome:
-            wrong = self._chain.wrong(Contract(self._chain.node, ORACLE, terms.oracle))
-            return wrong or made.prepare(account)
+            if chain.wrong() is None and not chain.node.code(chain.oracle.address):
+                return Refusal(
+                    "no-oracle", f"the chain has no oracle at {chain.oracle.address} yet", "`assay bounty oracle` makes it"
+                )
+            return chain.wrong(chain.oracle) or made.prepare(account)
 
         return Action(made.subject, made.content, prepare)
 
-    def _making(self, subject: str, name: str, content: dict[str, Any], values: Sequence[Any]) -> Action:
-        chain, found = self._chain, artifact(name)
-        content = content | {"chain_id": chain.settings.chain_id, "code": f"keccak256:{keccak(found.bytecode).hex()}"}
-        plan = digest({"subject": subject, "content": content})
+    def _making(self, subject: str, contract: Contract, code: bytes, content: dict[str, Any]) -> Action:
+        """A contract at the address that follows from its code; `wrong` of it tells afterwards whether it is there."""
+        chain = self._chain
+        shipped = f"keccak256:{keccak(artifact(contract.name).bytecode).hex()}"
+        content = content | {"address": contract.address, "chain_id": chain.settings.chain_id, "code": shipped}
 
         def prepare(account: str) -> Call | Outcome:
-            wrong = chain.wrong()
+            wrong = chain.wrong() or chain.no_deployer()
             if wrong is not None:
                 return wrong
-            for one in attempts(chain.journal.entries):
-                same = (one.subject, one.plan, one.state) == (subject, plan, "confirmed")
-                if same and chain.node.code(str(one.ending["contract"])):
-                    return Confirmed(one.ending["block"], one.ending["hash"])
-            data = found.bytecode + encoded(found.abi, "", values, chain.node.codec)
-            return self._tried(Call(None, data), account)
+            if chain.node.code(contract.address):
+                return chain.wrong(contract) or Confirmed(chain.buried())
+            tried = self._tried(Call(None, code), account)  # the deployer would not say why
+            return Call(DEPLOYER, making(code)) if isinstance(tried, Call) else tried
 
         return Action(subject, content, prepare)
-
-    def made(self, subject: str) -> str:
-        """The address of the contract that was made last."""
-        return str([one for one in attempts(self._chain.journal.read()) if one.subject == subject][-1].ending["contract"])
 
     # The sponsor's
 
@@ -135,7 +136,7 @@ class Bounties:
         """The deposit: of a token, what the round may take of it first."""
         terms = self._terms()
         paying = Call(self._chain.round.address, self._chain.round.data("fund"), terms.deposit if terms.token == NOBODY else 0)
-        pay = self._action("fund", {"deposit": str(terms.deposit), "token": terms.token}, paying, self._funded)
+        pay = self._action("fund", {"deposit": str(terms.deposit), "token": terms.token}, paying, self._funded, strict=True)
         return [pay] if terms.token == NOBODY else [self._approve(terms), pay]
 
     def _approve(self, terms: Terms) -> Action:
@@ -143,11 +144,18 @@ class Bounties:
         call = Call(terms.token, encoded(_TOKEN, "approve", (at, terms.deposit), node.codec))
 
         def done(account: str) -> Outcome | None:
-            allowed = int.from_bytes(node.call(terms.token, encoded(_TOKEN, "allowance", (account, at), node.codec)), "big")
             funded = self._funded(account)
-            return funded or (Confirmed(self._chain.buried()) if allowed >= terms.deposit else None)
+            if funded is not None:
+                return funded
+            try:
+                said = node.call(terms.token, encoded(_TOKEN, "allowance", (account, at), node.codec))
+            except Reverted as error:
+                return reason(error)
+            except RpcError as error:
+                return of_node(error)
+            return Confirmed(self._chain.buried()) if int.from_bytes(said, "big") >= terms.deposit else None
 
-        return self._action("approve", {"deposit": str(terms.deposit), "token": terms.token}, call, done)
+        return self._action("approve", {"deposit": str(terms.deposit), "token": terms.token}, call, done, strict=True)
 
     def _funded(self, _: str) -> Outcome | None:
         return Confirmed(self._chain.buried()) if self._state() != "unfunded" else None
@@ -168,7 +176,7 @@ class Bounties:
             return None
 
         call = Call(round_.address, round_.data("commit", commitment))
-        return self._action("commit", {"commitment": f"sha256:{commitment.hex()}"}, call, done)
+        return self._action("commit", {"commitment": f"sha256:{commitment.hex()}"}, call, done, strict=True)
 
     # Anybody's
 
@@ -184,7 +192,8 @@ class Bounties:
     def claim(self, whose: str, to: str | None = None) -> Action:
         """What the round owes an account, to itself or to another."""
         round_ = self._chain.round
-        owed = int(round_.ask("owed", whose))
+        wrong = self._chain.wrong(round_)
+        owed = 0 if wrong else int(round_.ask("owed", whose))
 
         def prepare(account: str) -> Call | Outcome:
             receiver = to or account
@@ -203,7 +212,7 @@ class Bounties:
         topic = f"0x{keccak(b'Claimed(address,address,uint256)').hex()}"
         logs = self._chain.node.logs(self._chain.round.address, [topic, f"0x{'00' * 12}{account[2:].lower()}"])
         if logs:
-            return Confirmed(int(str(logs[-1]["blockNumber"]), 16), str(logs[-1]["transactionHash"]))
+            return Confirmed(logs[-1].block, logs[-1].transaction)
         if self._state() != "settled":
             return TooEarly(self._terms().score_until + 1, "time", "the round is not settled; `assay bounty settle` does it")
         return Refusal("nothing-owed", f"the round owes {account} nothing", "is it the account that committed, or the sponsor's?")
@@ -212,7 +221,7 @@ class Bounties:
         """Where the round is, and what it owes to these accounts, its sponsor and who takes the fee."""
         chain, round_ = self._chain, self._chain.round
         terms = self._terms()
-        receipt, rows = Contract(chain.node, ORACLE, terms.oracle).ask("scoresOf", round_.address)
+        receipt, rows = chain.oracle.ask("scoresOf", round_.address, terms.scorer)
         everybody = dict.fromkeys([*accounts, terms.sponsor, *([] if terms.fee_recipient == NOBODY else [terms.fee_recipient])])
         owed = [(account, int(round_.ask("owed", account))) for account in everybody]
         return State(
@@ -228,16 +237,28 @@ class Bounties:
         )
 
     def _terms(self) -> Terms:
-        return of_round(self._chain.round)
+        """Of the round; raises BadInput if it is none of ours: nothing that it says is worth anything then."""
+        wrong = self._chain.wrong(self._chain.round)
+        if wrong is not None:
+            raise BadInput(wrong.what, hint=wrong.hint)
+        return self._chain.terms()
 
     def _state(self) -> str:
-        return STATES[self._chain.round.ask("state")]
+        found = self._chain.round.ask("state")
+        if found >= len(STATES):
+            what = f"the round at {self._chain.round.address} is told to be in a state {found}, and there are {len(STATES)}"
+            raise Unreachable(what, hint="the node does not tell what the chain has; use another")
+        return STATES[found]
 
-    def _action(self, name: str, content: dict[str, Any], call: Call, done: Callable[[str], Outcome | None]) -> Action:
-        round_ = self._chain.round
+    def _action(
+        self, name: str, content: dict[str, Any], call: Call, done: Callable[[str], Outcome | None], *, strict: bool = False
+    ) -> Action:
+        """strict: not on a round that has other terms than the files here say. Who takes out what is his is never held up so."""
+        round_, chain = self._chain.round, self._chain
 
         def prepare(account: str) -> Call | Outcome:
-            return self._chain.wrong(round_) or done(account) or self._tried(call, account)
+            wrong = chain.wrong(round_) or (chain.differs(self.bounty) if strict else None)
+            return wrong or done(account) or self._tried(call, account)
 
         return Action(f"bounty {name}", {"round": round_.address} | content, prepare)
 

@@ -1,4 +1,8 @@
-"""A node, as far as it is needed here: what it knows of blocks, accounts and transactions, and what contracts answer."""
+"""A node, as far as it is needed here: what it knows of blocks, accounts and transactions, and what contracts answer.
+
+A node that answers a question with an error (too many of them, a method that it does not have) is Unreachable: nothing follows
+from it. Only where a no is an answer (`call`, `gas`, `send`) does it stay one: Reverted, where a contract said it, or RpcError.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,16 @@ from assay.publish.evm.libraries import checksum, web3
 from assay.publish.evm.reasons import Reverted
 from assay.publish.rpc import RpcError
 
-__all__ = ["Block", "Contract", "Mined", "Node", "encoded"]
+__all__ = ["Block", "Contract", "Log", "Mined", "Node", "encoded"]
 
 _HEX = re.compile(r"0x[0-9a-fA-F]*")
+_HASH = re.compile(r"0x[0-9a-fA-F]{64}")
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
+COUNT = 2**53
+"""Blocks, seconds and transactions of an account are fewer, on any chain: what is written down stays a number of JSON's."""
+
+
+_OTHER_NODE = "do this again later, or name another node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,14 @@ class Mined:
     contract: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Where an event is: its block, and the transaction that it came of."""
+
+    block: int
+    transaction: str
+
+
 class Node:
     """A node at an address. What it answers that cannot be right is no answer: Unreachable."""
 
@@ -53,17 +72,17 @@ class Node:
 
     def chain_id(self) -> int:
         """Which chain it is of."""
-        return self._number(self.http.ask("eth_chainId"))
+        return self._number(self._read("eth_chainId"))
 
     def block(self, at: int | str = "latest") -> Block | None:
         """A block by its number, or the latest; None if there is none yet."""
-        found = self.http.ask("eth_getBlockByNumber", at if isinstance(at, str) else hex(at), False)
+        found = self._read("eth_getBlockByNumber", at if isinstance(at, str) else hex(at), False)
         if found is None:
             return None
         found = self._object(found)
         fee = found.get("baseFeePerGas")
-        number, time = self._number(found.get("number")), self._number(found.get("timestamp"))
-        return Block(number, self._text(found.get("hash")), time, None if fee is None else self._number(fee))
+        number, time = self._count(found.get("number")), self._count(found.get("timestamp"))
+        return Block(number, self._text(found.get("hash"), _HASH), time, None if fee is None else self._number(fee))
 
     def head(self) -> Block:
         """The latest block."""
@@ -74,32 +93,32 @@ class Node:
 
     def code(self, address: str) -> bytes:
         """The code at an address; empty where there is no contract."""
-        return self._bytes(self.http.ask("eth_getCode", address, "latest"))
+        return self._bytes(self._read("eth_getCode", address, "latest"))
 
     def balance(self, address: str) -> int:
         """What an account has of the chain's own coin, in wei."""
-        return self._number(self.http.ask("eth_getBalance", address, "latest"))
+        return self._number(self._read("eth_getBalance", address, "latest"))
 
     def count(self, account: str, at: int | str = "latest") -> int:
         """How many transactions of an account there are up to a block: the next one's nonce."""
-        return self._number(self.http.ask("eth_getTransactionCount", account, at if isinstance(at, str) else hex(at)))
+        return self._count(self._read("eth_getTransactionCount", account, at if isinstance(at, str) else hex(at)))
 
     def mined(self, transaction: str) -> Mined | None:
         """Where a transaction is; None if it is in no block, as far as the node knows."""
-        found = self.http.ask("eth_getTransactionReceipt", transaction)
+        found = self._read("eth_getTransactionReceipt", transaction)
         if found is None or self._object(found).get("blockNumber") is None:
             return None
         made = found.get("contractAddress")
         return Mined(
-            self._number(found["blockNumber"]),
-            self._text(found.get("blockHash")),
+            self._count(found["blockNumber"]),
+            self._text(found.get("blockHash"), _HASH),
             self._number(found.get("status")) == 1,
-            None if made is None else checksum(self._text(made)),
+            None if made is None else checksum(self._text(made, _ADDRESS)),
         )
 
     def knows(self, transaction: str) -> bool:
         """Whether the node has a transaction, mined or waiting."""
-        return self.http.ask("eth_getTransactionByHash", transaction) is not None
+        return self._read("eth_getTransactionByHash", transaction) is not None
 
     def tip(self) -> int:
         """What the node would give a miner for a unit of gas, in wei; 0 if it has no opinion."""
@@ -121,13 +140,21 @@ class Node:
         """Hand a signed transaction over; raises RpcError."""
         self.http.ask("eth_sendRawTransaction", f"0x{raw.hex()}")
 
-    def logs(self, address: str, topics: Sequence[str | None], first: int = 0) -> list[dict[str, Any]]:
+    def logs(self, address: str, topics: Sequence[str | None], first: int = 0) -> list[Log]:
         """The events of a contract, in order."""
         asked = {"address": address, "topics": list(topics), "fromBlock": hex(first), "toBlock": "latest"}
-        found = self.http.ask("eth_getLogs", asked)
+        found = self._read("eth_getLogs", asked)
         if not isinstance(found, list):
             raise self._nonsense()
-        return [self._object(one) for one in found]
+        rows = [self._object(one) for one in found]
+        return [Log(self._count(row.get("blockNumber")), self._text(row.get("transactionHash"), _HASH)) for row in rows]
+
+    def _read(self, method: str, *params: Any) -> Any:
+        """What a question with an answer is answered with."""
+        try:
+            return self.http.ask(method, *params)
+        except RpcError as error:
+            raise Unreachable(f"{self.http.host} does not answer {method}: {error.message}", hint=_OTHER_NODE) from None
 
     def _asked(self, method: str, *params: Any) -> Any:
         try:
@@ -143,14 +170,20 @@ class Node:
             return int(value, 16)
         raise self._nonsense()
 
+    def _count(self, value: object) -> int:
+        found = self._number(value)
+        if found >= COUNT:
+            raise self._nonsense()
+        return found
+
     def _bytes(self, value: object) -> bytes:
         text = self._text(value)
         if len(text) % 2:
             raise self._nonsense()
         return bytes.fromhex(text[2:])
 
-    def _text(self, value: object) -> str:
-        if isinstance(value, str) and _HEX.fullmatch(value):
+    def _text(self, value: object, shape: re.Pattern[str] = _HEX) -> str:
+        if isinstance(value, str) and shape.fullmatch(value):
             return value
         raise self._nonsense()
 
@@ -178,8 +211,12 @@ class Contract:
         return encoded(self._artifact.abi, function, values, self.node.codec)
 
     def ask(self, function: str, *values: Any, at: int | str = "latest", sender: str | None = None) -> Any:
-        """What a function returns: one value, or a tuple of several; raises Reverted and Unreachable."""
-        said = self.node.call(self.address, self.data(function, *values), at=at, sender=sender)
+        """What a function returns: one value, or a tuple of several; raises Unreachable, also where it is said to refuse."""
+        try:
+            said = self.node.call(self.address, self.data(function, *values), at=at, sender=sender)
+        except (Reverted, RpcError) as error:
+            what = f"{self.node.http.host} does not tell {function} of {self.address}: {error}"
+            raise Unreachable(what, hint=_OTHER_NODE) from None
         kinds = [_kind(one) for one in _entry(self._artifact.abi, function)["outputs"]]
         from eth_abi.exceptions import DecodingError
 
@@ -188,6 +225,17 @@ class Contract:
         except (DecodingError, OverflowError):
             raise Unreachable(f"{self.address} answers what it cannot", hint="is it the right address, on this chain?") from None
         return found[0] if len(found) == 1 else found
+
+    def refusal(self, function: str, *values: Any) -> Reverted | None:
+        """What a function that only checks refuses with; None if it does not. Raises Unreachable."""
+        try:
+            self.node.call(self.address, self.data(function, *values))
+        except Reverted as error:
+            return error
+        except RpcError as error:
+            what = f"{self.node.http.host} does not tell {function} of {self.address}: {error}"
+            raise Unreachable(what, hint=_OTHER_NODE) from None
+        return None
 
 
 def encoded(abi: Sequence[dict[str, Any]], function: str, values: Sequence[Any], codec: Any) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 from assay.publish.evm.attempts import attempts
 from assay.publish.evm.chain import Chain
 from assay.publish.evm.libraries import checksum
-from assay.publish.evm.reasons import Reverted, reason
+from assay.publish.evm.reasons import reason
 from assay.publish.evm.scores import MAX_AGENTS, NONE, Scores, scores_of
 from assay.publish.evm.sending import Call, Clock
 from assay.publish.evm.signers import Ask, Signer
@@ -58,15 +58,15 @@ class EvmPublisher:
 
     def _compare(self, plan: Plan, scorer: str | None) -> Comparison:
         chain, scores = self._chain, _scores(plan)
-        wrong = chain.wrong(chain.oracle, chain.round) or self._elsewhere()
+        wrong = chain.wrong(chain.oracle, chain.round) or chain.differs(chain.bounty())
         if wrong is not None:
             return Comparison(None, wrong)
-        receipt, there = chain.oracle.ask("scoresOf", chain.round.address)
+        receipt, there = chain.oracle.ask("scoresOf", chain.round.address, chain.terms().scorer)
         held = {checksum(agent): f"{bps} BPS" for agent, bps, _ in there}
         committed, notes = self._committed(scores)
         if receipt != NONE:
             return Comparison(held, self._there(receipt, there, scores, committed), notes)
-        return Comparison(held, self._refused(scores, committed, scorer or chain.round.ask("scorer")), notes)
+        return Comparison(held, self._refused(scores, committed, scorer or chain.terms().scorer), notes)
 
     def send(self, plan: Plan, tell: Tell) -> Outcome:
         """Submit the scores, once."""
@@ -96,13 +96,6 @@ class EvmPublisher:
         """The chain has no tempo: only whether its node answers; raises Unreachable."""
         self._chain.node.head()
 
-    def _elsewhere(self) -> Refusal | None:
-        """Whether the round looks for its scores somewhere else: there they would be of no use."""
-        there = checksum(self._chain.round.ask("oracle"))
-        if there == self._chain.oracle.address:
-            return None
-        return Refusal("wrong-oracle", f"the round takes its scores from the oracle {there}", "correct oracle in publish.toml")
-
     def _committed(self, scores: Scores) -> tuple[list[tuple[str, int, bytes]], list[str]]:
         """The scores of those whom the round knows, and what is to be said of the others."""
         times = self._chain.round.ask("committedAtAll", [agent for agent, _, _ in scores.rows])
@@ -118,20 +111,15 @@ class EvmPublisher:
             what = f"the round has other scores, of the receipt sha256:{receipt.hex()}"
             return Refusal("already-submitted", what, "a round takes scores once; settle it by those, or find out whose they are")
         deep = chain.buried()
-        if chain.oracle.ask("scoresOf", chain.round.address, at=deep)[0] != receipt:
+        if chain.oracle.ask("scoresOf", chain.round.address, chain.terms().scorer, at=deep)[0] != receipt:
             return Unknown(f"the oracle has them, less than {chain.settings.confirmations} blocks deep; do this again")
         return Confirmed(deep)
 
     def _refused(self, scores: Scores, committed: list[tuple[str, int, bytes]], scorer: str) -> Outcome | None:
-        """Why these scores cannot be submitted now; None if they can. `scorer` is zero where it is not known yet."""
-        chain = self._chain
-        try:
-            chain.round.ask("requireScores", scorer)
-        except Reverted as error:
-            return reason(error)
-        role = chain.oracle.ask("SCORER_ROLE")
-        if int(scorer, 16) and not chain.oracle.ask("hasRole", role, scorer):
-            return reason(Reverted(name="AccessControlUnauthorizedAccount", values={"account": checksum(scorer)}))
+        """Why these scores of a scorer's cannot be submitted now; None if they can."""
+        said = self._chain.round.refusal("requireScores", scorer)
+        if said is not None:
+            return reason(said)
         if len(committed) > MAX_AGENTS:
             return Refusal("too-many", f"there are {len(committed)} agents, and the oracle takes {MAX_AGENTS}")
         return self._differs(scores, committed)
@@ -157,10 +145,10 @@ class EvmPublisher:
         if scorer.address == sender.address:
             return Call(oracle.address, oracle.data("submit", at, scores.receipt, rows))
         nonce = oracle.ask("nonceOf", scorer.address, at)
-        until = min(chain.node.head().time + SIGNATURE_SECONDS, chain.round.ask("scoreUntil"))
+        until = min(chain.node.head().time + SIGNATURE_SECONDS, chain.terms().score_until)
         domain = {
             "name": "Assay ScoringOracle",
-            "version": "1",
+            "version": "2",
             "chainId": chain.settings.chain_id,
             "verifyingContract": oracle.address,
         }

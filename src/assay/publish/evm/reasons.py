@@ -5,12 +5,18 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from assay.errors import printable
 from assay.publish.evm.artifacts import ORACLE, ROUND, artifact
 from assay.publish.evm.libraries import keccak, web3
 from assay.publish.outcome import Refusal, TooEarly
 from assay.publish.rpc import RpcError
 
-__all__ = ["Reverted", "of_node", "reason"]
+__all__ = ["BUSY", "Reverted", "of_node", "reason"]
+
+BUSY = frozenset({-32005, -32603, 429})
+"""Codes with which nodes say that they will not now (too many questions, a fault within): no answer to what was asked."""
+_MOST = 2**53 - 1
+"""Of a time, which a node may have made up: JSON has no larger integers, and no contract of ours has it."""
 
 
 class Reverted(Exception):
@@ -18,20 +24,20 @@ class Reverted(Exception):
 
     def __init__(self, data: bytes = b"", message: str = "", *, name: str = "", values: dict[str, Any] | None = None) -> None:
         self.name, self.values = (name, values or {}) if name else _decoded(data)
-        super().__init__(self.name or message or "reverted without a reason")
+        super().__init__(self.name or printable(message)[:500] or "reverted without a reason")
 
 
 def reason(error: Reverted) -> Refusal | TooEarly:
     """The outcome that an error stands for."""
     values = error.values
     match error.name:
-        case "ScoresTooEarly":
-            return TooEarly(int(values["commitUntil"]) + 1, "time", "agents may still commit")
+        case "ScoresTooEarly" | "CommitmentsOpen":
+            return TooEarly(min(int(values["commitUntil"]) + 1, _MOST), "time", "agents may still commit")
         case "NotYet":
-            return TooEarly(int(values["scoreUntil"]) + 1, "time", "there are no scores yet, and they may still come")
+            return TooEarly(min(int(values["scoreUntil"]) + 1, _MOST), "time", "there are no scores yet, and they may still come")
         case name if name in _WORDS:
             code, what, hint = _WORDS[name]
-            return Refusal(code, what.format(**values), hint)
+            return Refusal(code, what.format(**values)[:500], hint)
     shown = ", ".join(f"{name} {value}" for name, value in values.items())
     what = f"the contract said no: {error}" + (f" ({shown})" if shown else "")
     return Refusal("reverted", what[:500], "nothing was changed by it")
@@ -46,11 +52,6 @@ def of_node(error: RpcError) -> Refusal:
 
 
 _WORDS: dict[str, tuple[str, str, str]] = {
-    "AccessControlUnauthorizedAccount": (
-        "no-role",
-        "{account} is no scorer of this oracle",
-        "whoever administers the oracle grants SCORER_ROLE; or name the key of one that has it",
-    ),
     "NotTheScorer": ("not-the-scorer", "the round takes another's scores, not those of {scorer}", "sign with the scorer's key"),
     "AlreadySubmitted": ("already-submitted", "the round has scores already, and keeps them", "they can be read: --dry-run"),
     "ScoresTooLate": ("too-late", "the round took scores until {scoreUntil}", "whoever settles it now refunds the sponsor"),
@@ -108,4 +109,5 @@ def _decoded(data: bytes) -> tuple[str, dict[str, Any]]:
         values = web3()().codec.decode([kind for _, kind in fields], data[4:])
     except (DecodingError, OverflowError):
         return "", {}
-    return name, {field: value for (field, _), value in zip(fields, values, strict=True)}
+    shown = (printable(value) if isinstance(value, str) else value for value in values)
+    return name, {field: value for (field, _), value in zip(fields, shown, strict=True)}

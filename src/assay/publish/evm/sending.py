@@ -4,6 +4,8 @@
   before anything else is sent.
 - A next one begins when the one before has ended: in a block as deep as was asked for, or certain never to be in one.
 - One that no block takes is replaced by one with the same nonce that pays more, within the bounds: a chain takes one of the two.
+- All that is ever signed for one plan has one nonce, whatever a node says became of it. So a node that lies cannot get two
+  transactions that a chain would both take. Only who owns the account can say that the nonce is used up: `used_nonce`.
 - A block that is replaced by another (a reorganisation) takes its transactions with it; then it goes on from there.
 """
 
@@ -20,7 +22,7 @@ from assay.publish.evm.attempts import Attempt, Signed, attempts, under_way
 from assay.publish.evm.fees import bumped, quote
 from assay.publish.evm.libraries import keccak
 from assay.publish.evm.node import Mined, Node
-from assay.publish.evm.reasons import Reverted, of_node, reason
+from assay.publish.evm.reasons import BUSY, Reverted, of_node, reason
 from assay.publish.evm.settings import Settings
 from assay.publish.evm.signers import Request, Signer
 from assay.publish.journal import Journal
@@ -128,7 +130,9 @@ class Sending:
         if fees is None:
             what = f"gas costs {head.base_fee / 1e9:.4g} gwei now, and {self._settings.bounds.most / 1e9:.4g} is the most allowed"
             return Refusal("fees", what, "wait, or raise max_fee_gwei in publish.toml")
-        nonce = max(node.count(account, "pending"), node.count(account))
+        nonce = self._nonce(plan, call)
+        if isinstance(nonce, Refusal):
+            return nonce
         gas = min(needed + needed // GAS_ROOM, GAS_MOST)
         request = Request(self._settings.chain_id, nonce, call.to, call.value, call.data, gas, fees)
         number = len(attempts(self._journal.entries)) + 1
@@ -136,6 +140,25 @@ class Sending:
         made = Attempt(number, subject, plan, account, request.chain_id, nonce, call.to, call.value, call.data, gas, [first])
         self._add(made.entry())
         return made
+
+    def _nonce(self, plan: str, call: Call) -> int | Refusal:
+        """The next one of the account; for what was signed before, by plan or to the byte, the one that it had then."""
+        account, chain_id = self._signer.address, self._settings.chain_id
+        used = self._node.count(account)
+        before = [
+            one
+            for one in attempts(self._journal.entries)
+            if (one.account, one.chain_id) == (account, chain_id)
+            and (one.plan == plan or (one.to, one.value, one.data) == (call.to, call.value, call.data))
+        ]
+        if not before or before[-1].nonce == self._settings.used_nonce:
+            return max(self._node.count(account, "pending"), used)
+        nonce = before[-1].nonce
+        if used <= nonce:
+            return nonce
+        what = f"it was signed with nonce {nonce} of {account}, which the node says another transaction used; no second is signed"
+        hint = f"look elsewhere which transaction that was; if it was another, write used_nonce = {nonce} in publish.toml"
+        return Refusal("nonce", what, hint)
 
     def _signed(self, request: Request) -> Signed:
         raw = self._signer.transaction(request)
@@ -238,13 +261,16 @@ class Sending:
         try:
             self._node.send(last.raw)
         except RpcError as error:
+            if error.code in BUSY:
+                raise Unreachable(f"the node does not take it now: {error.message}") from None
             said = error.message.lower()
             if "nonce too low" in said:
                 return None  # something with this nonce is in a block; the next look finds it
             if any(word in said for word in _TOO_LITTLE):
                 return None if again else self._replace(one, last)
             if not any(word in said for word in _THERE_ALREADY):
-                return of_node(error)
+                refused = of_node(error)
+                return Refusal(refused.code, refused.what, "it is signed, and the same is sent when this is done again")
         self._mark_sent(one, last)
         return None
 

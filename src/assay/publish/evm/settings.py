@@ -94,7 +94,9 @@ class Settings(Section):
     """Of a bounty: who gets what is refunded; otherwise the account that makes it."""
     token: Address | None = None
     only_scorer: Address | None = None
-    """Of a bounty: the one scorer whose scores it takes."""
+    """Of a bounty: whose scores it takes, and nobody else's."""
+    used_nonce: Annotated[int, Field(ge=0, le=2**64 - 2)] | None = None
+    """A nonce of the sender's that its owner knows to be used up by another transaction."""
     fee_recipient: Address | None = None
 
     @model_validator(mode="after")

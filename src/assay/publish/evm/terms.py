@@ -7,16 +7,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from assay.errors import BadInput
+from assay.publish.evm.artifacts import ROUND, address_of, artifact, oracle_address
 from assay.publish.evm.libraries import checksum
-from assay.publish.evm.node import Contract
+from assay.publish.evm.node import Contract, encoded
 from assay.publish.evm.settings import NOBODY, Settings
 from assay.scheme.bounty import Bounty
 from assay.scheme.times import instant_text
 
-__all__ = ["MAX_PLACES", "MAX_TIERS", "Terms", "of_bounty", "of_round"]
+__all__ = ["MAX_PLACES", "MAX_TIERS", "Terms", "differences", "of_bounty", "of_round"]
 
 MAX_PLACES, MAX_TIERS = 32, 16
 """What a round takes."""
+Difference = tuple[str, str, str]
+"""A field, what stands in the contract, what the files say."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,6 @@ class Terms:
     sponsor: str
     token: str
     deposit: int
-    oracle: str
     scorer: str
     fee_recipient: str
     fee_bps: int
@@ -42,23 +44,52 @@ class Terms:
         digest = bytes.fromhex(self.bounty.removeprefix("sha256:"))
         return (digest, *list(vars(self).values())[1:-2], list(self.tiers), list(self.split))
 
-    def content(self) -> dict[str, Any]:
-        """As JSON."""
-        found = vars(self) | {"deposit": str(self.deposit), "split": list(self.split)}
-        return found | {"tiers": [list(one) for one in self.tiers]}
+    def code(self, codec: Any) -> bytes:
+        """What makes the round: the code that ships, and these terms."""
+        found = artifact(ROUND)
+        return found.bytecode + encoded(found.abi, "", [self.values()], codec)
 
-    def differences(self, other: Terms) -> list[tuple[str, str, str]]:
-        """The fields in which another's differ: name, what stands here, what stands there."""
-        mine, theirs = vars(self), vars(other)
-        return [(name, _shown(name, mine[name]), _shown(name, theirs[name])) for name in mine if mine[name] != theirs[name]]
+    def address(self, codec: Any) -> str:
+        """Where a round with these terms is, and nothing else can be."""
+        return address_of(self.code(codec))
+
+    def content(self) -> dict[str, Any]:
+        """As JSON, with the oracle, which is no choice."""
+        found = vars(self) | {"deposit": str(self.deposit), "split": list(self.split), "oracle": oracle_address()}
+        return found | {"tiers": [list(one) for one in self.tiers]}
 
     def told(self) -> list[tuple[str, str]]:
         """Each field for people."""
         return [(name, _shown(name, value)) for name, value in vars(self).items()]
 
 
-def of_bounty(bounty: Bounty, settings: Settings, oracle: str, sponsor: str) -> Terms:
-    """The terms of a bounty's folder; raises BadInput for what a round cannot be made of, and where a deadline is missing."""
+def differences(found: Terms, bounty: Bounty | None, settings: Settings) -> list[Difference]:
+    """In what a round's terms are others than bounty.toml and publish.toml say.
+
+    A sponsor or a scorer that publish.toml does not name is not compared; without a bounty.toml nothing but what it names is.
+    """
+    mine = vars(found)
+    if bounty is None:
+        said = {"sponsor": settings.sponsor, "token": settings.token, "scorer": settings.only_scorer}
+        wanted: dict[str, Any] = {"fee_recipient": settings.fee_recipient} | said
+        wanted = {name: value for name, value in wanted.items() if value is not None}
+    else:
+        try:
+            wanted = vars(of_bounty(bounty, settings, sponsor=found.sponsor, scorer=found.scorer))
+        except BadInput as error:
+            return [("bounty.toml", "", str(error))]
+    return [
+        (name, _shown(name, mine[name]), _shown(name, wanted[name]))
+        for name in mine
+        if mine[name] != wanted.get(name, mine[name])
+    ]
+
+
+def of_bounty(bounty: Bounty, settings: Settings, *, sponsor: str, scorer: str) -> Terms:
+    """The terms of a bounty's folder. sponsor, scorer: where publish.toml names none.
+
+    Raises BadInput for what a round cannot be made of, and where a deadline is missing.
+    """
     payout = bounty.scheme.payout
     if payout is None:
         raise BadInput("has no [payout]", file=bounty.file, hint="a round holds a deposit and pays it out")
@@ -78,8 +109,7 @@ def of_bounty(bounty: Bounty, settings: Settings, oracle: str, sponsor: str) -> 
         settings.sponsor or sponsor,
         settings.token or NOBODY,
         payout.deposit,
-        oracle,
-        settings.only_scorer or NOBODY,
+        settings.only_scorer or scorer,
         settings.fee_recipient or NOBODY,
         payout.fee_bps,
         payout.threshold_bps,
@@ -98,7 +128,6 @@ def of_round(round_: Contract) -> Terms:
         checksum(ask("sponsor")),
         checksum(ask("token")),
         ask("deposit"),
-        checksum(ask("oracle")),
         checksum(ask("scorer")),
         checksum(ask("feeRecipient")),
         ask("feeBps"),
@@ -123,7 +152,7 @@ def _shown(name: str, value: Any) -> str:
     if name.endswith("_until"):
         return instant_text(datetime.fromtimestamp(value, UTC))
     if value == NOBODY:
-        return {"token": "the chain's own coin", "scorer": "anybody whom the oracle lets"}.get(name, "nobody")
+        return {"token": "the chain's own coin"}.get(name, "nobody")
     if name == "tiers":
         return ", ".join(f"{reach} → {release}" for reach, release in value)
     return ", ".join(map(str, value)) if name == "split" else str(value)

@@ -24,7 +24,7 @@ def stake_mean(scores: Ints, kept: Bools, stakes: Stakes, counts: Ints, stake: I
 
 def stake_median(scores: Ints, kept: Bools, stakes: Stakes, counts: Ints, stake: Ints) -> Ratio:
     """The smallest score at which the stake of those at or below it is half of what the kept hold, over 1."""
-    order = np.argsort(np.where(kept, scores, NANO + 1), axis=0)
+    order = np.argsort(np.where(kept, scores, NANO + 1), axis=0, kind="stable")
     share = np.take_along_axis(stakes.words[:, :, None] * kept, order[None], axis=1)
     enough = limbs.at_least(limbs.twice(limbs.carried(share.cumsum(axis=1))), stake[:, None])
     first = np.take_along_axis(order, enough.argmax(axis=0)[None], axis=0)

@@ -4,6 +4,7 @@
 - base = the weights of the checks answered YES; the verdict moves it; a NO on an unskippable check caps it at a fifth.
 - Points missed on skippable checks alone come back: all of them for EXCEPTIONAL, half for ELEGANT.
 - A missing answer, one that is not a boolean, or an unknown verdict is a malformed judgement: no score, never zero.
+- In the formats `text` and `json_object` one fence around an answer, or one `<think>` before it, is taken off; nothing else is.
 - With `injection = "unjudged"` in the scheme a judgement that suspects an injection has none either; else it decides nothing.
 - base 8000 with 2000 missed on skippable checks → EXCEPTIONAL 10000, ELEGANT 9000, COHERENT 8000, MINOR_ISSUES 7200, FLAWED 6400,
   FUNDAMENTALLY_BROKEN 2000.
@@ -11,8 +12,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +26,19 @@ from assay.scheme.model import RubricScore
 from assay.settle.inputs import Bools, Frame, Ints, Scored
 from assay.settle.score.accepted import accepted, first_epochs, holding, of_kind
 
-__all__ = ["BASELINE", "VERDICTS", "Judgement", "after_verdict", "judge", "score"]
+if TYPE_CHECKING:
+    from assay.scheme.bounty import Format
+
+__all__ = ["BASELINE", "VERDICTS", "Judgement", "after_verdict", "answer_text", "judge", "score"]
 
 BASELINE = ("B1", "B2", "B3", "B4")
 """Legal, ethical, not spam, addresses the problem; true = met."""
 VERDICTS = ("EXCEPTIONAL", "ELEGANT", "COHERENT", "MINOR_ISSUES", "FLAWED", "FUNDAMENTALLY_BROKEN")
 FIFTH = BPS // 5
 """Most that is left of a submission which fails an unskippable check, or is fundamentally broken."""
+_SPACE = "[ \t\r\n]*"
+_FENCE = re.compile(rf"{_SPACE}```(?:json)?[ \t]*\r?\n(.*)\n[ \t]*```{_SPACE}", re.DOTALL)
+_THOUGHT = re.compile(rf"{_SPACE}<think>.*?</think>(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,16 @@ def after_verdict(verdict: str, base: int, missed_skippable: int) -> int:
         "FLAWED": base - base // 5,
         "FUNDAMENTALLY_BROKEN": min(base, FIFTH),
     }[verdict]
+
+
+def answer_text(content: str, form: Format) -> str:
+    """The JSON text in what a model answered: in `text` and `json_object` without one fence around it or one thought before it.
+
+    A fence is a line of three backticks, with or without `json` after them, and a last line of three; a thought is from a leading
+    `<think>` to the first `</think>`. One of the two is taken off, once. SPEC 2.3.
+    """
+    found = None if form == "json_schema" else _FENCE.fullmatch(content) or _THOUGHT.fullmatch(content)
+    return content if found is None else found[1]
 
 
 def _answers(given: object, names: Sequence[str]) -> list[bool] | None:

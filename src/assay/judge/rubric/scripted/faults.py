@@ -15,6 +15,7 @@ def spoilt(kind: str, said: dict[str, Any]) -> str:
         "empty": "",
         "prose": f"Here is my answer: {text}",
         "fence": f"```json\n{text}\n```",
+        "think": f"<think>\nIs it YES or NO?\n</think>\n\n{text}",
         "not-json": text[:-1],
         "list": f"[{text}]",
         "twice": f"{text[:-1]}, {text[1:]}",

@@ -15,6 +15,7 @@ times = 2                           # of the matching requests; 0: all
 each = true                         # counted for each question by itself
 after = 0                           # matching requests that are answered first
 seconds = 0                         # of Retry-After, or of being slow
+message = "…"                       # what the service says to it, with a status
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ CONTENTS = (
         "empty",
         "prose",
         "fence",
+        "think",
         "not-json",
         "list",
         "twice",
@@ -50,7 +52,10 @@ CONTENTS = (
     *("no-quote", "foreign-quote", "short-quote", "no-verdict", "long-reason", "surrogate"),
 )
 """Faults of what is said."""
-KINDS = (*("slow", "close", "cut", "no-json", "no-choices", "huge", "refusal", "length", "other-model"), *CONTENTS)
+KINDS = (
+    *("slow", "close", "cut", "no-json", "no-choices", "huge", "refusal", "length", "other-model", "no-model", "no-usage"),
+    *CONTENTS,
+)
 """Faults that are no status."""
 _Name = Annotated[str, Field(max_length=200)]
 _Text = Annotated[str, Field(max_length=10_000)]
@@ -102,6 +107,7 @@ class Fault(Section):
     each: bool = False
     after: Annotated[int, Field(ge=0)] = 0
     seconds: Annotated[float, Field(ge=0, le=3600, strict=False)] = 0.0
+    message: _Text = "as the script says"
 
     @model_validator(mode="after")
     def _known(self) -> Self:

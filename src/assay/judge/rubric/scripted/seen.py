@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from assay.settle.score.rubric import BASELINE
+
 __all__ = ["Framed", "Seen", "read"]
 
 _KEY = re.compile(r"^  (problem|solution|checks) ([0-9a-f]{8,})$", re.MULTILINE)
+_QUESTION = re.compile(r"^Question: the (baseline|checks|verdict)\.", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Seen:
     model: str
     phase: str
     ids: tuple[str, ...]
-    """What is to be answered, by the form."""
+    """What is to be answered, by the form or the question."""
     system: str
     user: str
     keys: Mapping[str, str]
@@ -49,7 +52,6 @@ class Seen:
 def read(body: Mapping[str, Any]) -> Seen:
     """The request in a body; raises ValueError, LookupError or TypeError for what no judge of ours sends."""
     system, user = (message["content"] for message in body["messages"])
-    form = body["response_format"]["json_schema"]
     keys = dict(_KEY.findall(system))
     frames: dict[str, Framed] = {}
     outside = user
@@ -59,13 +61,27 @@ def read(body: Mapping[str, Any]) -> Seen:
             item = rf'⟪assay item \d+ of \d+ {key}: "(.*)", \d+ bytes⟫\n((?s:.*?))\n⟪assay end item \d+ of \d+ {key}⟫'
             frames[kind] = Framed(whole[1], dict(re.findall(item, whole[2])))
             outside = outside[: whole.start()] + outside[whole.end() :]
+    phase, ids = _asked(body, outside, frames)
     return Seen(
         model=str(body["model"]),
-        phase=form["name"].removeprefix("assay_"),
-        ids=tuple(form["schema"]["properties"]),
+        phase=phase,
+        ids=ids,
         system=system,
         user=user,
         keys=keys,
         frames=frames,
         outside=outside,
     )
+
+
+def _asked(body: Mapping[str, Any], outside: str, frames: Mapping[str, Framed]) -> tuple[str, tuple[str, ...]]:
+    """The phase and what is to be answered: by the schema, or where there is none by the question's words."""
+    form = body.get("response_format", {}).get("json_schema")
+    if form is not None:
+        return form["name"].removeprefix("assay_"), tuple(form["schema"]["properties"])
+    found = _QUESTION.search(outside)
+    if found is None:
+        raise ValueError("there is no question")
+    if found[1] == "checks":
+        return found[1], tuple(frames["checks"].items)
+    return found[1], BASELINE if found[1] == "baseline" else ("reason", "verdict")

@@ -137,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Faults without an answer; whether it was one."""
         if fault.kind.isdigit():
             extra = {"Retry-After": f"{fault.seconds:g}"} if fault.seconds else {}
-            self._send(int(fault.kind), {"error": {"message": "as the script says", "code": "scripted"}}, extra)
+            self._send(int(fault.kind), {"error": {"message": fault.message, "code": "scripted"}}, extra)
         elif fault.kind == "close":
             self.server.model.note(0)
             self.close_connection = True
@@ -165,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if kind == "refusal":
             message |= {"content": None, "refusal": "I cannot help with that."}
-        body = {
+        body: dict[str, Any] = {
             "id": "chatcmpl-scripted",
             "object": "chat.completion",
             "created": 0,
@@ -177,6 +177,8 @@ class _Handler(BaseHTTPRequestHandler):
                 "completion_tokens": len(content.encode(errors="replace")) // 4,
             },
         }
+        for name in {"no-model": ("model",), "no-usage": ("usage",)}.get(kind, ()):
+            del body[name]
         self._send(200, body, cut=kind == "cut")
 
     def _send(self, status: int, body: Any, extra: dict[str, str] | None = None, *, cut: bool = False) -> None:

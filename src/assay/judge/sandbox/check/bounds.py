@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from contextlib import suppress
 from dataclasses import replace
 
 from assay.judge import tree
 from assay.judge.sandbox.box import Bound, Ran
-from assay.judge.sandbox.check.bench import LIMITS, MIB, Bench, Check, listing
+from assay.judge.sandbox.check.bench import LIMITS, MIB, Bench, Check, CheckFailed, listing
 
 __all__ = ["CHECKS"]
 
@@ -28,6 +29,34 @@ def _memory(bench: Bench) -> str:
 def _shared(bench: Bench) -> str:
     limits = replace(LIMITS, memory=96 * MIB)
     said = bench.once("set -e; for i in 1 2 3; do head -c 64000000 /dev/zero > /dev/shm/$i; done; sleep 2", limits=limits)
+    return _stopped(said.ran, "memory")
+
+
+_DATAGRAMS = {
+    ("perl", "-e"): """use Socket; socket(my $w, PF_INET, SOCK_DGRAM, 0); my @s;
+for (1..4000) { socket(my $r, PF_INET, SOCK_DGRAM, 0) or last; bind($r, sockaddr_in(0, INADDR_LOOPBACK)) or last; push @s, $r;
+send($w, "x" x 50000, 0, getsockname($r)) for 1..4 } sleep 2""",
+    ("python3", "-c"): """import socket, time
+kept, sender = [], socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(4000):
+    try:
+        kept.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    except OSError:
+        break
+    kept[-1].bind(("127.0.0.1", 0))
+    for _ in range(4):
+        sender.sendto(bytes(50000), kept[-1].getsockname())
+time.sleep(2)""",
+}
+
+
+@_named("what waits in sockets counts as memory")
+def _sockets(bench: Bench) -> str:
+    line = '[ -z "$(command -v {0})" ] || exec {0} {1} {2}'
+    tries = "\n".join(line.format(*program, shlex.quote(text)) for program, text in _DATAGRAMS.items())
+    said = bench.once(f"{tries}\nexit 99", limits=replace(LIMITS, memory=48 * MIB))
+    if said.ran.exit_code == 99:
+        raise CheckFailed("neither perl nor python3 is in the box, which are needed to try it")
     return _stopped(said.ran, "memory")
 
 

@@ -51,8 +51,10 @@ class Containers:
         at = self._engine
         return f"{at.title}{runtime} at {at.url}; memory and processes by control groups v{at.groups}; root without capabilities"
 
-    def image(self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None) -> Image:
-        """See `Sandbox.image`. An image that the engine has goes before a Dockerfile."""
+    def image(
+        self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None, any_base: bool = False
+    ) -> Image:
+        """See `Sandbox.image`. An image that the engine has goes before a Dockerfile; the image after FROM is always that one."""
         if environment is None or not (environment / "Dockerfile").is_file():
             return images.named(self._engine, name or self._plain)
         with suppress(Unmet):

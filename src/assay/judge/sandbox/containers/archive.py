@@ -3,29 +3,33 @@
 - Into a container: only plain files, folders and links, with bare permissions. A folder is sent first as a file and then as a
   folder, which makes any engine clear away whatever stood there, and follow no link.
 - Out of one: every name is made inside a folder that is held open, going down through folders that we made ourselves. Links come
-  last in each and are never followed; a hard link becomes a copy; devices, FIFOs and sockets are left behind.
+  last in each and are never followed; hard links stay hard links; devices, FIFOs and sockets are left behind.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 import tarfile
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from assay.judge import tree
 from assay.judge.sandbox.box import Trouble
 
-__all__ = ["Incoming", "clear_folder", "finish", "pack", "pack_entries", "plain_file", "unpack"]
+__all__ = ["Incoming", "clear_folder", "finish", "pack", "pack_entries", "plain_file", "unpack", "unpack_root"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
+"""Bytes; what is all zeros is made a hole of."""
+_ZEROS = bytes(_CHUNK)
 
 
 def plain_file(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
@@ -55,15 +59,24 @@ def finish(archive: tarfile.TarFile, file: IO[bytes]) -> None:
 def pack(archive: tarfile.TarFile, source: Path, name: str, mode: int | None = None) -> None:
     """Adds a file or folder of the host under this name, in place of whatever is there. Raises tree.TreeError and OSError.
 
-    mode: permissions of the file or folder itself, if they are to be others.
+    mode: permissions of the file or folder itself, if they are to be others. A file with several names is sent once.
     """
-    pack_entries(archive, source, tree.walk(source), name, mode)
+    pack_entries(archive, source, tree.walk(source), name, mode, links={})
 
 
 def pack_entries(
-    archive: tarfile.TarFile, source: Path, entries: Iterator[tree.Entry], name: str = "", mode: int | None = None
+    archive: tarfile.TarFile,
+    source: Path,
+    entries: Iterator[tree.Entry],
+    name: str = "",
+    mode: int | None = None,
+    *,
+    links: dict[tuple[int, int], str] | None = None,
 ) -> None:
-    """Adds entries of a tree of the host, as `tree.walk` gives them."""
+    """Adds entries of a tree of the host, as `tree.walk` gives them.
+
+    links: filled with the names of files that have several, which then stay hard links; None: each becomes a file of its own.
+    """
     for entry in entries:
         top = entry.path == "."
         member = tarfile.TarInfo(name if top else f"{name}/{entry.path}" if name else entry.path)
@@ -85,7 +98,14 @@ def pack_entries(
                 info = os.fstat(number)
                 if not stat.S_ISREG(info.st_mode):
                     raise tree.NotPlain("changed into something else while it was packed", file=place)
-                member.size, member.mtime = info.st_size, info.st_mtime
+                member.mtime = info.st_mtime
+                if links is not None and info.st_nlink > 1:
+                    first = links.setdefault((info.st_dev, info.st_ino), member.name)
+                    if first != member.name:
+                        member.type, member.linkname = tarfile.LNKTYPE, first
+                        archive.addfile(member)
+                        continue
+                member.size = info.st_size
                 archive.addfile(member, file)
 
 
@@ -136,6 +156,27 @@ def unpack(file: IO[bytes] | BinaryIO, target: Path, *, name: str, inside: str, 
     return os.path.lexists(target)
 
 
+def unpack_root(file: IO[bytes] | BinaryIO, target: Path, *, bounds: tree.Bounds) -> None:
+    """Makes what an archive of a whole root file system holds, as `podman export` writes it, in a folder that is not there yet.
+
+    Permissions beyond rwx and owners are not kept; devices are left out. Raises as `unpack`; then nothing is left.
+    """
+    target.mkdir(mode=0o755)
+    job = _Root(target, "", "/", bounds)
+    try:
+        with tarfile.open(fileobj=file, mode="r|*", errorlevel=2, errors="surrogateescape") as archive:
+            for member in archive:
+                if member.name.strip("./"):  # the top is made
+                    job.member(archive, member)
+        job.finish()
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        tree.remove(target)
+        raise Trouble(f"is not an archive that is understood: {error}") from error
+    except BaseException:
+        tree.remove(target)
+        raise
+
+
 class _Unpack:
     def __init__(self, target: Path, name: str, inside: str, bounds: tree.Bounds) -> None:
         self.target, self.name, self.inside, self.bounds = target, name, inside, bounds
@@ -143,6 +184,7 @@ class _Unpack:
         self.folders: list[tuple[tuple[str, ...], int, float]] = []
         """Their permissions and times, set when everything in them is there."""
         self.links: list[tuple[tuple[str, ...], str]] = []
+        self.targets: dict[tuple[str, ...], str] = {}
 
     def member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         path = self.path(member.name)
@@ -155,12 +197,37 @@ class _Unpack:
             with self.holder(path) as (folder, last):
                 os.mkdir(last, 0o700, dir_fd=folder)
             self.folders.append((path, member.mode, member.mtime))
-        elif member.isreg() or member.islnk():
+        elif member.isreg():
             self.size(member.size)
-            with self.opened(archive, member) as source:
-                self.file(path, source, member)
+            content = archive.extractfile(member)
+            assert content is not None
+            with content:
+                self.file(path, content, member)
+        elif member.islnk():
+            self.hard_link(path, member)
         elif member.issym() and path and tree.stays_inside(member.linkname, len(path) - 1, self.inside):
             self.links.append((path, member.linkname))
+            self.targets[path] = member.linkname
+
+    def hard_link(self, path: tuple[str, ...], member: tarfile.TarInfo) -> None:
+        """Makes a further name of what came before it; of what was left behind, nothing. Raises Trouble."""
+        first = self.path(member.linkname)
+        if first in self.targets:
+            if tree.stays_inside(self.targets[first], len(path) - 1, self.inside):
+                self.links.append((path, self.targets[first]))
+            return
+        with suppress(FileNotFoundError), self.holder(first) as (source, name), self.holder(path) as (folder, last):
+            info = os.stat(name, dir_fd=source, follow_symlinks=False)
+            if not stat.S_ISREG(info.st_mode):
+                raise Trouble("the engine sent a hard link to what is no file")
+            try:
+                os.link(name, last, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+            except OSError as error:
+                if error.errno != errno.EMLINK:
+                    raise
+                self.size(info.st_size)
+                with os.fdopen(os.open(name, _READ, dir_fd=source), "rb") as content:
+                    self.file(path, content, member)
 
     def path(self, name: str) -> tuple[str, ...]:
         """The names from the top to a member, none for the top itself."""
@@ -183,31 +250,16 @@ class _Unpack:
         finally:
             os.close(number)
 
-    @contextmanager
-    def opened(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[IO[bytes]]:
-        """What a member holds; of a hard link, the file that came before it."""
-        if member.isreg():
-            content = archive.extractfile(member)
-            assert content is not None
-            with content:
-                yield content
-            return
-        with self.holder(self.path(member.linkname)) as (folder, last):
-            file = os.fdopen(os.open(last, _READ, dir_fd=folder), "rb")
-        with file:
-            info = os.fstat(file.fileno())
-            if not stat.S_ISREG(info.st_mode):
-                raise Trouble("the engine sent a hard link to what is no file")
-            self.size(info.st_size)
-            yield file
-
     def file(self, path: tuple[str, ...], source: IO[bytes], member: tarfile.TarInfo) -> None:
         with self.holder(path) as (folder, last):
             number = os.open(last, _NEW, 0o600, dir_fd=folder)
         with os.fdopen(number, "wb") as made:
             while data := source.read(_CHUNK):
-                made.write(data)
-            made.flush()
+                if data == _ZEROS[: len(data)]:
+                    made.seek(len(data), os.SEEK_CUR)
+                else:
+                    made.write(data)
+            made.truncate()
             os.fchmod(number, member.mode & 0o777 | 0o400)
             os.utime(number, (member.mtime, member.mtime))
 
@@ -228,3 +280,20 @@ class _Unpack:
                 os.utime(number, (time, time))
             finally:
                 os.close(number)
+
+
+class _Root(_Unpack):
+    """A root file system: its top has no name. A hard link to a link, which is made later, becomes a link like it."""
+
+    def path(self, name: str) -> tuple[str, ...]:
+        parts = [part for part in name.split("/") if part not in ("", ".")]
+        if not parts or ".." in parts:
+            raise Trouble(f"the archive has a name that leads out of it: {name[:200]!r}")
+        return tuple(parts)
+
+    def member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        target = dict(self.links).get(self.path(member.linkname)) if member.islnk() else None
+        if target is not None:
+            self.links.append((self.path(member.name), target))
+        else:
+            super().member(archive, member)

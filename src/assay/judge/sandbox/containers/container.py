@@ -85,7 +85,7 @@ class ContainerBox:
         self._said = Stream(self._engine, f"/containers/{self.id}/attach?stream=1&stdout=1", {})
         self._said.close_input()
         self._files = disk(client, about)
-        self._meter: Meter = meter(client, self.id, groups_of(self._pid, self.id), limits)
+        self._meter: Meter = meter(client, self.id, groups_of(self._pid, self.id), limits, self._files.sockets)
         place, found = self._way(self.image.workdir)
         if found is None or not found.folder:
             self._fresh(place)

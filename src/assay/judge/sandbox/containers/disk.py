@@ -19,7 +19,7 @@ from assay.judge import tree
 from assay.judge.sandbox.box import Limits, Trouble
 from assay.judge.sandbox.containers.engine import PATIENCE, talking
 from assay.judge.sandbox.disk import SPARE
-from assay.judge.sandbox.inside import View
+from assay.judge.sandbox.inside import Sockets, View
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -37,6 +37,8 @@ class Files(Protocol):
 
     every: float
     """Seconds between looks, at least."""
+    sockets: Sockets | None
+    """The container's, where they can be seen."""
 
     def used(self, bounds: tree.Bounds | None = None) -> tuple[int, int]:
         """Bytes and entries. Raises tree.TooMuch over bounds, and Trouble."""
@@ -98,6 +100,7 @@ class _Local:
             self._root = Path(f"/proc/self/fd/{root}")
             self._device = os.stat(self._root).st_dev
             self._view = View(pid, handle)
+            self.sockets: Sockets | None = self._view.sockets
             stack.callback(self._view.close)
             self._stack = stack.pop_all()
 
@@ -130,6 +133,7 @@ class _Local:
 
 class _Asked:
     every = _ASKED
+    sockets: Sockets | None = None
 
     def __init__(self, client: APIClient, container: str) -> None:
         self._client, self._container = client, container

@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.judge.sandbox.box import Bound, Limits, Trouble
+from assay.judge.sandbox.cgroups import over_with_sockets
 from assay.judge.sandbox.containers.engine import PATIENCE, inspect, talking
 
 if TYPE_CHECKING:
     from docker import APIClient
+
+    from assay.judge.sandbox.inside import Sockets
 
 __all__ = ["Groups", "Meter", "Said", "groups_of", "meter", "process_limit"]
 
@@ -88,19 +91,19 @@ def groups_of(pid: int, container: str) -> Groups | None:
     return None
 
 
-def meter(client: APIClient, container: str, groups: Groups | None, limits: Limits) -> Meter:
-    """The best meter that there is; limits: those that the container was made with."""
-    return Said(client, container, limits) if groups is None else _Counters(groups)
+def meter(client: APIClient, container: str, groups: Groups | None, limits: Limits, sockets: Sockets | None = None) -> Meter:
+    """The best meter that there is; limits: those that the container was made with; sockets: its own, if they can be seen."""
+    return Said(client, container, limits, sockets) if groups is None else _Counters(groups, sockets)
 
 
 class _Counters:
-    def __init__(self, groups: Groups) -> None:
-        self._groups = groups
+    def __init__(self, groups: Groups, sockets: Sockets | None) -> None:
+        self._groups, self._sockets, self._memory = groups, sockets, 0
         self._kills = self._refused = 0
         self._cpu = 0.0
 
     def begin(self, limits: Limits) -> None:
-        groups = self._groups
+        groups, self._memory = self._groups, limits.memory
         try:
             if groups.second:
                 _write(groups.memory / "memory.max", limits.memory)
@@ -108,6 +111,8 @@ class _Counters:
                     _write(groups.cpu / "cpu.max", f"{max(1000, int(limits.cpus * _PERIOD))} {_PERIOD}")
             else:
                 _memory_v1(groups.memory, limits.memory)
+                if (tcp := groups.memory / "memory.kmem.tcp.limit_in_bytes").exists():
+                    _write(tcp, limits.memory)
                 _write(groups.memory / "memory.max_usage_in_bytes", 0)
                 if limits.cpus is not None:
                     _write(groups.cpu / "cpu.cfs_quota_us", max(1000, int(limits.cpus * _PERIOD)))
@@ -118,6 +123,9 @@ class _Counters:
 
     def look(self, exit_code: int | None = None) -> Bound | None:
         if self._killed() > self._kills:
+            return "memory"
+        found = self._sockets
+        if found is not None and over_with_sockets(self._groups.memory, found, self._memory, second=self._groups.second):
             return "memory"
         return "processes" if self._over() > self._refused else None
 
@@ -143,8 +151,8 @@ class _Counters:
 class Said:
     """By what the engine says."""
 
-    def __init__(self, client: APIClient, container: str, limits: Limits) -> None:
-        self._client, self._container, self._now = client, container, limits
+    def __init__(self, client: APIClient, container: str, limits: Limits, sockets: Sockets | None = None) -> None:
+        self._client, self._container, self._now, self._sockets = client, container, limits, sockets
         self._next = 0.0
         self._cpu = self._used = 0.0
         self._peak = 0
@@ -173,6 +181,8 @@ class Said:
         if exit_code is None and time.monotonic() < self._next:
             return None
         self._used, memory, processes = self._read()
+        if self._sockets is not None and self._sockets.held(tcp=True) > self._now.memory:
+            return "memory"
         self._peak = max(self._peak, memory)
         self._next = time.monotonic() + _EVERY
         if exit_code == KILLED and inspect(self._client, self._container)["State"].get("OOMKilled"):

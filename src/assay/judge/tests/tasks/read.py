@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from assay.characters import allowed
 from assay.errors import BadInput
 from assay.folder.limits import TASKS
 from assay.folder.tasks import LONGEST
 from assay.folder.text import decode
 from assay.judge import dockerfile, tree
 from assay.judge.tests.tasks.refused import COMPOSE, closed, refusals
-from assay.judge.tests.tasks.settings import Agent, Artifact, Environment, Settings, Solution, Verifier
+from assay.judge.tests.tasks.settings import Agent, Artifact, Assay, Environment, Settings, Solution, Verifier
 from assay.judge.tests.tasks.task import ENVIRONMENT, INSTRUCTION, TESTS, TOML, Note, Task
 from assay.scheme.reading import line_of, read_toml, validate
 
@@ -130,7 +130,7 @@ def _name(folder: Path) -> None:
     name = folder.name
     if folder.is_symlink():
         raise BadInput("is a link", file=folder, hint="put the task's folder itself there, so that its digest pins it")
-    if not name.isprintable() or len(name) > LONGEST or re.search(r"\s", name) or name.startswith("#"):
+    if not allowed(name) or len(name) > LONGEST or " " in name or name.startswith("#"):
         raise BadInput(
             f"{name[:60]!r} is not a task id", file=folder, hint=f"use 1 to {LONGEST} printable characters, and no spaces"
         )
@@ -206,6 +206,7 @@ def _notes(settings: Settings, source: str, folder: Path) -> Iterator[Note]:
     yield from _unknown(content, Settings, "", source)
     for name, model in _TABLES.items():
         yield from _unknown(content.get(name, {}), model, name, source)
+    yield from _unknown(content.get("metadata", {}).get("assay", {}), Assay, "metadata.assay", source)
     for number, artifact in enumerate(content.get("artifacts", [])):
         if isinstance(artifact, dict):
             yield from _unknown(artifact, Artifact, f"artifacts.{number}", source)

@@ -17,7 +17,9 @@ from pydantic_core import PydanticCustomError
 __all__ = [
     "Agent",
     "Artifact",
+    "Assay",
     "Environment",
+    "Metadata",
     "Mode",
     "Network",
     "Settings",
@@ -137,6 +139,19 @@ class Artifact(Table):
     service: str | None = None
 
 
+class Assay(Table):
+    """[metadata.assay], where other harnesses look for nothing."""
+
+    base: Literal["any"] | None = None
+    """Whether any root file system will do in place of the image after FROM, such as the host's own."""
+
+
+class Metadata(Table):
+    """[metadata]; all but [metadata.assay] is for people and other programs."""
+
+    assay: Assay = Assay()
+
+
 def _artifact(value: object) -> object:
     return {"source": value} if isinstance(value, str) else value
 
@@ -146,7 +161,7 @@ class Settings(Table):
 
     schema_version: Annotated[str, Field(pattern=r"^1(\.[0-9]+)*$")] = "1.0"
     task: dict[str, Any] = {}
-    metadata: dict[str, Any] = {}
+    metadata: Metadata = Metadata()
     source: Any = None
     agent: Agent = Agent()
     verifier: Verifier = Verifier()
@@ -155,14 +170,6 @@ class Settings(Table):
     artifacts: list[Annotated[Artifact, BeforeValidator(_artifact)]] = []
     steps: list[Any] = []
     multi_step_reward_strategy: Any = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _older(cls, content: Any) -> Any:
-        if isinstance(content, dict) and "version" in content:
-            content = dict(content)
-            _same(content, "version", "schema_version", content.pop("version"))
-        return content
 
 
 def fixed(variables: Mapping[str, str]) -> dict[str, str]:

@@ -66,6 +66,11 @@ class Task:
         return tuple(dict.fromkeys(outer))
 
     @property
+    def any_base(self) -> bool:
+        """Whether the task says that it needs nothing of the image after FROM."""
+        return self.settings.metadata.assay.base == "any"
+
+    @property
     def environment(self) -> Path:
         """The build context."""
         return self.folder / ENVIRONMENT

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from assay.judge.workflow.call.answer import Broken, CallFailed, Denied, read
+from assay.judge.workflow.call.answer import Broken, CallFailed, Denied, Lied, read
 from assay.judge.workflow.call.service import Call, Declared
 from assay.judge.workflow.libraries import library
 from assay.judge.workflow.services import Http
@@ -86,7 +86,7 @@ class HttpService(Declared):
         """What a 4xx says: its own words, and its cost, if it is written as an answer."""
         try:
             read(await body(response, self.spec.answer_bytes), self.spec.max_cost)
-        except Denied as error:
+        except (Denied, Lied) as error:
             return error
         except CallFailed:
             pass

@@ -1,0 +1,57 @@
+"""Which characters a key, a task, a name or a submission may hold: one list, the same in every version of Unicode. SPEC 1.
+
+What "printable" or "a letter" means changes with each version of Unicode, and a Python has the tables of its own year: U+1FAE8
+is unknown to 3.11 and a face to 3.13. So nothing that a settlement follows from asks those tables. Refused are:
+
+- C0, DEL and C1: U+0000–001F, 007F–009F
+- the line and paragraph separators: U+2028, 2029
+- what turns the direction of writing: U+061C, 200E, 200F, 202A–202E, 2066–2069
+- characters without a width: U+200B–200D, 2060, FEFF
+- halves of a pair of surrogates: U+D800–DFFF
+- noncharacters: U+FDD0–FDEF, and the last two of each plane (U+FFFE, FFFF, 1FFFE, 1FFFF … 10FFFE, 10FFFF)
+
+Everything else is taken, assigned or not.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["PATTERN", "REFUSED", "allowed", "printable"]
+
+REFUSED: tuple[tuple[int, int], ...] = (
+    (0x0000, 0x001F),
+    (0x007F, 0x009F),
+    (0x061C, 0x061C),
+    (0x200B, 0x200F),
+    (0x2028, 0x202E),
+    (0x2060, 0x2060),
+    (0x2066, 0x2069),
+    (0xD800, 0xDFFF),
+    (0xFDD0, 0xFDEF),
+    (0xFEFF, 0xFEFF),
+    *((plane + 0xFFFE, plane + 0xFFFF) for plane in range(0, 0x110000, 0x10000)),
+)
+"""The first and the last of each run of characters that are refused, ascending."""
+
+
+def _run(first: int, last: int) -> str:
+    """A run as it stands in brackets; above U+FFFF as it is, since engines do not agree on an escape there."""
+    ends = (first, last) if first < last else (first,)
+    return "-".join(f"\\u{point:04x}" if point < 0x10000 else chr(point) for point in ends)
+
+
+PATTERN = f"[{''.join(_run(*run) for run in REFUSED if run != (0xD800, 0xDFFF))}]"
+"""A refused character as a regular expression that ECMA-262 (with `u`), Python and Rust read alike. JSON has no surrogates."""
+
+_REFUSED = re.compile(f"[{''.join(_run(*run) for run in REFUSED)}]")
+
+
+def allowed(text: str) -> bool:
+    """Whether the text holds none of the refused characters."""
+    return _REFUSED.search(text) is None
+
+
+def printable(text: str) -> str:
+    """The text as one line, refused characters written out as in `\\x1b`: what a file holds cannot move the cursor."""
+    return text if allowed(text) else _REFUSED.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -1,0 +1,159 @@
+"""A signed split of a subnet's emission: what it states, and the file that carries it. SPEC 4 (Emission split), 6.
+
+emission.receipt    assay.emission-receipt/1   the signed statement, and the proof that it is in the subnet's log
+
+The statement, assay:emission/v1, holds the whole split, the rules that it follows from beside the settlements, and of each
+competition, once, the public key of its log and the digest of its receipt. Nothing here needs the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from assay.exact import canonical, digest
+from assay.ledger import check, note
+from assay.ledger.check import DIGEST, STATEMENT, WORD, Envelope, LogKey, LogProof, Receipt, Refused
+from assay.ledger.merkle import Proof
+from assay.scheme.reading import validate
+from assay.scheme.subnet import Subnet
+from assay.settle.emission import SCHEMA, Emission
+
+__all__ = ["FORMAT", "PREDICATE", "Split", "document_of", "rules_of", "statement"]
+
+Json = dict[str, Any]
+FORMAT = "assay.emission-receipt/1"
+PREDICATE = "assay:emission/v1"
+
+_SHARE, _AMOUNT = r"(0|[1-9][0-9]*)(\.[0-9]{0,8}[1-9])?", "0|[1-9][0-9]*"
+_ROW = {"uid": (None, int), "share": _SHARE, "u16": int, "chain_u16": int}
+_PART = {"name": WORD, "share": _SHARE, "emission": (None, _AMOUNT), "settlement": DIGEST, "received?": _SHARE}
+_STATEMENT = {
+    "_type": re.escape(STATEMENT),
+    "subject": [{"name": WORD, "digest": {"sha256": "[0-9a-f]{64}"}}],
+    "predicateType": re.escape(PREDICATE),
+    "predicate": {
+        "subnet": WORD,
+        "epoch": int,
+        "rules": {"encoding": WORD, "burn_uid": int, "emission": (None, _AMOUNT), "unearned": WORD},
+        "split": {
+            "schema": re.escape(SCHEMA),
+            "epoch": int,
+            "competitions": [_PART],
+            "weights": [{"participant": WORD, **_ROW}],
+            "burn": _ROW,
+            "receipts": [{"competition": WORD, "epoch": int, "digest": DIGEST, "log": WORD}],
+            "digest": DIGEST,
+        },
+        "previous": (None, {"epoch": int, "receipt": DIGEST}),
+        "software": {"name": WORD, "version": WORD},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Split(Receipt):
+    """A signed split as it reads, before it is believed: as a receipt, but that it states a split."""
+
+    @classmethod
+    def parse(cls, data: bytes, stage: str = "receipt") -> Split:
+        """The signed split in the bytes of a file; raises `check.Refused`, also where it contradicts itself."""
+        document = check.parse_json(data, stage, check.RECEIPT_BYTES)
+        if bad := check.misfit(document, {"schema": re.escape(FORMAT), "envelope": object, "proof": WORD}):
+            raise Refused(stage, f"it is not of the format {FORMAT}: {bad} does not fit")
+        envelope = Envelope.parse(document["envelope"], stage)
+        stated = check.parse_json(envelope.payload, stage)
+        if bad := check.misfit(stated, _STATEMENT):
+            raise Refused(stage, f"what it states is not what a signed split states: {bad} does not fit")
+        said = stated["predicate"]
+        about = [_subject(said["subnet"], said["epoch"], said["split"]["digest"])]
+        if stated["subject"] != about:
+            raise Refused(stage, "its subject is not the split that it states", about, stated["subject"])
+        _check_split(said, stage)
+        return cls(envelope, said, hashlib.sha256(envelope.payload).digest(), LogProof.parse(document["proof"], "log"))
+
+    @property
+    def logs(self) -> list[LogKey]:
+        """The public key of each competition's log, in the order of the competitions."""
+        return [LogKey.parse(row["log"]) for row in self.predicate["split"]["receipts"]]
+
+
+def _check_split(said: Json, stage: str) -> None:
+    """Refuse a split that is not of its epoch or digest, or does not name the log and the receipt of each competition, once."""
+    split = said["split"]
+    found = digest({name: value for name, value in split.items() if name != "digest"})
+    names = [row["name"] for row in split["competitions"]]
+    for what, wanted, there in (
+        ("the split is not of the digest that it states", found, split["digest"]),
+        ("the split is of another epoch", said["epoch"], split["epoch"]),
+        ("it does not name a receipt of each competition", names, [row["competition"] for row in split["receipts"]]),
+        ("a receipt is of another epoch", {said["epoch"]}, {row["epoch"] for row in split["receipts"]}),
+    ):
+        if wanted != there:
+            raise Refused(stage, what, wanted, there)
+    for field in ("log", "digest"):
+        rows = [row[field] for row in split["receipts"]]
+        twice = next((one for one in rows if rows.count(one) > 1), None)
+        if twice is not None:
+            name = "receipt" if field == "digest" else field
+            raise Refused(stage, f"two competitions have one {name}", f"each {name} once", twice)
+    for row in split["receipts"]:
+        LogKey.parse(row["log"])
+
+
+def _subject(subnet: str, epoch: int, split: str) -> Json:
+    return {"name": f"{subnet} epoch {epoch}", "digest": {"sha256": split.removeprefix("sha256:")}}
+
+
+def rules(subnet: Subnet) -> Json:
+    """What a signed split states of the subnet file beside each competition's part."""
+    emission = None if subnet.emission is None else str(subnet.emission)
+    return {"encoding": subnet.encoding, "burn_uid": subnet.burn_uid, "emission": emission, "unearned": subnet.unearned}
+
+
+def rules_of(said: Mapping[str, Any]) -> Subnet:
+    """The subnet by which a signed split says it was divided; its paths are numbers from 1. Raises BadInput."""
+    split = said["split"]
+    rows = zip(split["competitions"], split["receipts"], strict=True)
+    members = [{"path": str(at), "share": row["share"], "log": one["log"]} for at, (row, one) in enumerate(rows, start=1)]
+    given = {name: value for name, value in said["rules"].items() if value is not None}
+    return validate(Subnet, {**given, "competitions": members})
+
+
+def statement(name: str, subnet: Subnet, found: Emission, previous: tuple[int, str] | None) -> bytes:
+    """The payload that is signed: canonical JSON of an in-toto statement. previous: epoch and digest of the one before."""
+    predicate = {
+        "subnet": name,
+        "epoch": found.epoch,
+        "rules": rules(subnet),
+        "split": found.document,
+        "previous": None if previous is None else {"epoch": previous[0], "receipt": previous[1]},
+        "software": {"name": "assay", "version": version("assay")},
+    }
+    subject = [_subject(name, found.epoch, found.digest)]
+    return canonical({"_type": STATEMENT, "subject": subject, "predicateType": PREDICATE, "predicate": predicate})
+
+
+def document_of(envelope: bytes, proof: Proof, checkpoint: bytes) -> Json:
+    """The file of a signed split as a JSON object: the statement and its C2SP tlog-proof."""
+    return {"schema": FORMAT, "envelope": json.loads(envelope), "proof": note.proof_text(proof, checkpoint)}
+
+
+def differing(subnet: Subnet, said: Mapping[str, Any]) -> Sequence[tuple[str, object, object]]:
+    """(field, in the subnet file, in the signed split) of each rule in which the two differ, in the order of the file."""
+    there = rules_of(said)
+    ours, theirs = rules(subnet), rules(there)
+    found: list[tuple[str, object, object]] = [(name, ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]]
+    if len(subnet.competitions) != len(there.competitions):
+        return [*found, ("competitions", len(subnet.competitions), len(there.competitions))]
+    for at, (one, other) in enumerate(zip(subnet.competitions, there.competitions, strict=True)):
+        for field in ("share", "log"):
+            mine, other_one = (each.model_dump(mode="json")[field] for each in (one, other))
+            if mine is not None and mine != other_one:
+                found.append((f"competitions[{at}].{field}", mine, other_one))
+    return found

@@ -1,0 +1,89 @@
+"""Talking to the other side of a wire, which may be broken or hostile. Every client of Assay speaks to its peer through here.
+
+One rule holds for each of them:
+
+- A total deadline runs from the first look-up of a name to the last byte. Headers and 1xx answers are within it.
+- Bytes are bounded on the wire, and after decoding. Content codings are not asked for, and refused where they come all the same.
+- JSON is bounded in bytes, parts and nesting before anything is made of it (`reading`).
+- What only a library can decode is decoded in a child process with a bound on memory and time (`confined`).
+- Every error of the peer is an error of ours. A peer's own words are cut, made printable, and stripped of secrets (`Words`).
+
+`http` and `network` need the package httpcore, which is an extra's; import them late, or through `peer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from assay.errors import BadInput, printable
+
+if TYPE_CHECKING:
+    from assay.peers.http import Peer
+
+__all__ = ["NoAnswer", "Overrun", "Packed", "Silent", "Words", "peer"]
+
+_CUT = "[secret]"
+_LEAST = 4
+"""A secret of fewer characters would be found everywhere."""
+
+
+class NoAnswer(Exception):
+    """The peer gave no answer that can be read; why, in a few printable words of ours. `never`: nothing was listening."""
+
+    def __init__(self, why: str, *, never: bool = False) -> None:
+        super().__init__(why)
+        self.why, self.never = why, never
+
+
+class Silent(NoAnswer):
+    """No answer in time. `whole`: the time for all of it was over, rather than that for one wait."""
+
+    def __init__(self, why: str, *, never: bool = False, whole: bool = False) -> None:
+        super().__init__(why, never=never)
+        self.whole = whole
+
+
+class Overrun(NoAnswer):
+    """The answer has more bytes, or more parts, than it may."""
+
+
+class Packed(NoAnswer):
+    """The answer has a content coding, which nobody asked for."""
+
+
+class Words:
+    """What a peer says, made fit for messages: without these secrets, printable, and not too long."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = {form for one in secrets if len(one) >= _LEAST for form in (one, quote(one, safe=""))}
+        self._secrets = sorted(known, key=len, reverse=True)
+
+    def __repr__(self) -> str:
+        return f"Words({len(self._secrets)} secrets)"
+
+    def repeated(self, *parts: str | bytes | None) -> bool:
+        """Whether a secret is in any of these."""
+        texts = [part.decode("latin-1") if isinstance(part, bytes) else part or "" for part in parts]
+        return any(secret in text for secret in self._secrets for text in texts)
+
+    def __call__(self, said: object, most: int = 200) -> str:
+        """At most `most` characters of it, on one line."""
+        text = str(said)[: 64 * most]  # enough to find a secret that begins within what is shown
+        for secret in self._secrets:
+            text = text.replace(secret, _CUT)
+        shown = printable(text[: most + 1])
+        if not shown.isprintable():  # nothing is settled by a message: what this Python knows of Unicode may decide here
+            shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in shown)
+        return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def peer(url: str, *, extra: str, **options: Any) -> Peer:
+    """A `Peer` with these options at an address; raises BadInput that names the extra if the library for it is not installed."""
+    try:
+        from assay.peers.http import Peer
+    except ImportError:
+        what = "a service is asked through the package httpcore, which is not installed"
+        raise BadInput(what, hint=f"install it: pip install 'assay[{extra}]'") from None
+    return Peer(url, **options)

@@ -1,0 +1,160 @@
+"""One HTTP exchange with a peer, bounded in everything: time, bytes on the wire, bytes of the body. Nothing is ever unpacked.
+
+Built on httpcore (below httpx): it speaks HTTP, TLS and proxies, and hands bodies on as they come. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+from typing import Self
+from urllib.parse import unquote, urlsplit
+
+import httpcore
+
+from assay.errors import broken
+from assay.peers import NoAnswer, Overrun, Packed, Silent
+from assay.peers.network import Backend, Budget, spending
+
+__all__ = ["Answer", "Peer"]
+
+_FRAMES = 2**20
+"""Bytes that headers and 1xx answers may take on the wire."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came: status, headers as they were sent, and the whole body."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """The first header of a name; None if there is none."""
+        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+
+class Peer:
+    """An address that is asked. A context manager; may be used by several threads.
+
+    seconds: for one exchange in all, from the look-up of the name to the last byte. idle: for each wait in it. rate: bytes that
+    give it one second more, for bodies of very different sizes. uds: a Unix socket instead of the address's host. proxies: as the
+    environment says.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        seconds: float,
+        idle: float | None = None,
+        rate: int | None = None,
+        uds: str | None = None,
+        proxies: bool = False,
+    ) -> None:
+        self.url, self.seconds, self.idle, self.rate = url, seconds, idle, rate
+        self._headers = {"Accept": "*/*"} | dict(headers or {}) | {"Accept-Encoding": "identity"}
+        self._pool = _pool(url, uds, proxies)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its connections; the next question opens another."""
+        self._pool.close()
+
+    def ask(
+        self,
+        method: str,
+        url: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        most: int,
+    ) -> Answer:
+        """The answer, whatever its status, with a body of at most `most` bytes. Raises NoAnswer (Silent, Overrun, Packed)."""
+        given = self._headers | dict(headers or {})
+        budget = Budget(self.seconds, 2 * most + _FRAMES, idle=self.idle, rate=self.rate)
+        with spending(budget), _ours(budget), self._stream(method, url or self.url, given, body) as answer:
+            found = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
+            came = Answer(answer.status, found, b"")
+            if (came.header("content-encoding") or "identity").strip().lower() != "identity":
+                raise Packed("the answer is packed, and nobody asked for that")
+            data = bytearray()
+            for piece in answer.iter_stream():
+                data += piece
+                if len(data) > most:
+                    raise Overrun(f"more than {most} bytes")
+        return Answer(came.status, came.headers, bytes(data))
+
+    def _stream(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AbstractContextManager[httpcore.Response]:
+        """The library's exchange; headers are bytes as they came, so latin-1."""
+        rows = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
+        return self._pool.stream(method, url, headers=rows, content=body)
+
+
+@contextmanager
+def _ours(budget: Budget) -> Iterator[None]:
+    """Every error of the exchange as one of ours."""
+    try:
+        yield
+    except httpcore.TimeoutException as error:
+        never = isinstance(error, httpcore.ConnectTimeout)
+        raise Silent("no answer in time", never=never, whole=budget.late()) from None
+    except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, httpcore.UnsupportedProtocol, OSError) as error:
+        if budget.late():
+            raise Silent("no answer in time", whole=True) from None
+        raise NoAnswer(broken(error), never=isinstance(error, httpcore.ConnectError)) from None
+    except ValueError as error:  # an address that is none: h11 and httpcore look at every part of it
+        raise NoAnswer(broken(error)) from None
+
+
+_LOCK = threading.Lock()
+
+
+@cache
+def _context() -> ssl.SSLContext:
+    """The system's certificates, and certifi's where nobody chose others: some systems have none."""
+    context = ssl.create_default_context()
+    if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys():
+        import certifi
+
+        context.load_verify_locations(certifi.where())
+    return context
+
+
+def _pool(url: str, uds: str | None, proxies: bool) -> httpcore.ConnectionPool:
+    scheme = url.partition(":")[0].lower()
+    with _LOCK:
+        context = _context() if scheme == "https" else None
+    host = urlsplit(url).netloc.rpartition("@")[2] if proxies else ""
+    through = urllib.request.getproxies().get(scheme) if host and not urllib.request.proxy_bypass(host) else None
+    return httpcore.ConnectionPool(
+        ssl_context=context,
+        proxy=None if through is None else _proxy(through),
+        uds=uds,
+        max_connections=None,
+        max_keepalive_connections=1,
+        network_backend=Backend(),
+    )
+
+
+def _proxy(url: str) -> httpcore.Proxy:
+    """A proxy of the environment: `[http://][USER:PASSWORD@]HOST:PORT`."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    auth = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+    return httpcore.Proxy(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", auth=auth)

@@ -1,0 +1,214 @@
+"""Sockets with a budget: httpcore's network, every read and write of which has a deadline and is counted.
+
+httpcore bounds each wait for bytes. A peer that sends a byte a second, or 103 answers without end, keeps within that for
+ever; the budget bounds the whole exchange. It is the exchange's own (a context variable), so one pool of connections serves many.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import queue
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import httpcore
+
+from assay.peers import Overrun, Silent
+
+__all__ = ["Backend", "Budget", "spending"]
+
+ADDRESSES = 8
+"""Addresses of one host that are tried."""
+_SLICE = 16_384
+"""Bytes that are written between two looks at the clock."""
+
+
+class Budget:
+    """Of one exchange. seconds: for all of it; idle: for each wait; rate: bytes that buy one second more (None: nothing does)."""
+
+    def __init__(self, seconds: float, wire: int, *, idle: float | None = None, rate: int | None = None) -> None:
+        self._begun, self._seconds, self._rate = time.monotonic(), seconds, rate
+        self._idle, self._wire, self._spent = idle, wire, 0
+
+    def left(self) -> float:
+        """Seconds for the next wait, above 0; raises Silent."""
+        bought = 0.0 if self._rate is None else self._spent / self._rate
+        whole = self._seconds + bought
+        left = self._begun + whole - time.monotonic()
+        if left <= 0:
+            raise Silent(f"{whole:g} seconds were not enough", whole=True)
+        return left if self._idle is None else min(left, self._idle)
+
+    def late(self) -> bool:
+        """Whether the whole time is over."""
+        try:
+            self.left()
+        except Silent:
+            return True
+        return False
+
+    def take(self, received: int = 0, sent: int = 0) -> None:
+        """Count bytes; raises Overrun above so many received."""
+        self._spent += received + sent
+        self._wire -= received
+        if self._wire < 0:
+            raise Overrun("more bytes than an answer may have")
+
+
+_BUDGET: ContextVar[Budget] = ContextVar("budget")
+
+
+@contextmanager
+def spending(budget: Budget) -> Iterator[Budget]:
+    """What is read and written within is of this budget."""
+    token = _BUDGET.set(budget)
+    try:
+        yield budget
+    finally:
+        _BUDGET.reset(token)
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection whose every wait is within the budget of who uses it now."""
+
+    def __init__(self, inner: httpcore.NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        budget = _BUDGET.get()
+        data = self._inner.read(max_bytes, budget.left())
+        budget.take(received=len(data))
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        budget = _BUDGET.get()
+        for begin in range(0, len(buffer), _SLICE):
+            piece = buffer[begin : begin + _SLICE]
+            self._inner.write(piece, budget.left())
+            budget.take(sent=len(piece))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _BUDGET.get().left()))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+class Backend(httpcore.NetworkBackend):
+    """Connects within the budget: the look-up of a name and all of its addresses have one deadline."""
+
+    def __init__(self) -> None:
+        self._inner = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Any = None,
+    ) -> httpcore.NetworkStream:
+        """See httpcore; each of the host's addresses is tried."""
+        budget, error = _BUDGET.get(), None
+        found = _looked_up(host, port, budget)
+        for number, address in enumerate(found):
+            try:
+                seconds = budget.left() / (len(found) - number)  # the last one has all that is left
+                return _Stream(self._inner.connect_tcp(address, port, seconds, local_address, socket_options))
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as refused:
+                error = refused
+        raise error or httpcore.ConnectError("the host has no address")
+
+    def connect_unix_socket(self, path: str, timeout: float | None = None, socket_options: Any = None) -> httpcore.NetworkStream:
+        """See httpcore; a socket that nobody listens at is closed."""
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.settimeout(_BUDGET.get().left())
+            made.connect(path)
+        except TimeoutError as error:
+            made.close()  # httpcore's own way would leave it to the garbage collector
+            raise httpcore.ConnectTimeout(str(error)) from error
+        except OSError as error:
+            made.close()
+            raise httpcore.ConnectError(str(error)) from error
+        return _Stream(_Plain(made))
+
+    def sleep(self, seconds: float) -> None:
+        """httpcore's pause between attempts to connect, of which there is one here."""
+
+
+class _Plain(httpcore.NetworkStream):
+    """A connected Unix socket."""
+
+    def __init__(self, made: socket.socket) -> None:
+        self._socket = made
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        with _mapped(httpcore.ReadTimeout, httpcore.ReadError):
+            self._socket.settimeout(timeout)
+            return self._socket.recv(max_bytes)
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        with _mapped(httpcore.WriteTimeout, httpcore.WriteError):
+            self._socket.settimeout(timeout)
+            self._socket.sendall(buffer)  # its time-out is for all of it
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        if info == "is_readable":
+            self._socket.setblocking(False)
+            try:
+                return self._socket.recv(1, socket.MSG_PEEK) is not None
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+        return None
+
+
+@contextmanager
+def _mapped(late: type[Exception], failed: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise late(str(error)) from error
+    except OSError as error:
+        raise failed(str(error)) from error
+
+
+def _looked_up(host: str, port: int, budget: Budget) -> list[str]:
+    """The host's addresses, looked up in a thread of its own: the system's look-up has no deadline that we could set."""
+    try:
+        return [str(ipaddress.ip_address(host))]
+    except ValueError:
+        pass
+    answered: queue.SimpleQueue[list[Any] | OSError | UnicodeError] = queue.SimpleQueue()
+
+    def look() -> None:
+        try:
+            answered.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            answered.put(error)
+
+    threading.Thread(target=look, name="look-up", daemon=True).start()
+    try:
+        found = answered.get(timeout=budget.left())
+    except queue.Empty:
+        raise httpcore.ConnectTimeout("the name was not looked up in time") from None
+    if isinstance(found, Exception):
+        with _mapped(httpcore.ConnectTimeout, httpcore.ConnectError):  # UnicodeError is no OSError, and says why by itself
+            raise found
+    return list(dict.fromkeys(str(row[4][0]) for row in found))[:ADDRESSES]
