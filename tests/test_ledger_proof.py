@@ -101,8 +101,11 @@ def test_what_is_too_old_of_another_task_set_or_of_a_stranger_is_none_of_them(ag
         ledger_kit.add(place, seen(epoch, trial=1))
         own = ledger_kit.records(epoch=epoch, validators=[V2])
         ledger_kit.add(place, [one | {"participant": "m4", "submission": ""} for one in own if one["participant"] == "m1"])
+        for gone in ("of nobody", ""):  # m1 has handed in something else
+            ledger_kit.add(place, [one | {"submission": gone} for one in own if one["participant"] == "m1"])
         with ledger_kit.opened(place) as ledger:
             settling.settle(ledger, SIGNER)
+    assert {row["record"]["submission"] for row in proof_of(place)["records"]} == {"s1"}
     epochs = {row["record"]["epoch"] for row in proof_of(place)["records"]}
     assert epochs == ({4} if age else {3})  # in epoch 4 it is said again of the same cells: the first accepted counts
     assert proof_of(place, "m3")["records"] == []  # a duplicate of m1

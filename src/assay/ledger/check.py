@@ -453,13 +453,13 @@ _STATEMENT = {
 
 @dataclass(frozen=True)
 class Receipt:
-    """A receipt as it reads, before it is believed: envelope, predicate and its version, SHA-256 of the payload, proof."""
+    """A receipt as it reads, before it is believed: envelope, predicate, SHA-256 of the payload, proof, and its version."""
 
     envelope: Envelope
     predicate: Json
-    version: int
     digest: bytes
     proof: LogProof
+    version: int = 2
 
     @classmethod
     def parse(cls, data: bytes, stage: str = "receipt") -> Receipt:
@@ -475,8 +475,8 @@ class Receipt:
         about = [{"name": f"{said['competition']} epoch {said['epoch']}", "digest": {"sha256": said["settlement"][7:]}}]
         if statement["subject"] != about:
             raise Refused(stage, "its subject is not the settlement that it states", about, statement["subject"])
-        version = 1 if statement["predicateType"] == FIRST else 2
-        return cls(envelope, said, version, hashlib.sha256(envelope.payload).digest(), LogProof.parse(document["proof"], "log"))
+        proof, version = LogProof.parse(document["proof"], "log"), 1 if statement["predicateType"] == FIRST else 2
+        return cls(envelope, said, hashlib.sha256(envelope.payload).digest(), proof, version)
 
 
 def check_receipt(
