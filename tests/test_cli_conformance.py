@@ -34,6 +34,12 @@ def test_cases_that_fail_are_code_1(cases: Path) -> None:
     assert result.stdout.endswith("1 failed\n")
 
 
+def test_one_case_of_one_file(cases: Path) -> None:
+    said = output("conformance", "run", cases / "tests.json", "--case", "seed")
+    assert said.count('"score": "0.802197802"') == 2
+    assert said.endswith("1 cases in 1 files: all pass\n")
+
+
 def test_another_program_can_be_asked(cases: Path) -> None:
     other = f"{sys.executable} -m assay conformance serve"
     assert output("conformance", "run", cases, "--with", other).endswith("all pass\n")

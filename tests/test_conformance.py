@@ -161,7 +161,7 @@ def test_what_is_refused_and_should_not_be_and_the_other_way_round(tmp_path: Pat
     assert said[0].startswith("bad input: it is refused (passed: more trials are passed than there are")
     assert said[1] == "good input: it must be refused: halves are odd"
     assert len(said) == 2
-    assert report.lines()[-1] == "3 cases in 1 files: 2 failed"
+    assert report.lines()[-1] == "3 cases in 1 files: 0 outputs and 1 refusals right, 0 unsupported, 2 failed"
 
 
 @pytest.mark.parametrize(
@@ -258,6 +258,71 @@ def test_a_wrong_answer_from_elsewhere(tmp_path: Path) -> None:
 def test_it_refuses_everything(tmp_path: Path) -> None:
     command = script(tmp_path, 'for line in sys.stdin: print(json.dumps({"refused": True}))')
     assert failures(tmp_path, command, HALF, NONE) == ["a half: it is refused, and must not be"]
+
+
+def test_what_it_does_not_support_is_counted_apart(tmp_path: Path) -> None:
+    command = script(
+        tmp_path,
+        f"""{RIGHT}
+for line in sys.stdin:
+    if json.loads(line)["input"]["trials"] == 3: print(json.dumps({{"unsupported": True}}), flush=True)
+    else: right(line)""",
+    )
+    report = run(small(tmp_path / "cases", HALF, THIRD, NONE), command)
+    assert report.good
+    assert report.lines() == [
+        "few.json: 2 of 3, 1 unsupported",
+        "3 cases in 1 files: 1 outputs and 1 refusals right, 1 unsupported, 0 failed",
+    ]
+
+
+def test_to_refuse_everything_is_told_apart(tmp_path: Path) -> None:
+    command = script(tmp_path, 'for line in sys.stdin: print(json.dumps({"refused": True}))')
+    report = run(small(tmp_path / "cases", HALF, THIRD, NONE), command)
+    assert report.lines()[-1] == "3 cases in 1 files: 0 outputs and 1 refusals right, 0 unsupported, 2 failed"
+
+
+@pytest.mark.parametrize(("code", "right"), [("trials", True), ("passed", False), (None, True), (7, False)])
+def test_a_refusal_for_another_reason_fails(tmp_path: Path, code: Any, right: bool) -> None:
+    said = {"refused": True} | ({} if code is None else {"code": code})
+    command = script(tmp_path, f"for line in sys.stdin: print({json.dumps(said)!r})")
+    found = failures(tmp_path, command, NONE | {"code": "trials"})
+    assert found == ([] if right else [f"none: it is refused for {str(code)!r}, and must be for 'trials': no trial"])
+
+
+def test_an_input_is_sent_as_the_file_spells_it(tmp_path: Path) -> None:
+    text = """{"schema": "assay.cases/1", "cases": [{"name": "x",
+      "input" : {"b": [3.0, 1e2, -0.0, "\\u00e9 {}",
+        {}], "a": "]"} , "output": {}}, {"output": {"x": 2}, "input":0.50,"name":"y"}], "kind":"tests", "about": "[]"}"""
+    (tmp_path / "few.json").write_text(text.replace("\n", "\r\n"), encoding="utf-8")
+    assert [one.text for one in read(tmp_path / "few.json").cases] == [
+        '{"b": [3.0, 1e2, -0.0, "\\u00e9 {}",        {}], "a": "]"}',
+        "0.50",
+    ]
+    command = script(tmp_path, "for line in sys.stdin: print(json.dumps([line.rstrip(chr(10))]))")
+    first, second = (line for line in run(tmp_path / "few.json", command).lines() if "FAILED" in line)
+    assert "3.0, 1e2, -0.0" in first
+    assert "0.50" in second
+
+
+def test_every_input_of_the_files_is_found_as_it_is() -> None:
+    for name in NAMES:
+        for one in read(FOLDER / name).cases:
+            assert "\n" not in one.text
+            assert json.loads(one.text) == one.input
+
+
+def test_one_file_and_one_case(tmp_path: Path) -> None:
+    small(tmp_path, HALF, HALF | {"name": "wrong", "output": {"score": "0.6"}}, NONE)
+    assert run(tmp_path / "few.json").lines()[0] == "few.json: 2 of 3"
+    assert run(tmp_path, case="wrong").lines() == [
+        *("few.json: 0 of 1", "expected", "  {", '   "score": "0.6"', "  }", "got", "  {", '   "score": "0.5"', "  }"),
+        '  FAILED wrong: score: expected "0.6", got "0.5"',
+        "1 cases in 1 files: 0 outputs and 0 refusals right, 0 unsupported, 1 failed",
+    ]
+    assert '   "code": "trials",' in run(tmp_path, case="none").lines()
+    with pytest.raises(BadInput, match="there is no case 'other'"):
+        run(tmp_path, case="other")
 
 
 def test_it_crashes(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_an_agent_can_be_loaded_and_its_scripts_parsed(folder: Path) -> None:
 
 
 def harbor(trial: Path) -> float:
-    """The reward as Harbor 0.25 reads it of /logs/verifier: reward.json first, else reward.txt; it goes by nothing else."""
+    """The reward as Harbor reads it of /logs/verifier: reward.json first, else reward.txt; it goes by nothing else."""
     as_json, text = trial / "tests" / "reward.json", trial / "tests" / "reward.txt"
     if as_json.exists():
         rewards: dict[str, float] = json.loads(as_json.read_text())

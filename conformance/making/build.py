@@ -15,6 +15,7 @@ from . import (
     bundles,
     clocks,
     decided,
+    emissions,
     formats,
     generated,
     kept,
@@ -52,6 +53,7 @@ MODULES = (
     signed,
     kept,
     bundles,
+    emissions,
 )
 FILES: list[File] = [file for module in MODULES for file in module.FILES]
 
@@ -77,16 +79,23 @@ def drafted(file: File, draft: Draft) -> Doc:
         if not draft.refused:
             raise Disagreement(f"{file.name}: {draft.name}: refused, and should not be: {error}") from None
         stage, colon, _ = draft.refused.partition(": ")
-        if colon and getattr(error, "stage", "") != stage:
+        if colon and error.reason_code != stage:
             raise Disagreement(f"{file.name}: {draft.name}: refused at another stage: {error}") from None
-        return head | {"refused": True, "why": draft.refused}
+        return head | {"refused": True, "code": error.reason_code, "why": draft.refused}
     if draft.refused:
         raise Disagreement(f"{file.name}: {draft.name}: not refused, though {draft.refused}")
     hold(file, draft, "written by hand", draft.expect, output)
     ask = ANSWERS.get(file.kind)
     hold(file, draft, "the oracle", None if ask is None else ask(json.loads(json.dumps(draft.input))), output)
     held_digest(file, draft, output)
-    return head | {"output": output}
+    return head | {"output": output} | inner(file.kind, draft)
+
+
+def inner(kind: str, draft: Draft) -> Doc:
+    """What an output was made of, for the reader: the settlements of a split, of which it has the digests alone."""
+    if kind != "emission":
+        return {}
+    return {"inner": [answer("settle", one["case"]) for one in json.loads(json.dumps(draft.input))["competitions"]]}
 
 
 def hold(file: File, draft: Draft, who: str, part: Any, output: Any) -> None:

@@ -88,6 +88,18 @@ def no_envelope(name: str, document: Doc | str, why: str, keys: list[str] | None
     )
 
 
+# An sr25519 signature draws a random number, so these were made once, by the seed 5a… (32 bytes).
+HOTKEY = "sr25519:9eda665dd261ad54955ad987dbb02c116100953d1f841b81a54912f01f3bc057"
+ADDRESS = "5FezJRgQestMaqzff7CRcxn3D4SoFWNw3SXLgfq5GX1vKGoX"
+PLAIN = "MBvcm6MTdKKbwrV1Wd7Yg8yWUVb0iOLtz1Edm1EI9SmXtP7a/cTfkzXncbFk9/voDIX+KLHySm7rRY5YXcySiA=="
+WRAPPED = "Rr+KEK4JEC5N0xTJLvetaT+BcmC1uITOlsepEkaQ4hB0UvcOlU2bSAe5UQwnMJDDNIctc5ss2Y8Tlta1rBdQjg=="
+
+
+def hot(signature: str) -> Doc:
+    """The envelope, signed by a hotkey."""
+    return ENVELOPE | {"signatures": [{"keyid": HOTKEY, "sig": signature}]}
+
+
 WHOLE = ENVELOPE["payload"]
 SIG = ENVELOPE["signatures"][0]["sig"]
 BOTH = envelopes.dsse(BODY, ONE, TWO)
@@ -101,6 +113,15 @@ DSSE = [
     envelope("the payload in the URL-safe alphabet", ENVELOPE | {"payload": safe(WHOLE)}, [FIRST], [FIRST]),
     envelope("the signature in the URL-safe alphabet", signatures({"sig": safe(SIG)}), [FIRST], [FIRST]),
     envelope("a field that DSSE does not know", ENVELOPE | {"comment": "x"}, [FIRST], [FIRST]),
+    envelope("a hotkey's signature (sr25519)", hot(PLAIN), [HOTKEY], [HOTKEY]),
+    envelope("a hotkey by its address", hot(PLAIN), [ADDRESS], [HOTKEY]),
+    envelope("a hotkey that signs <Bytes> around the message, as wallets do", hot(WRAPPED), [HOTKEY], [HOTKEY]),
+    no_envelope(
+        "a bit of a hotkey's signature", hot(("B" if PLAIN[0] == "A" else "A") + PLAIN[1:]), "every bit counts", [HOTKEY]
+    ),
+    no_envelope("an sr25519 signature for Ed25519", hot(PLAIN), "the kind of a key counts", ["ed25519:" + HOTKEY[8:]]),
+    no_envelope("an Ed25519 signature for sr25519", ENVELOPE, "the kind of a key counts", ["sr25519:" + FIRST[8:]]),
+    no_envelope("an address with another checksum", hot(PLAIN), "it is not an address", [ADDRESS[:-1] + "1"]),
     no_envelope("another key", ENVELOPE, "the key is not the signer's", [SECOND]),
     no_envelope("no keys", ENVELOPE, "nobody is believed", []),
     no_envelope("one key twice for a threshold of two", ENVELOPE, "keys are counted, not signatures", [FIRST, FIRST], 2),

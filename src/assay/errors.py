@@ -17,7 +17,11 @@ from pathlib import Path
 
 from assay.characters import printable
 
-__all__ = ["AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief", "broken", "printable", "told"]
+__all__ = ["MISSING", "AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief", "broken", "printable", "told"]
+
+
+MISSING = "unsupported"
+"""The stage of a refusal for a library that is not installed: nothing is wrong with the input."""
 
 
 class AssayError(Exception):
@@ -26,10 +30,22 @@ class AssayError(Exception):
     exit_code = 1
 
     def __init__(
-        self, what: str, *, file: Path | str | None = None, line: int | None = None, field: str = "", hint: str = ""
+        self,
+        what: str,
+        *,
+        file: Path | str | None = None,
+        line: int | None = None,
+        field: str = "",
+        hint: str = "",
+        stage: str = "",
     ) -> None:
         super().__init__(what)
-        self.what, self.file, self.line, self.field, self.hint = what, file, line, field, hint
+        self.what, self.file, self.line, self.field, self.hint, self.stage = what, file, line, field, hint, stage
+
+    @property
+    def reason_code(self) -> str:
+        """For programs, stable where the words are not: the stage that refused, else the outermost part of the input at fault."""
+        return self.stage or re.split(r"[.\[]", self.field)[0] or "input"
 
     @property
     def where(self) -> str:
@@ -60,6 +76,11 @@ class BadInput(AssayError):
 class CannotSettle(AssayError):
     """The input is well formed, but no settlement follows from it: exit code 1, nothing written."""
 
+    @property
+    def reason_code(self) -> str:
+        """Always the same: nothing in the input is wrong by itself."""
+        return "cannot-settle"
+
 
 class Unreachable(AssayError):
     """A service of the world does not answer, or refuses us: nothing is concluded of anybody, and what waits for it is missing.
@@ -86,8 +107,8 @@ class Refused(AssayError):
         file: Path | str | None = None,
         line: int | None = None,
     ) -> None:
-        super().__init__(what, file=file, line=line)
-        self.stage, self.participant, self.expected, self.found = stage, participant, expected, found
+        super().__init__(what, file=file, line=line, stage=stage)
+        self.participant, self.expected, self.found = participant, expected, found
 
     def __str__(self) -> str:
         about = f"{self.participant}: " if self.participant else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from assay.conformance.runner import REFUSED, answer
+from assay.conformance.runner import answer, refusal
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
 from assay.folder import strict
@@ -13,7 +13,7 @@ __all__ = ["serve"]
 
 
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    """Answer every line `{"kind", "input"}` with the output, or with `{"refused": true, "why"}`, until the lines end."""
+    """Answer every line `{"kind", "input"}` with the output, or with `{"refused": true, "code", "why"}`, until the lines end."""
     for line in requests:
         try:
             asked = strict.parse(line.decode())
@@ -21,8 +21,8 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
                 raise BadInput("is not a request", hint='a line is {"kind": …, "input": …}')
             reply = answer(asked["kind"], asked["input"])
         except AssayError as error:
-            reply = {**REFUSED, "why": str(error)}
+            reply = refusal(error)
         except UnicodeDecodeError:
-            reply = {**REFUSED, "why": "the line is not UTF-8"}
+            reply = refusal(BadInput("the line is not UTF-8"))
         replies.write(canonical(reply) + b"\n")
         replies.flush()

@@ -1,14 +1,16 @@
 """Case files: reading and writing them. SPEC 6.
 
     {"schema": "assay.cases/1", "kind": KIND, "about": "one sentence",
-     "cases": [{"name", "input", "output"} or {"name", "input", "refused": true, "why"}]}
+     "cases": [{"name", "input", "output"} or {"name", "input", "refused": true, "code", "why"}]}
 
-`about` and `name` are for the reader; a case is what must come out of an input, or that nothing may.
+`about`, `name` and `why` are for the reader; a case is what must come out of an input, or that nothing may. `inner` is for the
+reader too: what an output was made of, where that is not in it.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -40,6 +42,10 @@ class Case:
     output: Any
     refused: bool = False
     why: str = ""
+    code: str = ""
+    """The code of the refusal, for a case that says one."""
+    text: str = ""
+    """The input as the file has it, on one line: what another implementation is asked."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,9 @@ class _Case(Section):
     input: Any
     output: Any = None
     refused: Literal[True] | None = None
+    code: Annotated[str, Field(max_length=100)] = ""
     why: str = ""
+    inner: Any = None
 
 
 class _File(Section):
@@ -68,7 +76,9 @@ class _File(Section):
 
 
 def files(directory: Path) -> list[CaseFile]:
-    """The case files (*.json, but for *.schema.json) of a folder, by name; raises BadInput if there is none or one is wrong."""
+    """The case files (*.json, but for *.schema.json) of a folder, by name, or one file; raises BadInput for a wrong one."""
+    if directory.is_file():
+        return [read(directory)]
     if not directory.is_dir():
         raise BadInput("no such folder", file=directory, hint="give the folder `conformance` of the project, or your own")
     found = sorted(path for path in directory.glob("*.json") if not path.name.endswith(".schema.json"))
@@ -87,8 +97,50 @@ def read(path: Path) -> CaseFile:
     except BadInput as error:
         error.at(file=path)
         raise
-    cases = tuple(Case(one.name, one.input, one.output, one.refused is True, one.why) for one in found.cases)
+    texts = _inputs(text)
+    cases = tuple(
+        Case(one.name, one.input, one.output, one.refused is True, one.why, one.code, own)
+        for one, own in zip(found.cases, texts, strict=True)
+    )
     return CaseFile(path, found.kind, found.about, cases)
+
+
+def _inputs(text: str) -> list[str]:
+    """The inputs as they are spelt in the text of a file, line ends (which no JSON string holds) taken out."""
+    found = []
+    for key, start, end in _members(text, _space(text, 0)):
+        if key == "cases":
+            place = start
+            while text[place] != "]" and place < end - 1:
+                place = _space(text, place + 1)
+                for name, begins, ends in _members(text, place):
+                    if name == "input":
+                        found.append(text[begins:ends].replace("\n", "").replace("\r", ""))
+                place = _space(text, _DECODER.raw_decode(text, place)[1])
+    return found
+
+
+def _members(text: str, place: int) -> Iterator[tuple[str, int, int]]:
+    """The keys of the object at a place of a JSON text, and where their values begin and end."""
+    while text[place] != "}":
+        place = _space(text, place + 1)
+        if text[place] == "}":
+            return
+        key, place = _DECODER.raw_decode(text, place)
+        start = _space(text, _space(text, place) + 1)
+        end = _DECODER.raw_decode(text, start)[1]
+        yield key, start, end
+        place = _space(text, end)
+
+
+def _space(text: str, place: int) -> int:
+    """The next place that is no white space of JSON."""
+    while text[place : place + 1] in (" ", "\t", "\r", "\n"):
+        place += 1
+    return place
+
+
+_DECODER = json.JSONDecoder()
 
 
 def _check(found: _File, content: Any) -> None:

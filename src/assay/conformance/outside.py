@@ -1,7 +1,7 @@
 """Another implementation as a process: one line of JSON in for each case, one line out. SPEC 6.
 
     in   {"kind": "tests", "input": {"passed": 73, "trials": 91}}
-    out  {"score": "0.802197802"}     or   {"refused": true}
+    out  {"score": "0.802197802"}     or   {"refused": true}     or   {"unsupported": true}
 
 One process answers one case file, in order. It may take its time within limits; what it says on stderr is kept for the report.
 """
@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from assay.errors import BadInput
-from assay.exact import canonical
 from assay.folder import strict
 
 __all__ = ["ANSWER_BYTES", "SECONDS", "Failed", "answers", "words"]
@@ -131,8 +130,11 @@ def words(command: str) -> list[str]:
     return found
 
 
-def answers(command: Sequence[str], kind: str, inputs: Sequence[Any], seconds: float = SECONDS) -> Iterator[Any]:
-    """What a command answers to each input, or Failed; one Failed more if it does not end well; BadInput if it cannot run."""
+def answers(command: Sequence[str], kind: str, inputs: Sequence[str], seconds: float = SECONDS) -> Iterator[Any]:
+    """What a command answers to each input, or Failed; one Failed more if it does not end well; BadInput if it cannot run.
+
+    inputs: JSON, each on one line, sent as it is.
+    """
     try:
         popen = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
@@ -141,7 +143,7 @@ def answers(command: Sequence[str], kind: str, inputs: Sequence[Any], seconds: f
         raise BadInput(f"{command[0]!r} cannot be run ({error.strerror})", hint="check its path and permissions") from None
     process = _Process(popen)
     try:
-        process.attend([canonical({"kind": kind, "input": given}) + b"\n" for given in inputs])
+        process.attend([f'{{"input":{given},"kind":"{kind}"}}\n'.encode() for given in inputs])
         yield from _collected(process, len(inputs), seconds)
     finally:
         process.end()

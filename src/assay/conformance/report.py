@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from assay.conformance.compare import Difference
 
@@ -31,11 +33,25 @@ class FileReport:
     about: str
     cases: int
     failures: tuple[Failure, ...]
+    unsupported: int = 0
+    """Cases that the implementation says it does not have: neither passed nor failed."""
+    refusals: int = 0
+    """Of the cases that passed, those that had to be refused."""
+    shown: tuple[tuple[Any, Any], ...] = ()
+    """What was expected and what came, where a single case was asked for."""
 
     @property
     def passed(self) -> int:
         """How many cases passed; a failure beside the cases (an exit code, say) does not count here."""
-        return max(0, self.cases - len(self.failures))
+        return max(0, self.cases - self.unsupported - len(self.failures))
+
+    def lines(self) -> list[str]:
+        """A line for the file, a line for each failure under it."""
+        apart = f", {self.unsupported} unsupported" if self.unsupported else ""
+        said = [f"{self.path.name}: {self.passed} of {self.cases}{apart}"]
+        for wanted, got in self.shown:
+            said += ["expected", *_indented(wanted), "got", *_indented(got)]
+        return said + [f"  FAILED {failure}" for failure in self.failures]
 
 
 @dataclass(frozen=True)
@@ -62,10 +78,18 @@ class Report:
         return self.failed == 0
 
     def lines(self) -> list[str]:
-        """The report as text: a line a file, a line a failure under it, and the sum at the end."""
-        said = []
-        for one in self.files:
-            said.append(f"{one.path.name}: {one.passed} of {one.cases}")
-            said += [f"  FAILED {failure}" for failure in one.failures]
+        """The report as text: a line a file, a line a failure under it, and the sum at the end.
+
+        Outputs and refusals that are right are counted apart where not all is: to refuse everything is no achievement.
+        """
+        said = [line for one in self.files for line in one.lines()]
+        unsupported, refusals = sum(one.unsupported for one in self.files), sum(one.refusals for one in self.files)
+        outputs = sum(one.passed for one in self.files) - refusals
         end = "all pass" if self.good else f"{self.failed} failed"
+        if unsupported or not self.good:
+            end = f"{outputs} outputs and {refusals} refusals right, {unsupported} unsupported, {self.failed} failed"
         return [*said, f"{self.cases} cases in {len(self.files)} files: {end}"]
+
+
+def _indented(value: Any) -> list[str]:
+    return [f"  {line}" for line in json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).split("\n")]

@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from assay.conformance.cases import SCHEMA
+from assay.conformance.kind_schemas import as_written, kinds
 from assay.conformance.kinds import KINDS
-from assay.conformance.ledger_schemas import batch, inputs, proof, pulled, receipt, registered
+from assay.conformance.ledger_schemas import batch, inputs, proof, pulled, receipt, registered, signed_split
 from assay.conformance.schema_parts import (
     AMOUNT,
     BPS,
@@ -61,8 +62,13 @@ def schemas() -> Mapping[str, Json]:
         ),
         "inputs": ("What a settlement follows from beside evidence and previous settlement: inputs.json of a bundle.", inputs()),
         "batch": ("What a validator signs of a batch: the payload of its envelope, assay:evidence/v2.", batch()),
-        "receipt": ("A receipt, assay.receipt/1, and in `$defs` the statement in it, assay:receipt/v1.", receipt()),
-        "proof": ("A participant's own proof, assay.proof/1.", proof()),
+        "receipt": ("A receipt, assay.receipt/1, and in `$defs` the statement in it, assay:receipt/v2.", receipt()),
+        "emission-receipt": (
+            "A signed split, assay.emission-receipt/1, and in `$defs` the statement in it, assay:emission/v1.",
+            signed_split(),
+        ),
+        "proof": ("A participant's own proof, assay.proof/2.", proof()),
+        "kinds": ("The shape of each kind's case: kind, input and output.", kinds()),
         "cases": (f"A file of cases, {SCHEMA}.", _cases()),
     }
     return {f"{name}.schema.json": {"$schema": DRAFT, "title": title} | body for name, (title, body) in bodies.items()}
@@ -191,10 +197,7 @@ def _emission() -> Json:
 
 def _scheme() -> Json:
     schema: Json = plain(Scheme.model_json_schema())
-    del schema["$defs"]["Outliers"]["properties"]["threshold"]["default"]  # it depends on the method
-    check = schema["$defs"]["Check"]
-    check["properties"]["unskippable"] = {"type": "boolean"}
-    check["not"] = {"required": ["skippable", "unskippable"]}
+    as_written(schema["$defs"])
     return schema
 
 
@@ -236,7 +239,8 @@ def _row(model: type[Section]) -> Json:
 
 def _cases() -> Json:
     name: Json = {"type": "string", "minLength": 1, "maxLength": 200}
-    answered = closed({"name": name, "input": {}, "output": {}})
-    refused = closed({"name": name, "input": {}, "refused": {"const": True}, "why": TEXT}, optional=("why",))
+    answered = closed({"name": name, "input": {}, "output": {}, "inner": {}}, optional=("inner",))
+    refusal: Json = {"name": name, "input": {}, "refused": {"const": True}, "code": TEXT, "why": TEXT}
+    refused = closed(refusal, optional=("code", "why"))
     fields: Json = {"schema": {"const": SCHEMA}, "kind": {"enum": list(KINDS)}, "about": TEXT}
     return closed(fields | {"cases": listed({"oneOf": [answered, refused]}) | {"minItems": 1}})

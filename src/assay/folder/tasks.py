@@ -49,7 +49,7 @@ def weaker(path: Path) -> dict[str, str]:
 
 def unsolved(folder: Path) -> list[str]:
     """The tasks of a competition whose files are here without a reference solution, in the order of tasks.txt."""
-    rows = [row.split()[0] for row, _ in lines(load(folder / "tasks.txt", TABLE_BYTES, hint=""), folder / "tasks.txt")]
+    rows = [_WORDS.findall(row)[0] for row, _ in lines(load(folder / "tasks.txt", TABLE_BYTES, hint=""), folder / "tasks.txt")]
     here = {name: folder / "tasks" / name for name in rows if name not in (".", "..") and "/" not in name}
     return [name for name, task in here.items() if task.is_dir() and not (task / "solution" / "solve.sh").exists()]
 

@@ -18,4 +18,5 @@ def as_bad_input(hint: str, *, file: Path | str | None = None, line: int | None 
     try:
         yield
     except Refused as refused:
-        raise BadInput(str(refused).removeprefix(f"{refused.stage}: "), file=file, line=line, field=field, hint=hint) from None
+        what = str(refused).removeprefix(f"{refused.stage}: ")
+        raise BadInput(what, file=file, line=line, field=field, hint=hint, stage=refused.stage) from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from assay.errors import BadInput
 from assay.exact import half_even, text
@@ -73,6 +73,6 @@ Ratio = Annotated[
     Fraction,
     BeforeValidator(_read),
     PlainSerializer(ratio, return_type=str),
-    Field(json_schema_extra={"type": "string", "pattern": RATIO}),
+    WithJsonSchema({"type": "string", "pattern": RATIO}),
 ]
 """An exact ratio of at least 0, written as `1/3`."""

@@ -137,8 +137,8 @@ class _Dsse(Section):
 @refusing
 @kind(_Dsse)
 def dsse(given: _Dsse) -> Json:
-    """A DSSE envelope as a JSON text around an in-toto payload, by Ed25519 keys (`ed25519:` and hex): the payload (hex) and the
-    keys that signed it, in the order given, if they are at least `threshold`."""
+    """A DSSE envelope as a JSON text around an in-toto payload, by keys (`ed25519:` or `sr25519:` and hex, or the
+    address of a hotkey): the payload (hex) and the keys that signed it, in the order given, if they are at least `threshold`."""
     envelope = Envelope.parse(check.parse_json(given.json_.encode(), "dsse"), "dsse")
     found = check.check_envelope(envelope, [keys.public(one) for one in given.keys], "dsse", given.threshold)
     return {"payload": envelope.payload.hex(), "signed_by": [one.id for one in found]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from assay.errors import BadInput, brief
+from assay.errors import MISSING, BadInput, brief
 
 __all__ = [
     "NotInstalled",
@@ -36,6 +36,7 @@ def _library() -> Any:
         raise NotInstalled(
             "hotkeys (sr25519, SS58) need a library that is not installed",
             hint="install it: pip install 'assay[bittensor]'",
+            stage=MISSING,
         ) from None
     return bittensor_core
 
