@@ -61,8 +61,11 @@ def dealt(place: Path, records: Sequence[Json], draw: random.Random) -> list[Bat
     return batches
 
 
-def settled(place: Path, database: str, batches: Sequence[Batch]) -> list[tuple[str, str]]:
-    """The digests of the settlements of both epochs, and what their receipts say of the results."""
+def settled(place: Path, database: str, batches: Sequence[Batch]) -> list[tuple[str, int]]:
+    """The digests of the settlements of both epochs, and how many results they have.
+
+    The root of the results binds the order in which the records were accepted that they rest on, as that of the evidence does.
+    """
     people = "key,uid,name,submission,submitted_at,last_reset_epoch,address\nm1,1,,,,,\nm2,2,,,,,\n"
     ledger_kit.made(place, database=database, participants_csv=people)
     said = []
@@ -79,7 +82,7 @@ def settled(place: Path, database: str, batches: Sequence[Batch]) -> list[tuple[
         for epoch in EPOCHS:
             made = settling.settle(ledger, SIGNER, epoch)
             assert made.receipt is not None
-            said.append((made.settlement.digest, predicate(made.receipt)["results"]["root"]))
+            said.append((made.settlement.digest, predicate(made.receipt)["results"]["count"]))
         assert [one.settlement.digest for one in settling.replay(ledger)] == [digest for digest, _ in said]
     return said
 
