@@ -231,7 +231,7 @@ def test_what_is_larger_than_can_be_right_is_not_even_read(place: Path) -> None:
     desk = opened(place)
     turned_away(Code.TOO_LARGE, lambda: desk.commit(b"x" * (2**20 + 1), BEFORE))
     turned_away(Code.TOO_LARGE, lambda: desk.submit(b"x" * (most_sealed(desk.bounty) + 1), BEFORE))
-    largest = kit.solution('"' * 990)  # JSON needs two bytes for each
+    largest = kit.solution('"' * 979)  # JSON needs two bytes for each
     envelope, made = hand(desk, kit.P1, largest)
     assert len(made.file) < most_sealed(desk.bounty)
     desk.commit(envelope, BEFORE)

@@ -147,7 +147,7 @@ def test_nothing_is_sealed_that_would_not_be_judged(bounty: Bounty) -> None:
         sealed.seal_solution(bounty, secret, what, keys.new().public)
     large = kit.solution("x" * 1001)
     secret, _ = kit.committed(bounty, kit.P1, large)
-    with pytest.raises(BadInput, match=r"has 1010 bytes as a model is shown it, the bounty allows 1000"):
+    with pytest.raises(BadInput, match=r"has 1021 bytes as a model is shown it, the bounty allows 1000"):
         sealed.seal_solution(bounty, secret, large, ENCLAVE.public)
 
 
