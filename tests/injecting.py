@@ -4,7 +4,8 @@
 
 The files are TOML: `what` it tries, `signs` that `detect` finds in it, `[files]` of the solution. `repeat`: a text is said that
 often. `refused`: it is too large, and what the refusal says. `fixed`: it would hold if the key were known and nothing escaped;
-`sloppy`: if nothing were escaped, against a model that reads carelessly. @KEY@ in a text is the key that the attacker guesses.
+`sloppy`: if nothing were escaped, against a model that reads carelessly; `alike`: against that one, if lines had no gutter.
+@KEY@ in a text is the key that the attacker guesses.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Injection:
     refused: str = ""
     fixed: bool = False
     sloppy: bool = False
+    alike: bool = False
 
     @classmethod
     def read(cls, file: Path) -> Injection:
@@ -99,7 +101,15 @@ class Obeying:
             outside = outside.replace(ours, "", 1)
         if not self.careless:
             return outside
-        return "\n".join([outside, *(found[0] for one in _CARELESS for found in one.finditer(seen.solution))])
+        read = seen.frames["solution"].raw if "solution" in seen.frames else ""
+        return "\n".join([outside, *(found[0] for one in _CARELESS for found in one.finditer(seen.solution)), *_ends(read)])
+
+
+def _ends(text: str) -> list[str]:
+    """What comes after a line that begins as the end of a frame may look, in whatever brackets and letters."""
+    plain = unicodedata.normalize("NFKD", text)
+    plain = "".join(c for c in plain if not unicodedata.combining(c)).translate(str.maketrans("аАеѕу", "aAesy"))
+    return [found[0] for found in re.finditer(r"(?im)^[^\w\s⟪⟦][^\w\n⟪⟦]{0,9}(?:end )?assay end(?s:.*)", plain)]
 
 
 def _as_told(seen: Seen) -> dict[str, Any]:
@@ -144,7 +154,7 @@ def tables() -> dict[str, str]:
     signs = ["| sign | the solution |", "|---|---|", *(f"| `{name}` | {what} |" for name, what in DETECTORS.items())]
     rows = ["| attack | what it tries | signs | |", "|---|---|---|---|"]
     for one in INJECTIONS:
-        ends = "refused: too large" if one.refused else "†" * one.sloppy + "‡" * one.fixed
+        ends = "refused: too large" if one.refused else "†" * one.sloppy + "‡" * one.fixed + "§" * one.alike
         rows.append(f"| `{one.name}` | {one.what} | {', '.join(one.signs)} | {ends} |")
     return {
         "signs": "\n".join(signs) + "\n",

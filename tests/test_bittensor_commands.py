@@ -95,7 +95,7 @@ def test_a_competition_without_a_receipt_is_not_joined(tmp_path: Path, chain: Si
     with pytest.raises(CannotSettle, match="epoch 4 has no receipt"):
         joint.sign(file, SIGNER, EPOCH + 1)
     with pytest.raises(CannotSettle, match="not settled into payouts"):
-        scores_of(settled.joined(file, EPOCH))
+        scores_of(settled.joined(file, EPOCH), {})
 
 
 def typed(*words: str | Path) -> tuple[int, str]:

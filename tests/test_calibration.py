@@ -139,7 +139,8 @@ def test_trouble_is_not_a_verdict_on_the_task(tmp_path: Path, monkeypatch: pytes
 
 def test_a_judge_that_dies_while_it_calibrates_decides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "c"
-    make_task(folder / "tasks" / "t0", solution="sleep 2; echo hello > /app/out.txt\n")
+    make_task(folder / "tasks" / "right", solution="sleep 2; echo hello > /app/out.txt\n")
+    make_task(folder / "tasks" / "wrong", solution="sleep 2\n")
     make_competition(folder, {"bob": NOOP})
     killed: list[int] = []
     give = Crew.give
@@ -151,13 +152,16 @@ def test_a_judge_that_dies_while_it_calibrates_decides_nothing(tmp_path: Path, m
 
     def give_and_kill(self: Crew, worker: Worker, job: Job, seconds: float) -> None:
         give(self, worker, job, seconds)
-        if job.calibrate and not killed:
+        if job.calibrate:
             killed.append(job.number)
             threading.Thread(target=kill, args=(worker,), daemon=True).start()
 
     monkeypatch.setattr(Crew, "give", give_and_kill)
     summary = run(folder, "val-1", QUICK)
-    assert (len(killed), summary.outcomes, summary.errors) == (1, Counter({"fail": 1}), [])
+    assert (len(killed), summary.outcomes) == (2, Counter({"fail": 1}))
+    assert [(cell.parts["task"], why.partition(":")[0]) for cell, why in summary.errors] == [
+        ("wrong", "the reference solution fails here")  # found out before its trial, by the judge that had it
+    ]
 
 
 def test_a_run_can_be_stopped_while_it_calibrates(tmp_path: Path) -> None:

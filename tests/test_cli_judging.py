@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 def test_from_submitting_to_the_leaderboard(folder: Path, tmp_path: Path) -> None:
     assert "is the submission of ann" in run("submit", folder, "ann", tmp_path / "good").stdout
     assert "is already the submission of ann" in run("submit", folder, "ann", tmp_path / "good").stdout
-    assert "The command 'god' is the submission of bob" in run("submit", folder, "bob", "god").stdout
+    assert "The command 'true' is the submission of bob" in run("submit", folder, "bob", "true").stdout
     assert "noop 1 is the submission of bob" in run("submit", folder, "bob", "noop").stdout
     said = run("run", folder, "--validator", "val-1")
     assert "4 trials judged (2 fail, 2 pass)." in said.stdout

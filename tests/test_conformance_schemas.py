@@ -98,6 +98,15 @@ def test_what_the_ledger_signs_fits() -> None:
         document = json.loads(one["input"]["receipt"])
         hold(receipt, document)
         hold(statement, json.loads(base64.urlsafe_b64decode(document["envelope"]["payload"].replace("+", "-").replace("/", "_"))))
+    split = against("emission-receipt")
+    of_split = split.evolve(schema=split.schema["$defs"]["statement"])
+    for one in accepted("emission-receipt"):
+        document = json.loads(one["input"]["receipt"])
+        hold(split, document)
+        stated = json.loads(base64.b64decode(document["envelope"]["payload"]))
+        hold(of_split, stated)
+        stated["predicate"]["split"].pop("receipts")
+        assert not of_split.is_valid(stated)
     for one in accepted("proof"):
         hold(proof, json.loads(one["input"]["proof"]))
     for one in accepted("verify"):

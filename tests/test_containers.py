@@ -4,14 +4,18 @@ import subprocess
 import sys
 import threading
 import uuid
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import boxes
 from assay.cli import app
 from assay.errors import BadInput
+from assay.judge.sandbox import bases
 from assay.judge.sandbox.box import Ran, Trouble
+from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.sandbox.check import check
 from assay.judge.sandbox.containers import Containers
 from assay.judge.tests import agent as agents
@@ -24,6 +28,7 @@ from podman import podman, sandbox, serving
 
 containers = pytest.fixture(scope="module")(sandbox)
 bench = pytest.fixture(plain)
+scratch = pytest.fixture(boxes.scratch)
 
 
 def there(kind: str, name: str) -> bool:
@@ -47,6 +52,25 @@ def context(folder: Path, dockerfile: str, **files: str) -> Path:
 def test_holds_what_any_sandbox_must(containers: Containers) -> None:
     wrong = [(one.name, one.why) for one in check(containers) if not one.ok]
     assert wrong == []
+
+
+def test_an_images_files_become_a_root_file_system_for_bubblewrap(
+    containers: Containers, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_STATE", str(scratch / "state"))
+    name, url = "localhost/assay-base:12", containers._engine.url
+    done = CliRunner().invoke(app, ["sandbox", "base", "add", name, "--engine", url], prog_name="assay")
+    assert done.exit_code == 0, done.output
+    assert not podman("container", "ls", "--all", "--quiet", "--filter", "label=org.assay.owner").strip()
+    task = make_task(tmp_path / "t", base="", dockerfile=f"FROM {name}\nWORKDIR /app\n")
+    with closing(Bubblewrap(folder=scratch)) as made, made.open(image_of(made, task), LIMITS) as box:
+        said = sh(box, tmp_path, "git --version && python3 -c 'print(1)' && cat /etc/debian_version && touch /usr/x")
+    assert said.out.splitlines()[1:2] == ["1"], said.err
+    assert said.ran.exit_code == 1, "its /usr is read-only"
+    done = CliRunner().invoke(app, ["sandbox", "base", "add", "localhost/none:1", "--engine", url], prog_name="assay")
+    assert done.exit_code == 1
+    assert "there is no image localhost/none:1" in done.stderr
+    assert [one.name for one in bases.kept()] == [name]
 
 
 def test_says_what_it_is(containers: Containers) -> None:

@@ -21,6 +21,7 @@ from assay.judge.sandbox.containers.disk import Disk
 from assay.judge.sandbox.containers.engine import Engine, connect, default_url
 from assay.judge.sandbox.containers.output import Output
 from assay.judge.sandbox.containers.stream import STDERR, STDOUT, Frames
+from assay.judge.sandbox.inside import Sockets
 
 LIMITS = Limits(seconds=60, memory=1 << 20, processes=4, disk=1000, output=1000, files=10)
 
@@ -160,7 +161,7 @@ def test_bubblewrap_has_no_engine(option: str) -> None:
 
 class _Files:
     every = 0.0
-    sockets = None
+    sockets: Sockets | None = None
 
     def __init__(self, *used: tuple[int, int]) -> None:
         self._used = list(used)

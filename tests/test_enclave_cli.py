@@ -116,6 +116,42 @@ def test_files_that_are_wrong(tmp_path: Path) -> None:
     assert "c.json" in refused("enclave", "verify", tmp_path / "a.bin", *pins, "--collateral", tmp_path / "c.json")
 
 
+def _reply(**changes: object) -> bytes:
+    """dstack's own answer to GetQuote."""
+    data = report_data(STATEMENT)
+    made = {"quote": MACHINE.quote(data).hex(), "event_log": MACHINE.log_text(), "report_data": data.hex(), "vm_config": "{}"}
+    return json.dumps(made | changes).encode()
+
+
+def test_dstacks_own_reply_is_verified_as_it_is(tmp_path: Path) -> None:
+    reply, collateral = tmp_path / "getquote.json", tmp_path / "collateral.json"
+    collateral.write_bytes(canonical(AUTHORITY.collateral(NOW).document()))
+    words = ("enclave", "verify", reply, "--compose-hash", compose_hash(), "--development", "--collateral", collateral, *AT)
+    bound = ("--report-data", report_data(STATEMENT).hex())
+    reply.write_bytes(_reply(newer="left out"))
+    told = output(*words, *bound, columns=100)
+    for stage in ("report_data", "events", "compose"):
+        assert f"✓  {stage} " in told
+    assert "–  report_data" in output(*words, columns=100)  # what it says of itself proves nothing
+    assert "the quote is about something else" in refused(*words, "--report-data", "00" * 64, code=1)
+    reply.write_bytes(_reply(report_data="ab" * 64))
+    assert "is about something else than dstack's reply says" in refused(*words, code=1)
+    reply.write_bytes(_reply(event_log=""))
+    assert "there is no log that leads to RTMR3" in refused(*words, code=1)
+    for changes, said in (
+        ({"event_log": []}, "event_log: is not a text of JSON"),
+        ({"event_log": "{"}, "event_log: is not JSON"),
+        ({"quote": "zz"}, "quote: is not hex"),
+        ({"report_data": 7}, "report_data: is not hex"),
+    ):
+        reply.write_bytes(_reply(**changes))
+        assert said in refused(*words, code=2)
+    reply.write_bytes(_reply(quote=""))
+    assert "it is no quote" in refused(*words, code=1)
+    reply.write_bytes(_reply())
+    assert "is a bare quote, which says nothing of a bounty" in refused("enclave", "verify", reply, "--bounty", tmp_path)
+
+
 def test_report_data_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "quote.bin").write_bytes(MACHINE.quote(b""))
     for said in ("zz", "00", ""):

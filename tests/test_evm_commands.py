@@ -1,122 +1,24 @@
 """A bounty on a chain through the commands alone: from the oracle to the last claim, as sponsor, agent and operator type them."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import ledger_kit
-import publish_kit as kit
 from assay.enclave import commitment
-from assay.ledger import keys, settling
+from assay.ledger import keys
 from assay.publish.evm.artifacts import oracle_address
 from assay.publish.evm.libraries import checksum
 from assay.scheme.bounty import read_bounty
-from cli_kit import Json, output, refused, run
-from evm_kit import CHAIN_ID, ETHER, HOUR, Chain
-from ledger_kit import SIGNER
+from cli_kit import output, refused, run
+from evm_commands_kit import P1, P2, P3, PEOPLE, account, bounty, judged, opened, place, said, target
+from evm_kit import ETHER, HOUR, Chain
 from publish_kit import with_keys
 
-__all__ = ["with_keys"]  # a fixture
+__all__ = ["place", "with_keys"]  # fixtures
 
 pytestmark = pytest.mark.usefixtures("with_keys")
-PEOPLE = {key.public.raw.hex(): key for key in (keys.read(f"{number:02}".encode() * 32) for number in (11, 12, 13))}
-P1, P2, P3 = PEOPLE
-NUMBERS = {P1: 7, P2: 8, P3: 9}
-"""Their accounts, of anvil's."""
-BOUNTY = """problem = "Sort a list."
-[bounty]
-name = "sorting"
-commitments_until = {commit}
-[[checks]]
-id = "c1"
-weight = 4000
-[[checks]]
-id = "c2"
-weight = 3000
-[[checks]]
-id = "c3"
-weight = 2000
-[[checks]]
-id = "c4"
-weight = 1000
-[payout]
-deposit = "{deposit}"
-threshold_bps = 7000
-split = [7000, 3000]
-fee_bps = 250
-scoring_deadline = {score}
-"""
-SCHEME = """[scheme]
-name = "sorting"
-[score]
-kind = "rubric"
-[consensus]
-min_validators = 1
-min_stake = "0"
-[reward]
-kind = "payout"
-"""
-
-
-def account(number: int) -> str:
-    return str(kit.key_of(number).address)
-
-
-def time(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-
-
-@pytest.fixture
-def place(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bounty's folder with a ledger and participants; on the chain there is nothing of it yet."""
-    for name, number in (("ONE", 7), ("TWO", 8), ("THREE", 9)):
-        monkeypatch.setenv(f"KEY_{name}", bytes(kit.key_of(number).key).hex())
-    now = chain.now
-    rows = [f"{key},,p{at},s-{at},{time(now + at)},,{account(NUMBERS[key])}" for at, key in enumerate(PEOPLE, 1)]
-    people = "key,uid,name,submission,submitted_at,last_reset_epoch,address\n" + "\n".join(rows) + "\n"
-    text = BOUNTY.format(commit=time(now + HOUR), score=time(now + 2 * HOUR), deposit=ETHER)
-    files: dict[str, Any] = {"scheme_toml": SCHEME, "bounty_toml": text, "participants_csv": people, "tasks_txt": None}
-    found = ledger_kit.made(tmp_path / "bounty", "rubric", **files)
-    target(found, chain)
-    return found
-
-
-def target(place: Path, chain: Chain, **more: Any) -> None:
-    fields = {"kind": "evm", "rpc": chain.url, "chain_id": CHAIN_ID, "key": "scorer", "confirmations": 1, "max_tip_gwei": "1"}
-    fields |= {"fee_recipient": account(6), "only_scorer": account(2)} | more
-    rows = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value is not None]
-    text = "[targets.local]\n" + "\n".join(rows) + "\n"
-    text += "".join(f'[keys.{name}]\nenv = "KEY_{name.upper()}"\n' for name in ("scorer", "sponsor", "one", "two", "three"))
-    (place / "publish.toml").write_text(text)
-
-
-def said(*words: str | Path, code: int = 0) -> Json:
-    found: Json = json.loads(run(*words, "--json", code=code).stdout)
-    return found
-
-
-def bounty(name: str, place: Path, *words: str | Path, key: str | None = None, yes: bool = True, code: int = 0) -> Json:
-    more: list[str | Path] = [*(["--as", key] if key else []), *(["--yes"] if yes else [])]
-    return said("bounty", name, place, *words, "--to", "local", *more, code=code)
-
-
-def opened(place: Path, chain: Chain) -> None:
-    bounty("oracle", place)
-    bounty("create", place, key="sponsor")
-    bounty("fund", place, key="sponsor")
-
-
-def judged(place: Path, chain: Chain, scores: dict[str, int | None], epoch: int = kit.EPOCH) -> None:
-    rows = [
-        kit.rubric(bps, epoch=epoch, participant=key, submission=f"s-{at}", attestation=f"sha256:{'ab' * 32}")
-        for at, (key, bps) in enumerate(scores.items(), 1)
-    ]
-    ledger_kit.add(place, rows)
-    with ledger_kit.opened(place) as ledger:
-        settling.settle(ledger, SIGNER, epoch)
 
 
 def test_from_the_oracle_to_the_deposit(place: Path, chain: Chain) -> None:
@@ -178,7 +80,7 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: Chain) -> No
         kept = view.settlement(3)
     assert kept is not None
     settlement = json.loads(kept.document)
-    assert [row["attestation"] for row in said("bounty", "show", place, "--to", "local")["scores"]] == [f"sha256:{'ab' * 32}"] * 2
+    assert [row["attestation"] for row in said("bounty", "show", place, "--to", "local")["scores"]] == [None] * 2
     owed = {row["account"]: int(row["amount"]) for row in said("bounty", "show", place, "--to", "local")["owed"]}
     nets = {checksum(row["address"]): int(row["net"]) for row in settlement["payouts"]}
     assert owed == nets | {account(6): int(settlement["fees"])}

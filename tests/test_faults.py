@@ -140,7 +140,7 @@ def test_an_image_that_is_removed_between_two_trials(tmp_path: Path) -> None:
 
 def test_a_model_that_fails_once(tmp_path: Path) -> None:
     script = r"""exec 3<>/dev/tcp/127.0.0.1/8080 || exit 1
-printf 'POST /chat HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; grep -q ' 200 ' <&3 && echo hello > out.txt; exit 0"""
+printf 'POST /embeddings HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; grep -q ' 200 ' <&3 && echo hello > out.txt; exit 0"""
     folder = with_agent(tmp_path, script, more='network = "model"\n')
     with service(say(500)) as behind:
 
@@ -155,7 +155,7 @@ printf 'POST /chat HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; grep -q ' 200 '
 
 
 def test_a_model_that_always_fails(tmp_path: Path) -> None:
-    folder = with_agent(tmp_path, "exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET /x HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3\n",
+    folder = with_agent(tmp_path, "exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET /models HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3\n",
                         more='network = "model"\n')  # fmt: skip
     with service(say(500)) as behind:
         summary = run(folder, "val-1", replace(QUICK, model=Model(behind.url, KEY), attempts=2))

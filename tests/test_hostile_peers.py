@@ -1,9 +1,11 @@
 """Every client of Assay against the same hostile peer: an error of its own, soon, without much memory, and fit to be printed."""
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,18 +14,25 @@ from assay.enclave import client as enclave
 from assay.enclave.attest.document import ATTESTATION_BYTES, parse
 from assay.enclave.attest.fetch import fetch
 from assay.enclave.dstack import Dstack
-from assay.errors import AssayError
+from assay.errors import AssayError, Unreachable
 from assay.judge.issues import client as github
 from assay.judge.issues.answers import taken
 from assay.judge.issues.cache import Cache
 from assay.judge.issues.client import GitHub
+from assay.judge.rubric.limits import Limits
 from assay.judge.running import Stop
+from assay.judge.workflow.call.answer import CallFailed, read
+from assay.judge.workflow.call.service import Call, Given, opened
+from assay.judge.workflow.planner import NoPlan, Planner
+from assay.judge.workflow.planner import ask as ask_planner
+from assay.judge.workflow.services import Planners, Services
 from assay.publish.bittensor.node import Node
 from assay.publish.bittensor.wire import Wire
 from assay.publish.evm.http import Http
 from assay.publish.rpc import RpcError
 from enclave_kit import MACHINE
 from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, SOCKETS, Line, frame, grown, hostile, is_plain, upgraded
+from rubric_kit import asked, make_case
 from test_issues_client import ISSUES
 
 MIB = 2**20
@@ -37,6 +46,11 @@ ENDLESS = ("silent", "drips its body", "drips its header", "drips headers", "ear
 
 def seconds(name: str) -> float:
     return SECONDS if name in ENDLESS else LONG
+
+
+def patience(name: str) -> float:
+    """Of the clients that bound the body and the whole time, but do not count the bytes around the body."""
+    return SECONDS if name == "chunks of a byte" else seconds(name)
 
 
 @contextmanager
@@ -178,3 +192,34 @@ def test_metadata_that_are_a_bomb() -> None:
             node.runtime()
         finally:
             node.close()
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_a_model_that_judges(name: str, tmp_path: Path) -> None:
+    """The model has failed, or nobody was there: nothing is judged by what came."""
+    limits = Limits(seconds=patience(name), tries=1, first_pause=0.0, longest_pause=0.0, patience=0.0)
+    with hostile(BEHAVIOURS[name]) as there, no_harm():
+        found = asked(make_case(tmp_path), f"{there.url}/v1", limits=limits, api_key=SECRET)
+        assert found.outcome != "judged"
+        raise Unreachable(json.dumps(found.document()))
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_a_service_of_workflows(name: str) -> None:
+    async def ask(url: str) -> None:
+        spec = {"kind": "http", "url": url, "actions": ["do"], "health": "do", "max_cost": "1", "answer_bytes": 64_000_000}
+        services = Services.model_validate({"services": {"s": spec}})
+        async with opened(services, ["s"], Given(Path(), {}, None)) as found, asyncio.timeout(patience(name)):
+            read(await found["s"].ask(Call(b"{}", LONG)), 1)
+
+    with hostile(BEHAVIOURS[name]) as there, no_harm(CallFailed, TimeoutError):
+        asyncio.run(ask(there.url))
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_a_planner(name: str) -> None:
+    rules = Planners.model_validate({"seconds": str(patience(name)), "private": True})
+    planner = Planner("p", "1", "sha256:00", Path(), url="")
+    with hostile(BEHAVIOURS[name]) as there, no_harm(NoPlan):
+        data = asyncio.run(ask_planner(replace(planner, url=there.url), "t", b"{}", MIB, rules, None))
+        raise NoPlan(f"{len(data)} bytes, which are for who reads plans")

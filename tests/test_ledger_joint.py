@@ -252,6 +252,16 @@ def test_who_signs_meanwhile_is_not_overtaken(place: Path, tmp_path: Path, monke
     assert (made.new, made.receipt) == (False, rival[0].receipt)
 
 
+def test_a_split_that_does_not_name_the_one_before_is_found(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, state = copied(place, tmp_path), split.statement
+    ledger_kit.add(tmp_path / "two", ledger_kit.records("given", epoch=4))
+    settle(tmp_path / "two", 4)
+    monkeypatch.setattr(split, "statement", lambda name, rules, found, _: state(name, rules, found, None))
+    joint.sign(path, SUBNET)
+    with open_ledger(path) as ledger, pytest.raises(Damaged, match="the split of epoch 4 does not follow the one before it"):
+        joint.audit(ledger)
+
+
 def test_a_log_that_the_subnet_file_names_must_be_the_competitions(place: Path, tmp_path: Path) -> None:
     path = copied(place, tmp_path)
     subnet(tmp_path, "one 60%", "two 40%", one=KEYS[0], two=KEYS[1])
@@ -443,7 +453,7 @@ def test_what_is_signed_and_does_not_follow_is_refused(exported: Path, tmp_path:
         (lambda said: said["split"]["receipts"][0].update(digest="sha256:" + "0" * 64), "another receipt than the split names"),
         (twice("log"), "two competitions have one log"),
         (twice("digest"), "two competitions have one receipt"),
-        (lambda said: said["split"].update(competitions=[], receipts=[]), "a receipt is of another epoch"),
+        (lambda said: said["split"].update(competitions=[], receipts=[]), "it names no competition"),
     ]
     for number, (change, said) in enumerate(cases):
         copy = Path(shutil.copytree(exported, tmp_path / f"copy-{number}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ def test_a_request_is_as_it_must_be(tmp_path: Path) -> None:
     shared = asked[0].question.parts[:2]
     assert all(one.question.parts[:2] == shared for one in asked), "what a service has read once it can keep"
     assert asked[1].question.form["properties"]["C1"]["properties"]["answer"]["enum"] == ["YES", "NO"]
-    assert "answered YES\nIt adds" in asked[2].question.parts[2]
+    assert re.search(r"\n[0-9a-f]{8} 1\|answered YES\n[0-9a-f]{8} 2\|It adds\n", asked[2].question.parts[2])
 
 
 def test_the_same_case_makes_the_same_bytes(tmp_path: Path) -> None:

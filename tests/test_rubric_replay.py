@@ -75,7 +75,7 @@ def test_times_and_costs_are_not_in_the_transcript(case: Case, judged: Judgement
 
 def test_a_transcript_has_all_that_was_asked_and_answered(judged: Judgement) -> None:
     found = json.loads(judged.transcript)
-    assert sum(ADD.rstrip("\n") in text for text in found["texts"].values()) == 1, "what is said often is kept once"
+    assert sum("|def add(a, b):\n" in text for text in found["texts"].values()) == 1, "what is said often is kept once"
     first = found["exchanges"][0]
     assert first["reply"]["content"].startswith('{"B1"')
     assert {first["system"], *first["user"]} <= set(found["texts"])

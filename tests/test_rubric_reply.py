@@ -182,3 +182,27 @@ def test_any_other_json_is_a_fault(said: Any) -> None:
 def test_any_other_text_is_a_fault(said: str) -> None:
     with pytest.raises(Faulty):
         _checks(said)
+
+
+@pytest.mark.parametrize(
+    ("quote", "kept"),
+    [
+        ("def add(a, b):\n    return a + b", "def add(a, b):\n    return a + b"),
+        ("0a1b2c3d 1|def add(a, b):\n0a1b2c3d 2|    return a + b", "def add(a, b):\n    return a + b"),
+        ("add(a, b):\n0a1b2c3d 2|    return", "add(a, b):\n    return"),
+        ("0a1b2c3d 9|# 0a1b2c3d 3|", "# 0a1b2c3d 3|"),
+        ("0a1b2c3d 3|x = 1 # of its own", "0a1b2c3d 3|x = 1 # of its own"),
+    ],
+)
+def test_a_quote_may_have_gutters(quote: str, kept: str) -> None:
+    texts = ("def add(a, b):\n    return a + b\n# 0a1b2c3d 3|\n", "0a1b2c3d 3|x = 1 # of its own")
+    said = json.dumps({"C1": {"reason": "", "quote": quote, "answer": "YES"}})
+    assert read_checks(says(said), ("C1",), texts, "0a1b2c3d").quotes == {"C1": kept}
+
+
+@pytest.mark.parametrize(("quote", "code"), [("0a1b2c3d 1|", "no-quote"), ("ffffffff 1|def add(a, b):", "quote-not-found")])
+def test_a_gutter_is_no_quote(quote: str, code: str) -> None:
+    said = json.dumps({"C1": {"reason": "", "quote": quote, "answer": "YES"}})
+    with pytest.raises(Faulty) as fault:
+        read_checks(says(said), ("C1",), ("def add(a, b):\n",), "0a1b2c3d")
+    assert fault.value.code == code

@@ -74,10 +74,10 @@ def test_the_same_once_more_changes_nothing_and_a_new_one_counts_from_now_on(fol
 
 
 def test_what_is_not_taken(tmp_path: Path) -> None:
-    deadline = (NAMED, NAMED + "submissions_until = 2026-11-10T00:00:00Z\n[judge]\nsolution_tokens = 100\n")
+    deadline = (NAMED, NAMED + "submissions_until = 2026-11-10T00:00:00Z\n[judge]\nsolution_tokens = 200\n")
     folder, text = make_run(tmp_path / "c", deadline), tmp_path / "s.md"
-    text.write_text("x" * 101)
-    with pytest.raises(BadInput, match=r"s.md: the solution has 105 bytes as a model is shown it, the bounty allows 100"):
+    text.write_text("x" * 201)
+    with pytest.raises(BadInput, match=r"s.md: the solution has 216 bytes as a model is shown it, the bounty allows 200"):
         submit(folder, "ann", text, at=AT)
     text.write_bytes(b"\xff")
     with pytest.raises(BadInput, match="is not UTF-8 text"):

@@ -92,9 +92,9 @@ def test_sizes_are_those_of_the_text_as_shown() -> None:
 
 def test_a_solution_that_is_too_large_as_shown_is_refused_and_never_cut(tmp_path: Path) -> None:
     bounty = make_bounty(tmp_path, tokens=100)
-    check_size(bounty, Solution({"a": "x" * 99}))
+    check_size(bounty, Solution({"a": "x" * 88}))
     with pytest.raises(BadInput, match="has 101 bytes as a model is shown it, the bounty allows 100") as refusal:
-        check_size(bounty, Solution({"a": "x" * 100}))
+        check_size(bounty, Solution({"a": "x" * 89}))
     assert "x" * 10 not in str(refusal.value)
-    with pytest.raises(BadInput, match="has 145 bytes"):
+    with pytest.raises(BadInput, match="has 156 bytes"):
         check_size(bounty, Solution({"a": "\u200b" * 12}))

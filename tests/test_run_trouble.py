@@ -67,7 +67,7 @@ def test_errors_are_tried_again_and_leave_no_evidence(tmp_path: Path) -> None:
 
 
 ASKS = r"""exec 3<>/dev/tcp/127.0.0.1/8080 || exit 1
-printf 'POST /x HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; grep -q ' 200 ' <&3 && echo hello > out.txt; exit 0
+printf 'POST /chat/completions HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; grep -q ' 200 ' <&3 && echo hello > out.txt; exit 0
 """
 
 

@@ -142,7 +142,7 @@ def test_whatever_breaks_is_an_error(tmp_path: Path, step: str, error: Exception
 # The model
 
 ASK = r"""exec 3<>/dev/tcp/127.0.0.1/8080 || exit 1
-printf 'POST /chat HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; cat <&3; env"""
+printf 'POST /chat/completions HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; cat <&3; env"""
 
 
 def asking(folder: Path, more: str = "") -> agents.Agent:

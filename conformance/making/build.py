@@ -15,6 +15,7 @@ from . import (
     bundles,
     clocks,
     decided,
+    emissions,
     formats,
     generated,
     kept,
@@ -52,6 +53,7 @@ MODULES = (
     signed,
     kept,
     bundles,
+    emissions,
 )
 FILES: list[File] = [file for module in MODULES for file in module.FILES]
 

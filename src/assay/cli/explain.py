@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +13,7 @@ from assay.cli.keys import complete
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from assay.records import Participant
     from assay.settle.story import Explanation
 
 __all__ = ["explain"]
@@ -73,6 +74,7 @@ def explain(
         mine = [one for one in settlement.inputs.participants if one.key == key]
         for one in by_fallback(folder, mine, settlement.inputs.evidence):
             show(sentence(f"The judgement by {one.validator} is the fallback model's, {one.model}, because {one.why}."))
+        show(sentence(_attested(folder, mine, settlement.inputs.evidence)))
     if settlement.inputs.scheme.score.kind == "tests" and (folder / "trials").is_dir():
         show(command("Which of its trials passed here", "assay", "trials", folder, "--participant", key))
 
@@ -86,3 +88,29 @@ def _told(told: Explanation, name: str) -> Iterator[RenderableType]:
     yield from rendered(told.chapters)
     yield ""
     yield note(f"Digest {told.settlement}")
+
+
+def _attested(folder: Path, participants: list[Participant], records: Iterable[object]) -> str:
+    """What attests where a participant was judged, as a chain is told: the digest of a document with the quote, or nothing."""
+    from assay.judge.rubric.keep import JUDGEMENTS
+    from assay.records import Rubric
+    from assay.scheme.bounty import read_bounty
+
+    current = {one.key: one.submission for one in participants}
+    mine = [one for one in records if isinstance(one, Rubric) and current.get(one.participant) == one.submission]
+    judgements = [(one.validator, one.attestation) for one in mine if one.outcome == "judged"]
+    bounty = read_bounty(folder) if (folder / "bounty.toml").exists() else None
+    if bounty is None or bounty.enclave is None:
+        return "Nothing attests where its judge ran: there is no enclave, and a chain is told 0 for it."
+    from assay.enclave.proofs import proof
+    from assay.errors import BadInput
+
+    try:
+        found = proof(bounty, judgements)
+    except BadInput as error:
+        return f"What attests where its judge ran is not here: {error}."
+    if found is None:
+        return "Nothing attests where its judge ran: it was not judged."
+    files = ", ".join(f"{JUDGEMENTS}/{one.name}" for one in found.files)
+    check = "`assay enclave verify FILE --bounty DIR` checks the quote"
+    return f"Where its judge ran is attested by {found.digest}, in {files}: {check}."

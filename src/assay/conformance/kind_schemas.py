@@ -122,6 +122,7 @@ OUTPUTS: Mapping[str, Json] = {
     "inputs": closed({"document": {"$ref": "inputs.schema.json"}, "digest": DIGEST}),
     "results-root": _RESULTS,
     "receipt": _at_least({**SAID, "digest": DIGEST, "index": SIZE, "size": SIZE}),
+    "emission-receipt": _at_least({"epoch": EPOCH, "digest": DIGEST, "index": SIZE, "size": SIZE}),
     "proof": _at_least({**SAID, "participant": KEY, "records": COUNT}),
     "verify": _at_least({**SAID, **_parts(COUNT, "receipts", "records", "batches")}),
 }

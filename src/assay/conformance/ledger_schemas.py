@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from assay.conformance.schema_parts import COUNT, DIGEST, EPOCH, KEY, TEXT, Json, closed, listed, or_null, plain
+from assay.conformance.schema_parts import AMOUNT, COUNT, DIGEST, EPOCH, KEY, TEXT, U16, Json, closed, listed, or_null, plain
 from assay.folder import registry
-from assay.ledger import check
+from assay.ledger import check, split
 from assay.ledger.batch import PREDICATE
 from assay.ledger.receipt import PROOF
 from assay.records import KINDS, Pulled, Registered
 
-__all__ = ["batch", "inputs", "proof", "pulled", "receipt"]
+__all__ = ["batch", "inputs", "proof", "pulled", "receipt", "signed_split"]
 
 HEX: Json = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 BASE64: Json = {"type": "string", "pattern": "^[A-Za-z0-9+/_-]*={0,2}$", "contentEncoding": "base64"}
@@ -66,13 +66,40 @@ def receipt() -> Json:
         "software": closed({"name": KEY, "version": KEY}),
         "registry": pulled(),
     }
+    return _in_log(check.FORMAT, check.PREDICATE, predicate)
+
+
+def signed_split() -> Json:
+    """The file: the envelope, and the proof that its statement is in the subnet's log."""
+    whole = {"$ref": "emission.schema.json"}
+    rows = {"receipts": {"minItems": 1}, "competitions": {"minItems": 1}}
+    predicate = {
+        "subnet": KEY,
+        "epoch": EPOCH,
+        "rules": closed(
+            {
+                "encoding": {"enum": ["round", "exact-sum", "max-upscale"]},
+                "burn_uid": U16,
+                "emission": or_null(AMOUNT),
+                "unearned": {"enum": ["burn", "others"]},
+            }
+        ),
+        "split": {"allOf": [whole, {"required": ["receipts"], "properties": rows}]},
+        "previous": or_null(closed({"epoch": EPOCH, "receipt": DIGEST})),
+        "software": closed({"name": KEY, "version": KEY}),
+    }
+    return _in_log(split.FORMAT, split.PREDICATE, predicate)
+
+
+def _in_log(schema: str, kind: str, predicate: Json) -> Json:
+    """A file with a signed statement and the proof that it is in a log."""
     payload = {**BASE64, "contentMediaType": "application/json", "contentSchema": {"$ref": "#/$defs/statement"}}
     signature = _open({"keyid": TEXT, "sig": BASE64})
     signatures = listed(signature) | {"minItems": 1, "maxItems": check.SIGNATURES}
     envelope = _open({"payloadType": {"const": check.IN_TOTO}, "payload": payload, "signatures": signatures})
     text = {"type": "string", "pattern": f"^{re.escape(check.PROOF)}\n"}
-    found = closed({"schema": {"const": check.FORMAT}, "envelope": envelope, "proof": text})
-    return found | {"$defs": {"statement": _statement(check.PREDICATE, predicate, {"minItems": 1, "maxItems": 1})}}
+    found = closed({"schema": {"const": schema}, "envelope": envelope, "proof": text})
+    return found | {"$defs": {"statement": _statement(kind, predicate, {"minItems": 1, "maxItems": 1})}}
 
 
 def proof() -> Json:

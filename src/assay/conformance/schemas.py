@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from assay.conformance.cases import SCHEMA
 from assay.conformance.kind_schemas import as_written, kinds
 from assay.conformance.kinds import KINDS
-from assay.conformance.ledger_schemas import batch, inputs, proof, pulled, receipt, registered
+from assay.conformance.ledger_schemas import batch, inputs, proof, pulled, receipt, registered, signed_split
 from assay.conformance.schema_parts import (
     AMOUNT,
     BPS,
@@ -63,6 +63,10 @@ def schemas() -> Mapping[str, Json]:
         "inputs": ("What a settlement follows from beside evidence and previous settlement: inputs.json of a bundle.", inputs()),
         "batch": ("What a validator signs of a batch: the payload of its envelope, assay:evidence/v2.", batch()),
         "receipt": ("A receipt, assay.receipt/1, and in `$defs` the statement in it, assay:receipt/v1.", receipt()),
+        "emission-receipt": (
+            "A signed split, assay.emission-receipt/1, and in `$defs` the statement in it, assay:emission/v1.",
+            signed_split(),
+        ),
         "proof": ("A participant's own proof, assay.proof/1.", proof()),
         "kinds": ("The shape of each kind's case: kind, input and output.", kinds()),
         "cases": (f"A file of cases, {SCHEMA}.", _cases()),

@@ -13,6 +13,7 @@ __all__ = ["HEADER", "PATH", "Model", "of_agents", "of_judges"]
 
 PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*", re.ASCII)
 """What a path may be."""
+_ENDPOINT = re.compile(r"(GET|POST) (/([A-Za-z0-9._~:-]+|\*))+", re.ASCII)
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 """What the name of a header may be."""
 
@@ -25,6 +26,8 @@ class Model:
     key: str = field(default="", repr=False)
     header: str = "Authorization"
     """`Authorization` carries `Bearer KEY`, any other header the bare key."""
+    endpoints: tuple[str, ...] = ()
+    """What agents may ask for, as `POST /chat/completions`, with `*` for one name; none: those of `tests.endpoints`."""
 
     def __post_init__(self) -> None:
         try:
@@ -38,6 +41,10 @@ class Model:
             raise _no_url(self.base_url, "it may have a path, but no user, query or fragment")
         if not (self.key.isascii() and self.key.isprintable()) or HEADER.fullmatch(self.header) is None:
             raise BadInput("the key or the name of its header is not printable ASCII", field="model")
+        for one in self.endpoints:
+            if _ENDPOINT.fullmatch(one) is None:
+                hint = "write METHOD /path, such as POST /chat/completions, with commas between several; * is one name"
+                raise BadInput(f"{one[:100]!r} is not an endpoint", field="ASSAY_MODEL_ENDPOINTS", hint=hint)
 
     @property
     def credentials(self) -> dict[str, str]:
@@ -48,11 +55,12 @@ class Model:
 
 
 def of_agents(given: Mapping[str, str], url: str | None = None) -> Model | None:
-    """What agents are let through to: `url`, else ASSAY_MODEL_URL, with ASSAY_MODEL_KEY and ASSAY_MODEL_HEADER; None without."""
+    """What agents are let through to: `url`, else ASSAY_MODEL_URL; None without. With ASSAY_MODEL_KEY, _HEADER, _ENDPOINTS."""
     url = url or given.get("ASSAY_MODEL_URL")
     if not url:
         return None
-    return Model(url, given.get("ASSAY_MODEL_KEY", ""), given.get("ASSAY_MODEL_HEADER", "Authorization"))
+    endpoints = tuple(" ".join(one.split()) for one in given.get("ASSAY_MODEL_ENDPOINTS", "").split(",") if one.strip())
+    return Model(url, given.get("ASSAY_MODEL_KEY", ""), given.get("ASSAY_MODEL_HEADER", "Authorization"), endpoints)
 
 
 def of_judges(given: Mapping[str, str], url: str | None = None) -> Model | None:

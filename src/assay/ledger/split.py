@@ -91,8 +91,9 @@ def _check_split(said: Json, stage: str) -> None:
     for what, wanted, there in (
         ("the split is not of the digest that it states", found, split["digest"]),
         ("the split is of another epoch", said["epoch"], split["epoch"]),
+        ("it names no competition", True, bool(names)),
         ("it does not name a receipt of each competition", names, [row["competition"] for row in split["receipts"]]),
-        ("a receipt is of another epoch", {said["epoch"]}, {row["epoch"] for row in split["receipts"]}),
+        ("a receipt is of another epoch", [said["epoch"]] * len(names), [row["epoch"] for row in split["receipts"]]),
     ):
         if wanted != there:
             raise Refused(stage, what, wanted, there)

@@ -35,9 +35,9 @@ class Shares:
 class SettledEpoch:
     """A settled epoch: the digest of its receipt's statement, the settlement, and what belongs to participants.
 
-    addresses: of those who have one, as the registry had it when it was settled. attestations: digests (`sha256:…`) of what
-    proves where a participant's judge ran; of several judgements, that of the list of them, ascending. shares: settles it again
-    from what was kept, while the ledger is open; raises CannotSettle if that gives something else, or if it pays out.
+    addresses: of those who have one, as the registry had it when it was settled. judgements: of a rubric, those that a
+    participant's agreed score rests on: validator, and the digest (`sha256:…`) of the judgement's document. shares: settles it
+    again from what was kept, while the ledger is open; raises CannotSettle if that gives something else, or if it pays out.
     registries: of which subnets of which chains the uids are, as the receipts say; none where no registry was pulled.
     """
 
@@ -46,7 +46,7 @@ class SettledEpoch:
     receipt: str
     settlement: Json
     addresses: Mapping[str, str]
-    attestations: Mapping[str, str]
+    judgements: Mapping[str, tuple[tuple[str, str | None], ...]]
     shares: Callable[[], Shares]
     registries: tuple[Json, ...] = ()
 
@@ -69,14 +69,14 @@ def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
         if (found := inputs.digest_of(given)) != said["inputs"]:
             raise Refused("inputs", "they are not those of the receipt", expected=said["inputs"], found=found)
         addresses = {row["key"]: row["address"] for row in given["participants"] if row.get("address")}
-        attestations = _attestations(view, settlement) if given["scheme"]["score"]["kind"] == "rubric" else {}
+        judgements = _judgements(view, settlement) if given["scheme"]["score"]["kind"] == "rubric" else {}
     return SettledEpoch(
         said["competition"],
         receipt.epoch,
         receipt.digest,
         settlement,
         addresses,
-        attestations,
+        judgements,
         shares=lambda: _shares(ledger, receipt),
         registries=tuple(one for one in (said.get("registry"),) if one is not None),
     )
@@ -128,8 +128,8 @@ def _shares(ledger: Ledger, receipt: Receipt) -> Shares:
     return Shares(tuple((key, uid, share) for key, uid, share in rows if uid is not None and share), found.burn, decay.burn_uid)
 
 
-def _attestations(view: View, settlement: Json) -> dict[str, str]:
-    """Participant → the attestation of the judgements that its agreed score rests on."""
+def _judgements(view: View, settlement: Json) -> dict[str, tuple[tuple[str, str | None], ...]]:
+    """Participant → the judgements that its agreed score rests on."""
     first: dict[tuple[str, str], str | None] = {}
     for _, _, body in view.records(0, settlement["epoch"]):
         record: Json = json.loads(body)
@@ -137,9 +137,5 @@ def _attestations(view: View, settlement: Json) -> dict[str, str]:
     found = {}
     for row in settlement["agreed"]:
         counted = [one["validator"] for one in row["validators"] if not one["excluded"]]
-        proofs = {first.get((validator, row["submission"])) for validator in counted} - {None}
-        if len(proofs) == 1:
-            found[row["participant"]] = str(proofs.pop())
-        elif proofs:
-            found[row["participant"]] = digest(sorted(str(one) for one in proofs))
+        found[row["participant"]] = tuple((validator, first.get((validator, row["submission"]))) for validator in counted)
     return found

@@ -238,11 +238,9 @@ def _do(
         if made and isinstance(outcome, Confirmed):
             there = look(actions[0], signer.address)  # what the chain has now, not what became of a transaction
             outcome = outcome if isinstance(there, Confirmed) else there
-        if not made and not isinstance(outcome, Refusal):
-            warn(
-                f"the round has {field} {there}, and the files here say {here}"
-                for field, there, here in chain.differences(bounties.bounty)
-            )
+        if not made and actions and not (isinstance(outcome, Refusal) and outcome.code == "wrong-terms"):
+            different = chain.differences(bounties.bounty)
+            warn(f"the round has {field} {there}, and the files here say {here}" for field, there, here in different)
     except Unreachable as error:
         outcome = Unknown(str(error))
     rows = [("account", signer.address)]

@@ -12,7 +12,10 @@ __all__ = ["collateral", "quote_in"]
 
 def collateral(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="An attestation, or a bare quote (bytes, or hex).", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="FILE", help="An attestation, dstack's reply, or a bare quote (bytes, or hex).", show_default=False
+        ),
     ],
     source: Annotated[
         str | None, typer.Option("--from", metavar="URL", help="A service that keeps collateral (PCCS); otherwise Intel's own.")
@@ -38,9 +41,11 @@ def collateral(
 
 
 def quote_in(data: bytes, file: Path) -> bytes:
-    """The quote in the bytes of a file, be it an attestation, bytes or hex; raises BadInput."""
-    from assay.enclave.attest.document import parse
+    """The quote in the bytes of a file, be it an attestation, dstack's reply, bytes or hex; raises BadInput."""
+    from assay.enclave.attest.document import parse, reply_in
 
+    if (reply := reply_in(data, file)) is not None:
+        return reply.quote
     if data.lstrip().startswith(b"{"):
         return bytes.fromhex(parse(data, file).quote)
     try:

@@ -21,7 +21,7 @@ def verify(
         str,
         typer.Argument(
             metavar="FILE|URL",
-            help="An attestation, a bare quote (bytes, or hex), or an enclave's service: http://HOST:PORT or unix:PATH.",
+            help="An attestation, dstack's reply to GetQuote, a bare quote (bytes, or hex), or a service's address.",
             show_default=False,
         ),
     ],
@@ -55,6 +55,7 @@ def verify(
     Examples:
       assay enclave verify http://127.0.0.1:8300 --bounty my-bounty
       assay enclave verify attestation.json --compose-hash 8f7c…
+      assay enclave verify getquote.json --compose-hash 8f7c… --collateral collateral.json --report-data 5d1e…
       assay enclave verify quote.bin --rtmr3 0000… --collateral collateral.json --at 2025-07-01T00:00:00Z
     """
     from assay.cli.enclave.words import collateral_in, seconds_of
@@ -117,11 +118,12 @@ def _checked(
     from assay.cli.enclave.collateral import quote_in
     from assay.enclave.attest import verify as check
     from assay.enclave.attest import verify_quote
-    from assay.enclave.attest.document import parse
+    from assay.enclave.attest.document import parse, reply_in
     from assay.errors import BadInput
 
     data, file = _data(source)
-    if data.lstrip().startswith(b"{"):
+    reply = reply_in(data, file)
+    if reply is None and data.lstrip().startswith(b"{"):
         if report_data is not None:
             raise BadInput("an attestation says itself what it binds", field="--report-data", hint="leave it out")
         found = parse(data, file)
@@ -134,7 +136,11 @@ def _checked(
             "is a bare quote, which says nothing of a bounty", file=file, hint="leave --bounty out, and say what is pinned"
         )
     wanted = None if report_data is None else _bytes(report_data)
-    return verify_quote(quote_in(data, Path(file)), policy=policy, now=now, collateral=collateral, report_data=wanted)
+    if reply is None:
+        return verify_quote(quote_in(data, Path(file)), policy=policy, now=now, collateral=collateral, report_data=wanted)
+    of_reply = verify_quote(reply.quote, policy=policy, now=now, collateral=collateral, report_data=wanted, events=reply.events)
+    reply.check(of_reply.report_data)
+    return of_reply
 
 
 def _data(source: str) -> tuple[bytes, str]:

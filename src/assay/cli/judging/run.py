@@ -112,7 +112,12 @@ def run(
         "--reuse-boxes": reuse_boxes,
     }
     answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
-    foreign: dict[str, dict[str, object]] = {"rubric": {**agents}, "points": {**agents, **answers}}
+    tried = {"--calibrate": calibrate > 1}
+    foreign: dict[str, dict[str, object]] = {
+        "rubric": {**agents, **tried},
+        "points": {**agents, **answers, **tried},
+        "workflow": {**answers, **tried},
+    }
     _check_meant(kind, foreign.get(kind, {**answers}))
     jobs = jobs or (TOGETHER if kind == "rubric" else 1)
     whose, signing = _whose(folder, validator, sign)

@@ -48,7 +48,7 @@ def publish(
 
     Shows what changes against what the chain holds, and with --yes sends it.
 
-    Of a subnet file the shares of its competitions are joined, as `assay emission` shows them, and published in one go.
+    Of a subnet file the split that `assay emission --sign` signed is published, after it was computed again.
 
     Only what has a receipt is published, and the chain is asked first: what it has already is not sent again. What is sent
     stands in the ledger before it is sent, so that this can be done again after a crash at any point. It ends when the chain

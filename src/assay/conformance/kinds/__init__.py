@@ -48,6 +48,7 @@ KINDS: Mapping[str, Kind] = {
         settled.inputs,
         settled.results_root,
         settled.signed_receipt,
+        settled.signed_split,
         settled.proof,
         settled.verified,
     )

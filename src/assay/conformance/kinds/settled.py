@@ -19,10 +19,14 @@ from assay.folder.previous import previous_of
 from assay.ledger import bundle, check, evidence, receipt, verify
 from assay.ledger import inputs as documents
 from assay.ledger.check import LogKey
+from assay.ledger.split import Split
 from assay.records import record as read_record
 from assay.scheme.fields import Section
+from assay.scheme.reading import validate
+from assay.scheme.subnet import Subnet
+from assay.settle import emission, settle
 
-__all__ = ["evidence_root", "inputs", "proof", "results_root", "signed_receipt", "verified"]
+__all__ = ["evidence_root", "inputs", "proof", "results_root", "signed_receipt", "signed_split", "verified"]
 
 Json = dict[str, Any]
 Epochs = Annotated[Mapping[Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,14})$")], Any], Field(min_length=1)]
@@ -111,6 +115,60 @@ def _receipt(given: _Receipt) -> Json:
 
 
 signed_receipt = _called("receipt", _receipt)
+
+
+class _Part(Section):
+    receipt: Text
+    case: dict[str, Any]
+
+
+class _Split(Section):
+    receipt: Text
+    key: str
+    competitions: Annotated[tuple[_Part, ...], Field(strict=False)] | None = None
+    subnet: dict[str, Any] | None = None
+
+
+@refusing
+@kind(_Split)
+def _split(given: _Split) -> Json:
+    """The text of a signed split, by the key of the subnet's log (vkey): what it states, and its place in the log. With
+    `competitions`, the receipt of each and the case that it settles, it must follow from these; with `subnet`, a subnet file as
+    JSON, it must be divided so."""
+    key, path = LogKey.parse(given.key), Path("receipt")
+    found, _ = verify.joint.read(given.receipt.encode(), [key], path)
+    now = verify.receipts.checked(found, key, path)
+    if given.subnet is not None:
+        verify.joint.follows(found, validate(Subnet, given.subnet), "the subnet file")
+    if given.competitions is not None:
+        logs = found.logs
+        if len(logs) != len(given.competitions):
+            raise BadInput("are not as many as the split names", field="competitions", hint="give each one's receipt and case")
+        verify.joint.same(found, [_bound(found, at, one, logs[at]) for at, one in enumerate(given.competitions)], path)
+    said, split = found.predicate, found.predicate["split"]
+    return {
+        "subnet": said["subnet"],
+        "epoch": said["epoch"],
+        "split": split["digest"],
+        "receipts": split["receipts"],
+        "digest": f"sha256:{found.digest.hex()}",
+        "index": str(found.proof.index),
+        "size": str(now.size),
+    }
+
+
+signed_split = _called("emission-receipt", _split)
+
+
+def _bound(found: Split, at: int, one: _Part, key: LogKey) -> emission.Settled:
+    """A competition of a signed split: its receipt, by the key that the split names, and the settlement that it is of."""
+    path = Path(f"competitions[{at}]")
+    receipt, _ = verify.receipts.read(one.receipt.encode(), key, path)
+    verify.receipts.checked(receipt, key, path)
+    digest, settlement = verify.joint.bound(found, at, receipt, path), settle(folder.parse_case(one.case))
+    if settlement.digest != receipt.predicate["settlement"]:
+        raise BadInput("is not the case that its receipt is of", field=str(path), hint="give the case that was settled")
+    return emission.part(settlement, digest, str(key))
 
 
 class _Proof(Section):

@@ -148,7 +148,9 @@ class Course:
         quotes: dict[str, str] = {}
         for part, chunk in enumerate(case.chunks, 1):
             ids = [check.id for check in chunk]
-            found = yield from self._answer(role, case.checks(part), partial(read_checks, ids=ids, texts=case.texts))
+            found = yield from self._answer(
+                role, case.checks(part), partial(read_checks, ids=ids, texts=case.texts, gutter=case.gutter)
+            )
             answers |= found.answers
             reasons |= found.reasons
             quotes |= found.quotes

@@ -37,7 +37,7 @@ let lets: (?:s )?(?:play a game|role play|roleplay)
 you: are now (?:an? )?(?:dan|unrestricted|jailbroken)
 am is: (?:i )?the (?:sponsor|judge|operator|administrator|system)\\b(?! (?:s|of|is|in|at|on|for|under|where|that|which|who|we|to))
 sponsor operator administrator admin judge grader system assay: (?:s )?(?:note|override|notice|directive|update)s?\\b\\s?[:\\]]
-answer mark grade score rate evaluate count treat: ~6 (?:CHECKS|THIS) ~4 (?:yes|exceptional|elegant|met|passed|full marks)
+answer mark grade score rate evaluate count treat: ~4 (?:CHECKS|THIS) ~3 (?:yes|exceptional|elegant|met|passed|full marks)
 answer respond reply say: ~3 yes (?:to|for|on) (?:all|every|each) ~1 CHECKS
 all every each: ~2 CHECKS ~1 (?:are|is|must be|should be) ~1 (?:yes|met|true|satisfied)
 verdict: (?:(?:is|must be|should be|to be|to|of) )?(?:exceptional|elegant)
@@ -68,7 +68,7 @@ def _named(pattern: str) -> str:
 def _following(pattern: str) -> re.Pattern[str]:
     """What is between words is bounded, and cannot be part of one: so no text makes the search slow."""
     between = r"\W{1,40}"
-    spaced = re.sub(" ?~([0-9]) ", lambda found: f" (?:\\\\w{{1,40}} ){{0,{found[1]}}}?", pattern).lstrip()
+    spaced = re.sub(" ?~([0-9]) ", lambda found: f" (?:\\w{{1,40}} ){{0,{found[1]}}}?", pattern).lstrip()
     return re.compile(f"{between}{_named(spaced)}(?!\\w)".replace(" ", between))
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from assay.errors import BadInput
 from assay.judge.rubric import prompts
-from assay.judge.rubric.frame import Frames, Item
+from assay.judge.rubric.frame import GUTTER, Frames, Item, guttered
 from assay.judge.rubric.limits import CHECKS_AT_ONCE, CHECKS_BYTES, QUOTE_CHARACTERS, QUOTE_LEAST, REQUEST_BYTES
 from assay.judge.rubric.shown import shown
 from assay.judge.rubric.solution import Solution
@@ -110,6 +110,11 @@ class Case:
         """The files' texts as a model is shown them: in one of them a quote is to be found."""
         return tuple(shown(text) for text in self.solution.files.values())
 
+    @property
+    def gutter(self) -> str:
+        """The digits with which each line of the solution begins: a quote may have them, and they are no part of it."""
+        return self.frames.key("solution")[:GUTTER]
+
     @cached_property
     def chunks(self) -> tuple[tuple[Check, ...], ...]:
         """The checks as they are asked: at most so many at once, and not too long."""
@@ -170,7 +175,8 @@ class Case:
 
 def check_size(bounty: Bounty, solution: Solution) -> None:
     """Raise BadInput where the solution, its texts and names as a model is shown them, has more bytes than the bounty allows."""
-    size = sum(len(shown(part).encode()) for row in solution.files.items() for part in row)
+    gutter = "0" * GUTTER
+    size = sum(len(shown(path).encode()) + len(guttered(gutter, shown(text)).encode()) for path, text in solution.files.items())
     most = bounty.judge.solution_tokens
     if size > most:
         raise BadInput(

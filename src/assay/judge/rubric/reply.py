@@ -5,6 +5,7 @@ A fault is told to the model in our words alone: neither the solution's nor the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,9 +80,12 @@ def read_baseline(reply: Reply) -> Answers:
     return _answers(_object(reply, BASELINE), BASELINE, None)
 
 
-def read_checks(reply: Reply, ids: Sequence[str], texts: Sequence[str]) -> Answers:
-    """The answers to the checks `ids`, each YES with a quote that is in one of the texts; raises Faulty."""
-    return _answers(_object(reply, ids), ids, texts)
+def read_checks(reply: Reply, ids: Sequence[str], texts: Sequence[str], gutter: str = "") -> Answers:
+    """The answers to the checks `ids`, each YES with a quote that is in one of the texts; raises Faulty.
+
+    gutter: the digits with which each line is shown (`frame`), and which are no part of a quote.
+    """
+    return _answers(_object(reply, ids), ids, texts, gutter)
 
 
 def read_verdict(reply: Reply) -> Verdict:
@@ -126,7 +130,7 @@ def _strings(value: object, keys: Sequence[str]) -> dict[str, str]:
     return value
 
 
-def _answers(found: Mapping[str, Any], names: Sequence[str], texts: Sequence[str] | None) -> Answers:
+def _answers(found: Mapping[str, Any], names: Sequence[str], texts: Sequence[str] | None, gutter: str = "") -> Answers:
     """Every fault is collected, so that the model hears of all at once; names are told by their place, as others wrote them."""
     wrong: list[tuple[str, int]] = []
     answers: dict[str, bool] = {}
@@ -141,7 +145,7 @@ def _answers(found: Mapping[str, Any], names: Sequence[str], texts: Sequence[str
                 raise Faulty("long-reason")
             yes = one["answer"] == "YES"
             if texts is not None:
-                quote = _quote(one["quote"], texts, yes=yes)
+                quote = _quote(one["quote"], texts, gutter, yes=yes)
                 if yes:
                     quotes[name] = quote
             answers[name], reasons[name] = yes, _printable(one["reason"])
@@ -152,7 +156,7 @@ def _answers(found: Mapping[str, Any], names: Sequence[str], texts: Sequence[str
     return Answers(answers, reasons, quotes)
 
 
-def _quote(given: str, texts: Sequence[str], *, yes: bool) -> str:
+def _quote(given: str, texts: Sequence[str], gutter: str, *, yes: bool) -> str:
     if not yes:
         if given:
             raise Faulty("contradiction")
@@ -163,12 +167,16 @@ def _quote(given: str, texts: Sequence[str], *, yes: bool) -> str:
         raise Faulty("no-quote")
     if len(quote) > QUOTE_CHARACTERS:
         raise Faulty("long-quote")
-    within = [text for text in texts if quote in text]
-    if not within:  # it may have read an escape, and quoted the character
-        quote = shown(quote)
-        within = [text for text in texts if quote in text]
-    if not within:
+    bare = re.sub(rf"^{gutter} [0-9]+\|", "", quote, flags=re.MULTILINE) if gutter else quote
+    for read in (quote, shown(quote), bare, shown(bare)):  # it may have read an escape, and quoted the character
+        within = [text for text in texts if read in text]
+        if within:
+            break
+    else:
         raise Faulty("quote-not-found")
+    quote, size = read, _ink(read)
+    if not size:
+        raise Faulty("no-quote")
     if size < QUOTE_LEAST and all(size < _ink(text) for text in within):
         raise Faulty("short-quote")
     return quote

@@ -2,6 +2,7 @@
 
 - 429, 408, 409, 5xx, time-outs, lost connections and bodies that are no completion are asked again, after pauses that double;
   `Retry-After` is kept to, within a bound. After a 429 nobody asks before the pause is over.
+- A body that is packed is no completion: nobody asked for a content coding, and its bounds would be those of what is packed.
 - When the bounds are reached, that model has failed (`Failed`); so has one that is not there (404) or does not take the question
   (other 4xx). Where nobody listens, no other model would be heard either: Unreachable.
 - A key that is refused, an account that is empty and a redirect are for somebody to mend: Unreachable, and final.
@@ -52,6 +53,10 @@ class _Status(openai.OpenAIError):
     def __init__(self, status: int, code: str, said: str, retry_after: str | None) -> None:
         super().__init__(f"status {status}")
         self.status, self.code, self.said, self.retry_after = status, code, said, retry_after
+
+
+class _Packed(openai.OpenAIError):
+    """The body has a content coding, which nobody asked for: a few bytes could become gigabytes, and the event loop halt."""
 
 
 class _Trouble(Exception):
@@ -116,6 +121,8 @@ class Service:
             return found[0]
         except (TimeoutError, openai.APITimeoutError, httpx2.TimeoutException):
             raise _Trouble("timeout") from None
+        except _Packed:
+            raise _Trouble("no-completion") from None
         except _Status as error:
             usage = Usage()
             return self._refused(error, asked)
@@ -163,7 +170,10 @@ async def opened(models: Models, limits: Limits) -> AsyncIterator[Service]:
     """A client that is closed in the end."""
     logging.getLogger("openai").setLevel(logging.WARNING)  # some versions log at debug what is asked, which is private
     http = openai.DefaultAsyncHttpxClient(
-        follow_redirects=False, timeout=limits.seconds, event_hooks={"response": [_raise_for_status]}
+        follow_redirects=False,
+        timeout=limits.seconds,
+        headers={"Accept-Encoding": "identity"},
+        event_hooks={"response": [_raise_for_status]},
     )
     async with openai.AsyncOpenAI(
         base_url=models.base_url,
@@ -178,7 +188,9 @@ async def opened(models: Models, limits: Limits) -> AsyncIterator[Service]:
 
 
 async def _raise_for_status(response: httpx2.Response) -> None:
-    """Raise _Status for what is no success, before the client would read a body without a bound."""
+    """Raise _Status for what is no success, and _Packed, before the client would read a body without a bound."""
+    if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+        raise _Packed
     if response.is_success:
         return
     data = bytearray()

@@ -16,11 +16,11 @@ class ProxyLimits:
     connections: int = 16
     """At one time."""
     request_bytes: int = 32_000_000
-    """Of one request's body."""
+    """Of one request's body, as it comes in: what says how long its chunks are counts as well."""
     answer_bytes: int = 256_000_000
     """Of one answer's body."""
     total_bytes: int = 2_000_000_000
-    """Of all bodies, both ways."""
+    """Of all that agents send, and of all answers' bodies."""
     seconds: float = 600.0
     """Without a byte, on either side."""
 

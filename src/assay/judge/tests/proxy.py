@@ -1,9 +1,11 @@
 """A way out of the box to one model service and nowhere else: HTTP on a Unix socket, forwarded to one base_url.
 
-- The agent says what it wants below the base_url; where that is, is not for it to say: no other host, no `..`, no CONNECT.
+- The agent says what it wants below the base_url, of a few endpoints that keep nothing there (`endpoints`); where that is, is not
+  for it to say: no other host, no `..`, no CONNECT.
 - The key is added out here. What the agent sends as credentials or cookies is dropped, and so are cookies that come back.
 - Redirects are handed back, never followed.
 - Requests, bytes, connections and seconds have bounds; over one of them the agent is told 429 or 413, and that is its affair.
+  Bytes are counted as they come in, and a piece of a body counts as no fewer than 256, however short it is.
 - When the service fails (no connection, cut off, 5xx, or it refuses the validator's key or quota: 401, 402, 403, 407, 429), it is
   noted in `troubles`: a trial that did not pass all the same is then an ERROR. SPEC 2.1.
 """
@@ -11,6 +13,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import socket
 import socketserver
@@ -19,14 +22,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import h11
+
 from assay.errors import broken
 from assay.judge.service import HEADER, PATH, Model
+from assay.judge.tests import endpoints
 from assay.judge.tests.asked import LIMITS, ProxyLimits, Seen
+from assay.judge.tests.endpoints import Refused
 
 __all__ = ["open_proxy"]
 
@@ -40,9 +46,13 @@ _DROPPED = frozenset(
 _DROPPED_BACK = frozenset(
     {"alt-svc", "connection", "content-length", "keep-alive", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-_ESCAPED = re.compile("%(2e|2f|5c|00)", re.ASCII | re.IGNORECASE)
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _NOT_THE_AGENTS = frozenset({401, 402, 403, 407, 429})
 _CHUNK = 65_536
+_HEAD = 65_536
+"""Bytes of a request's line and headers."""
+_PIECE = 256
+"""Bytes that the shortest piece of a body counts as: what it costs to take one apart."""
 _HEARD_OUT = 5.0
 """Seconds that who is refused may go on sending."""
 
@@ -126,54 +136,90 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             self.seen.refused += 1
 
 
-class _Refused(Exception):
-    """What the agent asked for is not forwarded."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status, self.why = status, why
+class _Gone(Exception):
+    """The agent hung up."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(socketserver.BaseRequestHandler):
+    """One connection: one request, its answer, and the end."""
+
     server: _Server
-    protocol_version = "HTTP/1.1"
-    server_version = "assay"
-    sys_version = ""
+    request: socket.socket
 
-    def setup(self) -> None:
+    def handle(self) -> None:
         self.request.settimeout(self.server.limits.seconds)
-        super().setup()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: what an agent asks is in nobody's log."""
-
-    def address_string(self) -> str:
-        return "agent"
-
-    def do_GET(self) -> None:
-        self._serve()
-
-    def do_POST(self) -> None:
-        self._serve()
-
-    def _serve(self) -> None:
-        self.close_connection = True
+        self.http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD)
         try:
-            target = self._target()
-            if not self.server.admit():
-                raise _Refused(429, "this trial's requests are used up")
-            body = self._body()
-        except _Refused as refusal:
+            asked, target, body = self._asked()
+        except Refused as refusal:
             self.server.refused()
             self._say(refusal.status, refusal.why)
             self._hear_out()
             return
-        self._forward(target, body)
+        except _Gone:
+            return
+        self._forward(asked, target, body)
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What is no request, or none that is served."""
-        super().send_error(code, message, explain)
-        self._hear_out()
+    def _asked(self) -> tuple[h11.Request, str, bytes]:
+        """A request, where it goes and the body that is forwarded. Raises Refused, and _Gone if there is none."""
+        try:
+            asked = self._next()
+            if not isinstance(asked, h11.Request):
+                raise _Gone
+            target, method = asked.target.decode("ascii"), asked.method.decode("ascii")
+            if PATH.fullmatch(target) is None:
+                raise Refused(403, "only paths below the service's base_url are forwarded")
+            endpoints.check(self.server.model, method, target)
+            if not self.server.admit():
+                raise Refused(429, "this trial's requests are used up")
+            return asked, self._base() + target, endpoints.stateless(target, self._body(asked))
+        except h11.RemoteProtocolError as error:
+            raise Refused(431 if error.error_status_hint == 431 else 400, "the request cannot be read") from None
+
+    def _base(self) -> str:
+        return urlsplit(self.server.model.base_url).path.rstrip("/")
+
+    def _next(self) -> h11.Request | h11.Data | h11.EndOfMessage | h11.ConnectionClosed:
+        """What comes next. Raises h11.RemoteProtocolError, Refused over the bound on all bytes, and _Gone."""
+        while True:
+            event = self.http.next_event()
+            if event is h11.NEED_DATA:
+                if self.http.they_are_waiting_for_100_continue:
+                    self._send(h11.InformationalResponse(status_code=100, headers=[]))
+                data = self._receive()
+                self.http.receive_data(data)
+            elif isinstance(event, h11.Request | h11.Data | h11.EndOfMessage | h11.ConnectionClosed):
+                return event
+            else:  # h11.PAUSED
+                raise _Gone
+
+    def _receive(self) -> bytes:
+        try:
+            data = self.request.recv(_CHUNK)
+        except OSError:
+            raise _Gone from None
+        if not self.server.count(sent=len(data)):
+            raise Refused(429, "this trial's bytes are used up")
+        return data
+
+    def _body(self, asked: h11.Request) -> bytes:
+        names = [name for name, _ in asked.headers]
+        if b"content-length" in names and b"transfer-encoding" in names:
+            raise Refused(400, "a body has one length")
+        most, taken = self.server.limits.request_bytes, 0
+        declared = next((int(value) for name, value in asked.headers if name == b"content-length"), 0)
+        if declared > most:
+            raise Refused(413, "the request is too large")
+        body = bytearray()
+        while isinstance(event := self._next(), h11.Data):
+            body += event.data
+            extra = max(0, _PIECE - len(event.data)) if event.chunk_start or event.chunk_end else 0
+            taken += len(event.data) + extra
+            if len(body) > most or taken > max(most, _PIECE):
+                raise Refused(413, "the request is too large, or in too many pieces")
+            if not self.server.count(sent=extra):
+                raise Refused(429, "this trial's bytes are used up")
+        return bytes(body)
 
     def _hear_out(self) -> None:
         """Takes what is still being sent, within bounds: who is hung up on before all of it is out may not hear why."""
@@ -186,91 +232,47 @@ class _Handler(BaseHTTPRequestHandler):
                     return
                 left -= len(part)
 
-    def _target(self) -> str:
-        target = self.path
-        path = target.partition("?")[0]
-        if PATH.fullmatch(target) is None or _ESCAPED.search(path) or "//" in path:
-            raise _Refused(403, "only paths below the service's base_url are forwarded")
-        if any(part.partition(";")[0] in (".", "..") for part in path.split("/")):  # some services leave out what follows
-            raise _Refused(403, "only paths below the service's base_url are forwarded")
-        return urlsplit(self.server.model.base_url).path.rstrip("/") + target
-
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            if "Content-Length" in self.headers:
-                raise _Refused(400, "a body has one length")
-            return self._checked(self._chunks())
-        length = self.headers.get("Content-Length", "0")
-        if "Transfer-Encoding" in self.headers or re.fullmatch("[0-9]{1,12}", length, re.ASCII) is None:
-            raise _Refused(400, "the body's length cannot be read")
-        if int(length) > self.server.limits.request_bytes:
-            raise _Refused(413, "the request is too large")
-        body = self.rfile.read(int(length))
-        if len(body) != int(length):
-            raise _Refused(400, "the body ended too early")
-        return self._checked(body)
-
-    def _checked(self, body: bytes) -> bytes:
-        if not self.server.count(sent=len(body)):
-            raise _Refused(429, "this trial's bytes are used up")
-        return body
-
-    def _chunks(self) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            head = self.rfile.readline(100).split(b";")[0].strip()
-            if re.fullmatch(b"[0-9A-Fa-f]{1,8}", head) is None:
-                raise _Refused(400, "a chunk's length cannot be read")
-            length = int(head, 16)
-            size += length
-            if size > self.server.limits.request_bytes:
-                raise _Refused(413, "the request is too large")
-            part = self.rfile.read(length)
-            if len(part) != length or not self.rfile.readline(3).endswith(b"\n"):
-                raise _Refused(400, "a chunk ended too early")
-            if not length:
-                return b"".join(parts)
-            parts.append(part)
-
-    def _forward(self, target: str, body: bytes) -> None:
-        model = self.server.model
-        headers = {name: value for name, value in self.headers.items() if _passes(name, value, model)}
+    def _forward(self, asked: h11.Request, target: str, body: bytes) -> None:
+        model, method = self.server.model, asked.method.decode("ascii")
+        given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in asked.headers.raw_items()]
+        headers = {name: value for name, value in given if _passes(name, value, model)}
         headers |= {"Accept-Encoding": "identity", **model.credentials}
         connection = _connection(model, self.server.limits.seconds)
         with self.server.lock:
             self.server.upstream.add(connection)
         try:
             try:
-                connection.request(self.command, target, body=body if self.command == "POST" else None, headers=headers)
+                connection.request(method, target, body=body if method == "POST" else None, headers=headers)
                 answer = connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
-                self.server.trouble(f"{self.command}: no answer ({broken(error)})")
+                self.server.trouble(f"{method}: no answer ({broken(error)})")
                 self._say(502, "the service did not answer")
                 return
             if answer.status >= 500 or answer.status in _NOT_THE_AGENTS:
-                self.server.trouble(f"{self.command}: status {answer.status}")
-            self._hand_back(answer)
+                self.server.trouble(f"{method}: status {answer.status}")
+            with suppress(OSError, h11.LocalProtocolError):  # the agent has hung up, and that is its affair
+                self._hand_back(method, answer)
         finally:
             with self.server.lock:
                 self.server.upstream.discard(connection)
             connection.close()
 
-    def _hand_back(self, answer: http.client.HTTPResponse) -> None:
-        self.send_response_only(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in _DROPPED_BACK:
-                self.send_header(name, value.replace("\r", " ").replace("\n", " "))
-        self.send_header("Connection", "close")
+    def _hand_back(self, method: str, answer: http.client.HTTPResponse) -> None:
+        headers = [
+            (name, value.strip())
+            for name, value in answer.getheaders()
+            if name.lower() not in _DROPPED_BACK and HEADER.fullmatch(name) and _VALUE.fullmatch(value.strip())
+        ]
+        headers.append(("Connection", "close"))
         if answer.length is not None:
-            self.send_header("Content-Length", str(answer.length))
-        self.end_headers()
+            headers.append(("Content-Length", str(answer.length)))
+        self._send(h11.Response(status_code=answer.status, headers=headers))
         received = 0
         while True:
             try:
                 part = answer.read1(_CHUNK)
             except (OSError, http.client.HTTPException) as error:
-                self.server.trouble(f"{self.command}: cut off ({broken(error)})")
+                self.server.trouble(f"{method}: cut off ({broken(error)})")
                 return
             if not part:
                 break
@@ -278,23 +280,23 @@ class _Handler(BaseHTTPRequestHandler):
             if not self.server.count(received=len(part)) or received > self.server.limits.answer_bytes:
                 self.server.refused()
                 return
-            self.wfile.write(part)
-            self.wfile.flush()
+            self._send(h11.Data(data=part))
         if answer.length:
-            self.server.trouble(f"{self.command}: cut off, {answer.length} bytes are missing")
+            self.server.trouble(f"{method}: cut off, {answer.length} bytes are missing")
+            return
+        self._send(h11.EndOfMessage())
+
+    def _send(self, event: h11.Event) -> None:
+        if data := self.http.send(event):
+            self.request.sendall(data)
 
     def _say(self, status: int, why: str) -> None:
-        data = f'{{"error": {{"message": "{why}", "type": "assay_proxy"}}}}\n'.encode()
-        with suppress(OSError):
-            self.send_response_only(status)
-            for name, value in (
-                ("Content-Type", "application/json"),
-                ("Content-Length", str(len(data))),
-                ("Connection", "close"),
-            ):
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data)
+        data = json.dumps({"error": {"message": why, "type": "assay_proxy"}}).encode() + b"\n"
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(data))), ("Connection", "close")]
+        with suppress(OSError, h11.LocalProtocolError):
+            self._send(h11.Response(status_code=status, headers=headers))
+            self._send(h11.Data(data=data))
+            self._send(h11.EndOfMessage())
 
 
 def _passes(name: str, value: str, model: Model) -> bool:

@@ -62,8 +62,9 @@ class Settings:
     def of_json(cls, line: bytes) -> Settings:
         """The settings in a line."""
         found = json.loads(line)
-        model = found.pop("model")
-        return cls(**found | {"model": None if model is None else Model(**model), "keeping": Keeping(**found["keeping"])})
+        if (model := found["model"]) is not None:
+            found["model"] = Model(**model | {"endpoints": tuple(model["endpoints"])})
+        return cls(**found | {"keeping": Keeping(**found["keeping"])})
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ __all__ = [
     "NODES",
     "NUMBER",
     "OUTPUT_BYTES",
+    "PARTS",
     "PLAN_BYTES",
     "PLAN_DEPTH",
     "REGEX_SECONDS",
@@ -33,6 +34,8 @@ __all__ = [
     "TESTS",
 ]
 
+PARTS = 2_000_000
+"""Brackets, commas and strings of one answer: a part takes many times its bytes in memory."""
 NODES, MOST_NODES = 100, 10_000
 """Steps of a plan, unless the task says otherwise, and the most that it may say."""
 EDGES, MOST_EDGES = 1_000, 100_000

@@ -33,7 +33,7 @@ from assay.ledger.verify import joint, own, receipts, recompute, said
 from assay.ledger.verify.material import Material, gathered
 from assay.ledger.verify.report import STAGES, Check, Verified, several
 
-__all__ = ["STAGES", "Check", "Material", "Verified", "gathered", "own", "receipts", "verify", "whole"]
+__all__ = ["STAGES", "Check", "Material", "Verified", "gathered", "joint", "own", "receipts", "verify", "whole"]
 
 
 def verify(

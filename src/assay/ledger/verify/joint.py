@@ -17,10 +17,11 @@ from assay.ledger.verify.material import gathered
 from assay.ledger.verify.recompute import differs
 from assay.ledger.verify.report import Check, Verified, or_null, several, stage
 from assay.scheme import subnet
+from assay.scheme.subnet import Subnet
 from assay.settle import emission
 from assay.settle.emission import Settled
 
-__all__ = ["is_joint", "verified"]
+__all__ = ["bound", "follows", "is_joint", "read", "same", "verified"]
 
 NAME = "emission"
 """The last stage."""
@@ -54,16 +55,18 @@ def verified(
     if not os.path.lexists(file):
         what = "nobody signed this split: it was exported by an earlier version, and shows nothing"
         raise Refused("receipt", what, file=path / EMISSION)
-    found, key = _signed(file, keys)
+    found, key = read(load(file, check.RECEIPT_BYTES, hint=HINT), keys, file)
     now = receipts.checked(found, key, file)
     said = found.predicate
-    _check_keys(found, key, keys)
     whose = f"the subnet's key {key}" if keys else f"{key.id}, which the split names itself: compare it with the subnet's"
     into.right("receipt", f"{said['subnet']} epoch {said['epoch']}, signed by {whose}")
     into.right("log", f"entry {found.proof.index} of {now.size} in {now.origin}, by a signed checkpoint")
     _logs(root, key, now, into, checkpoint=checkpoint, log=log)
     if announced is not None:
-        _follows(said, announced, into)
+        rules = subnet.read(announced)
+        follows(found, rules, str(announced))
+        unnamed = "" if all(one.log for one in rules.competitions) else "; which log has which part, it does not say of all"
+        into.right(NAME, f"divided as {announced} says{unnamed}")
     if root is None:
         into.not_looked_at(NAME, "it was not computed again: that takes the folder that `assay export emission` writes")
     else:
@@ -72,9 +75,12 @@ def verified(
     into.emission |= {name: said["split"][name] for name in ("digest", "receipts")}
 
 
-def _signed(file: Path, keys: Sequence[LogKey]) -> tuple[Split, LogKey]:
-    """The signed split in a file, and the key to check it by: of those given the one that it says it is signed with."""
-    data = load(file, check.RECEIPT_BYTES, hint=HINT)
+def read(data: bytes, keys: Sequence[LogKey], file: Path) -> tuple[Split, LogKey]:
+    """The signed split in bytes, and the key to check it by: of those given the one that it says it is signed with.
+
+    Raises Refused for what is no signed split, for a key that was given and is of no log of it, and for a competition that is
+    said to have the subnet's log.
+    """
     try:
         found = Split.parse(data)
         named = receipts.key_of(found)
@@ -84,18 +90,14 @@ def _signed(file: Path, keys: Sequence[LogKey]) -> tuple[Split, LogKey]:
     if keys and named not in keys:
         given = ", ".join(map(str, keys))
         raise Refused("receipt", "it is not signed by the key", expected=given, found=str(named), file=file)
-    return found, named
-
-
-def _check_keys(found: Split, key: LogKey, keys: Sequence[LogKey]) -> None:
-    """Refuse a key that was given and is of no log that is checked, and a competition that has the subnet's log."""
     logs = found.logs
-    if key in logs:
-        raise Refused("receipt", "a competition is said to have the subnet's own log", found=str(key))
+    if named in logs:
+        raise Refused("receipt", "a competition is said to have the subnet's own log", found=str(named), file=file)
     for one in keys:
-        if one != key and one not in logs:
+        if one != named and one not in logs:
             what = "a key was given that is of no log of the split"
-            raise Refused("receipt", what, expected=", ".join(map(str, [key, *logs])), found=str(one))
+            raise Refused("receipt", what, expected=", ".join(map(str, [named, *logs])), found=str(one), file=file)
+    return found, named
 
 
 def _logs(root: Path | None, key: LogKey, now: Checkpoint, into: Verified, *, checkpoint: Path | None, log: Path | None) -> None:
@@ -109,15 +111,34 @@ def _logs(root: Path | None, key: LogKey, now: Checkpoint, into: Verified, *, ch
         receipts.consistency(checkpoint, key, now, tiles, into)
 
 
-def _follows(said: dict[str, object], announced: Path, into: Verified) -> None:
-    """Refuse a split whose rules are not those of a subnet file."""
-    rules = subnet.read(announced)
+def follows(found: Split, rules: Subnet, name: str) -> None:
+    """Refuse a split whose rules are not those of a subnet file of this name."""
     with stage(NAME):
-        for field, wanted, there in split.differing(rules, said):
-            what = f"{field} is not that of {announced}"
-            raise Refused(NAME, what, expected=or_null(wanted), found=or_null(there))
-    unnamed = "" if all(one.log for one in rules.competitions) else "; which log has which part, it does not say of all"
-    into.right(NAME, f"divided as {announced} says{unnamed}")
+        for field, wanted, there in split.differing(rules, found.predicate):
+            raise Refused(NAME, f"{field} is not that of {name}", expected=or_null(wanted), found=or_null(there))
+
+
+def bound(found: Split, at: int, receipt: Receipt, place: Path) -> str:
+    """The digest of a competition's receipt; refuse one that is not the receipt that the split names of competition `at`."""
+    row, digest = found.predicate["split"]["receipts"][at], f"sha256:{receipt.digest.hex()}"
+    for what, wanted, given in (
+        ("it is of another receipt than the split names", row["digest"], digest),
+        ("it is of another competition than the split names", row["competition"], receipt.predicate["competition"]),
+    ):
+        if wanted != given:
+            raise Refused(NAME, what, expected=wanted, found=given, file=place)
+    return digest
+
+
+def same(found: Split, settled: Sequence[Settled], file: Path) -> None:
+    """Refuse a split that does not follow, by the rules that it states, from the settlements of its competitions."""
+    with stage(NAME):
+        ours = emission.split(split.rules_of(found.predicate), settled).document
+        other = differs(ours, found.predicate["split"])
+        if other is not None:
+            field, participant, wanted, given = other
+            what = f"{field} differs"
+            raise Refused(NAME, what, participant=participant, expected=or_null(wanted), found=or_null(given), file=file)
 
 
 def _computed(root: Path, found: Split, verify: Callable[[Path, LogKey], Verified], into: Verified) -> None:
@@ -129,29 +150,17 @@ def _computed(root: Path, found: Split, verify: Callable[[Path, LogKey], Verifie
         what = "the competitions are not those that the split names"
         raise Refused(NAME, what, expected=", ".join(numbers), found=", ".join(there), file=root / COMPETITIONS)
     settled: list[Settled] = []
-    for number, row, part, key in zip(numbers, said["receipts"], said["competitions"], found.logs, strict=True):
-        place = root / COMPETITIONS / number
+    for at, (row, key) in enumerate(zip(said["receipts"], found.logs, strict=True)):
+        place, name = root / COMPETITIONS / numbers[at], row["competition"]
         if is_joint(place) or not place.is_dir():
             raise Refused(NAME, "it is not the bundle of a competition", file=place)
         try:
             one = verify(place, key)
         except BadInput as error:
-            raise Refused(NAME, f"{row['competition']}: {error.what}", file=error.file or place) from None
-        digest = f"sha256:{Receipt.parse(gathered(place, None).data).digest.hex()}"
-        for what, wanted, given in (
-            ("it is of another receipt than the split names", row["digest"], digest),
-            ("it is of another competition than the split names", row["competition"], one.receipt["competition"]),
-        ):
-            if wanted != given:
-                raise Refused(NAME, what, expected=wanted, found=given, file=place)
+            raise Refused(NAME, f"{name}: {error.what}", file=error.file or place) from None
+        digest = bound(found, at, Receipt.parse(gathered(place, None).data), place)
         assert one.settlement is not None
         settled.append(emission.part(one.settlement, digest, str(key)))
-        into.checked += [Check(each.stage, f"{part['name']}: {each.what}", each.done) for each in one.checked]
-    with stage(NAME):
-        ours = emission.split(split.rules_of(found.predicate), settled).document
-        other = differs(ours, said)
-        if other is not None:
-            field, participant, wanted, given = other
-            what = f"{field} differs"
-            raise Refused(NAME, what, participant=participant, expected=or_null(wanted), found=or_null(given), file=root / SPLIT)
-    into.right(NAME, f"of {several(len(settled), 'competition')}, computed again to the bit: {ours['digest']}")
+        into.checked += [Check(each.stage, f"{name}: {each.what}", each.done) for each in one.checked]
+    same(found, settled, root / SPLIT)
+    into.right(NAME, f"of {several(len(settled), 'competition')}, computed again to the bit: {said['digest']}")

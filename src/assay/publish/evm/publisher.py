@@ -6,7 +6,8 @@ what it would pay by these scores, and if that is anything but the settlement's 
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from assay.publish.evm.attempts import attempts
 from assay.publish.evm.chain import Chain
@@ -19,6 +20,9 @@ from assay.publish.outcome import Confirmed, Outcome, Refusal, Unknown
 from assay.publish.publishers import Comparison, Plan, Tell
 from assay.publish.settled import SettledEpoch
 from assay.publish.targets import Target
+
+if TYPE_CHECKING:
+    from assay.enclave.proofs import Proof
 
 __all__ = ["EvmPublisher", "open_publisher"]
 
@@ -47,10 +51,24 @@ class EvmPublisher:
 
     def plan(self, epoch: SettledEpoch) -> Plan:
         """The scores of an epoch, as the oracle takes them."""
-        found = scores_of(epoch)
+        proofs = self._proofs(epoch)
+        found = scores_of(epoch, {key: one.digest for key, one in proofs.items()})
         where = {"chain_id": self._chain.settings.chain_id, "oracle": self._chain.oracle.address}
         content = where | {"round": self._chain.round.address} | found.content()
+        lists = [one.listed for one in proofs.values() if one.listed is not None]
+        content |= {"attestations": lists} if lists else {}
         return Plan(self._chain.target.name, epoch.epoch, epoch.receipt, content, found.lines, found.left_out)
+
+    def _proofs(self, epoch: SettledEpoch) -> dict[str, Proof]:
+        """Participant → what attests its score; raises BadInput where an enclave is to judge, and some attestation is missing."""
+        bounty = self._chain.bounty()
+        if bounty is None or bounty.enclave is None:
+            return {}
+        from assay.enclave.proofs import proof
+
+        agreed = {key: one for key, one in epoch.judgements.items() if key in epoch.settlement["ranking"]}
+        found = {key: proof(bounty, one) for key, one in agreed.items()}
+        return {key: one for key, one in found.items() if one is not None}
 
     def compare(self, plan: Plan) -> Comparison:
         """The plan against the oracle's scores and the round's sums."""
@@ -71,6 +89,8 @@ class EvmPublisher:
     def send(self, plan: Plan, tell: Tell) -> Outcome:
         """Submit the scores, once."""
         chain = self._chain
+        for listed in plan.content.get("attestations", []):
+            _put_list(chain.target.folder, listed)
         sender = chain.signer()
         scorer = chain.signer("scorer") if chain.settings.scorer is not None else sender
 
@@ -162,6 +182,13 @@ class EvmPublisher:
         signature = scorer.typed(domain, {"Score": _SCORE, "Scores": _SCORES}, "Scores", message)
         values = (scorer.address, at, scores.receipt, rows, nonce, until, signature)
         return Call(oracle.address, oracle.data("submitSigned", *values))
+
+
+def _put_list(folder: Path, listed: dict[str, Any]) -> None:
+    """A list of attestations beside those that it names: what a chain is told the digest of, anybody can fetch."""
+    from assay.enclave.proofs import put
+
+    put(folder, listed)
 
 
 _DIFFERENT = (

@@ -1,7 +1,8 @@
-"""From a settled epoch to what the oracle is told: each agent's BPS, and what proves where its judge ran. SPEC 2.3, 5."""
+"""From a settled epoch to what the oracle is told: each agent's BPS, and what attests where its judge ran. SPEC 2.3, 5."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +46,8 @@ class Scores:
         }
 
 
-def scores_of(epoch: SettledEpoch) -> Scores:
-    """What is to be told of an epoch.
+def scores_of(epoch: SettledEpoch, attested: Mapping[str, str]) -> Scores:
+    """What is to be told of an epoch. attested: participant → the digest of what attests its score; who is not there has none.
 
     Who has no account is left out, and who is beyond what the oracle takes; the round's own sums show whether that changes what
     is paid, and then nothing is sent. Raises CannotSettle for an epoch that is settled into something else than payouts by BPS,
@@ -70,7 +71,7 @@ def scores_of(epoch: SettledEpoch) -> Scores:
     _check_accounts(accounts)
     left_out += [(key, str(row["status"])) for key, row in rows.items() if row["status"] != "agreed"]
     said = sorted(
-        ((account, int(rows[key]["bps"]), _digest(epoch.attestations.get(key))) for key, account in accounts.items()),
+        ((account, int(rows[key]["bps"]), _digest(attested.get(key))) for key, account in accounts.items()),
         key=lambda row: row[0].lower(),
     )
     paid = [row for row in settlement["payouts"] if row["gross"] != "0"]

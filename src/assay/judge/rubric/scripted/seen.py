@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from assay.judge.rubric.frame import GUTTER
 from assay.settle.score.rubric import BASELINE
 
 __all__ = ["Framed", "Seen", "read"]
@@ -21,6 +22,9 @@ class Framed:
 
     about: str
     items: Mapping[str, str]
+    """Without the gutters."""
+    raw: str
+    """All of it, as it is shown."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Seen:
 
     @property
     def solution(self) -> str:
-        """All texts of the solution, as they are shown."""
+        """All texts of the solution, as they are shown, but for the gutters."""
         return "\n".join(self.frames["solution"].items.values()) if "solution" in self.frames else ""
 
 
@@ -59,7 +63,9 @@ def read(body: Mapping[str, Any]) -> Seen:
         whole = re.search(rf"⟪assay begin {kind} {key}: (.*)⟫\n((?s:.*?))⟪assay end {kind} {key}⟫", outside)
         if whole is not None:
             item = rf'⟪assay item \d+ of \d+ {key}: "(.*)", \d+ bytes⟫\n((?s:.*?))\n⟪assay end item \d+ of \d+ {key}⟫'
-            frames[kind] = Framed(whole[1], dict(re.findall(item, whole[2])))
+            gutter = re.compile(rf"^{key[:GUTTER]} \d+\|", re.MULTILINE)
+            items = {name: gutter.sub("", text) for name, text in re.findall(item, whole[2])}
+            frames[kind] = Framed(whole[1], items, whole[2])
             outside = outside[: whole.start()] + outside[whole.end() :]
     phase, ids = _asked(body, outside, frames)
     return Seen(

@@ -20,7 +20,9 @@ from typing import Any, Literal
 from assay.errors import BadInput
 from assay.exact import nanos, text
 from assay.judge.workflow import values
-from assay.judge.workflow.limits import MESSAGE
+from assay.judge.workflow.limits import MESSAGE, PARTS
+from assay.peers import Overrun
+from assay.peers.reading import bounded
 
 __all__ = ["Answer", "Broken", "CallFailed", "Denied", "Lied", "plain", "read"]
 
@@ -64,7 +66,10 @@ class Answer:
 def read(data: bytes, max_cost: int) -> Answer:
     """The answer in the bytes of one; raises CallFailed. max_cost: nanos."""
     try:
+        bounded(data.decode("utf-8", "replace"), PARTS, depth=len(data))  # how deep it is, `values` looks at
         found = values.parse(data)
+    except Overrun as error:
+        raise Broken(f"the answer has {error.why}") from None
     except BadInput as error:
         raise Broken(f"the answer {error.what}", own=not _json(data)) from None
     if not isinstance(found, dict):
