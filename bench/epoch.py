@@ -9,9 +9,10 @@ from pathlib import Path
 
 from assay.exact import canonical
 from assay.folder.evidence import Gathered
-from assay.ledger import batch, bundle, check, envelope, evidence, inputs, keys, merkle, note, parquet, receipt
+from assay.ledger import batch, bundle, check, envelope, evidence, inputs, keys, merkle, note, parquet, receipt, resting
 from assay.ledger.batch import BatchStatement
 from assay.ledger.check import LogKey
+from assay.ledger.store.rows import Kept
 from assay.settle import pipeline
 
 NAME, EPOCH, TASKS, RUNS = "bench", 12, 89, 11
@@ -74,7 +75,7 @@ def make(folder: Path, validators: int, participants: int) -> Epoch:
                 parsed = check.Envelope.parse(made, "batch")
                 signed.append((judge.public, parsed.signatures[0][1], check.pae(check.IN_TOTO, payload)))
     parquet.write(folder / bundle.EVIDENCE / f"epoch-{EPOCH}.parquet", rows)
-    key = _settle(folder, document, f"sha256:{merkle.root(leaves).hex()}", len(rows))
+    key = _settle(folder, document, f"sha256:{merkle.root(leaves).hex()}", rows)
     return Epoch(folder, key, len(rows), signed)
 
 
@@ -90,12 +91,20 @@ def _bodies(at: int, validator: str, first: int, runs: list[tuple[str, str]]) ->
             ).encode()
 
 
-def _settle(folder: Path, document: inputs.Json, root: str, count: int) -> LogKey:
+def _settle(folder: Path, document: inputs.Json, root: str, rows: list[tuple[int, bytes]]) -> LogKey:
     """The rest of the bundle: settlement, receipt, and a log that has it as its first entry."""
     signer = keys.new()
     key = note.log_key(ORIGIN, signer.public)
     settled = settle(folder, document)
-    payload = receipt.statement(settled, inputs=inputs.digest_of(document), evidence=(root, count), previous=None, version="0")
+    held = (Kept(seq, hashlib.sha256(body).digest(), body) for seq, body in rows)
+    payload = receipt.statement(
+        settled,
+        inputs=inputs.digest_of(document),
+        evidence=(root, len(rows)),
+        records=resting.bound(held, document, settled, ()),
+        previous=None,
+        version="0",
+    )
     entry = hashlib.sha256(payload).digest()
     tree = merkle.Tree([check.leaf_hash(entry)])
     checkpoint = note.sign_checkpoint(1, tree.root(), key, signer)

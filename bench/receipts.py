@@ -62,7 +62,7 @@ def made(size: int) -> tuple[bytes, str]:
     """The file of the receipt in the middle of a log of this size, and its inclusion proof as text."""
     settlement = {"scheme": {"name": "bench", "digest": ROOT}, "epoch": 12, "digest": ROOT, "task_set": ROOT}
     rows = dict.fromkeys(("ranking", "weights", "payouts", "agreed"), ())
-    payload = receipt.statement(settlement | rows, inputs=ROOT, evidence=(ROOT, 1_458_176), previous=(11, ROOT), version="1.0.0")
+    payload = receipt.statement(settlement | rows, inputs=ROOT, evidence=(ROOT, 1), records={}, previous=(11, ROOT), version="1")
     leaves = [sha256(b"%d" % at).digest() for at in range(size)]
     leaves[size // 2] = check.leaf_hash(sha256(payload).digest())
     proof = merkle.Tree(leaves).inclusion(size // 2)

@@ -154,7 +154,8 @@ def forge(settlement: dict[str, Any], signer: keys.PrivateKey, bounty: Bounty) -
     settlement = content | {"digest": digest(content)}
     root = f"sha256:{'0' * 64}"
     safe = settlement if settlement["payouts"] != [{}] else settlement | {"payouts": []}
-    payload = receipt.statement(safe, inputs=root, evidence=(root, 1), previous=None, version="1")
+    records = {row["participant"]: {"root": root, "count": 0} for row in safe["agreed"]}
+    payload = receipt.statement(safe, inputs=root, evidence=(root, 1), records=records, previous=None, version="1")
     tree = merkle.Tree([leaf_hash(sha256(payload).digest())])
     key = note.log_key("example.org/sorting", signer.public)
     checkpoint = note.sign_checkpoint(1, tree.root(), key, signer)

@@ -107,6 +107,7 @@ GOOD = [
     verified("an epoch without evidence of its own", bundle(story([RECORDS, []]))),
     verified("two records of one key: the first accepted counts", CONFLICTING),
     verified("kind tests", of_tests()),
+    verified("receipts of version 1", bundle(story(version=1))),
     verified("a batch of version 1, which names no log", put(ONE_EPOCH, "batches", 0, to=OF_VERSION_1)),
     verified("payloads in the URL-safe alphabet", URL_SAFE),
 ]
@@ -368,8 +369,14 @@ BAD = [
     ),
     refused(
         "results",
+        "results that do not bind their records, signed",
+        lied(results=receipts.results_root(ONE_EPOCH["settlement"])),
+        "version 2 binds them",
+    ),
+    refused(
+        "results",
         "another count of results, signed",
-        lied(results=receipts.results_root(ONE_EPOCH["settlement"]) | {"count": 3}),
+        lied(results=receipts.results_root(ONE_EPOCH["settlement"], RECORDS) | {"count": 3}),
         "there are two",
     ),
 ]

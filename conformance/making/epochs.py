@@ -105,6 +105,7 @@ def story(
     name: str = "term",
     key: Ed25519PrivateKey = LOG,
     task_set: str | None = None,
+    version: int = 2,
 ) -> Story:
     """The epochs settled one after another; lie: what the operator signs instead of what his receipt ought to state."""
     given = evidence or [seen(3, 1, ("0.5", "0.25", "0.5", "0.3")), seen(5, 5, ("0.75", "0.25", "0.75", "0.3"))]
@@ -124,7 +125,8 @@ def story(
             if (own := [one for one in records if one["validator"] == validator and one["epoch"] == at])
         ]
         found.append(Epoch(epoch, list(records), document, settlement, batches, previous))
-        stated = receipts.statement(settlement, document, records, (before.epoch, signed[-1][1]) if before else None)
+        then = (before.epoch, signed[-1][1]) if before else None
+        stated = receipts.statement(settlement, document, records, then, held if version > 1 else None)
         said = stated | {"competition": name, "epoch": epoch, "settlement": settlement["digest"]}
         said = said if lie is None else lie(epoch, said)
         signed.append(
@@ -133,6 +135,7 @@ def story(
                 said["epoch"],
                 said["settlement"],
                 key,
+                version,
                 **{field: value for field, value in said.items() if field not in ("competition", "epoch", "settlement")},
             )
         )

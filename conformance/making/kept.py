@@ -94,7 +94,9 @@ INPUTS = [
 ]
 
 SETTLEMENT = LAST.settlement
-RESULTS = receipts.results(SETTLEMENT)
+HELD = [*RECORDS, *LAST.records]
+RESTS = receipts.rests(SETTLEMENT, HELD)
+RESULTS = receipts.results(SETTLEMENT, HELD)
 LEAVES = [trees.leaf(envelopes.plain(one)) for one in RESULTS]
 
 
@@ -109,10 +111,17 @@ def redone(settlement: Doc, **changes: Any) -> Doc:
 
 
 RESULTS_ROOT = [
-    case("two participants", {"settlement": SETTLEMENT}, receipts.results_root(SETTLEMENT)),
+    case("two participants", {"settlement": SETTLEMENT, "records": RESTS}, receipts.results_root(SETTLEMENT, HELD)),
+    case(
+        "as a receipt of version 1 has them, without their records", {"settlement": SETTLEMENT}, receipts.results_root(SETTLEMENT)
+    ),
     case("another epoch: another root", {"settlement": FIRST.settlement}, receipts.results_root(FIRST.settlement)),
     *(
-        case(f"the result of {row['participant']}", {"settlement": SETTLEMENT, "participant": row["participant"]}, result(at))
+        case(
+            f"the result of {row['participant']}",
+            {"settlement": SETTLEMENT, "records": RESTS, "participant": row["participant"]},
+            result(at),
+        )
         for at, row in enumerate(RESULTS)
     ),
     case(
@@ -120,6 +129,7 @@ RESULTS_ROOT = [
         {"settlement": redone(SETTLEMENT, agreed=SETTLEMENT["agreed"][::-1])},
         receipts.results_root(SETTLEMENT),
     ),
+    fail("records of one of them only", {"settlement": SETTLEMENT, "records": {"m1": RESTS["m1"]}}, "each result has its own"),
     fail("somebody else", {"settlement": SETTLEMENT, "participant": "m3"}, "he is not in the settlement"),
     fail("changed after it was made", {"settlement": SETTLEMENT | {"epoch": 6}}, "its digest is of what it was"),
     fail("another digest", {"settlement": SETTLEMENT | {"digest": "sha256:" + "0" * 64}}, "the digest is of the document"),
@@ -222,6 +232,7 @@ RECEIPT = [
     held("in a log that has gone on", receipts.receipts([*STORY.entries, ({}, b"later")], NAME, LOG, 3)[1], 1, 3),
     held("the payload in the URL-safe alphabet", GOOD | {"envelope": SAFE}, 1, 2),
     held("an envelope with a field that DSSE does not have", GOOD | {"envelope": GOOD["envelope"] | {"more": 1}}, 1, 2),
+    held("of version 1, whose results do not bind their records", story(version=1).receipts[1], 1, 2),
     held("goes on from a checkpoint seen before", GOOD, 1, 2, checkpoint=SEEN, consistency=STEPS),
     held("a checkpoint seen afterwards goes on from it", GOOD, 1, 2, checkpoint=AFTER, consistency=AHEAD),
     held("the checkpoint that it has", GOOD, 1, 2, checkpoint=GOOD["proof"].split("\n\n", 1)[1]),
@@ -345,11 +356,34 @@ def changed(*path: str | int, to: Any) -> Doc:
 
 FORKS = story([RECORDS, LAST.records], lambda epoch, said: said | ({"task_set": "sha256:" + "1" * 64} if epoch == 3 else {}))
 LENT = receipts.own_proof("m1", SETTLEMENT, PROVEN[1], {3: FORKS.epochs[0].records, 5: LAST.records}, FORKS.receipts[:1])
+BEFORE = story(version=1)
+OF_VERSION_1 = receipts.own_proof("m1", FIRST.settlement, BEFORE.receipts[0], {3: RECORDS}, first=True)
 PROOFS = [
     own("two epochs", PROOF, "m1", 4),
     own("of somebody else", OTHERS, "m2", 4),
     own("of the first epoch", receipts.own_proof("m1", FIRST.settlement, STORY.receipts[0], {3: RECORDS}), "m1", 2),
-    own("without records", PROOF | {"records": [], "receipts": []}, "m1", 0),
+    own("of a receipt of version 1, which does not say which records there are", OF_VERSION_1, "m1", 2),
+    not_own("without records", PROOF | {"records": [], "receipts": []}, "the result rests on four"),
+    not_own("a record left out", PROOF | {"records": PROOF["records"][:-1]}, "the result rests on four"),
+    not_own(
+        "a record twice in place of another",
+        PROOF | {"records": [*PROOF["records"][:-1], PROOF["records"][0]]},
+        "the records are those that the result binds",
+    ),
+    not_own("two records swapped", PROOF | {"records": PROOF["records"][::-1]}, "they are in order of acceptance"),
+    not_own(
+        "a proof of version 1 of a receipt of version 2", PROOF | {"schema": "assay.proof/1"}, "it would not have to be whole"
+    ),
+    not_own(
+        "a proof of version 2 of a receipt of version 1",
+        OF_VERSION_1 | {"schema": "assay.proof/2"},
+        "its result binds no records",
+    ),
+    not_own(
+        "a result without its records",
+        PROOF | {"result": {name: one for name, one in PROOF["result"].items() if name != "records"}},
+        "the result is under the root",
+    ),
     not_own("another key", PROOF, "the key is not the signer's", key=trees.vkey(NAME, ONE)),
     not_own("the result of another", PROOF | {"result": OTHERS["result"]}, "the proof is of one result"),
     not_own(

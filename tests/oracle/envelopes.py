@@ -92,7 +92,9 @@ def batch(
     return b"".join(line + b"\n" for line in [plain(dsse(plain(statement), key)), *lines])
 
 
-def receipt(name: str, number: int, digest: str, signer: Ed25519PrivateKey, /, **changes: Any) -> tuple[Doc, bytes]:
+def receipt(
+    name: str, number: int, digest: str, signer: Ed25519PrivateKey, /, version: int = 2, **changes: Any
+) -> tuple[Doc, bytes]:
     """An envelope of a receipt, and its entry in the log: the SHA-256 of the payload."""
     some = "sha256:" + "ab" * 32
     predicate = {
@@ -111,7 +113,7 @@ def receipt(name: str, number: int, digest: str, signer: Ed25519PrivateKey, /, *
         {
             "_type": "https://in-toto.io/Statement/v1",
             "subject": [{"name": f"{name} epoch {number}", "digest": {"sha256": digest.removeprefix("sha256:")}}],
-            "predicateType": "assay:receipt/v1",
+            "predicateType": f"assay:receipt/v{version}",
             "predicate": predicate,
         }
     )

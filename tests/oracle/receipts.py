@@ -18,6 +18,7 @@ __all__ = [
     "inputs",
     "own_proof",
     "receipts",
+    "rests",
     "results",
     "results_root",
     "statement",
@@ -61,34 +62,58 @@ def inputs(case: Mapping[str, Any], scheme: Doc) -> Doc:
     return found | {name: rows(name, "epoch") for name in ("history", "randomness")}
 
 
-def results(settlement: Doc) -> list[Doc]:
-    """The result of each participant, in the order of the bytes of the keys."""
-    found = []
+def rests_on(settlement: Doc, held: Sequence[Doc]) -> dict[str, list[Doc]]:
+    """Participant → the records that the result rests on, of one kind, by validators of the registry: the first of each slot."""
+    found: dict[str, list[Doc]] = {}
+    for row in settlement["agreed"]:
+        firsts: dict[tuple[object, ...], Doc] = {}
+        for one in sorted(held, key=lambda one: one["seq"]):
+            about = ("submission", row["submission"]) if row["submission"] else ("participant", row["participant"])
+            if row["duplicate_of"] is None and one[about[0]] == about[1] and (row["submission"] or not one["submission"]):
+                epoch = one["epoch"] if one["kind"] == "given" else None
+                firsts.setdefault((one["validator"], epoch, one.get("task"), one.get("trial")), one)
+        found[row["participant"]] = list(firsts.values())
+    return found
+
+
+def rests(settlement: Doc, held: Sequence[Doc]) -> Doc:
+    """Participant → their root and count."""
+    return {name: evidence_root(mine) for name, mine in rests_on(settlement, held).items()}
+
+
+def results(settlement: Doc, held: Sequence[Doc] | None = None) -> list[Doc]:
+    """The result of each participant, in the order of the bytes of the keys; held: all evidence; None: as version 1 had it."""
+    found: list[Doc] = []
+    rested = None if held is None else rests(settlement, held)
     for key in sorted((row["participant"] for row in settlement["agreed"]), key=str.encode):
         (agreed,) = (row for row in settlement["agreed"] if row["participant"] == key)
         weights = [row for row in settlement["weights"] if row["participant"] == key]
         rank = settlement["ranking"].index(key) + 1 if key in settlement["ranking"] else None
         paid = [row for row in settlement["payouts"] if row["participant"] == key]
-        found.append(
-            {"participant": key, "rank": rank, "agreed": agreed, "weight": weights[0] if weights else None, "payouts": paid}
-        )
+        row = {"participant": key, "rank": rank, "agreed": agreed, "weight": weights[0] if weights else None, "payouts": paid}
+        found.append(row if rested is None else row | {"records": rested[key]})
     return found
 
 
-def results_root(settlement: Doc) -> Doc:
+def results_root(settlement: Doc, held: Sequence[Doc] | None = None) -> Doc:
     """What a receipt states of its results."""
-    return _root([trees.leaf(plain(one)) for one in results(settlement)])
+    return _root([trees.leaf(plain(one)) for one in results(settlement, held)])
 
 
-def statement(settlement: Doc, inputs: Doc, records: Sequence[Doc], previous: tuple[int, bytes] | None) -> Doc:
-    """The predicate of a receipt, as far as `envelopes.receipt` does not have it; previous: epoch and entry of the one before."""
+def statement(
+    settlement: Doc, inputs: Doc, records: Sequence[Doc], previous: tuple[int, bytes] | None, held: Sequence[Doc] | None
+) -> Doc:
+    """The predicate of a receipt, as far as `envelopes.receipt` does not have it; previous: epoch and entry of the one before.
+
+    records: those of its own; held: all up to its epoch; None: as version 1 had it.
+    """
     return {
         "scheme": settlement["scheme"]["digest"],
         "task_set": settlement["task_set"],
         "inputs": digest(inputs),
         "evidence": evidence_root(records),
         "previous": None if previous is None else {"epoch": previous[0], "receipt": f"sha256:{previous[1].hex()}"},
-        "results": results_root(settlement),
+        "results": results_root(settlement, held),
     }
 
 
@@ -109,10 +134,17 @@ def _place(at: int, leaves: Sequence[bytes]) -> Doc:
 
 
 def own_proof(
-    participant: str, settlement: Doc, receipt: Doc, evidence: Mapping[int, Sequence[Doc]], others: Sequence[Doc] = ()
+    participant: str,
+    settlement: Doc,
+    receipt: Doc,
+    evidence: Mapping[int, Sequence[Doc]],
+    others: Sequence[Doc] = (),
+    *,
+    first: bool = False,
 ) -> Doc:
-    """A participant's own proof: evidence by the epoch of its receipt; those records that name him are his."""
-    rows = results(settlement)
+    """A participant's own proof: evidence by the epoch of its receipt; those records that its result rests on are in it."""
+    held = None if first else [one for records in evidence.values() for one in records]
+    rows = results(settlement, held)
     at = [row["participant"] for row in rows].index(participant)
     mine = [
         {
@@ -126,7 +158,7 @@ def own_proof(
         if one["participant"] == participant
     ]
     return {
-        "schema": "assay.proof/1",
+        "schema": "assay.proof/1" if first else "assay.proof/2",
         "receipt": receipt,
         "result": rows[at],
         "result_proof": _place(at, [trees.leaf(plain(one)) for one in rows]),

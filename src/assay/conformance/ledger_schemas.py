@@ -112,6 +112,7 @@ def proof() -> Json:
         "agreed": rows["agreed"],
         "weight": or_null(rows["weights"]),
         "payouts": listed(rows["payouts"]),
+        "records": ROOT,
     }
     record = {"epoch": EPOCH, "seq": COUNT, "record": {"$ref": "record.schema.json"}, "proof": place}
     return closed(

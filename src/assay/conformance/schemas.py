@@ -62,12 +62,12 @@ def schemas() -> Mapping[str, Json]:
         ),
         "inputs": ("What a settlement follows from beside evidence and previous settlement: inputs.json of a bundle.", inputs()),
         "batch": ("What a validator signs of a batch: the payload of its envelope, assay:evidence/v2.", batch()),
-        "receipt": ("A receipt, assay.receipt/1, and in `$defs` the statement in it, assay:receipt/v1.", receipt()),
+        "receipt": ("A receipt, assay.receipt/1, and in `$defs` the statement in it, assay:receipt/v2.", receipt()),
         "emission-receipt": (
             "A signed split, assay.emission-receipt/1, and in `$defs` the statement in it, assay:emission/v1.",
             signed_split(),
         ),
-        "proof": ("A participant's own proof, assay.proof/1.", proof()),
+        "proof": ("A participant's own proof, assay.proof/2.", proof()),
         "kinds": ("The shape of each kind's case: kind, input and output.", kinds()),
         "cases": (f"A file of cases, {SCHEMA}.", _cases()),
     }

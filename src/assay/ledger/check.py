@@ -40,7 +40,8 @@ LARGEST = 2**53 - 1  # of the counts in a statement
 IN_TOTO = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 FORMAT = "assay.receipt/1"
-PREDICATE = "assay:receipt/v1"
+PREDICATE = "assay:receipt/v2"
+FIRST = "assay:receipt/v1"  # whose results do not bind the records that they rest on
 PROOF = "c2sp.org/tlog-proof@v1"
 EMPTY_ROOT = hashlib.sha256().digest()
 ED25519 = b"\x01"  # the type of a key in a signed note
@@ -425,7 +426,7 @@ DIGEST, WORD, BLOCK = "sha256:[0-9a-f]{64}", "(?s:.+)", "0x[0-9a-f]{64}"
 _STATEMENT = {
     "_type": re.escape(STATEMENT),
     "subject": [{"name": WORD, "digest": {"sha256": "[0-9a-f]{64}"}}],
-    "predicateType": re.escape(PREDICATE),
+    "predicateType": f"{FIRST}|{PREDICATE}",
     "predicate": {
         "competition": WORD,
         "epoch": int,
@@ -452,10 +453,11 @@ _STATEMENT = {
 
 @dataclass(frozen=True)
 class Receipt:
-    """A receipt as it reads, before it is believed: the envelope, the predicate in it, the SHA-256 of its payload, the proof."""
+    """A receipt as it reads, before it is believed: envelope, predicate and its version, SHA-256 of the payload, proof."""
 
     envelope: Envelope
     predicate: Json
+    version: int
     digest: bytes
     proof: LogProof
 
@@ -473,7 +475,8 @@ class Receipt:
         about = [{"name": f"{said['competition']} epoch {said['epoch']}", "digest": {"sha256": said["settlement"][7:]}}]
         if statement["subject"] != about:
             raise Refused(stage, "its subject is not the settlement that it states", about, statement["subject"])
-        return cls(envelope, said, hashlib.sha256(envelope.payload).digest(), LogProof.parse(document["proof"], "log"))
+        version = 1 if statement["predicateType"] == FIRST else 2
+        return cls(envelope, said, version, hashlib.sha256(envelope.payload).digest(), LogProof.parse(document["proof"], "log"))
 
 
 def check_receipt(

@@ -2,8 +2,8 @@
 
 Refused are: a validator who is not in the registry, a signature that is not its own, evidence for another log, of another
 competition, kind or task set, batches of version 1, which name no log, records about participants who are not in the registry,
-and anything new of an epoch that is settled. When `accept` returns, the batch is durable. The same batch or record once more is
-known, and adds nothing.
+and anything new of an epoch that is settled. When `accept` returns, the batch is durable, and written down as acknowledged
+(`assay.ledger.acknowledged`). The same batch or record once more is known, and adds nothing.
 
 `hand_in` keeps what a participant submitted, and in which epoch that was.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from assay.errors import BadInput, brief
 from assay.folder import csvs, registry, tasks
 from assay.folder.places import Place
+from assay.ledger import acknowledged, config
 from assay.ledger import batch as batches
 from assay.ledger.batch import Batch
 from assay.ledger.keys import PublicKey, public
@@ -28,13 +29,17 @@ __all__ = ["Terms", "accept", "check", "hand_in", "keys_of", "terms"]
 
 @dataclass(frozen=True)
 class Terms:
-    """What a ledger takes in: of which competition and kind, on which task set (None: any), by whom, about whom."""
+    """What a ledger takes in: of which competition and kind, on which task set (None: any), by whom, about whom.
+
+    answers: the file in which it is written down what was acknowledged; None: it is not.
+    """
 
     competition: str
     kind: str
     validators: Mapping[str, PublicKey | BadInput]
     participants: Set[str]
     task_set: str | None = None
+    answers: Path | None = None
 
 
 def terms(folder: Path) -> Terms:
@@ -49,6 +54,7 @@ def terms(folder: Path) -> Terms:
         validators=keys_of(folder, len(participants)),
         participants=frozenset(one.key for one in participants),
         task_set=tasks.read(folder / "tasks.txt", score.trials).digest if score.kind == "tests" else None,
+        answers=folder / acknowledged.FILE if config.exists(folder) else None,
     )
 
 
@@ -75,7 +81,7 @@ def keys_of(folder: Path, columns: int = 1, *, may_be_empty: bool = False) -> di
 
 
 def accept(store: Store, source: Batch | Path | bytes, known: Terms) -> Accepted:
-    """Check a batch and keep it; when this returns, it is durable. Raises BadInput, which names the file, and StoreError."""
+    """Check a batch, keep it, write it down; when this returns, it is durable. Raises BadInput, with the file, and StoreError."""
     file = source if isinstance(source, Path) else None
     batch = source if isinstance(source, Batch) else batches.read(source)
     try:
@@ -84,11 +90,15 @@ def accept(store: Store, source: Batch | Path | bytes, known: Terms) -> Accepted
             raise BadInput(what, field="scheme.name", hint="a ledger keeps to one competition: call the scheme as before")
         check(batch, known)
         with store.writing() as tx:
-            if tx.batch(batch.digest) is None:
+            new = tx.batch(batch.digest) is None
+            if new:
                 _check_new(batch, store.meta.origin, tx.settled_epoch())
-            return tx.add_batch(batch)
+            found = tx.add_batch(batch)
     except BadInput as error:
         raise error.at(file=file) from None
+    if known.answers is not None:
+        acknowledged.add(known.answers, batch, new=new)
+    return found
 
 
 def _check_new(batch: Batch, origin: str, last: int | None) -> None:

@@ -28,7 +28,7 @@ from assay.ledger.sound import Counted
 from assay.ledger.store import Damaged, Receipt, Settled, Store, View
 from assay.ledger.store.errors import RESTORE
 
-__all__ = ["Ledger", "kept", "open_ledger", "open_store", "predicate"]
+__all__ = ["Ledger", "kept", "open_ledger", "open_store", "predicate", "version"]
 
 _COPY = "bring the one that is wrong back from a copy"
 
@@ -121,8 +121,17 @@ def kept(view: View, epoch: int) -> tuple[Settled, bytes]:
 
 def predicate(found: Receipt) -> dict[str, Any]:
     """What a receipt of the ledger's own states."""
-    payload = check.Envelope.parse(json.loads(found.envelope), "receipt").payload
-    stated: dict[str, Any] = json.loads(payload)["predicate"]
+    stated: dict[str, Any] = _statement(found)["predicate"]
+    return stated
+
+
+def version(found: Receipt) -> int:
+    """Of which version the statement of a receipt of the ledger's own is."""
+    return 1 if _statement(found)["predicateType"] == check.FIRST else 2
+
+
+def _statement(found: Receipt) -> dict[str, Any]:
+    stated: dict[str, Any] = json.loads(check.Envelope.parse(json.loads(found.envelope), "receipt").payload)
     return stated
 
 

@@ -6,16 +6,15 @@ Nothing of others is in it but hashes: he can show it to anybody, and anybody ca
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from assay.errors import BadInput
-from assay.ledger import batch, evidence, standing
+from assay.ledger import evidence, settling
 from assay.ledger.merkle import Tree
-from assay.ledger.opened import Ledger, kept, predicate
+from assay.ledger.opened import Ledger, kept, version
 from assay.ledger.receipt import proof_document, results, results_tree
 from assay.ledger.store import Kept, Receipt, View
-from assay.records import KINDS, Participant, record
+from assay.records import Participant
 
 __all__ = ["participants_of", "proof_for"]
 
@@ -28,41 +27,18 @@ def proof_for(ledger: Ledger, participant: str, epoch: int | None = None) -> Jso
         last = view.last_receipt() if epoch is None else None
         found = ledger.receipt(last.epoch if last is not None else epoch or 0)
         settled, inputs = kept(view, found.epoch)
-        rows = results(json.loads(settled.document))
+        settlement, document = json.loads(settled.document), json.loads(inputs)
+        rows = results(settlement, settling.rests(view, document, settlement) if version(found) > 1 else None)
         at = next((index for index, row in enumerate(rows) if row["participant"] == participant), None)
         if at is None:
             what = f"there is no participant {participant[:80]!r} in the settlement of epoch {found.epoch}"
             raise BadInput(what, hint="give the whole key")
         receipts = [one for one in view.receipts() if one.position <= found.position]
-        about = list(_about(view, json.loads(inputs), rows[at]["agreed"], receipts, predicate(found)["task_set"]))
+        about = list(settling.about(view, document, settlement, participant))
         proofs = _proofs(view, receipts, about)
     used = {one for one, _, _, _ in proofs} - {found.epoch}
     others = [ledger.document(one, found) for one in receipts if one.epoch in used]
     return proof_document(ledger.document(found), rows[at], results_tree(rows).inclusion(at), proofs, others)
-
-
-def _about(view: View, inputs: Json, row: Json, receipts: list[Receipt], task_set: str | None) -> Iterator[tuple[int, Kept]]:
-    """The records that a result rests on, first accepted of their slot, each with its epoch."""
-    if row["duplicate_of"] is not None:
-        return
-    scheme, epoch = inputs["scheme"], receipts[-1].epoch
-    age = scheme["consensus"].get("max_age_epochs")
-    oldest = 0 if age is None else max(0, epoch - age)
-    kind, validators = scheme["score"]["kind"], {one["key"] for one in inputs["validators"]}
-    by_submission = KINDS[kind].shared_key and row["submission"]
-    field, wanted = ("submission", row["submission"]) if by_submission else ("participant", row["participant"])
-    judged = (standing.Judged(batch.stated(one.envelope)[1].task_set, one.members) for one in view.batches(0, epoch))
-    gone = frozenset(standing.left_out(judged, task_set).tolist())
-    word = json.dumps(wanted, ensure_ascii=False).encode()
-    taken: set[tuple[object, ...]] = set()
-    for found in view.records(oldest, epoch):
-        if word not in found.body or found.seq in gone:
-            continue
-        one = record(json.loads(found.body))
-        ours = getattr(one, field) == wanted and (by_submission or not KINDS[kind].shared_key or not one.submission)
-        if ours and one.kind == kind and one.validator in validators and one.slot not in taken:
-            taken.add(one.slot)
-            yield one.epoch, found
 
 
 def _proofs(view: View, receipts: list[Receipt], about: list[tuple[int, Kept]]) -> list[tuple[int, int, bytes, Any]]:

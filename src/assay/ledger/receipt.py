@@ -1,7 +1,7 @@
 """A receipt: what it states of a settlement, the file that carries it, and a participant's own proof. SPEC 6.
 
 receipt file    assay.receipt/1   the signed statement, and the proof that it is in the log
-proof file      assay.proof/1     a receipt, one participant's result in it, and the records that it rests on
+proof file      assay.proof/2     a receipt, one participant's result in it, and all records that it rests on
 """
 
 from __future__ import annotations
@@ -15,14 +15,20 @@ from assay.ledger import lines, note
 from assay.ledger.check import FORMAT, PREDICATE, STATEMENT, leaf_hash
 from assay.ledger.merkle import Proof, Tree
 
-__all__ = ["PROOF", "file_of", "proof_document", "results", "results_tree", "statement"]
+__all__ = ["FIRST", "PROOF", "file_of", "proof_document", "results", "results_tree", "statement"]
 
 Json = dict[str, Any]
-PROOF = "assay.proof/1"
+PROOF = "assay.proof/2"
+FIRST = "assay.proof/1"
+"""Of a receipt of version 1, whose results do not say which records they rest on: some may have been left out."""
 
 
-def results(settlement: Mapping[str, Any]) -> list[Json]:
-    """Each participant's result in a settlement document, by the UTF-8 bytes of the key. SPEC 6."""
+def results(settlement: Mapping[str, Any], records: Mapping[str, Json] | None = None) -> list[Json]:
+    """Each participant's result in a settlement document, by the UTF-8 bytes of the key. SPEC 6.
+
+    records: participant → root and count of the records that the result rests on (`assay.ledger.resting`); None: as a receipt of
+    version 1 has it, without them.
+    """
     ranks = {key: rank for rank, key in enumerate(settlement["ranking"], start=1)}
     weights = {row["participant"]: row for row in settlement["weights"]}
     payouts: dict[str, list[Json]] = {}
@@ -36,6 +42,7 @@ def results(settlement: Mapping[str, Any]) -> list[Json]:
             "weight": weights.get(key),
             "payouts": payouts.get(key, []),
         }
+        | ({} if records is None else {"records": records[key]})
         for row in sorted(settlement["agreed"], key=lambda row: row["participant"].encode())
     ]
 
@@ -50,17 +57,19 @@ def statement(
     *,
     inputs: str,
     evidence: tuple[str, int],
+    records: Mapping[str, Json],
     previous: tuple[int, str] | None,
     version: str,
     registry: Json | None = None,
 ) -> bytes:
     """The payload that is signed: canonical JSON of an in-toto statement.
 
-    inputs: the digest of their document. evidence: root and count. previous: epoch and payload digest of the receipt before.
-    version: of the program that settled. registry: of which block of a chain the registry is, if it is of one.
+    inputs: the digest of their document. evidence: root and count. records: the same of each participant's result.
+    previous: epoch and payload digest of the receipt before. version: of the program that
+    settled. registry: of which block of a chain the registry is, if it is of one.
     """
     name, epoch, digest = settlement["scheme"]["name"], settlement["epoch"], settlement["digest"]
-    found = results(settlement)
+    found = results(settlement, records)
     predicate = {
         "competition": name,
         "epoch": epoch,
@@ -92,7 +101,7 @@ def proof_document(
 ) -> Json:
     """A participant's own proof. records: (epoch of the receipt, seq, canonical JSON, place); others: the receipts of those."""
     return {
-        "schema": PROOF,
+        "schema": PROOF if "records" in result else FIRST,
         "receipt": receipt,
         "result": result,
         "result_proof": _place(place),

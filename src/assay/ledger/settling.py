@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -24,15 +24,15 @@ from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical, digest
 from assay.folder.evidence import Gathered
 from assay.folder.previous import previous_of
-from assay.ledger import batch, check, evidence, inputs, receipt, standing
+from assay.ledger import batch, check, evidence, inputs, opened, receipt, resting, standing
 from assay.ledger.keys import PrivateKey
 from assay.ledger.opened import Ledger, kept, predicate
 from assay.ledger.sound import Aside, Counted
-from assay.ledger.store import Damaged, Receipt, Settled, View
+from assay.ledger.store import Damaged, Kept, Receipt, Settled, View
 from assay.ledger.store.errors import RESTORE
 from assay.settle import Settlement, pipeline
 
-__all__ = ["Draft", "Outcome", "again", "check_receipt", "compute", "draft", "is_settled", "replay", "settle"]
+__all__ = ["Draft", "Outcome", "about", "again", "check_receipt", "compute", "draft", "is_settled", "replay", "rests", "settle"]
 
 Json = dict[str, Any]
 FAR = 10_000
@@ -59,6 +59,7 @@ class Draft:
     settlement: Settlement
     inputs: Json
     evidence: tuple[str, int]
+    records: Mapping[str, Json]
     before: Receipt | None
     seen: tuple[object, ...]
     counted: Counted
@@ -120,7 +121,7 @@ def _publish(ledger: Ledger, made: Receipt) -> None:
 
 def is_settled(ledger: Ledger, epoch: int | None = None) -> bool:
     """Whether an epoch (None: the highest that has evidence) has its receipt, so that nothing is left to be signed."""
-    with ledger.counted() as view:
+    with ledger.counted() if epoch is None else ledger.store.reading() as view:
         epoch = view.highest_epoch() if epoch is None else epoch
         return epoch is not None and view.receipt(epoch) is not None
 
@@ -152,7 +153,28 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
         rows = view.records(0 if last is None else last.epoch + 1, epoch)
         pairs = [(seq, digest) for seq, digest, _ in rows]
         bound = evidence.root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
-        return Draft(settlement, inputs.document(settlement.inputs), bound, last, _seen(view, epoch), view)
+        found = inputs.document(settlement.inputs)
+        return Draft(settlement, found, bound, rests(view, found, settlement.document), last, _seen(view, epoch), view)
+
+
+def rests(view: View, document: Json, settlement: Json) -> Mapping[str, Json]:
+    """Participant → root and count of the records that its result in a settlement document rests on; document: of its inputs."""
+    epoch = settlement["epoch"]
+    return resting.bound(view.records(0, epoch), document, settlement, _left_out(view, epoch, settlement["task_set"]))
+
+
+def about(view: View, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, Kept]]:
+    """The records that the result of one participant rests on, each with its epoch."""
+    epoch = settlement["epoch"]
+    without = _left_out(view, epoch, settlement["task_set"])
+    for name, of, one in resting.resting(view.records(0, epoch), document, settlement, without):
+        if name == participant:
+            yield of, one
+
+
+def _left_out(view: View, epoch: int, task_set: str | None) -> frozenset[int]:
+    judged = (_judged(one.envelope, one.members) for one in view.batches(0, epoch))
+    return frozenset(standing.left_out(judged, task_set).tolist())
 
 
 def _check_closed(view: Counted) -> None:
@@ -205,7 +227,10 @@ def replay(ledger: Ledger) -> Iterator[Outcome]:
             pairs = [(seq, digest) for seq, digest, _ in view.records(last + 1, there.epoch)]
             stated = predicate(there)
             bound = {"root": evidence.root([seq for seq, _ in pairs], [digest for _, digest in pairs]), "count": len(pairs)}
-            results = f"sha256:{receipt.results_tree(receipt.results(settlement.document)).root().hex()}"
+            records = None
+            if opened.version(there) > 1:
+                records = rests(view, json.loads(kept(view, there.epoch)[1]), settlement.document)
+            results = f"sha256:{receipt.results_tree(receipt.results(settlement.document, records)).root().hex()}"
             for name, said, found in (
                 ("evidence", stated["evidence"], bound),
                 ("results", stated["results"]["root"], results),
@@ -252,6 +277,7 @@ def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: Draft) -> Re
         found.settlement.document,
         inputs=inputs.digest_of(found.inputs),
         evidence=found.evidence,
+        records=found.records,
         previous=None if before is None else (before.epoch, before.digest),
         version=version("assay"),
         registry=found.inputs.get("registry"),

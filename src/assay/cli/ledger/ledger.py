@@ -72,8 +72,8 @@ def init(
 
 @app.command()
 def check(folder: Folder) -> None:
-    """Look everything over that the ledger holds: the database, every digest, every batch, every receipt up to the log, and what
-    was sent to chains.
+    """Look everything over that the ledger holds: the database, every digest, every batch, every receipt up to the log, what was
+    sent to chains, and whether every batch is there that acknowledged.jsonl says was taken in.
 
     A batch that its validator did not sign for this log is named; it does not count. One that no receipt was signed beside yet
     ends the command with 1. Nothing is settled again: that is `assay ledger replay`.
@@ -85,6 +85,7 @@ def check(folder: Folder) -> None:
     from assay.cli.progress import Working
     from assay.cli.show import sentence, show
     from assay.ledger import config
+    from assay.ledger.acknowledged import FILE, held_against
     from assay.ledger.audit import audit, audit_receipts
 
     if config.is_subnet(folder):
@@ -97,11 +98,14 @@ def check(folder: Folder) -> None:
         found, receipts = audit(ledger.store), audit_receipts(ledger)
         with ledger.counted() as view:
             targets, aside = view.targets(), view.aside
+        with ledger.store.reading() as view:
+            answered = held_against(folder / FILE, {one.digest for one in view.batches()})
     entries = sum(len(journal_of(folder, target).entries) for target in targets)
     several = "batch" if found.batches == 1 else "batches"
     show(
         sentence(f"{found.records} records in {found.batches} {several}, {found.conflicts} in conflict with an earlier one."),
         *([sentence(f"{entries} {'entry' if entries == 1 else 'entries'} on what was sent to chains.")] if entries else []),
+        *([sentence(f"Each of the {answered} batches that were acknowledged is there.")] if answered else []),
         sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. {_rest(len(aside))}"),
     )
     warn([str(one) for one in aside])

@@ -69,17 +69,28 @@ def inputs(given: _Case) -> Json:
     return {"document": document, "digest": documents.digest_of(document)}
 
 
+class _Rests(Section):
+    root: Annotated[str, Field(pattern=f"^{check.DIGEST}$")]
+    count: Annotated[int, Field(ge=0, le=check.LARGEST)]
+
+
 class _Settlement(Section):
     settlement: Any
+    records: Mapping[str, _Rests] | None = None
     participant: str | None = None
 
 
 @kind(_Settlement)
 def results_root(given: _Settlement) -> Json:
-    """A settlement: the root that its receipt states over the results of its participants, and how many they are; with
-    `participant`, his result and the proof that it is one of them."""
+    """A settlement: the root that its receipt states over the results of its participants, and how many they are; `records`:
+    participant → root and count of the records that the result rests on, without which it is that of a receipt of version 1; with
+    `participant`, its result and the proof that it is one of them."""
     previous_of(given.settlement)
-    rows = receipt.results(given.settlement)
+    names = {row["participant"] for row in given.settlement["agreed"]}
+    if given.records is not None and set(given.records) != names:
+        raise BadInput("has not one row for each participant", field="records", hint="name those of the settlement")
+    records = None if given.records is None else {name: one.model_dump() for name, one in given.records.items()}
+    rows = receipt.results(given.settlement, records)
     tree = receipt.results_tree(rows)
     found: Json = {"root": f"sha256:{tree.root().hex()}", "count": len(rows)}
     if given.participant is None:

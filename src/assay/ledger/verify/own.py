@@ -1,9 +1,14 @@
-"""A participant's own proof: his result is in the receipt, and the records that it rests on are in its evidence. SPEC 6."""
+"""A participant's own proof: its result is in the receipt, and all records that it rests on are in its evidence. SPEC 6.
+
+The result binds count and root of its records, so that a proof from which one was left out is refused. A proof of version 1, of a
+receipt of version 1, does not say whether its records are all: that is told as not looked at.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,7 @@ from assay.folder import strict
 from assay.folder.text import decode
 from assay.ledger import check, evidence
 from assay.ledger.check import LogKey, Receipt
-from assay.ledger.receipt import PROOF
+from assay.ledger.receipt import FIRST, PROOF
 from assay.ledger.verify import receipts
 from assay.ledger.verify.report import Verified, several, stage
 from assay.records import record
@@ -22,10 +27,18 @@ __all__ = ["is_proof", "own"]
 
 Json = Mapping[str, Any]
 _PLACE = {"index": int, "size": int, "hashes": ["[0-9a-f]{64}"]}
+_RECORDS = {"root": check.DIGEST, "count": int}
 _SHAPE = {
-    "schema": PROOF,
+    "schema": f"{PROOF}|{FIRST}",
     "receipt": object,
-    "result": {"participant": check.WORD, "rank": (None, int), "agreed": object, "weight": object, "payouts": [object]},
+    "result": {
+        "participant": check.WORD,
+        "rank": (None, int),
+        "agreed": object,
+        "weight": object,
+        "payouts": [object],
+        "records?": _RECORDS,
+    },
     "result_proof": _PLACE,
     "records": [{"epoch": int, "seq": int, "record": object, "proof": _PLACE}],
     "receipts": [object],
@@ -34,7 +47,7 @@ _SHAPE = {
 
 def is_proof(data: bytes) -> bool:
     """Whether the bytes are those of a participant's proof rather than of a receipt."""
-    return PROOF.encode() in data[:4096] or b'"result_proof"' in data
+    return b"assay.proof/" in data[:4096] or b'"result_proof"' in data
 
 
 def own(data: bytes, key: LogKey | None, path: Path, into: Verified) -> tuple[Receipt, LogKey, check.Checkpoint]:
@@ -49,6 +62,9 @@ def own(data: bytes, key: LogKey | None, path: Path, into: Verified) -> tuple[Re
     one, known = receipts.read(canonical(found["receipt"]), key, path)
     now = receipts.receipt(one, known, path, into, own=key is None)
     said, mine = one.predicate, found["result"]
+    for what, there in (("proof", found["schema"] == FIRST), ("result", "records" not in mine)):
+        if there != (one.version == 1):
+            raise Refused("receipt", f"the {what} is of another version than the receipt", expected=one.version, file=path)
     with stage("results"):
         leaf = check.leaf_hash(canonical(mine))
         _included(found["result_proof"], said["results"], leaf, "results")
@@ -64,7 +80,13 @@ def own(data: bytes, key: LogKey | None, path: Path, into: Verified) -> tuple[Re
     with stage("evidence"):
         for row in found["records"]:
             _record(row, bound, mine)
-    into.right("evidence", f"{several(len(found['records']), 'record')} about it, each under the evidence root of a receipt")
+        if one.version > 1:
+            _all_of_them(found["records"], mine["records"])
+    count, every = several(len(found["records"]), "record"), "all " if one.version > 1 else ""
+    into.right("evidence", f"{every}{count} that it rests on, each under the evidence root of a receipt")
+    if one.version == 1:
+        what = "whether these are all records: the receipt is of version 1, whose results do not say which they rest on"
+        into.not_looked_at("evidence", what)
     into.not_looked_at("settlement", "what is not in a participant's proof: the others; the bundle of the epoch has them")
     return one, known, now
 
@@ -98,6 +120,16 @@ def _record(row: Mapping[str, Any], bound: Mapping[int, Any], mine: Mapping[str,
     submission = mine["agreed"].get("submission") if isinstance(mine["agreed"], dict) else None
     if one.participant != mine["participant"] and (not one.submission or one.submission != submission):
         raise Refused("evidence", f"the record with seq {row['seq']} is about somebody else", found=one.participant)
+
+
+def _all_of_them(rows: Sequence[Json], said: Json) -> None:
+    """Refuse records that are not those which the result binds, in order of acceptance."""
+    seqs = [row["seq"] for row in rows]
+    if len(rows) != said["count"]:
+        raise Refused("evidence", "the result rests on another number of records", expected=said["count"], found=len(rows))
+    root = evidence.root(seqs, [sha256(canonical(row["record"])).digest() for row in rows])
+    if root != said["root"]:
+        raise Refused("evidence", "the records are not those that the result rests on", expected=said["root"], found=root)
 
 
 def _included(place: Mapping[str, Any], under: Mapping[str, Any], leaf: bytes, name: str) -> None:

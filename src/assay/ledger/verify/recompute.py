@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from assay.errors import Refused
 from assay.exact import digest
-from assay.ledger import bundle, evidence, inputs, lines, receipt, standing
+from assay.ledger import bundle, evidence, inputs, lines, receipt, resting, standing
 from assay.ledger.standing import Judged
+from assay.ledger.store.rows import Kept
 from assay.ledger.verify.material import Material, content, document
 from assay.ledger.verify.receipts import Chain
 from assay.ledger.verify.report import Verified, or_null, several, stage
@@ -37,12 +42,10 @@ def settlement(given: Material, before: Chain, judged: Sequence[Judged], into: V
     without = standing.left_out(judged, said["task_set"])
     paths = list(given.evidence.values())
 
-    def records() -> Iterator[tuple[int, bytes]]:
-        for path in paths:
-            for part in evidence.parts(path):
-                yield from zip(part.seqs, part.bodies, strict=True)
-
-    with stage("inputs"), standing.from_files(paths, records, without) as where:
+    with (
+        stage("inputs"),
+        standing.from_files(paths, lambda: itertools.chain.from_iterable(map(_records, paths)), without) as where,
+    ):
         settled = inputs.settled_from(found, epoch=said["epoch"], evidence=where, previous=before.previous)
         for what, ours, theirs in (
             ("scheme", settled.scheme.digest, said["scheme"]),
@@ -60,11 +63,24 @@ def settlement(given: Material, before: Chain, judged: Sequence[Judged], into: V
         _compare(again.document, given.root / bundle.SETTLEMENT)
         _same(again.digest, said["settlement"], "settlement", "the receipt is of another settlement", given.path)
         into.right("settlement", f"computed again to the bit: {again.digest}")
-    rows = receipt.results(again.document)
+    held = (Kept(seq, sha256(body).digest(), body) for seq, body in _in_order(paths))
+    first = before.receipts[-1].version == 1
+    gone = frozenset(without.tolist())
+    rows = receipt.results(again.document, None if first else resting.bound(held, found, again.document, gone))
     root = f"sha256:{receipt.results_tree(rows).root().hex()}"
     _same({"root": root, "count": len(rows)}, said["results"], "results", "the receipt is of other results", given.path)
     into.right("results", f"{several(len(rows), 'result')} under their root")
     return again
+
+
+def _in_order(paths: Sequence[Path]) -> Iterator[tuple[int, bytes]]:
+    """The records of all files in order of acceptance: each file is, and a later epoch's may have been accepted earlier."""
+    return heapq.merge(*map(_records, paths), key=itemgetter(0))
+
+
+def _records(path: Path) -> Iterator[tuple[int, bytes]]:
+    for part in evidence.parts(path):
+        yield from zip(part.seqs, part.bodies, strict=True)
 
 
 def _block(said: Json) -> str:
