@@ -93,7 +93,7 @@ def _end(file: BinaryIO, path: Path, name: str, *, whole: bool) -> str | None:
         file.truncate(begin + len(kept))
     if whole and f'"batch":"{name}"'.encode() in kept:
         return None
-    lines = kept.splitlines()
+    lines = kept.split(b"\n")[:-1]
     return str(_row(lines[-1], Place(path), None)["digest"]) if lines else ""
 
 

@@ -75,7 +75,8 @@ class Split(Receipt):
         if stated["subject"] != about:
             raise Refused(stage, "its subject is not the split that it states", about, stated["subject"])
         _check_split(said, stage)
-        return cls(envelope, said, hashlib.sha256(envelope.payload).digest(), LogProof.parse(document["proof"], "log"))
+        digest = hashlib.sha256(envelope.payload).digest()
+        return cls(envelope, said, digest, LogProof.parse(document["proof"], "log"))
 
     @property
     def logs(self) -> list[LogKey]:
