@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,10 +17,18 @@ from assay.folder.limits import LINE_BYTES
 from assay.folder.places import Place
 from assay.records import KINDS, Evidence, record
 
-__all__ = ["bodies", "plain", "read"]
+__all__ = ["Kept", "bodies", "plain", "read"]
 
 plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 """The canonical JSON (RFC 8785) of what holds no fractions and no keys beyond ASCII, by Python's own encoder."""
+
+
+class Kept(NamedTuple):
+    """A record: its place in the order of acceptance (from 1), its digest (32 bytes), its canonical JSON without `seq`."""
+
+    seq: int
+    digest: bytes
+    body: bytes
 
 
 @cache

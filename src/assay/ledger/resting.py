@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from assay.ledger import evidence
-from assay.ledger.store.rows import Kept
+from assay.ledger.lines import Kept
 from assay.records import KINDS
 
 __all__ = ["bound", "resting"]

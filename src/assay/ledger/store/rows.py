@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from assay.ledger.lines import Kept
+
 __all__ = ["Accepted", "Conflict", "Kept", "KeptBatch", "Meta", "Receipt", "Row", "Settled", "Submission"]
 
 
@@ -29,14 +31,6 @@ class Accepted:
     conflicting: int = 0
     first_seq: int | None = None
     last_seq: int | None = None
-
-
-class Kept(NamedTuple):
-    """A record: its place in the order of acceptance (from 1), its digest (32 bytes), its canonical JSON without `seq`."""
-
-    seq: int
-    digest: bytes
-    body: bytes
 
 
 class Row(NamedTuple):

@@ -14,7 +14,6 @@ from assay.errors import Refused
 from assay.exact import digest
 from assay.ledger import bundle, evidence, inputs, lines, receipt, resting, standing
 from assay.ledger.standing import Judged
-from assay.ledger.store.rows import Kept
 from assay.ledger.verify.material import Material, content, document
 from assay.ledger.verify.receipts import Chain
 from assay.ledger.verify.report import Verified, or_null, several, stage
@@ -63,7 +62,7 @@ def settlement(given: Material, before: Chain, judged: Sequence[Judged], into: V
         _compare(again.document, given.root / bundle.SETTLEMENT)
         _same(again.digest, said["settlement"], "settlement", "the receipt is of another settlement", given.path)
         into.right("settlement", f"computed again to the bit: {again.digest}")
-    held = (Kept(seq, sha256(body).digest(), body) for seq, body in _in_order(paths))
+    held = (lines.Kept(seq, sha256(body).digest(), body) for seq, body in _in_order(paths))
     first = before.receipts[-1].version == 1
     gone = frozenset(without.tolist())
     rows = receipt.results(again.document, None if first else resting.bound(held, found, again.document, gone))
