@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from assay.errors import BadInput, printable
+from assay.errors import BadInput
+from assay.peers import Words
 
 __all__ = ["NoAnswerError", "RpcError", "parted", "result"]
 
@@ -14,7 +15,7 @@ class RpcError(Exception):
     """The other side understood, and said no: its code, its message, its data. The message can be shown and written down."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
-        self.code, self.message = code, printable(_text(message))[:500]
+        self.code, self.message = code, Words()(_text(message), 500)
         super().__init__(self.message)
         self.data = _text(data) if isinstance(data, str) else data
 
