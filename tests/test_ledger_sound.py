@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import ledger_kit
+from assay.errors import BadInput
 from assay.exact import canonical
-from assay.ledger import batch, bundle, keys, settling, sound
+from assay.ledger import acknowledged, batch, bundle, intake, keys, settling, sound
 from assay.ledger.batch import Batch, BatchStatement
 from assay.ledger.envelope import sign
 from assay.ledger.keys.hotkey import NotInstalled
@@ -163,6 +164,17 @@ def test_the_word_of_somebody_else_that_it_was_checked_is_passed_over(place: Pat
                 tx.add_checked(number, word)
         with ledger.counted() as view:
             assert [one.batch.digest for one in view.aside] == [forged.digest]
+
+
+def test_a_batch_that_somebody_put_there_first_is_not_said_to_be_known(place: Path) -> None:
+    """The same statement under another signature: the validator's own could not be kept beside it, and would not count."""
+    own = saying(trial=2)
+    planted(place, resigned(own, MALLORY))
+    with ledger_kit.opened(place) as ledger:
+        with pytest.raises(BadInput, match=r"put this batch into the database before, where it is not signed by the key"):
+            intake.accept(ledger.store, own, intake.terms(place))
+        assert own.digest not in (place / acknowledged.FILE).read_text()
+        assert intake.accept(ledger.store, saying(trial=3), intake.terms(place)).new == 4
 
 
 def as_owner(place: Path, statement: str) -> None:
