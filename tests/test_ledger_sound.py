@@ -166,6 +166,12 @@ def test_the_word_of_somebody_else_that_it_was_checked_is_passed_over(place: Pat
             assert [one.batch.digest for one in view.aside] == [forged.digest]
 
 
+def inserted(place: Path, statement: str, *values: object) -> None:
+    """Past everything of ours, as somebody who may insert, and no more."""
+    with closing(sqlite3.connect(place / "ledger.db", isolation_level=None)) as database:
+        database.execute(statement, values)
+
+
 def test_a_batch_that_somebody_put_there_first_is_not_said_to_be_known(place: Path) -> None:
     """The same statement under another signature: the validator's own could not be kept beside it, and would not count."""
     own = saying(trial=2)
@@ -175,6 +181,47 @@ def test_a_batch_that_somebody_put_there_first_is_not_said_to_be_known(place: Pa
             intake.accept(ledger.store, own, intake.terms(place))
         assert own.digest not in (place / acknowledged.FILE).read_text()
         assert intake.accept(ledger.store, saying(trial=3), intake.terms(place)).new == 4
+
+
+def test_who_may_insert_cannot_let_batches_that_name_no_log_in(place: Path) -> None:
+    """They count where they were before version 2: how far, is written down when a ledger is made or brought forward."""
+    with pytest.raises(sqlite3.DatabaseError, match="UNIQUE"):
+        inserted(place, "INSERT INTO meta VALUES ('unnamed_batches', '1000')")
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, SIGNER)
+    inserted(place, "DELETE FROM meta WHERE key = 'unnamed_batches'")  # a ledger in which nothing was written of it
+    inserted(place, "INSERT INTO meta VALUES ('unnamed_batches', '1000')")
+    planted(place, first_version(saying(epoch=4)))
+    with ledger_kit.opened(place) as ledger, ledger.counted() as view:
+        assert [one.why for one in view.aside] == ["it is of version 1, which names no log"]
+
+
+def test_an_old_word_does_not_stand_for_the_last(place: Path) -> None:
+    """What the log's key said after epoch 3, put there again as if it were of more batches."""
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, SIGNER)
+    ledger_kit.add(place, ledger_kit.records(epoch=4))
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, SIGNER)
+    planted(place, saying(trial=2, epoch=4))
+    inserted(place, "INSERT INTO checked SELECT 'x', 1000, envelope FROM checked ORDER BY batches LIMIT 1")
+    with ledger_kit.opened(place) as ledger:
+        assert [one.why for one in settling.draft(ledger, 5).counted.aside] == ["it came after its epoch was settled"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("word", ["text", 5])
+def test_a_word_of_another_form_is_passed_over(place: Path, word: object) -> None:
+    inserted(place, "INSERT INTO checked VALUES ('x', 1000, ?)", word)
+    with ledger_kit.opened(place) as ledger:
+        assert settling.settle(ledger, SIGNER).aside == ()
+
+
+def test_a_number_that_no_batch_is_given_is_damage(place: Path) -> None:
+    """It would be more than a number of JSON's, and nothing could be signed."""
+    columns = "digest || 'x', validator, epoch, count, root, envelope, members, NULL, NULL"
+    inserted(place, f"INSERT INTO batches SELECT {2**60}, {columns} FROM batches LIMIT 1")
+    with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match=f"batch {2**60} has a number that none is given"):
+        settling.settle(ledger, SIGNER)
 
 
 def as_owner(place: Path, statement: str) -> None:

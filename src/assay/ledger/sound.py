@@ -5,7 +5,8 @@ settled, each batch's signature is checked, whoever took it in. What fails is se
 nothing is computed from it, now or later, so that the season goes on. Set aside is a batch
 
 - that the validator whom it names did not sign, or whose validator's name is no key;
-- that is for another log; or, if its epoch is open, of version 1, which names none, unless it was there before version 2 was;
+- that is for another log; or, if its epoch is open, of version 1, which names none, unless it was there before version 2 was,
+  and nothing was signed here since;
 - that came after its epoch was settled.
 
 A batch whose row does not agree with itself (digest, statement, records) was damaged or changed, and nothing is settled over it.
@@ -89,6 +90,8 @@ class Counted(View):
         self.looked, self.digest = 0, ""
         settled, unnamed = view.settled_epoch(), view.unnamed()
         for one in view.batches():
+            if not self.looked < one.id <= LATEST:
+                raise Damaged(f"batch {one.id} has a number that none is given", hint=RESTORE)
             self.looked, self.digest = one.id, _digest(self.digest, one)
             if one.id <= before.batches:
                 why = before.aside.get(one.id, "")
@@ -96,7 +99,7 @@ class Counted(View):
                     raise Damaged("batches are not those whose signatures were checked: one was changed or put in", hint=RESTORE)
             else:
                 open_ = settled is None or one.epoch > settled
-                why = self._wrong(one, late=one.epoch <= before.epoch, named=open_ and one.id > unnamed)
+                why = self._wrong(one, late=one.epoch <= before.epoch, named=open_ and (one.id > unnamed or before.batches > 0))
             if why:
                 self.aside += (Aside(one, why, new=one.id > before.batches),)
         if self.looked < before.batches:
@@ -215,15 +218,17 @@ def _digest(before: str, one: KeptBatch) -> str:
 
 
 def _remembered(view: View, key: LogKey) -> _Before:
-    """What the log's key signed last of the ledger's batches; words of others are passed over."""
-    for envelope in view.checked():
+    """What the log's key signed last of the ledger's batches; words of others, and what says it is of more, are passed over."""
+    for count, envelope in view.checked():
         try:
+            if type(envelope) is not bytes:
+                continue
             found = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch")
             check.check_envelope(found, [key], "batch")
         except check.Refused:
             continue
         said: Json = check.parse_json(found.payload, "batch")
-        if not check.misfit(said, _SHAPE) and said["predicate"]["origin"] == key.name:
+        if not check.misfit(said, _SHAPE) and (said["predicate"]["origin"], said["predicate"]["batches"]) == (key.name, count):
             told = said["predicate"]
             aside = {row["number"]: row["why"] for row in told["aside"]}
             return _Before(told["batches"], told["epoch"], told["digest"], aside)
