@@ -183,6 +183,14 @@ def test_a_batch_that_somebody_put_there_first_is_not_said_to_be_known(place: Pa
         assert intake.accept(ledger.store, saying(trial=3), intake.terms(place)).new == 4
 
 
+def test_nobody_is_told_to_contradict_what_another_signed(place: Path) -> None:
+    planted(place, saying(MALLORY, outcome="fail"))
+    shown = run("evidence", "list", place, "--conflicts", columns=10_000)
+    assert "No record contradicts an earlier one." in shown.stdout
+    assert "is set aside: it is not signed by the key" in shown.stderr
+    assert '"fail"' not in run("evidence", "list", place, "--json").stdout
+
+
 def test_who_may_insert_cannot_let_batches_that_name_no_log_in(place: Path) -> None:
     """They count where they were before version 2: how far, is written down when a ledger is made or brought forward."""
     with pytest.raises(sqlite3.DatabaseError, match="UNIQUE"):

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from sqlalchemy import Select
+
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.ledger import batch, check, keys
@@ -34,6 +36,7 @@ from assay.ledger.keys import PrivateKey
 from assay.ledger.keys.hotkey import NotInstalled
 from assay.ledger.store import Damaged, Kept, KeptBatch, View
 from assay.ledger.store.errors import RESTORE
+from assay.ledger.store.rows import Row
 from assay.ledger.store.view import LATEST
 
 __all__ = ["Aside", "Counted", "check_members", "check_row", "expect"]
@@ -124,6 +127,11 @@ class Counted(View):
     def highest_epoch(self) -> int | None:
         """The highest epoch that has evidence which counts."""
         return max((one.epoch for one in self.batches()), default=None) if self.aside else super().highest_epoch()
+
+    def _sharing(self, slots: Select[Any]) -> Iterator[list[Row]]:
+        """As of any view; so nobody is said to contradict what he did not sign."""
+        for rows in super()._sharing(slots):
+            yield [one for one in rows if one.seq not in self._gone]
 
     def signed(self, epoch: int, signer: PrivateKey) -> bytes:
         """What the log's key says of these batches when it signs the receipt of an epoch: an envelope, to be kept."""
