@@ -100,6 +100,16 @@ def test_a_chain_is_told_it_and_so_is_who_asks(sealed: Path, chain: Chain) -> No
     assert f"Where its judge ran is attested by {name}, in judgements/{ONE[7:]}.attestation.json" in told
 
 
+def test_a_score_that_names_no_judgement_is_not_published_where_an_enclave_judges(sealed: Path, chain: Chain) -> None:
+    """A validator signs a score by hand, and leaves out what it rests on."""
+    opened(sealed, chain)
+    bounty("commit", sealed, "sha256:" + "33" * 32, key="one")
+    judged(sealed, chain, {P1: 9000}, named=None)
+    chain.at(chain.now + HOUR + 1)
+    refused = run("publish", sealed, "--to", "local", code=2).stderr
+    assert f"the 9000 BPS of {P1} rest on no judgement, and an enclave is to judge" in " ".join(refused.split())
+
+
 def test_a_plain_run_is_told_as_one_that_nothing_attests(place: Path, chain: Chain) -> None:
     judged(place, chain, {P1: 9000})
     assert "Nothing attests where its judge ran: there is no enclave, and a chain is told 0 for it." in " ".join(
