@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,21 @@ def test_an_old_word_does_not_stand_for_the_last(place: Path) -> None:
     inserted(place, "INSERT INTO checked SELECT 'x', 1000, envelope FROM checked ORDER BY batches LIMIT 1")
     with ledger_kit.opened(place) as ledger:
         assert [one.why for one in settling.draft(ledger, 5).counted.aside] == ["it came after its epoch was settled"]  # type: ignore[union-attr]
+
+
+def test_a_batch_that_is_set_aside_takes_nobodys_records_with_it(place: Path) -> None:
+    """It is said to have brought the first validator's records, as of another epoch, and is signed by somebody else."""
+    with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
+        own = next(view.batches())
+    assert own.members == ((own.first_seq, own.last_seq),)
+    payload = batch.stated(own.envelope)[0].replace(b'"epoch":3', b'"epoch":9')
+    row = (4, f"sha256:{sha256(payload).hexdigest()}", own.validator, 9, own.count, own.root)
+    members = f"[[{own.first_seq},{own.last_seq}]]"
+    values = (*row, canonical(sign(payload, MALLORY)), members, own.first_seq, own.last_seq)
+    inserted(place, f"INSERT INTO batches VALUES ({', '.join('?' * len(values))})", *values)
+    with ledger_kit.opened(place) as ledger, ledger.counted() as view:
+        assert [one.batch.id for one in view.aside] == [4]
+        assert len(list(view.records(0, 3))) == view.counted(0, 3) == 12
 
 
 @pytest.mark.parametrize("word", ["text", 5])

@@ -169,8 +169,10 @@ class Counted(View):
     def _without(self) -> dict[int, int]:
         """The seqs of the records that only batches have which are set aside, and their epochs."""
         brought = {seq: one.batch.epoch for one in self.aside for seq in _seqs(_brought(one.batch))}
-        epochs = set(brought.values())
-        kept = {seq for epoch in epochs for one in self.batches(epoch, epoch) for seq in _seqs(one.members)}
+        if not brought:
+            return {}
+        # Of every epoch: what is set aside may say anything of its own.
+        kept = {seq for one in self.batches() for seq in _seqs(one.members) if seq in brought}
         return {seq: epoch for seq, epoch in brought.items() if seq not in kept}
 
 
