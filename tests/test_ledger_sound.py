@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,18 @@ def test_a_batch_that_is_set_aside_takes_nobodys_records_with_it(place: Path) ->
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
         assert [one.batch.id for one in view.aside] == [4]
         assert len(list(view.records(0, 3))) == view.counted(0, 3) == 12
+
+
+def test_a_record_that_was_put_there_first_as_of_another_epoch_is_damage(place: Path) -> None:
+    """The validator's own batch finds it known: it would count in that epoch, and be missing in its own."""
+    own = saying(trial=2)
+    payload = own.payload.replace(b'"epoch":3', b'"epoch":9')
+    statement = replace(own.statement, epoch=9)
+    planted(place, replace(own, envelope=canonical(sign(payload, MALLORY)), payload=payload, statement=statement))
+    with ledger_kit.opened(place) as ledger:
+        assert intake.accept(ledger.store, own, intake.terms(place)).known == 4
+        with pytest.raises(Damaged, match="4 records of batch 5 are kept as of another epoch"):
+            settling.settle(ledger, SIGNER, 3)
 
 
 @pytest.mark.parametrize("word", ["text", 5])

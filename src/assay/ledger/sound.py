@@ -164,6 +164,8 @@ class Counted(View):
             return str(refused).removeprefix("batch: ")
         except BadInput as error:
             return error.what
+        if others := sum(self.elsewhere(*pair, said.epoch) for pair in one.members):
+            raise Damaged(f"{others} records of batch {one.id} are kept as of another epoch", hint=RESTORE)
         return ""
 
     def _without(self) -> dict[int, int]:

@@ -124,6 +124,11 @@ class View:
         query = select(records.c.digest).where(records.c.seq.between(first, last)).order_by(records.c.seq)
         return list(self._connection.scalars(query))
 
+    def elsewhere(self, first: int, last: int, epoch: int) -> int:
+        """How many of the records with these seqs are kept as of another epoch than this one."""
+        query = select(func.count()).where(records.c.seq.between(first, last), records.c.epoch != epoch)
+        return int(self._connection.scalar(query) or 0)
+
     def submissions(self, epoch: int = LATEST) -> dict[str, Submission]:
         """Participant → what it handed in last, up to this epoch."""
         query = select(submissions).where(submissions.c.epoch <= epoch).order_by(submissions.c.id)
