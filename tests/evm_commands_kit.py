@@ -103,9 +103,12 @@ def opened(place: Path, chain: Chain) -> None:
     bounty("fund", place, key="sponsor")
 
 
-def judged(place: Path, chain: Chain, scores: dict[str, int | None], epoch: int = kit.EPOCH) -> None:
+def judged(
+    place: Path, chain: Chain, scores: dict[str, int | None], epoch: int = kit.EPOCH, named: str | None = f"sha256:{'ab' * 32}"
+) -> None:
+    """named: the digest of the judgement's document, as the evidence has it."""
     rows = [
-        kit.rubric(bps, epoch=epoch, participant=key, submission=f"s-{at}", attestation=f"sha256:{'ab' * 32}")
+        kit.rubric(bps, epoch=epoch, participant=key, submission=f"s-{at}", attestation=named)
         for at, (key, bps) in enumerate(scores.items(), 1)
     ]
     ledger_kit.add(place, rows)

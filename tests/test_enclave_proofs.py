@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+import ledger_kit
 from assay.enclave import proofs
 from assay.enclave.attest import JudgementStatement, report_data
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.ledger.keys import public
+from assay.publish import settled
 from assay.scheme.bounty import read_bounty
 from cli_kit import output, run
 from enclave_kit import MACHINE, attested, compose_hash
@@ -98,6 +100,27 @@ def test_a_chain_is_told_it_and_so_is_who_asks(sealed: Path, chain: Chain) -> No
     assert [row["attestation"] for row in rows] == [name, name]
     told = " ".join(output("explain", sealed, P1).split())
     assert f"Where its judge ran is attested by {name}, in judgements/{ONE[7:]}.attestation.json" in told
+
+
+def test_a_score_that_names_no_judgement_is_not_published_where_an_enclave_judges(sealed: Path, chain: Chain) -> None:
+    """A validator signs a score by hand, and leaves out what it rests on."""
+    opened(sealed, chain)
+    bounty("commit", sealed, "sha256:" + "33" * 32, key="one")
+    judged(sealed, chain, {P1: 9000}, named=None)
+    chain.at(chain.now + HOUR + 1)
+    refused = run("publish", sealed, "--to", "local", code=2).stderr
+    assert f"the 9000 BPS of {P1} rest on no judgement, and an enclave is to judge" in " ".join(refused.split())
+
+
+def test_it_is_of_the_judgement_that_counts(place: Path, chain: Chain) -> None:
+    """Of one that is too old by `max_age_epochs` nothing follows, and nothing of it is told."""
+    file = place / "scheme.toml"
+    file.write_text(file.read_text().replace("[consensus]", "[consensus]\nmax_age_epochs = 1"))
+    judged(place, chain, {P1: 9000}, epoch=1, named=TWO)
+    judged(place, chain, {P1: 9000}, epoch=4)
+    with ledger_kit.opened(place) as ledger:
+        assert settled.read(ledger, 1).judgements[P1] == ((V1, TWO),)
+        assert settled.read(ledger, 4).judgements[P1] == ((V1, ONE),)
 
 
 def test_a_plain_run_is_told_as_one_that_nothing_attests(place: Path, chain: Chain) -> None:

@@ -183,6 +183,16 @@ def test_another_token(place: Path, chain: Chain, honest: Any) -> None:
     differing(place, "token")
 
 
+def test_without_a_bounty_toml_nothing_is_said_to_be_as_it_has_it(place: Path, chain: Chain, honest: Any) -> None:
+    """A folder from which the sponsor left it out."""
+    assert "as bounty.toml and publish.toml have it" in run("bounty", "show", place, "--to", "local").stdout
+    target(place, chain, round=honest.address)
+    (place / "bounty.toml").unlink()
+    shown = " ".join(run("bounty", "show", place, "--to", "local").stdout.split())
+    assert "have it" not in shown
+    assert "There is no bounty.toml here: its terms were compared with nothing but what publish.toml names." in shown
+
+
 def test_what_no_contract_can_tell_is_said_in_a_sentence(place: Path, chain: Chain, honest: Any) -> None:
     """Where the files themselves name what the sponsor chose, nothing differs; whose it is stands there."""
     token = chain.deploy("BadToken").address

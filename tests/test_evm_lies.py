@@ -107,6 +107,31 @@ def test_a_state_that_no_round_has(place: Path, world: World, proxy: Proxy, stat
     assert f"is told to be in a state {state}, and there are 3" in " ".join(done.output.split())
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("commitUntil", 2**64 - 1, "answers what cannot be: it takes scores until the second"),
+        ("scoreUntil", 253_402_300_800, "answers what cannot be: it takes scores until the second 253402300800"),
+        ("commitments", 2**53, "is told to have 9007199254740992 commitments"),
+    ],
+)
+def test_a_number_of_a_rounds_that_cannot_be_shown(
+    place: Path, world: World, proxy: Proxy, name: str, value: int, why: str
+) -> None:
+    """A time after the year 9999, and more than a number of JSON's: neither is a traceback."""
+    selector = world.round.encode_abi(name, [])
+
+    def lying(handler: faults.Handler, question: dict[str, Any], data: bytes) -> None:
+        asked = question["params"][0].get("data")
+        (faults.result(f"0x{value:064x}") if asked == selector else faults.plain)(handler, question, data)
+
+    proxy.always["eth_call"] = lying
+    for words in ([], ["--json"]):
+        done = RUNNER.invoke(app, ["bounty", "show", str(place), "--to", "local", *words], prog_name="assay")
+        assert done.exit_code == 1
+        assert why in " ".join(done.output.split())
+
+
 def test_numbers_that_no_chain_has_are_no_answer(proxy: Proxy) -> None:
     huge = hex(2**200)
     head = {"number": huge, "hash": "0x" + "11" * 32, "timestamp": "0x1"}

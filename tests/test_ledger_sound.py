@@ -3,14 +3,17 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ledger_kit
+from assay.errors import BadInput
 from assay.exact import canonical
-from assay.ledger import batch, bundle, keys, settling, sound
+from assay.ledger import acknowledged, batch, bundle, intake, keys, settling, sound
 from assay.ledger.batch import Batch, BatchStatement
 from assay.ledger.envelope import sign
 from assay.ledger.keys.hotkey import NotInstalled
@@ -163,6 +166,99 @@ def test_the_word_of_somebody_else_that_it_was_checked_is_passed_over(place: Pat
                 tx.add_checked(number, word)
         with ledger.counted() as view:
             assert [one.batch.digest for one in view.aside] == [forged.digest]
+
+
+def inserted(place: Path, statement: str, *values: object) -> None:
+    """Past everything of ours, as somebody who may insert, and no more."""
+    with closing(sqlite3.connect(place / "ledger.db", isolation_level=None)) as database:
+        database.execute(statement, values)
+
+
+def test_a_batch_that_somebody_put_there_first_is_not_said_to_be_known(place: Path) -> None:
+    """The same statement under another signature: the validator's own could not be kept beside it, and would not count."""
+    own = saying(trial=2)
+    planted(place, resigned(own, MALLORY))
+    with ledger_kit.opened(place) as ledger:
+        with pytest.raises(BadInput, match=r"put this batch into the database before, where it is not signed by the key"):
+            intake.accept(ledger.store, own, intake.terms(place))
+        assert own.digest not in (place / acknowledged.FILE).read_text()
+        assert intake.accept(ledger.store, saying(trial=3), intake.terms(place)).new == 4
+
+
+def test_nobody_is_told_to_contradict_what_another_signed(place: Path) -> None:
+    planted(place, saying(MALLORY, outcome="fail"))
+    shown = run("evidence", "list", place, "--conflicts", columns=10_000)
+    assert "No record contradicts an earlier one." in shown.stdout
+    assert "is set aside: it is not signed by the key" in shown.stderr
+    assert '"fail"' not in run("evidence", "list", place, "--json").stdout
+
+
+def test_who_may_insert_cannot_let_batches_that_name_no_log_in(place: Path) -> None:
+    """They count where they were before version 2: how far, is written down when a ledger is made or brought forward."""
+    with pytest.raises(sqlite3.DatabaseError, match="UNIQUE"):
+        inserted(place, "INSERT INTO meta VALUES ('unnamed_batches', '1000')")
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, SIGNER)
+    inserted(place, "DELETE FROM meta WHERE key = 'unnamed_batches'")  # a ledger in which nothing was written of it
+    inserted(place, "INSERT INTO meta VALUES ('unnamed_batches', '1000')")
+    planted(place, first_version(saying(epoch=4)))
+    with ledger_kit.opened(place) as ledger, ledger.counted() as view:
+        assert [one.why for one in view.aside] == ["it is of version 1, which names no log"]
+
+
+def test_an_old_word_does_not_stand_for_the_last(place: Path) -> None:
+    """What the log's key said after epoch 3, put there again as if it were of more batches."""
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, SIGNER)
+    ledger_kit.add(place, ledger_kit.records(epoch=4))
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, SIGNER)
+    planted(place, saying(trial=2, epoch=4))
+    inserted(place, "INSERT INTO checked SELECT 'x', 1000, envelope FROM checked ORDER BY batches LIMIT 1")
+    with ledger_kit.opened(place) as ledger:
+        assert [one.why for one in settling.draft(ledger, 5).counted.aside] == ["it came after its epoch was settled"]  # type: ignore[union-attr]
+
+
+def test_a_batch_that_is_set_aside_takes_nobodys_records_with_it(place: Path) -> None:
+    """It is said to have brought the first validator's records, as of another epoch, and is signed by somebody else."""
+    with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
+        own = next(view.batches())
+    assert own.members == ((own.first_seq, own.last_seq),)
+    payload = batch.stated(own.envelope)[0].replace(b'"epoch":3', b'"epoch":9')
+    row = (4, f"sha256:{sha256(payload).hexdigest()}", own.validator, 9, own.count, own.root)
+    members = f"[[{own.first_seq},{own.last_seq}]]"
+    values = (*row, canonical(sign(payload, MALLORY)), members, own.first_seq, own.last_seq)
+    inserted(place, f"INSERT INTO batches VALUES ({', '.join('?' * len(values))})", *values)
+    with ledger_kit.opened(place) as ledger, ledger.counted() as view:
+        assert [one.batch.id for one in view.aside] == [4]
+        assert len(list(view.records(0, 3))) == view.counted(0, 3) == 12
+
+
+def test_a_record_that_was_put_there_first_as_of_another_epoch_is_damage(place: Path) -> None:
+    """The validator's own batch finds it known: it would count in that epoch, and be missing in its own."""
+    own = saying(trial=2)
+    payload = own.payload.replace(b'"epoch":3', b'"epoch":9')
+    statement = replace(own.statement, epoch=9)
+    planted(place, replace(own, envelope=canonical(sign(payload, MALLORY)), payload=payload, statement=statement))
+    with ledger_kit.opened(place) as ledger:
+        assert intake.accept(ledger.store, own, intake.terms(place)).known == 4
+        with pytest.raises(Damaged, match="4 records of batch 5 are kept as of another epoch"):
+            settling.settle(ledger, SIGNER, 3)
+
+
+@pytest.mark.parametrize("word", ["text", 5])
+def test_a_word_of_another_form_is_passed_over(place: Path, word: object) -> None:
+    inserted(place, "INSERT INTO checked VALUES ('x', 1000, ?)", word)
+    with ledger_kit.opened(place) as ledger:
+        assert settling.settle(ledger, SIGNER).aside == ()
+
+
+def test_a_number_that_no_batch_is_given_is_damage(place: Path) -> None:
+    """It would be more than a number of JSON's, and nothing could be signed."""
+    columns = "digest || 'x', validator, epoch, count, root, envelope, members, NULL, NULL"
+    inserted(place, f"INSERT INTO batches SELECT {2**60}, {columns} FROM batches LIMIT 1")
+    with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match=f"batch {2**60} has a number that none is given"):
+        settling.settle(ledger, SIGNER)
 
 
 def as_owner(place: Path, statement: str) -> None:

@@ -90,7 +90,7 @@ def test_what_version_3_wrote_is_read(database: str, sql: Sql) -> None:
     assert store.migrate(database) == (3, LAST)
     check_content(database)
     with store.open(database) as ledger, ledger.reading() as view:
-        assert (view.checked(), view.unnamed()) == ([b"{}"], 0)
+        assert (view.checked(), view.unnamed()) == ([(2, b"{}")], 0)
 
 
 def test_batches_that_name_no_log_may_be_those_that_there_were(database: str, sql: Sql) -> None:

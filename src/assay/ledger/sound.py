@@ -5,7 +5,8 @@ settled, each batch's signature is checked, whoever took it in. What fails is se
 nothing is computed from it, now or later, so that the season goes on. Set aside is a batch
 
 - that the validator whom it names did not sign, or whose validator's name is no key;
-- that is for another log; or, if its epoch is open, of version 1, which names none, unless it was there before version 2 was;
+- that is for another log; or, if its epoch is open, of version 1, which names none, unless it was there before version 2 was,
+  and nothing was signed here since;
 - that came after its epoch was settled.
 
 A batch whose row does not agree with itself (digest, statement, records) was damaged or changed, and nothing is settled over it.
@@ -23,6 +24,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from sqlalchemy import Select
+
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.ledger import batch, check, keys
@@ -33,6 +36,7 @@ from assay.ledger.keys import PrivateKey
 from assay.ledger.keys.hotkey import NotInstalled
 from assay.ledger.store import Damaged, Kept, KeptBatch, View
 from assay.ledger.store.errors import RESTORE
+from assay.ledger.store.rows import Row
 from assay.ledger.store.view import LATEST
 
 __all__ = ["Aside", "Counted", "check_members", "check_row", "expect"]
@@ -89,6 +93,8 @@ class Counted(View):
         self.looked, self.digest = 0, ""
         settled, unnamed = view.settled_epoch(), view.unnamed()
         for one in view.batches():
+            if not self.looked < one.id <= LATEST:
+                raise Damaged(f"batch {one.id} has a number that none is given", hint=RESTORE)
             self.looked, self.digest = one.id, _digest(self.digest, one)
             if one.id <= before.batches:
                 why = before.aside.get(one.id, "")
@@ -96,7 +102,7 @@ class Counted(View):
                     raise Damaged("batches are not those whose signatures were checked: one was changed or put in", hint=RESTORE)
             else:
                 open_ = settled is None or one.epoch > settled
-                why = self._wrong(one, late=one.epoch <= before.epoch, named=open_ and one.id > unnamed)
+                why = self._wrong(one, late=one.epoch <= before.epoch, named=open_ and (one.id > unnamed or before.batches > 0))
             if why:
                 self.aside += (Aside(one, why, new=one.id > before.batches),)
         if self.looked < before.batches:
@@ -121,6 +127,11 @@ class Counted(View):
     def highest_epoch(self) -> int | None:
         """The highest epoch that has evidence which counts."""
         return max((one.epoch for one in self.batches()), default=None) if self.aside else super().highest_epoch()
+
+    def _sharing(self, slots: Select[Any]) -> Iterator[list[Row]]:
+        """As of any view; so nobody is said to contradict what he did not sign."""
+        for rows in super()._sharing(slots):
+            yield [one for one in rows if one.seq not in self._gone]
 
     def signed(self, epoch: int, signer: PrivateKey) -> bytes:
         """What the log's key says of these batches when it signs the receipt of an epoch: an envelope, to be kept."""
@@ -153,13 +164,17 @@ class Counted(View):
             return str(refused).removeprefix("batch: ")
         except BadInput as error:
             return error.what
+        if others := sum(self.elsewhere(*pair, said.epoch) for pair in one.members):
+            raise Damaged(f"{others} records of batch {one.id} are kept as of another epoch", hint=RESTORE)
         return ""
 
     def _without(self) -> dict[int, int]:
         """The seqs of the records that only batches have which are set aside, and their epochs."""
         brought = {seq: one.batch.epoch for one in self.aside for seq in _seqs(_brought(one.batch))}
-        epochs = set(brought.values())
-        kept = {seq for epoch in epochs for one in self.batches(epoch, epoch) for seq in _seqs(one.members)}
+        if not brought:
+            return {}
+        # Of every epoch: what is set aside may say anything of its own.
+        kept = {seq for one in self.batches() for seq in _seqs(one.members) if seq in brought}
         return {seq: epoch for seq, epoch in brought.items() if seq not in kept}
 
 
@@ -215,15 +230,17 @@ def _digest(before: str, one: KeptBatch) -> str:
 
 
 def _remembered(view: View, key: LogKey) -> _Before:
-    """What the log's key signed last of the ledger's batches; words of others are passed over."""
-    for envelope in view.checked():
+    """What the log's key signed last of the ledger's batches; words of others, and what says it is of more, are passed over."""
+    for count, envelope in view.checked():
         try:
+            if type(envelope) is not bytes:
+                continue
             found = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch")
             check.check_envelope(found, [key], "batch")
         except check.Refused:
             continue
         said: Json = check.parse_json(found.payload, "batch")
-        if not check.misfit(said, _SHAPE) and said["predicate"]["origin"] == key.name:
+        if not check.misfit(said, _SHAPE) and (said["predicate"]["origin"], said["predicate"]["batches"]) == (key.name, count):
             told = said["predicate"]
             aside = {row["number"]: row["why"] for row in told["aside"]}
             return _Before(told["batches"], told["epoch"], told["digest"], aside)

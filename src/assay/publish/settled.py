@@ -12,7 +12,7 @@ from typing import Any
 from assay.competition import open_competition
 from assay.errors import CannotSettle, Refused
 from assay.exact import canonical, digest
-from assay.ledger import check, inputs, joint, settling
+from assay.ledger import check, inputs, joint, resting, settling
 from assay.ledger.opened import Ledger, kept
 from assay.ledger.store import Receipt, View
 from assay.scheme import subnet
@@ -69,7 +69,7 @@ def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
         if (found := inputs.digest_of(given)) != said["inputs"]:
             raise Refused("inputs", "they are not those of the receipt", expected=said["inputs"], found=found)
         addresses = {row["key"]: row["address"] for row in given["participants"] if row.get("address")}
-        judgements = _judgements(view, settlement) if given["scheme"]["score"]["kind"] == "rubric" else {}
+        judgements = _judgements(view, given, settlement) if given["scheme"]["score"]["kind"] == "rubric" else {}
     return SettledEpoch(
         said["competition"],
         receipt.epoch,
@@ -128,14 +128,14 @@ def _shares(ledger: Ledger, receipt: Receipt) -> Shares:
     return Shares(tuple((key, uid, share) for key, uid, share in rows if uid is not None and share), found.burn, decay.burn_uid)
 
 
-def _judgements(view: View, settlement: Json) -> dict[str, tuple[tuple[str, str | None], ...]]:
+def _judgements(view: View, given: Json, settlement: Json) -> dict[str, tuple[tuple[str, str | None], ...]]:
     """Participant → the judgements that its agreed score rests on."""
-    first: dict[tuple[str, str], str | None] = {}
-    for _, _, body in view.records(0, settlement["epoch"]):
-        record: Json = json.loads(body)
-        first.setdefault((record["validator"], record["submission"]), record.get("attestation"))
+    named: dict[tuple[str, str], str | None] = {}
+    for participant, _, one in resting.resting(view.records(0, settlement["epoch"]), given, settlement, ()):
+        record: Json = json.loads(one.body)
+        named[participant, record["validator"]] = record.get("attestation")
     found = {}
     for row in settlement["agreed"]:
         counted = [one["validator"] for one in row["validators"] if not one["excluded"]]
-        found[row["participant"]] = tuple((validator, first.get((validator, row["submission"]))) for validator in counted)
+        found[row["participant"]] = tuple((validator, named.get((row["participant"], validator))) for validator in counted)
     return found

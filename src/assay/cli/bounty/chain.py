@@ -52,7 +52,7 @@ def show(folder: DirArgument, to: ToOption, as_json: JsonOption = False) -> None
     else:
         from assay.cli.show import show as shown
 
-        shown(*parts(found, different, rest, _names(folder)))
+        shown(*parts(found, different, rest, _names(folder), bounty=bounty is not None))
     if different:
         raise typer.Exit(1)
 

@@ -19,6 +19,10 @@ _NEXT = {
 }
 
 
+_SAME = "All of it is as bounty.toml and publish.toml have it."
+_NO_BOUNTY = "There is no bounty.toml here: its terms were compared with nothing but what publish.toml names."
+
+
 def elsewhere(found: State, bounty: Bounty | None) -> str:
     """What no contract can tell, in one sentence: what is left to be checked by other ways."""
     from assay.publish.evm.settings import NOBODY
@@ -50,8 +54,8 @@ def said(found: State, different: Rows, rest: str) -> dict[str, Any]:
     }
 
 
-def parts(found: State, different: Rows, rest: str, names: Mapping[str, str]) -> Iterator[Any]:
-    """The round for people. rest: what is to be checked elsewhere. names: address → participant."""
+def parts(found: State, different: Rows, rest: str, names: Mapping[str, str], *, bounty: bool) -> Iterator[Any]:
+    """The round for people. rest: to be checked elsewhere. names: address → participant. bounty: is there a bounty.toml."""
     from assay.cli.show import Column, grid, heading, sentence
 
     yield heading(f"{found.address}: {found.state}")
@@ -63,7 +67,7 @@ def parts(found: State, different: Rows, rest: str, names: Mapping[str, str]) ->
         yield _people(found, names)
     yield ""
     if not different:
-        yield sentence("All of it is as bounty.toml and publish.toml have it.")
+        yield sentence(_SAME if bounty else _NO_BOUNTY)
         yield sentence(rest)
         return
     yield sentence("It is not what bounty.toml and publish.toml say:", style="bold red")

@@ -130,18 +130,22 @@ def list_(
 ) -> None:
     """List the batches that were accepted; with --conflicts, the records that contradict an earlier one.
 
+    What does not count, since its validator did not sign it or it is of another ledger, is named on stderr and not listed.
+
     \b
     Examples:
       assay evidence list my-competition --epoch 12
       assay evidence list my-competition --conflicts
       assay evidence list my-competition --epoch 12 --json > epoch-12.jsonl
     """
+    from assay.cli.errors import warn
     from assay.cli.keys import validator_of
     from assay.cli.ledger import listing
     from assay.ledger.opened import open_ledger
 
     chosen = listing.Chosen(None if validator is None else validator_of(folder, validator), epoch)
-    with open_ledger(folder) as ledger, ledger.store.reading() as view:
+    with open_ledger(folder) as ledger, ledger.counted() as view:
+        warn(str(one) for one in view.aside)
         if as_json:
             for line in listing.conflict_lines(view, chosen) if conflicts else listing.record_lines(view, chosen):
                 typer.echo(line)

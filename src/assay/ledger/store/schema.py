@@ -14,7 +14,7 @@ from assay.ledger.store.tables import SCHEMA, append_only, attempts, batches, ch
 __all__ = ["MIGRATIONS", "UNNAMED", "check", "make", "migrate", "read", "version"]
 
 UNNAMED = "unnamed_batches"
-"""In `meta`: the last batch that may be of version 1 of its format, which names no log; nothing is there in a new ledger."""
+"""In `meta`: the last batch that may be of version 1 of its format, which names no log; 0 in a new ledger."""
 
 
 def _with_attempts(connection: Connection) -> None:
@@ -53,6 +53,7 @@ def make(connection: Connection, whose: Meta, name: str) -> None:
     for statement in triggers(connection.dialect.name):
         connection.exec_driver_sql(statement)
     values = {"competition": whose.competition, "key": whose.key, "origin": whose.origin, "schema_version": str(version())}
+    values[UNNAMED] = "0"  # so that nobody who may only insert can put it there
     connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in values.items()])
 
 

@@ -114,15 +114,20 @@ class View:
         """The number of the last batch that may be of version 1, which names no log: those that were there when it was new."""
         return int(self._connection.scalar(select(meta.c.value).where(meta.c.key == UNNAMED)) or 0)
 
-    def checked(self) -> list[bytes]:
-        """What was added of batches whose signatures were looked at, as envelopes, that of the most batches first."""
-        query = select(checked.c.envelope).order_by(checked.c.batches.desc(), checked.c.digest)
-        return list(self._connection.scalars(query))
+    def checked(self) -> list[tuple[int, bytes]]:
+        """What was added of batches whose signatures were looked at: how many it is said to be of, envelope; the most first."""
+        query = select(checked.c.batches, checked.c.envelope).order_by(checked.c.batches.desc(), checked.c.digest)
+        return [(row.batches, row.envelope) for row in self._connection.execute(query)]
 
     def digests(self, first: int, last: int) -> list[bytes]:
         """The digests of the records with these seqs, first and last included, in order of acceptance."""
         query = select(records.c.digest).where(records.c.seq.between(first, last)).order_by(records.c.seq)
         return list(self._connection.scalars(query))
+
+    def elsewhere(self, first: int, last: int, epoch: int) -> int:
+        """How many of the records with these seqs are kept as of another epoch than this one."""
+        query = select(func.count()).where(records.c.seq.between(first, last), records.c.epoch != epoch)
+        return int(self._connection.scalar(query) or 0)
 
     def submissions(self, epoch: int = LATEST) -> dict[str, Submission]:
         """Participant → what it handed in last, up to this epoch."""

@@ -15,7 +15,7 @@ from assay.exact import digest
 from assay.publish.evm.artifacts import DEPLOYER, ORACLE, ROUND, artifact, making
 from assay.publish.evm.chain import MADE_ORACLE, MADE_ROUND, Chain
 from assay.publish.evm.libraries import checksum, keccak
-from assay.publish.evm.node import Contract, encoded
+from assay.publish.evm.node import COUNT, Contract, encoded
 from assay.publish.evm.reasons import Reverted, of_node, reason
 from assay.publish.evm.sending import Call
 from assay.publish.evm.settings import NOBODY
@@ -229,7 +229,7 @@ class Bounties:
             self._state(),
             terms,
             chain.node.head().time,
-            round_.ask("commitments"),
+            self._commitments(),
             round_.ask("held"),
             f"sha256:{receipt.hex()}" if any(receipt) else None,
             tuple((checksum(agent), bps, f"sha256:{proof.hex()}" if any(proof) else None) for agent, bps, proof in rows),
@@ -242,6 +242,13 @@ class Bounties:
         if wrong is not None:
             raise BadInput(wrong.what, hint=wrong.hint)
         return self._chain.terms()
+
+    def _commitments(self) -> int:
+        found = int(self._chain.round.ask("commitments"))
+        if found >= COUNT:
+            what = f"the round at {self._chain.round.address} is told to have {found} commitments"
+            raise Unreachable(what, hint="the node does not tell what the chain has; use another")
+        return found
 
     def _state(self) -> str:
         found = self._chain.round.ask("state")

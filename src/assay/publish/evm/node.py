@@ -19,7 +19,7 @@ from assay.publish.evm.libraries import checksum, web3
 from assay.publish.evm.reasons import Reverted
 from assay.publish.rpc import RpcError
 
-__all__ = ["Block", "Contract", "Log", "Mined", "Node", "encoded"]
+__all__ = ["COUNT", "Block", "Contract", "Log", "Mined", "Node", "encoded"]
 
 _HEX = re.compile(r"0x[0-9a-fA-F]*")
 _HASH = re.compile(r"0x[0-9a-fA-F]{64}")

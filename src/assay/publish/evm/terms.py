@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from assay.errors import BadInput
+from assay.errors import BadInput, Unreachable
 from assay.publish.evm.artifacts import ROUND, address_of, artifact, oracle_address
 from assay.publish.evm.libraries import checksum
 from assay.publish.evm.node import Contract, encoded
@@ -18,6 +18,8 @@ __all__ = ["MAX_PLACES", "MAX_TIERS", "Terms", "differences", "of_bounty", "of_r
 
 MAX_PLACES, MAX_TIERS = 32, 16
 """What a round takes."""
+LATEST = 253_402_300_799
+"""The last second of the year 9999, after which nothing here tells the time."""
 Difference = tuple[str, str, str]
 """A field, what stands in the contract, what the files say."""
 
@@ -121,8 +123,12 @@ def of_bounty(bounty: Bounty, settings: Settings, *, sponsor: str, scorer: str) 
 
 
 def of_round(round_: Contract) -> Terms:
-    """The terms of a round that is there."""
+    """The terms of a round that is there; raises Unreachable for times that no calendar has."""
     ask = round_.ask
+    commits, scores = ask("commitUntil"), ask("scoreUntil")
+    if max(commits, scores) > LATEST:
+        what = f"{round_.address} answers what cannot be: it takes scores until the second {scores}"
+        raise Unreachable(what, hint="is it the right address, and does the node tell what the chain has?")
     return Terms(
         f"sha256:{ask('bounty').hex()}",
         checksum(ask("sponsor")),
@@ -132,8 +138,8 @@ def of_round(round_: Contract) -> Terms:
         checksum(ask("feeRecipient")),
         ask("feeBps"),
         ask("thresholdBps"),
-        ask("commitUntil"),
-        ask("scoreUntil"),
+        commits,
+        scores,
         tuple((reach, release) for reach, release in ask("tiers")),
         tuple(ask("split")),
     )
