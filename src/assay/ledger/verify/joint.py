@@ -58,6 +58,7 @@ def verified(
     found, key = read(load(file, check.RECEIPT_BYTES, hint=HINT), keys, file)
     now = receipts.checked(found, key, file)
     said = found.predicate
+    _after(found, file)
     whose = f"the subnet's key {key}" if keys else f"{key.id}, which the split names itself: compare it with the subnet's"
     into.right("receipt", f"{said['subnet']} epoch {said['epoch']}, signed by {whose}")
     into.right("log", f"entry {found.proof.index} of {now.size} in {now.origin}, by a signed checkpoint")
@@ -98,6 +99,17 @@ def read(data: bytes, keys: Sequence[LogKey], file: Path) -> tuple[Split, LogKey
             what = "a key was given that is of no log of the split"
             raise Refused("receipt", what, expected=", ".join(map(str, [named, *logs])), found=str(one), file=file)
     return found, named
+
+
+def _after(found: Split, file: Path) -> None:
+    """Refuse a split that cannot follow what is before it in the log: one of an epoch that was signed already, say."""
+    previous, epoch = found.predicate["previous"], found.predicate["epoch"]
+    if (previous is None) != (found.proof.index == 0):
+        what = "it does not name the split before it in the log"
+        raise Refused("log", what, found=f"entry {found.proof.index}, previous {or_null(previous)}", file=file)
+    if previous is not None and previous["epoch"] >= epoch:
+        what = "it follows a split of no earlier epoch"
+        raise Refused("log", what, expected=f"below {epoch}", found=previous["epoch"], file=file)
 
 
 def _logs(root: Path | None, key: LogKey, now: Checkpoint, into: Verified, *, checkpoint: Path | None, log: Path | None) -> None:
