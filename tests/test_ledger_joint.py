@@ -466,7 +466,8 @@ def test_the_first_split_of_a_log_follows_nothing(exported: Path, previous: Json
     [
         (None, "log: .*it does not name the split before it in the log"),
         ({"epoch": EPOCH, "receipt": f"sha256:{'ab' * 32}"}, "log: .*it follows a split of no earlier epoch"),
-        ({"epoch": 2, "receipt": f"sha256:{'ab' * 32}"}, ""),
+        ({"epoch": 2, "receipt": f"sha256:{'ab' * 32}"}, "log: .*the split that it follows is not the entry before it"),
+        ({"epoch": 2, "receipt": f"sha256:{'01' * 32}"}, ""),
     ],
 )
 def test_an_epoch_is_not_signed_twice_in_one_log(exported: Path, previous: Json | None, why: str) -> None:
