@@ -384,8 +384,18 @@ def test_what_was_changed_is_found(exported: Path, name: str, change: Any, said:
     assert said in str(error.value)
 
 
-def forge(exported: Path, change: Callable[[Json], object], signer: keys.PrivateKey = SUBNET, *, digests: bool = True) -> None:
-    """The signed split changed, and signed anew in a log of its own by a key: what the holder of the key can make of it."""
+def forge(
+    exported: Path,
+    change: Callable[[Json], object],
+    signer: keys.PrivateKey = SUBNET,
+    *,
+    digests: bool = True,
+    before: bytes | None = None,
+) -> None:
+    """The signed split changed, and signed anew in a log of its own by a key: what the holder of the key can make of it.
+
+    before: an entry that the log has before it.
+    """
     receipt = json.loads((exported / "emission.receipt").read_bytes())
     stated = json.loads(base64.b64decode(receipt["envelope"]["payload"]))
     change(stated["predicate"])
@@ -396,12 +406,14 @@ def forge(exported: Path, change: Callable[[Json], object], signer: keys.Private
         stated["subject"][0]["digest"]["sha256"] = said["split"]["digest"][7:]
     payload = canonical(stated)
     entry = sha256(payload).digest()
-    checkpoint = note.sign_checkpoint(1, merkle.root([check.leaf_hash(entry)]), note.log_key(ORIGIN, signer.public), signer)
-    place = Tree([check.leaf_hash(entry)]).inclusion(0)
+    entries = [entry] if before is None else [before, entry]
+    leaves = [check.leaf_hash(one) for one in entries]
+    checkpoint = note.sign_checkpoint(len(leaves), merkle.root(leaves), note.log_key(ORIGIN, signer.public), signer)
+    place = Tree(leaves).inclusion(len(leaves) - 1)
     document = split.document_of(canonical(sign(payload, signer)), place, checkpoint)
     (exported / "emission.receipt").write_bytes(canonical(document))
     shutil.rmtree(exported / "log")
-    for name, data in bundle.log_files([entry], checkpoint).items():
+    for name, data in bundle.log_files(entries, checkpoint).items():
         (exported / "log" / name).parent.mkdir(parents=True, exist_ok=True)
         (exported / "log" / name).write_bytes(data)
 
@@ -430,6 +442,41 @@ def test_a_split_that_somebody_else_signed_is_refused(exported: Path) -> None:
     receipt["envelope"]["signatures"][0]["keyid"] = SUBNET.public.id
     (exported / "emission.receipt").write_bytes(canonical(receipt))
     with pytest.raises(Refused, match="receipt: "):
+        verify(exported, key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("previous", "why"),
+    [
+        ({"epoch": 2, "receipt": f"sha256:{'ab' * 32}"}, "log: .*it does not name the split before it in the log"),
+        (None, ""),
+    ],
+)
+def test_the_first_split_of_a_log_follows_nothing(exported: Path, previous: Json | None, why: str) -> None:
+    forge(exported, lambda said: said.update(previous=previous))
+    if not why:
+        assert verify(exported, key=KEY).recomputed
+        return
+    with pytest.raises(Refused, match=why):
+        verify(exported, key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("previous", "why"),
+    [
+        (None, "log: .*it does not name the split before it in the log"),
+        ({"epoch": EPOCH, "receipt": f"sha256:{'ab' * 32}"}, "log: .*it follows a split of no earlier epoch"),
+        ({"epoch": 2, "receipt": f"sha256:{'ab' * 32}"}, "log: .*the split that it follows is not the entry before it"),
+        ({"epoch": 2, "receipt": f"sha256:{'01' * 32}"}, ""),
+    ],
+)
+def test_an_epoch_is_not_signed_twice_in_one_log(exported: Path, previous: Json | None, why: str) -> None:
+    """A second split of the epoch, after the first in the same log: who shows it must say what it follows."""
+    forge(exported, lambda said: said.update(previous=previous), before=b"\x01" * 32)
+    if not why:
+        assert verify(exported, key=KEY).recomputed
+        return
+    with pytest.raises(Refused, match=why):
         verify(exported, key=KEY)
 
 

@@ -58,10 +58,11 @@ def verified(
     found, key = read(load(file, check.RECEIPT_BYTES, hint=HINT), keys, file)
     now = receipts.checked(found, key, file)
     said = found.predicate
+    _after(found, file)
     whose = f"the subnet's key {key}" if keys else f"{key.id}, which the split names itself: compare it with the subnet's"
     into.right("receipt", f"{said['subnet']} epoch {said['epoch']}, signed by {whose}")
     into.right("log", f"entry {found.proof.index} of {now.size} in {now.origin}, by a signed checkpoint")
-    _logs(root, key, now, into, checkpoint=checkpoint, log=log)
+    _logs(root, key, now, into, found, checkpoint=checkpoint, log=log)
     if announced is not None:
         rules = subnet.read(announced)
         follows(found, rules, str(announced))
@@ -100,11 +101,31 @@ def read(data: bytes, keys: Sequence[LogKey], file: Path) -> tuple[Split, LogKey
     return found, named
 
 
-def _logs(root: Path | None, key: LogKey, now: Checkpoint, into: Verified, *, checkpoint: Path | None, log: Path | None) -> None:
-    """Stages `log` and `consistency`, of the subnet's log."""
+def _after(found: Split, file: Path) -> None:
+    """Refuse a split that cannot follow what is before it in the log: one of an epoch that was signed already, say."""
+    previous, epoch = found.predicate["previous"], found.predicate["epoch"]
+    if (previous is None) != (found.proof.index == 0):
+        what = "it does not name the split before it in the log"
+        raise Refused("log", what, found=f"entry {found.proof.index}, previous {or_null(previous)}", file=file)
+    if previous is not None and previous["epoch"] >= epoch:
+        what = "it follows a split of no earlier epoch"
+        raise Refused("log", what, expected=f"below {epoch}", found=previous["epoch"], file=file)
+
+
+def _logs(
+    root: Path | None, key: LogKey, now: Checkpoint, into: Verified, found: Split, *, checkpoint: Path | None, log: Path | None
+) -> None:
+    """Stages `log` and `consistency`, of the subnet's log; the split that `found` follows is the entry before it."""
     tiles = None
     if root is not None:
         tiles = receipts.log_of(root / LOG, key, now, into, whole=True)
+        previous = found.predicate["previous"]
+        if previous is not None:
+            with stage("log"):
+                before = f"sha256:{next(tiles.entries(found.proof.index - 1)).hex()}"
+            if before != previous["receipt"]:
+                what = "the split that it follows is not the entry before it"
+                raise Refused("log", what, expected=before, found=previous["receipt"], file=root / SPLIT)
     if log is not None:
         tiles = receipts.log_of(log, key, now, into, whole=False)
     if checkpoint is not None:
