@@ -185,6 +185,7 @@ def test_other_headers_for_the_key(door: Path) -> None:
         "/%2e%2e/admin",
         "/..;/admin",
         "/a%2Fb",
+        "/models/%252e%252e%252ffiles",
         "/a\\b",
         "http://127.0.0.1:1/x",
         "//127.0.0.1:1/x",
@@ -446,6 +447,9 @@ def test_what_leaves_nothing_is_forwarded_as_it_is(door: Path, method: str, path
         ("/responses", b'{"previous_response_id": "resp_1"}', 403),
         ("/responses", b'{"background": true}', 403),
         ("/responses", b'{"conversation": {"id": "conv_1"}}', 403),
+        ("/responses", b'{"Previous_Response_ID": "resp_1"}', 400),
+        ("/chat/completions", b'{"store": false, "Store": true}', 400),
+        ("/chat/completions", '{"\u017ftore": true}'.encode(), 400),
         ("/responses", b"[]", 400),
         ("/responses", b"{", 400),
         ("/responses", b'{"a": NaN}', 400),
@@ -472,6 +476,11 @@ def test_a_validator_may_say_which_endpoints_there_are(door: Path) -> None:
             assert ask(door, "GET", "/deployments/x/models", None)[0] == 200
             assert ask(door, "GET", "/deployments/x/y/models", None)[0] == 403
             assert ask(door, path="/chat/completions")[0] == 403
+        listed = of_agents({"ASSAY_MODEL_ENDPOINTS": "POST /openai/v1/responses"}, behind.url)
+        assert listed is not None
+        with open_proxy(listed, door):
+            assert ask(door, path="/openai/v1/responses", body=b'{"input": "a"}')[0] == 200
+        assert json.loads(behind.asked[-1].body) == {"input": "a", "store": False}
     for wrong in ("PUT /x", "/x", "POST x", "POST /../x y", "POST /%2e"):
         with pytest.raises(BadInput, match="is not an endpoint"):
             of_agents({"ASSAY_MODEL_ENDPOINTS": wrong}, "http://a/v1")
