@@ -168,6 +168,24 @@ def test_the_key_is_added_outside_and_the_agents_own_is_dropped(door: Path) -> N
     assert seen.sent > 100  # the line and the headers as well
 
 
+def test_headers_by_which_gateways_are_steered_are_dropped(door: Path) -> None:
+    steering = {
+        "Idempotency-Key": "a",  # answers with what another left under it
+        "X-HTTP-Method-Override": "DELETE",
+        "X-Original-URL": "/v1/files",
+        "X-Rewrite-URL": "/v1/files",
+        "X-Portkey-Custom-Host": "http://127.0.0.1:1/v1",
+        "Helicone-Target-Url": "http://127.0.0.1:1",
+        "OpenAI-Project": "proj_1",
+        "Content-Encoding": "gzip",
+    }
+    with proxied(door, say()) as (behind, _):
+        assert ask(door, headers=steering | {"Anthropic-Version": "2023-06-01", "User-Agent": "u"})[0] == 200
+    (asked,) = behind.asked
+    assert not {name.lower() for name in steering} & {name.lower() for name in asked.headers}
+    assert (asked.headers["Anthropic-Version"], asked.headers["User-Agent"]) == ("2023-06-01", "u")
+
+
 def test_other_headers_for_the_key(door: Path) -> None:
     with service(say()) as behind, open_proxy(Model(behind.url, KEY, "x-api-key"), door):
         ask(door, headers={"X-API-KEY": "mine", "Authorization": "Bearer mine"})
