@@ -300,6 +300,12 @@ def test_hung_up_before_the_answer(door: Path) -> None:
     assert "no answer" in seen.troubles[0]
 
 
+def test_an_answer_before_the_answer_is_the_services_trouble(door: Path) -> None:
+    with proxied(door, say(103, b"")) as (_, seen):
+        assert ask(door)[0] == 502
+    assert seen.troubles == ["POST: status 103, which is no answer"]
+
+
 def test_cut_off_in_the_middle(door: Path) -> None:
     with proxied(door, say(200, b"half", Content_Length="8")) as (_, seen), pytest.raises(http.client.IncompleteRead):
         ask(door)

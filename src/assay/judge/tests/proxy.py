@@ -244,6 +244,10 @@ class _Handler(socketserver.BaseRequestHandler):
                 self.server.trouble(f"{method}: no answer ({broken(error)})")
                 self._say(502, "the service did not answer")
                 return
+            if answer.status < 200:  # such as 103: it is none, and the library takes it for one
+                self.server.trouble(f"{method}: status {answer.status}, which is no answer")
+                self._say(502, "the service did not answer")
+                return
             if answer.status >= 500 or answer.status in _NOT_THE_AGENTS:
                 self.server.trouble(f"{method}: status {answer.status}")
             with suppress(OSError, h11.LocalProtocolError):  # the agent has hung up, and that is its affair
