@@ -140,6 +140,11 @@ class Root:
                 tree.remove(self.path, name)
                 self._link(name, target)
 
+    def programs(self) -> tuple[int, int]:
+        """Which /usr it is, to be seen by who asks again. Raises OSError if it is gone."""
+        info = os.stat(self.image.top / "usr")
+        return info.st_dev, info.st_ino
+
     def place(self, inside: str) -> Path:
         """Where a path is on the host, the folders above it made real. Raises Trouble for what cannot be written, and OSError."""
         parts = self._parts(inside)
