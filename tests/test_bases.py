@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from assay.cli import app
 from assay.errors import BadInput
 from assay.judge import tree
-from assay.judge.sandbox import bases
-from assay.judge.sandbox.box import Trouble
+from assay.judge.sandbox import bases, bubblewrap, supervise
+from assay.judge.sandbox.box import Ran, Trouble
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.tests import agent as agents
 from boxes import LIMITS, Shell
@@ -69,6 +69,24 @@ def test_a_task_starts_from_the_image_that_it_names(state: Path, scratch: Path, 
         pytest.raises(BadInput, match=r"no root file system of the image 'tiny:2\.0'"),
     ):
         made.image(environment)
+
+
+def test_what_ran_in_a_root_file_system_that_was_removed_is_trouble(
+    state: Path, scratch: Path, sh: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its programs vanish one by one: tests that do not find theirs would fail whoever solved the task."""
+    bases.add_archive("tiny:1.0", archive(tmp_path))
+
+    def supervised(task: supervise.Task) -> Ran:
+        ran = supervise.supervise(task)
+        bases.remove("tiny:1.0")
+        return ran
+
+    with closing(Bubblewrap(folder=scratch)) as made, made.open(made.image(name="tiny:1.0"), LIMITS) as box:
+        assert sh(box, "echo ran", shell="sh").out == "ran\n"
+        monkeypatch.setattr(bubblewrap, "supervise", supervised)
+        with pytest.raises(Trouble, match="was removed while something ran in it"):
+            sh(box, "echo ran", shell="sh")
 
 
 def test_the_commands(state: Path, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from assay.cli import app
 from assay.errors import BadInput
 from assay.judge.running import Event, Options
-from assay.judge.sandbox import bases
-from assay.judge.sandbox.box import Trouble
+from assay.judge.sandbox import bases, root
+from assay.judge.sandbox.box import Image, Trouble
 from assay.judge.tests import calibration
 from assay.judge.tests.calibration import Uncalibrated, calibrate
 from assay.judge.tests.crew import Crew, Worker
@@ -116,6 +116,20 @@ def test_what_is_kept_is_of_the_same_only(tmp_path: Path) -> None:
         file.write_text("{")
     assert not tried(task)[1], "what cannot be read is nothing"
     assert tried(task)[1]
+
+
+def test_a_program_that_is_gone_from_the_host_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No list of packages has it: uvx, for one, is put into /usr/local/bin by hand."""
+    task, place = make_task(tmp_path / "t"), tmp_path / "bin"
+    place.mkdir()
+    tool = place / "uvx"
+    tool.write_text("#!/bin/sh\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(root, "PATH", f"{root.PATH}:{place}")
+        assert (tried(task)[1], tried(task)[1]) == (False, True)
+        tool.unlink()
+        assert not tried(task)[1]
+    assert root.programs(Image("sha256:x")) == ""
 
 
 def test_without_a_solution_only_doing_nothing_is_tried(tmp_path: Path) -> None:

@@ -125,6 +125,22 @@ def test_a_slow_request_makes_room() -> None:
     assert hall.ask(FAR[2]) is None  # its share, and the other two are quick
 
 
+def test_who_renews_incomplete_requests_makes_room_for_who_has_none() -> None:
+    hall = Hall()  # three requests at one time for strangers, two of an address
+    held = [hall.ask(FAR[0]), hall.ask(FAR[0]), hall.ask(FAR[1])]
+    assert None not in held
+    assert hall.ask(FAR[2]) is not None
+    assert hall.left == held[:1]
+    assert hall.ask(FAR[3]) is None  # the others have one each
+    hall = Hall()
+    for guest in (whole := [hall.ask(FAR[0]), hall.ask(FAR[0]), hall.ask(FAR[1])]):
+        assert guest is not None
+        hall.whole.add(guest)
+    assert hall.ask(FAR[2]) is None  # what is whole is answered
+    assert hall.left == []
+    assert whole
+
+
 def served(place: Path, act: Callable[[int, Service], Awaitable[None]], bounds: Bounds) -> None:
     """A real server on this machine's network, and what is done with its port."""
     house = kit.House(kit.made(place / "bounty"))

@@ -236,6 +236,9 @@ def test_words_of_a_peer_cannot_hurt(words: Words) -> None:
     assert len(words(EVIL * 1000, 50)) == 50
     assert words("\ud800") == r"\ud800"
     assert words(None) == "None"
+    long = "".join(map(str, range(300)))  # some tokens have more than five hundred characters
+    assert not any(map(str.isdigit, Words([long])(long * 30)))
+    assert Words(['pass"word'])('said: {"k": "pass\\"word"}') == 'said: {"k": "[secret]"}'
 
 
 def test_errors_of_the_library_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:

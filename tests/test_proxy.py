@@ -168,6 +168,24 @@ def test_the_key_is_added_outside_and_the_agents_own_is_dropped(door: Path) -> N
     assert seen.sent > 100  # the line and the headers as well
 
 
+def test_headers_by_which_gateways_are_steered_are_dropped(door: Path) -> None:
+    steering = {
+        "Idempotency-Key": "a",  # answers with what another left under it
+        "X-HTTP-Method-Override": "DELETE",
+        "X-Original-URL": "/v1/files",
+        "X-Rewrite-URL": "/v1/files",
+        "X-Portkey-Custom-Host": "http://127.0.0.1:1/v1",
+        "Helicone-Target-Url": "http://127.0.0.1:1",
+        "OpenAI-Project": "proj_1",
+        "Content-Encoding": "gzip",
+    }
+    with proxied(door, say()) as (behind, _):
+        assert ask(door, headers=steering | {"Anthropic-Version": "2023-06-01", "User-Agent": "u"})[0] == 200
+    (asked,) = behind.asked
+    assert not {name.lower() for name in steering} & {name.lower() for name in asked.headers}
+    assert (asked.headers["Anthropic-Version"], asked.headers["User-Agent"]) == ("2023-06-01", "u")
+
+
 def test_other_headers_for_the_key(door: Path) -> None:
     with service(say()) as behind, open_proxy(Model(behind.url, KEY, "x-api-key"), door):
         ask(door, headers={"X-API-KEY": "mine", "Authorization": "Bearer mine"})
@@ -185,6 +203,7 @@ def test_other_headers_for_the_key(door: Path) -> None:
         "/%2e%2e/admin",
         "/..;/admin",
         "/a%2Fb",
+        "/models/%252e%252e%252ffiles",
         "/a\\b",
         "http://127.0.0.1:1/x",
         "//127.0.0.1:1/x",
@@ -279,6 +298,12 @@ def test_hung_up_before_the_answer(door: Path) -> None:
         assert ask(door)[0] == 502
     assert len(seen.troubles) == 1
     assert "no answer" in seen.troubles[0]
+
+
+def test_an_answer_before_the_answer_is_the_services_trouble(door: Path) -> None:
+    with proxied(door, say(103, b"")) as (_, seen):
+        assert ask(door)[0] == 502
+    assert seen.troubles == ["POST: status 103, which is no answer"]
 
 
 def test_cut_off_in_the_middle(door: Path) -> None:
@@ -446,6 +471,9 @@ def test_what_leaves_nothing_is_forwarded_as_it_is(door: Path, method: str, path
         ("/responses", b'{"previous_response_id": "resp_1"}', 403),
         ("/responses", b'{"background": true}', 403),
         ("/responses", b'{"conversation": {"id": "conv_1"}}', 403),
+        ("/responses", b'{"Previous_Response_ID": "resp_1"}', 400),
+        ("/chat/completions", b'{"store": false, "Store": true}', 400),
+        ("/chat/completions", '{"\u017ftore": true}'.encode(), 400),
         ("/responses", b"[]", 400),
         ("/responses", b"{", 400),
         ("/responses", b'{"a": NaN}', 400),
@@ -472,6 +500,11 @@ def test_a_validator_may_say_which_endpoints_there_are(door: Path) -> None:
             assert ask(door, "GET", "/deployments/x/models", None)[0] == 200
             assert ask(door, "GET", "/deployments/x/y/models", None)[0] == 403
             assert ask(door, path="/chat/completions")[0] == 403
+        listed = of_agents({"ASSAY_MODEL_ENDPOINTS": "POST /openai/v1/responses"}, behind.url)
+        assert listed is not None
+        with open_proxy(listed, door):
+            assert ask(door, path="/openai/v1/responses", body=b'{"input": "a"}')[0] == 200
+        assert json.loads(behind.asked[-1].body) == {"input": "a", "store": False}
     for wrong in ("PUT /x", "/x", "POST x", "POST /../x y", "POST /%2e"):
         with pytest.raises(BadInput, match="is not an endpoint"):
             of_agents({"ASSAY_MODEL_ENDPOINTS": wrong}, "http://a/v1")

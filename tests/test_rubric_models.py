@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from assay.errors import BadInput, Refused, Unreachable
 from assay.judge.rubric import completion
 from assay.judge.rubric.asking import Event
+from assay.judge.rubric.frame import guttered
 from assay.judge.rubric.judgement import Usage, why_fallback
 from assay.judge.rubric.model import Models, Price
 from assay.judge.rubric.scripted import opened
@@ -291,3 +293,24 @@ def test_a_missing_solution_tells_what_it_took(tmp_path: Path) -> None:
     assert events[-1].measured is not None
     assert events[-1].measured.tries == 2
     assert events[-1].measured.usage.total
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        repr,
+        json.dumps,
+        lambda text: json.dumps(json.dumps(text)),
+        lambda text: guttered("0123abcd", text),
+        lambda text: repr(guttered("0123abcd", text)),
+        lambda text: text.replace("\n", "<br>"),
+        str.upper,
+    ],
+)
+def test_what_a_service_repeats_in_its_own_writing_is_left_out(written: Callable[[str], str]) -> None:
+    solution = 'k = 7\nq = k * 3\nprint("ключ", q)\nx = hidden()\nreturn x + q\n'
+    said = completion.words(f"status 400: invalid input {written(solution)}", [], [solution])
+    assert said.startswith("status 400: invalid input ")
+    assert not any(part in said.lower() for part in ("k * 3", "print", "hidden", "return", "ключ", "043a"))
+    plain = "This response_format type is unavailable now, and max_tokens is above 8192."
+    assert completion.words(plain, [], [solution]) == plain

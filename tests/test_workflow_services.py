@@ -177,7 +177,7 @@ def test_a_cost_that_is_none_is_the_services_fault_and_no_hard_failure_counts(na
         assert carried_out(http(server), retry_count=3)[0].broken
 
 
-@pytest.mark.parametrize("output", ["NaN", "[" * 200 + "]" * 200, '{"a": 1, "a": 2}'])
+@pytest.mark.parametrize("output", ["NaN", "[" * 200 + "]" * 200, '{"a": 1, "a": 2}', "9" * 5000])
 def test_an_output_that_a_plan_may_have_asked_for_is_not_the_services_fault(output: str) -> None:
     with serving(do=said(f'{{"output": {output}, "cost": "0"}}'.encode()), ping=well(cost="0")) as server:
         found, _ = carried_out(http(server))

@@ -13,6 +13,7 @@ One rule holds for each of them:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -57,7 +58,7 @@ class Words:
     """What a peer says, made fit for messages: without these secrets, printable, and not too long."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {form for one in secrets if len(one) >= _LEAST for form in (one, quote(one, safe=""))}
+        known = {form for one in secrets if len(one) >= _LEAST for form in (one, quote(one, safe=""), json.dumps(one)[1:-1])}
         self._secrets = sorted(known, key=len, reverse=True)
 
     def __repr__(self) -> str:
@@ -70,7 +71,8 @@ class Words:
 
     def __call__(self, said: object, most: int = 200) -> str:
         """At most `most` characters of it, on one line."""
-        text = str(said)[: 64 * most]  # enough to find a secret that begins within what is shown
+        longest = max((len(one) for one in self._secrets), default=0)
+        text = str(said)[: most * max(64, longest)]  # enough to find each secret that begins within what is shown
         for secret in self._secrets:
             text = text.replace(secret, _CUT)
         shown = printable(text[: most + 1])

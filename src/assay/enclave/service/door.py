@@ -5,7 +5,8 @@
 - A public address has a share of connections and of requests. Addresses that are not public are shared (a gateway, this machine):
   they have no share of their own.
 - Some requests are kept for those who are known: addresses that something was taken from (a commitment, a solution, a release).
-- A request whose body takes long goes when there is no room for another one. An answer that nobody reads is given up.
+- A request whose body takes long goes when there is no room for another one, and so does an incomplete one of an address that has
+  several, for one that has fewer. An answer that nobody reads is given up.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Door:
         if not guest.shared and len(mine) >= bounds.address_requests and not self._slow_leaves(mine):
             return False
         room = bounds.requests - (0 if self.is_known(guest) else bounds.kept)
-        if len(asking) >= room and not self._slow_leaves(asking):
+        if len(asking) >= room and not self._slow_leaves(asking) and not self._busiest_leaves(asking, len(mine)):
             return False
         guest.asking = self._clock()
         return True
@@ -136,6 +137,15 @@ class Door:
         if not slow:
             return False
         self._leaves(min(slow, key=self._order()))
+        return True
+
+    def _busiest_leaves(self, asking: list[Guest], mine: int) -> bool:
+        """An incomplete request goes of an address that has two more than the newcomer: who renews them is never slow."""
+        counts = Counter(one.address for one in asking)
+        those = [one for one in asking if not one.shared and counts[one.address] > mine + 1 and one.unfinished()]
+        if not those:
+            return False
+        self._leaves(min(those, key=self._order()))
         return True
 
     def _order(self) -> Callable[[Guest], tuple[bool, int]]:

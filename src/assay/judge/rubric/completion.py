@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,15 @@ __all__ = ["ECHO", "completion", "error_of", "words"]
 
 ECHO = 20
 """Characters that a text and an error share before they are taken for an echo."""
+LETTERS = 14
+"""Letters and digits that they share, whatever is between them and however it is written."""
 _MOST_TOKENS = 2**31
+_WRITTEN = re.compile(
+    r"\\+(?:u(?P<u>[0-9a-f]{4})|x(?P<x>[0-9a-f]{2})|[a-z])|&#?\w{1,8};|<br ?/?>|%[0-9a-f]{2}"
+    r"|(?<![0-9a-f])[0-9a-f]{8} [0-9]{1,7}\||(?P<letter>[^\W_])",
+    re.IGNORECASE,
+)
+"""A letter or digit, plain or escaped; what stands for something else in escaped text; a gutter."""
 
 
 def completion(data: bytes) -> tuple[Reply, Usage] | None:
@@ -51,7 +60,8 @@ def error_of(data: bytes) -> tuple[str, str]:
 def words(said: str, secrets: Sequence[str], texts: Sequence[str]) -> str:
     """What a service said, as people may be shown it: printable, cut, no secret in it, and nothing of what it was asked about.
 
-    texts: what others wrote, in a request. A run of `ECHO` characters of the said that one of them has is left out.
+    texts: what others wrote, in a request. A run of `ECHO` characters of the said that one of them has is left out, and one of
+    `LETTERS` letters and digits: services repeat what they were sent with escapes, and as it was sent, with gutters.
     """
     for secret in secrets:
         said = said.replace(secret, "…") if secret else said
@@ -61,11 +71,30 @@ def words(said: str, secrets: Sequence[str], texts: Sequence[str]) -> str:
     for start in range(len(said) - ECHO + 1):
         if any(said[start : start + ECHO] in text for text in plain):
             hidden[start : start + ECHO] = b"\x01" * ECHO
+    letters, places = _letters(said)
+    bare = [_letters(text)[0] for text in texts]
+    for start in range(len(letters) - LETTERS + 1):
+        if any(letters[start : start + LETTERS] in text for text in bare):
+            first, last = places[start][0], places[start + LETTERS - 1][1]
+            hidden[first:last] = b"\x01" * (last - first)
     kept = "".join(
         "" if hide and hidden[place - 1 : place] == b"\x01" else "…" if hide else c
         for place, (c, hide) in enumerate(zip(said, hidden, strict=True))
     )
     return printable(kept if len(kept) <= WORDS_CHARACTERS else f"{kept[:WORDS_CHARACTERS]}…")
+
+
+def _letters(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """The letters and digits of a text, small, with escapes read; and where each begins and ends in it."""
+    letters: list[str] = []
+    places: list[tuple[int, int]] = []
+    for found in _WRITTEN.finditer(text):
+        code = found["u"] or found["x"]
+        one = (chr(int(code, 16)) if code else found["letter"] or "").lower()[:1]
+        if one.isalnum():
+            letters.append(one)
+            places.append(found.span())
+    return "".join(letters), places
 
 
 def _name(value: object) -> str | None:

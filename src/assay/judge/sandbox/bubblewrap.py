@@ -159,6 +159,7 @@ class BubbleBox:
             if not self.root.is_folder(where):
                 return _nowhere(where, limits, stdout, stderr)
             watch = Watch(self.root.path, limits, mend=not self._owner.switched, spare=self._tools.spare)
+            programs = self.root.programs()
         tools, counted = self._tools, self._tools.groups.kind == "counted"
         group = tools.groups.make(limits)
         self.running = True
@@ -185,6 +186,9 @@ class BubbleBox:
             group.close()
         self.running = False
         self._place.ended(watch.held)
+        with _trouble("the root file system was removed while something ran in it"):
+            if self.root.programs() != programs:
+                raise Trouble("the root file system was replaced while something ran in it", file=self.root.image.top)
         return ran
 
     def put(self, source: Path, inside: str, *, mode: int | None = None) -> None:

@@ -22,7 +22,7 @@ from assay.judge import tree
 from assay.judge.sandbox.box import Image, Trouble
 from assay.judge.sandbox.owner import INSIDE, Owner
 
-__all__ = ["HOME", "HOSTNAME", "PATH", "Root", "Rooted", "of_folder", "of_host"]
+__all__ = ["HOME", "HOSTNAME", "PATH", "Root", "Rooted", "of_folder", "of_host", "programs"]
 
 HOSTNAME = "box"
 HOME = "/root"
@@ -71,6 +71,28 @@ def of_host() -> Rooted:
     return Rooted(f"sha256:{total.hexdigest()}")
 
 
+def programs(image: Image) -> str:
+    """A digest of the host's programs where a box sees them; empty for an image that has its own.
+
+    What is in `PATH` and in /usr/local, by name, size and time: no list of packages tells of what was put there by hand.
+    """
+    if not (isinstance(image, Rooted) and image.of_host):
+        return ""
+    total = hashlib.sha256()
+    folders = [*PATH.split(":"), "/usr/local"]
+    for folder in folders:
+        with suppress(OSError):
+            for entry in sorted(os.scandir(folder), key=lambda one: os.fsencode(one.name)):
+                below = entry.is_dir(follow_symlinks=False) and folder.startswith("/usr/local")
+                if below and entry.name != "__pycache__" and entry.path not in folders:
+                    folders.append(entry.path)
+                with suppress(OSError):
+                    info = os.stat(entry.path, follow_symlinks=not below)
+                    said = "folder" if below else f"{info.st_mode} {info.st_size} {info.st_mtime_ns}"
+                    total.update(f"{said} ".encode() + os.fsencode(entry.path) + b"\n")
+    return f"sha256:{total.hexdigest()}"
+
+
 @cache
 def of_folder(folder: Path) -> Rooted:
     """A root file system in a folder, such as debootstrap makes; its digest is the whole tree's. Raises Trouble."""
@@ -117,6 +139,11 @@ class Root:
             if not os.path.islink(place) or os.readlink(place) != target:
                 tree.remove(self.path, name)
                 self._link(name, target)
+
+    def programs(self) -> tuple[int, int]:
+        """Which /usr it is, to be seen by who asks again. Raises OSError if it is gone."""
+        info = os.stat(self.image.top / "usr")
+        return info.st_dev, info.st_ino
 
     def place(self, inside: str) -> Path:
         """Where a path is on the host, the folders above it made real. Raises Trouble for what cannot be written, and OSError."""

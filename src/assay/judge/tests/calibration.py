@@ -27,6 +27,7 @@ from assay.exact import digest
 from assay.folder.write import write_text
 from assay.judge.sandbox import bases
 from assay.judge.sandbox.box import Image, Sandbox, Trouble
+from assay.judge.sandbox.root import programs
 from assay.judge.tests import agent as agents
 from assay.judge.tests.agent import Agent
 from assay.judge.tests.tasks import Mode, Task
@@ -76,6 +77,8 @@ class _Asked:
     image: str
     mode: Mode
     keeping: Keeping
+    programs: str
+    """Those of the host, if boxes see them: the image's digest knows packages only."""
 
     @property
     def file(self) -> Path:
@@ -89,7 +92,7 @@ def calibrate(
 
     Raises Uncalibrated with the reason if the task does not judge right, Trouble if that could not be found out.
     """
-    asked = _Asked(task.digest, f"{sandbox.name}: {sandbox.describe()}", image.digest, task.mode, keeping)
+    asked = _Asked(task.digest, f"{sandbox.name}: {sandbox.describe()}", image.digest, task.mode, keeping, programs(image))
     if (found := _kept(asked)) is not None and found.times >= times:
         return found, True
     judge = Judge(sandbox, keeping=keeping)

@@ -25,12 +25,13 @@ DEFAULT = (
     "GET /models/*",
 )
 """If the validator says nothing else; `*` is one name. All of them with or without `/v1` in front."""
-_STORES = frozenset({"/chat/completions", "/responses"})
+_STORES = ("/chat/completions", "/responses")
+"""Whatever stands before them, since a validator may list them below another path."""
 _ALWAYS = "/responses"
 """Keeps what it answered unless it is told not to."""
 _KEPT = ("background", "conversation", "previous_response_id")
 """Fields that ask for what an earlier request left, or leave something."""
-_ESCAPED = re.compile("%(2e|2f|5c|00)", re.ASCII | re.IGNORECASE)
+_ESCAPED = re.compile("%(2e|2f|5c|00|25)", re.ASCII | re.IGNORECASE)
 
 
 class Refused(Exception):
@@ -55,16 +56,19 @@ def check(model: Model, method: str, target: str) -> None:
 
 def stateless(target: str, body: bytes) -> bytes:
     """The body that is forwarded: one that asks the service to keep nothing. Raises Refused where that cannot be."""
-    path = _bare(target.partition("?")[0])
-    if path not in _STORES:
+    path = target.partition("?")[0]
+    if not path.endswith(_STORES):
         return body
-    always = path == _ALWAYS
+    always = path.endswith(_ALWAYS)
     try:
         found: Any = json.loads(body, parse_constant=_refuse)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise Refused(400, "the body is not a JSON object")
+    odd = [name for name in found if name.casefold() in ("store", *_KEPT) and name not in ("store", *_KEPT)]
+    if odd:  # some services read names without regard to case
+        raise Refused(400, f"write {odd[0].casefold()} in small letters")
     asked = [name for name in _KEPT if found.get(name) not in (None, False)]
     if asked:
         raise Refused(403, f"{asked[0]} is not forwarded: nothing may stay at the service, or be read that another left there")

@@ -2,7 +2,8 @@
 
 - The agent says what it wants below the base_url, of a few endpoints that keep nothing there (`endpoints`); where that is, is not
   for it to say: no other host, no `..`, no CONNECT.
-- The key is added out here. What the agent sends as credentials or cookies is dropped, and so are cookies that come back.
+- The key is added out here. Of the agent's headers only those pass that say what it sends and how to answer: no credentials, no
+  cookies, nothing that a gateway would take for an order. Cookies that come back are dropped.
 - Redirects are handed back, never followed.
 - Requests, bytes, connections and seconds have bounds; over one of them the agent is told 429 or 413, and that is its affair.
   Bytes are counted as they come in, and a piece of a body counts as no fewer than 256, however short it is.
@@ -36,13 +37,8 @@ from assay.judge.tests.endpoints import Refused
 
 __all__ = ["open_proxy"]
 
-_DROPPED = frozenset(
-    {
-        *("accept-encoding", "api-key", "authorization", "connection", "content-length", "cookie", "expect", "forwarded", "host"),
-        *("keep-alive", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
-        *("x-api-key", "x-forwarded-for", "x-forwarded-host", "x-goog-api-key"),
-    }
-)
+_PASSED = frozenset({"accept", "anthropic-beta", "anthropic-version", "content-type", "openai-beta", "user-agent", "x-title"})
+"""Headers of the agent's that are forwarded. Others steer gateways: to another path, another host, or an answer of another's."""
 _DROPPED_BACK = frozenset(
     {"alt-svc", "connection", "content-length", "keep-alive", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade"}
 )
@@ -248,6 +244,10 @@ class _Handler(socketserver.BaseRequestHandler):
                 self.server.trouble(f"{method}: no answer ({broken(error)})")
                 self._say(502, "the service did not answer")
                 return
+            if answer.status < 200:  # such as 103: it is none, and the library takes it for one
+                self.server.trouble(f"{method}: status {answer.status}, which is no answer")
+                self._say(502, "the service did not answer")
+                return
             if answer.status >= 500 or answer.status in _NOT_THE_AGENTS:
                 self.server.trouble(f"{method}: status {answer.status}")
             with suppress(OSError, h11.LocalProtocolError):  # the agent has hung up, and that is its affair
@@ -300,9 +300,9 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 def _passes(name: str, value: str, model: Model) -> bool:
-    """Whether a header of the agent's is forwarded: a well-formed one that is neither a credential nor about the connection."""
-    well_formed = HEADER.fullmatch(name) is not None and value.isascii() and value.replace("\t", " ").isprintable()
-    return well_formed and name.lower() not in _DROPPED and name.lower() != model.header.lower()
+    """Whether a header of the agent's is forwarded: a well-formed one that says how to answer, and is not where the key goes."""
+    well_formed = value.isascii() and value.replace("\t", " ").isprintable()
+    return well_formed and name.lower() in _PASSED and name.lower() != model.header.lower()
 
 
 def _connection(model: Model, seconds: float) -> http.client.HTTPConnection:

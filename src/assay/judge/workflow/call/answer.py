@@ -93,9 +93,9 @@ def plain(said: str) -> str:
 
 
 def _json(data: bytes) -> bool:
-    """Whether it is JSON for some reader: the NaN, depth or key twice that we refuse may come of what a plan asked."""
+    """Whether it is JSON for some reader: the NaN, depth, length or key twice that we refuse may come of what a plan asked."""
     try:
-        json.loads(data)
+        json.loads(data, parse_int=len)  # Python refuses integers of thousands of digits, which are JSON all the same
     except (ValueError, RecursionError) as error:
         return isinstance(error, RecursionError)
     return True
