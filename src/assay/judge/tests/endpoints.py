@@ -2,6 +2,9 @@
 
 The validator's key is one account for all agents. What one can store there (a file, a thread, a batch, a response) the next can
 read. So only endpoints that keep nothing are let through, and of those that can keep something, it is told not to.
+
+A service may also run tools by itself: it searches the web, calls servers that the request names, runs code and keeps its files.
+With these an agent would have the service's network, and a place to leave things. Only tools that the agent runs are let through.
 """
 
 from __future__ import annotations
@@ -25,12 +28,18 @@ DEFAULT = (
     "GET /models/*",
 )
 """If the validator says nothing else; `*` is one name. All of them with or without `/v1` in front."""
-_STORES = ("/chat/completions", "/responses")
-"""Whatever stands before them, since a validator may list them below another path."""
+_ASKED = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens")
+"""Where a model is asked, whatever stands before, since a validator may list them below another path."""
 _ALWAYS = "/responses"
 """Keeps what it answered unless it is told not to."""
 _KEPT = ("background", "conversation", "previous_response_id")
 """Fields that ask for what an earlier request left, or leave something."""
+_HOSTED = ("container", "enable_search", "mcp_servers", "plugins", "prompt", "search_parameters", "web_search_options")
+"""Fields by which known services and gateways run tools, or read what is kept there."""
+_TOOLS = re.compile(
+    "function|custom|apply_patch|local_shell|computer_use_preview|(bash|computer|memory|text_editor)_[0-9]{8}", re.ASCII
+)
+"""Types of tools that the agent runs; the dated ones are `/messages`'."""
 _ESCAPED = re.compile("%(2e|2f|5c|00|25)", re.ASCII | re.IGNORECASE)
 
 
@@ -55,27 +64,53 @@ def check(model: Model, method: str, target: str) -> None:
 
 
 def stateless(target: str, body: bytes) -> bytes:
-    """The body that is forwarded: one that asks the service to keep nothing. Raises Refused where that cannot be."""
+    """The body that is forwarded: one that asks the service to keep nothing, and to run no tool. Raises Refused otherwise."""
     path = target.partition("?")[0]
-    if not path.endswith(_STORES):
+    if not path.endswith(_ASKED):
         return body
     always = path.endswith(_ALWAYS)
+    twice = False
+
+    def pairs(given: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal twice
+        made = dict(given)
+        twice = twice or len(made) < len(given)
+        return made
+
     try:
-        found: Any = json.loads(body, parse_constant=_refuse)
+        found: Any = json.loads(body, parse_constant=_refuse, object_pairs_hook=pairs)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise Refused(400, "the body is not a JSON object")
-    odd = [name for name in found if name.casefold() in ("store", *_KEPT) and name not in ("store", *_KEPT)]
+    known = ("store", "tools", *_KEPT, *_HOSTED)
+    odd = [name for name in found if name.casefold() in known and name not in known]
     if odd:  # some services read names without regard to case
         raise Refused(400, f"write {odd[0].casefold()} in small letters")
     asked = [name for name in _KEPT if found.get(name) not in (None, False)]
     if asked:
         raise Refused(403, f"{asked[0]} is not forwarded: nothing may stay at the service, or be read that another left there")
+    _check_tools(found)
     if always or "store" in found:
         found["store"] = False
-        return json.dumps(found).encode()
-    return body
+    elif not twice:
+        return body
+    return json.dumps(found).encode()  # of a name that stands there twice, a service might read the other
+
+
+def _check_tools(found: dict[str, Any]) -> None:
+    """Raises Refused for what the service would run, or fetch, by itself."""
+    asked = [name for name in _HOSTED if found.get(name) not in (None, False)]
+    if asked:
+        raise Refused(403, f"{asked[0]} is not forwarded: the service may run no tool, and read nothing that is kept there")
+    tools = found.get("tools") or []
+    if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
+        raise Refused(400, "tools is not a list of objects")
+    for one in tools:
+        kind = one.get("type", "custom")
+        odd = [name for name in one if name.casefold() == "type" and name != "type"]
+        if odd or not isinstance(kind, str) or not _TOOLS.fullmatch(kind):
+            raise Refused(403, "a tool that the service runs is not forwarded, only those that the agent runs")
 
 
 def _fits(method: str, path: str, endpoint: str) -> bool:
