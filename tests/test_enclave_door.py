@@ -54,7 +54,7 @@ def test_the_oldest_silent_one_of_the_busiest_address_goes() -> None:
     assert hall.left == [first[2]]  # of the address that has most
     assert alone not in hall.left
     assert first[3] is not None
-    hall.door.welcome(first[3])  # its address is known now: a stranger goes
+    hall.door.welcome(first[3], b"a")  # its address is known now: a stranger goes
     hall.come(FAR[4])
     assert hall.left[1:] == [first[0]]
 
@@ -95,7 +95,7 @@ def test_room_is_kept_for_those_who_are_known() -> None:
     hall = Hall()
     friend = hall.come(FAR[9])
     assert friend is not None
-    hall.door.welcome(friend)
+    hall.door.welcome(friend, b"a")
     strangers = [hall.ask(address) for address in FAR[:3]]
     assert None not in strangers
     assert hall.ask(FAR[3]) is None
@@ -106,10 +106,30 @@ def test_room_is_kept_for_those_who_are_known() -> None:
     hall.door.gone(strangers[0])
     assert hall.ask(FAR[4]) is not None
     for number in range(SMALL.known + 1):
-        hall.door.welcome(Guest(f"9.{number // 256}.{number % 256}.1", lambda: None, lambda: False))
+        hall.door.welcome(Guest(f"9.{number // 256}.{number % 256}.1", lambda: None, lambda: False), b"%d" % number)
     assert not hall.door.is_known(friend)  # so many are remembered
-    hall.door.welcome(Guest("10.0.0.1", lambda: None, lambda: False))
+    hall.door.welcome(Guest("10.0.0.1", lambda: None, lambda: False), b"b")
     assert not hall.door.is_known(Guest("10.0.0.1", lambda: None, lambda: False))
+
+
+def test_one_commitment_sent_again_from_many_addresses_makes_few_known() -> None:
+    hall = Hall()
+    friend, *others = (Guest(address, lambda: None, lambda: False) for address in FAR)
+    hall.door.welcome(friend, b"friend's")
+    for other in others:
+        hall.door.welcome(other, b"one's")
+    assert [hall.door.is_known(other) for other in others] == [True] * SMALL.each + [False] * (len(others) - SMALL.each)
+    hall.door.welcome(others[0], b"one's")  # again, from where it came
+    assert hall.door.is_known(friend)
+
+
+def test_one_network_of_many_addresses_makes_room() -> None:
+    hall = Hall()
+    held = [hall.ask(f"2620:fe:0:{number}::1") for number in range(3)]
+    assert None not in held
+    assert hall.ask(FAR[0]) is not None
+    assert hall.left == held[:1]
+    assert hall.ask("2620:fe:0:9::1") is None
 
 
 def test_a_slow_request_makes_room() -> None:

@@ -108,7 +108,7 @@ def app_of(service: Service, *, seconds: float = BODY_SECONDS, door: Door | None
     def taken(request: Request, data: bytes) -> Response:
         """What came is worth something, so room is kept for who sent it."""
         if door is not None:
-            door.welcome(request.scope["state"]["guest"])
+            door.welcome(request.scope["state"]["guest"], data)
         return _json(data)
 
     return _guarded(app if door is None else door.app(app, _busy))

@@ -4,8 +4,9 @@
   many connections the oldest silent one goes, first of the address that has most of them.
 - A public address has a share of connections and of requests. Addresses that are not public are shared (a gateway, this machine):
   they have no share of their own.
-- Some requests are kept for those who are known: addresses that something was taken from (a commitment, a solution, a release).
-- A request whose body takes long goes when there is no room for another one, and so does an incomplete one of an address that has
+- Some requests are kept for those who are known: addresses that something was taken from (a commitment, a solution, a release), a
+  few for each such thing, since it can be sent again from anywhere.
+- A request whose body takes long goes when there is no room for another one, and so does an incomplete one of a network that has
   several, for one that has fewer. An answer that nobody reads is given up.
 """
 
@@ -17,6 +18,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import h11
@@ -39,6 +41,8 @@ class Bounds:
     """Of the requests, those that only known addresses may have."""
     known: int = 1000
     """Addresses that are remembered."""
+    each: int = 4
+    """Of these, so many for one thing that was taken."""
     first_byte: float = 5.0
     header: float = 10.0
     body: float = 10.0
@@ -61,10 +65,12 @@ class Guest:
     unfinished: Callable[[], bool]
     asking: float | None = None
     """Since when it has a request."""
+    network: str = field(init=False)
+    """A wider one that the address is in: whoever has one has many addresses."""
     shared: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.address, self.shared = _address(self.address)
+        self.address, self.network, self.shared = _address(self.address)
 
 
 class Door:
@@ -73,7 +79,7 @@ class Door:
     def __init__(self, bounds: Bounds = BOUNDS, clock: Callable[[], float] = time.monotonic) -> None:
         self.bounds, self._clock = bounds, clock
         self.guests: dict[Guest, None] = {}
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._known: OrderedDict[str, bytes] = OrderedDict()
 
     def arrive(self, guest: Guest) -> bool:
         """Let a connection in, and have another leave if there are too many; False if nobody can go."""
@@ -97,7 +103,7 @@ class Door:
         if not guest.shared and len(mine) >= bounds.address_requests and not self._slow_leaves(mine):
             return False
         room = bounds.requests - (0 if self.is_known(guest) else bounds.kept)
-        if len(asking) >= room and not self._slow_leaves(asking) and not self._busiest_leaves(asking, len(mine)):
+        if len(asking) >= room and not self._slow_leaves(asking) and not self._busiest_leaves(asking, guest.network):
             return False
         guest.asking = self._clock()
         return True
@@ -106,11 +112,13 @@ class Door:
         """The request of a connection is over."""
         guest.asking = None
 
-    def welcome(self, guest: Guest) -> None:
-        """Something that is worth something was taken from this address: room is kept for it."""
-        if guest.shared:
+    def welcome(self, guest: Guest, receipt: bytes) -> None:
+        """Something that is worth something was taken from this address: room is kept for it. receipt: what was answered."""
+        what = sha256(receipt).digest()
+        several = guest.address not in self._known and Counter(self._known.values())[what] >= self.bounds.each
+        if guest.shared or several:
             return
-        self._known[guest.address] = None
+        self._known[guest.address] = what
         self._known.move_to_end(guest.address)
         while len(self._known) > self.bounds.known:
             self._known.popitem(last=False)
@@ -139,13 +147,15 @@ class Door:
         self._leaves(min(slow, key=self._order()))
         return True
 
-    def _busiest_leaves(self, asking: list[Guest], mine: int) -> bool:
-        """An incomplete request goes of an address that has two more than the newcomer: who renews them is never slow."""
-        counts = Counter(one.address for one in asking)
-        those = [one for one in asking if not one.shared and counts[one.address] > mine + 1 and one.unfinished()]
+    def _busiest_leaves(self, asking: list[Guest], network: str) -> bool:
+        """An incomplete request goes of a network that has two more than the newcomer's: who renews them is never slow."""
+        counts = Counter(one.network for one in asking)
+        most = counts[network] + 1
+        those = [one for one in asking if not one.shared and counts[one.network] > most and one.unfinished()]
         if not those:
             return False
-        self._leaves(min(those, key=self._order()))
+        order = self._order()
+        self._leaves(min(those, key=lambda one: (-counts[one.network], *order(one))))
         return True
 
     def _order(self) -> Callable[[Guest], tuple[bool, int]]:
@@ -246,14 +256,16 @@ class Door:
         return Guarded
 
 
-def _address(said: str) -> tuple[str, bool]:
-    """An address as it is counted (of IPv6 the network, which is one household's), and whether many may stand behind it."""
+def _address(said: str) -> tuple[str, str, bool]:
+    """An address as it is counted (of IPv6 the /64, which is one household's), a wider network that it is in (/48, of IPv4 /24),
+    and whether many may stand behind it."""
     try:
         found = ipaddress.ip_address(said.partition("%")[0])
     except ValueError:
-        return said, True
+        return said, said, True
     if isinstance(found, ipaddress.IPv6Address):
         if found.ipv4_mapped is not None:
             return _address(str(found.ipv4_mapped))
-        return str(ipaddress.ip_network((found, 64), strict=False)), not found.is_global
-    return str(found), not found.is_global
+        own, wide = (str(ipaddress.ip_network((found, bits), strict=False)) for bits in (64, 48))
+        return own, wide, not found.is_global
+    return str(found), str(ipaddress.ip_network((found, 24), strict=False)), not found.is_global
