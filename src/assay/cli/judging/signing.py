@@ -57,24 +57,30 @@ class Signing:
         return None if self.settled is None else self.settled + 1
 
     def add(self) -> RenderableType:
-        """Sign the validator's evidence of the epochs that are open, add it, and say how much was new.
+        """Sign the validator's evidence of the epochs that are open, and what came too late for others; say how much was new.
 
-        Where the ledger is not here, files are written to be sent.
+        Where the ledger is not here, files are written to be sent: of the open epochs only, since what it has is not known.
         """
         from assay.cli.show import sentence
         from assay.ledger import config, intake, signing
         from assay.ledger.opened import open_store
 
-        batches = signing.sign_folder(self.folder, self.signer) if self._written() else []
-        batches = [one for one in batches if self.settled is None or one.statement.epoch > self.settled]
         if self.away is not None:
-            return self._to_be_sent(batches)
-        new = 0
-        if batches:
+            batches = signing.sign_folder(self.folder, self.signer) if self._written() else []
+            return self._to_be_sent([one for one in batches if self.settled is None or one.statement.epoch > self.settled])
+        new, late = 0, None
+        if self._written():
             known = intake.terms(self.folder)
             with open_store(config.read(self.folder)) as database:
-                new = sum(intake.accept(database, one, known).new for one in batches)
-        return sentence(f"{new} {'record' if new == 1 else 'records'} signed and added to the ledger.")
+                with database.reading() as view:
+                    late = signing.late_in(view)
+                    batches = signing.sign_folder(self.folder, self.signer, late=late)
+                for batch in batches:
+                    new += intake.accept(database, batch, known).new
+        said = f"{new} {'record' if new == 1 else 'records'} signed and added to the ledger"
+        if late is not None and late.chosen:
+            said += f"; {late.chosen} of an epoch that was settled before, signed for epoch {late.epoch}"
+        return sentence(f"{said}.")
 
     def _to_be_sent(self, batches: list[Batch]) -> RenderableType:
         """Write the batches into batches/, and say what to do with them."""
