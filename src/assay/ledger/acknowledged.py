@@ -13,7 +13,6 @@ If the line cannot be written, the batch is kept and nobody is answered. Handed 
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Container
 from pathlib import Path
@@ -23,6 +22,7 @@ from assay.errors import BadInput
 from assay.exact import canonical, digest
 from assay.folder.evidence import parse
 from assay.folder.places import Place
+from assay.folder.write import lock
 from assay.ledger import check
 from assay.ledger.batch import Batch
 from assay.ledger.store import Damaged
@@ -42,7 +42,7 @@ def add(path: Path, batch: Batch, *, new: bool) -> None:
     said = batch.statement
     try:
         with path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file.fileno())
             before = _end(file, path, batch.digest, whole=not new)
             if before is not None:
                 row = {"batch": batch.digest, "epoch": said.epoch, "validator": said.validator}

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, inspect
 
+from assay.folder.write import check_locks
 from assay.ledger.store import schema
 from assay.ledger.store.engine import WAIT, engine, shown
 from assay.ledger.store.errors import RESTORE, Damaged, NotALedger, Unreachable, translated
@@ -63,7 +64,9 @@ class Store:
 
 @contextmanager
 def transaction(engine: Engine, name: str, *, writing: bool) -> Iterator[Connection]:
-    """A transaction of the store at the level below tables."""
+    """A transaction of the store at the level below tables; raises BadInput for one that writes where there are no file locks."""
+    if writing:
+        check_locks()
     options: dict[str, Any] = {"writing": writing}
     if engine.dialect.name == "postgresql":
         options["isolation_level"] = "READ COMMITTED" if writing else "REPEATABLE READ"
