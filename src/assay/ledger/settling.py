@@ -73,6 +73,7 @@ def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outc
     settled; CannotSettle if there is no evidence; StoreError.
     """
     ledger.check_signer(signer)
+    ledger.store.check_home()
     while True:
         found = draft(ledger, epoch)
         if isinstance(found, Outcome):

@@ -75,18 +75,12 @@ def sign(
         late = signing.Late(epoch, former)
     found = signing.sign_folder(folder, keys.load(key, asking()), epoch=epoch, late=late, by=by.value, origin=origin)
     place = folder / "batches" if out is None else out
-    if place.suffix != ".batch":
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"cannot be made ({error.strerror})", file=place, hint="choose another folder with -o") from None
-    elif len(found) > 1:
-        raise BadInput(
-            f"there are {len(found)} batches for one file", file=place, hint="give a folder, or say --by epoch --epoch N"
-        )
-    for one in found:
-        path = place if place.suffix == ".batch" else place / signing.file_name(one)
-        write_bytes(path, one.data)
+    if place.suffix == ".batch":
+        if len(found) > 1:
+            what = f"there are {len(found)} batches for one file"
+            raise BadInput(what, file=place, hint="give a folder, or say --by epoch --epoch N")
+        write_bytes(place, found[0].data)
+    for path in [place] if place.suffix == ".batch" else signing.write(found, place):
         typer.echo(str(path))
     records = sum(one.statement.count for one in found)
     of = f", {late.chosen} of them of epoch {late.former}" if late is not None else ""
@@ -110,14 +104,15 @@ def add(
     from assay.cli.errors import printable, tell
     from assay.cli.show import sentence, show
     from assay.errors import BadInput
-    from assay.ledger import intake
-    from assay.ledger.opened import open_ledger
+    from assay.ledger import config, intake
+    from assay.ledger.opened import open_store
 
     known, added = intake.terms(folder), []
-    with open_ledger(folder) as ledger:
+    with open_store(config.read(folder)) as database:
+        database.check_home()
         for file in files:
             try:
-                found = intake.accept(ledger.store, file, known)
+                found = intake.accept(database, file, known)
             except BadInput as error:
                 if file.suffix == ".jsonl":
                     error.what, error.hint = "is no signed batch", "sign it first: assay evidence sign"

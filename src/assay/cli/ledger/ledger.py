@@ -8,15 +8,13 @@ from typing import Annotated
 import typer
 
 from assay.cli.errors import warn
+from assay.cli.ledger.keeping import Folder, adopt
 from assay.errors import BadInput
 
 __all__ = ["app"]
 
 app = typer.Typer(name="ledger", help="A competition's ledger.", no_args_is_help=True, rich_markup_mode=None)
-
-Folder = Annotated[
-    Path, typer.Argument(metavar="DIR|SUBNET.toml", help="The competition's folder, or a subnet file.", show_default=False)
-]
+app.command()(adopt)
 
 
 @app.command()
