@@ -65,7 +65,9 @@ def test_init_makes_database_log_and_file(folder: Path) -> None:
 
 def test_init_on_postgresql(folder: Path, postgresql: postgres.Cluster) -> None:
     url = postgresql.database()
-    init(folder, "--database", url, "--log", "public/log")
+    said = init(folder, "--database", url, "--log", "public/log")
+    assert "postgresql://assay:***@" in said
+    assert postgres.PASSWORD not in said
     assert (folder / "public/log/checkpoint").exists()
     assert not list(folder.glob("*.db"))
     assert config.read(folder).place == url

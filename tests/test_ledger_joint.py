@@ -118,7 +118,7 @@ def test_an_epoch_that_is_open_in_a_ledger_has_no_receipt_there(place: Path) -> 
     assert [one["epoch"] for one in found.receipts] == [4]
     assert found.competitions[1].receipt is None
     shown = output("emission", place / "my-subnet.toml", "--epoch", "4")
-    assert "Not settled in a ledger, so without a receipt: small." in shown
+    assert "Not settled in a ledger, so without a receipt: small in two." in shown
     assert shown.count("Receipt of small") == 1
 
 
@@ -633,8 +633,8 @@ def test_the_command_line(place: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert f"assay emission {path} --sign" in " ".join(said.split())
     assert "No epoch is signed yet." in output("ledger", "replay", path)
     shown = output("emission", path, "--sign", columns=120)
-    for one in receipts(place):
-        assert f"Receipt of small {one['digest']}" in shown
+    for one, folder in zip(receipts(place), ORIGINS, strict=True):
+        assert f"Receipt of small in {folder} {one['digest']}" in shown
     assert f", entry 0 of {ORIGIN}" in " ".join(shown.split())
     assert "as it was signed before" in " ".join(output("emission", path, "--sign", "--key", "subnet-log").split())
     assert json.loads(output("emission", path, "--sign", "--json")) == assay.emission(path, EPOCH).document

@@ -70,6 +70,24 @@ def test_what_is_judged_and_not_signed_is_not_said_to_count(folder: Path) -> Non
     assert "It counts once" not in output("run", folder, "--validator", "val-1", "-q", "--sign", "val-1")
 
 
+def test_what_the_epoch_was_settled_before_is_signed_for_the_open_one(folder: Path, tmp_path: Path) -> None:
+    run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
+    words = ("run", folder, "--validator", "val-1", "-q")
+    run(*words, "--sign", "val-1")
+    make_agent(tmp_path / "better", "echo hello > out.txt\n")
+    run("submit", folder, "ann", tmp_path / "better")
+    run(*words)  # judged and not handed in: its epoch is closed meanwhile
+    evidence = next(folder.glob("evidence/*.jsonl")).read_bytes()
+    run("settle", folder)
+    said = " ".join(output(*words, "--sign", "val-1").split())
+    assert "1 record signed and added to the ledger; 1 of an epoch that was settled before, signed for epoch 2." in said
+    assert next(folder.glob("evidence/*.jsonl")).read_bytes() == evidence
+    assert "0 records signed and added to the ledger." in output(*words, "--sign", "val-1")
+    with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
+        assert [one.epoch for one in view.batches()] == [1, 2]
+        assert list(view.conflicts()) == []
+
+
 def test_without_any_evidence_nothing_is_signed(folder: Path) -> None:
     from assay.cli.judging.signing import Signing
     from assay.cli.show import console

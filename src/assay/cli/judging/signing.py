@@ -43,19 +43,24 @@ class Signing:
         return None if self.settled is None else self.settled + 1
 
     def add(self) -> RenderableType:
-        """Sign the validator's evidence of the epochs that are open, add it, and say how much was new."""
+        """Sign the validator's evidence of the epochs that are open, and what came too late for others; say how much was new."""
         from assay.cli.show import sentence
         from assay.ledger import intake, signing
         from assay.ledger.opened import open_ledger
 
-        new = 0
+        new, late = 0, None
         if self._written():
             known = intake.terms(self.folder)
             with open_ledger(self.folder) as ledger:
-                for one in signing.sign_folder(self.folder, self.signer):
-                    if self.settled is None or one.statement.epoch > self.settled:
-                        new += intake.accept(ledger.store, one, known).new
-        return sentence(f"{new} {'record' if new == 1 else 'records'} signed and added to the ledger.")
+                with ledger.store.reading() as view:
+                    late = signing.late_in(view)
+                    batches = signing.sign_folder(self.folder, self.signer, late=late)
+                for batch in batches:
+                    new += intake.accept(ledger.store, batch, known).new
+        said = f"{new} {'record' if new == 1 else 'records'} signed and added to the ledger"
+        if late is not None and late.chosen:
+            said += f"; {late.chosen} of an epoch that was settled before, signed for epoch {late.epoch}"
+        return sentence(f"{said}.")
 
     def _written(self) -> bool:
         """Whether the validator has any evidence: a run that was stopped at once has none."""

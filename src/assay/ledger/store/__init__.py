@@ -11,6 +11,7 @@ One writer at a time, any number of readers, each with a snapshot of its own. Wh
 raises, nothing of it is kept.
 """
 
+from assay.ledger.store.engine import shown
 from assay.ledger.store.errors import (
     Busy,
     Damaged,
@@ -52,4 +53,5 @@ __all__ = [
     "create",
     "migrate",
     "open",
+    "shown",
 ]
