@@ -130,7 +130,7 @@ def _shown(share: Fraction) -> str:
 
 
 def part(settlement: Settlement, receipt: str | None = None, log: str | None = None) -> Settled:
-    """What the split takes from a settlement, with its receipt and log; `split` refuses one that pays out. SPEC 4."""
+    """What the split takes from a settlement, with its receipt and log; `split` refuses one without weights. SPEC 4."""
     allotment, scheme = settlement.allotment, settlement.inputs.scheme
     participants = settlement.inputs.participants
     return Settled(
@@ -194,9 +194,10 @@ def split(subnet: Subnet, settled: Sequence[Settled]) -> Emission:
 
 
 def _check_rules(one: Settled) -> None:
-    if one.reward.kind == "payout":
+    if one.reward.kind != "weights":
+        into = "payouts" if one.reward.kind == "payout" else "a ranking"
         raise BadInput(
-            f"the competition {one.name!r} settles into payouts, so it has no weights to join",
+            f"the competition {one.name!r} settles into {into}, so it has no weights to join",
             field="competitions",
             hint='leave it out of the subnet file, or give it [reward] kind = "weights"',
         )
