@@ -34,7 +34,10 @@ def settle(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole settlement as canonical JSON (RFC 8785).")] = False,
     as_csv: Annotated[
-        bool, typer.Option("--csv", help="The rows of weights or payouts; the last is what burns or returns.")
+        bool,
+        typer.Option(
+            "--csv", help="The rows of weights or payouts, the last what burns or returns; or of a ranking, with intervals."
+        ),
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write JSON (or CSV) to a file, and show the board.")
@@ -86,8 +89,7 @@ def settle(
     if as_json or as_csv or output is not None:
         from assay.cli.output import json_bytes, put, settlement_csv
 
-        document = settlement.document
-        put(settlement_csv(document) if as_csv else json_bytes(document), output)
+        put(settlement_csv(settlement) if as_csv else json_bytes(settlement.document), output)
     if str(output) != "-" and (output is not None or not (as_json or as_csv)):
         _show(settlement, folder, remark)
 
