@@ -2,7 +2,8 @@
 
 - The registry is the folder's; evidence, earlier settlements and, where participants.csv leaves them empty, submissions are the
   ledger's.
-- Evidence counts that its validator signed: `assay.ledger.sound` sets aside what fails.
+- Evidence counts that its validator signed: `assay.ledger.sound` sets aside what fails. Nothing is settled while a batch is
+  missing that was acknowledged here (`assay.ledger.acknowledged`).
 - It is computed outside the lock. If evidence, submissions or receipts have changed when the lock is held, it is computed again.
 - An epoch is settled once. Asked again, it is computed again from what was kept, which must give the same digest.
 - The log is written after the transaction: tiles, then checkpoint. What a crash leaves out there is made up for at the next time.
@@ -24,7 +25,7 @@ from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical, digest
 from assay.folder.evidence import Gathered
 from assay.folder.previous import previous_of
-from assay.ledger import batch, check, evidence, inputs, opened, receipt, resting, standing
+from assay.ledger import acknowledged, batch, check, evidence, inputs, opened, receipt, resting, standing
 from assay.ledger.keys import PrivateKey
 from assay.ledger.opened import Ledger, kept, predicate
 from assay.ledger.sound import Aside, Counted
@@ -32,7 +33,20 @@ from assay.ledger.store import Damaged, Kept, Receipt, Settled, View
 from assay.ledger.store.errors import RESTORE
 from assay.settle import Settlement, pipeline
 
-__all__ = ["Draft", "Outcome", "about", "again", "check_receipt", "compute", "draft", "is_settled", "replay", "rests", "settle"]
+__all__ = [
+    "Draft",
+    "Outcome",
+    "about",
+    "again",
+    "check_answered",
+    "check_receipt",
+    "compute",
+    "draft",
+    "is_settled",
+    "replay",
+    "rests",
+    "settle",
+]
 
 Json = dict[str, Any]
 FAR = 10_000
@@ -148,6 +162,7 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
                 hint="what was settled stays; settle a later epoch",
             )
         _check_closed(view)
+        check_answered(ledger, view)
         document = _inputs(ledger.folder, view, epoch)
         settlement = compute(view, document, epoch, last)
         rows = view.records(0 if last is None else last.epoch + 1, epoch)
@@ -184,12 +199,18 @@ def _check_closed(view: Counted) -> None:
     """
     first = 0
     for one in view.receipts():
-        stated, found = predicate(one)["evidence"]["count"], view.counted(first, one.epoch)
+        stated, found = predicate(one)["evidence"]["count"], view.count(first, one.epoch)
         if stated != found:
             aside = "".join(f"; {each}" for each in view.aside if first <= each.batch.epoch <= one.epoch)
             what = f"the receipt of epoch {one.epoch} is of {stated} records, and {found} of the ledger's count{aside}"
             raise Damaged(what, hint=RESTORE)
         first = one.epoch + 1
+
+
+def check_answered(ledger: Ledger, view: Counted) -> int:
+    """How many batches were acknowledged here, all of which count; raises Damaged for one that does not, and BadInput."""
+    why = {one.batch.digest: one.why for one in view.aside}
+    return acknowledged.held_against(ledger.folder / acknowledged.FILE, {one.digest for one in view.batches()}, why)
 
 
 def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> Settlement:
