@@ -292,6 +292,7 @@ def test_a_server_that_only_reads(server: postgres.Cluster) -> None:
         with pytest.raises(store.ReadOnly) as error:
             add(ledger, 2)
         refused(error.value, store.ReadOnly, "the server is read-only")
+        assert ledger.elsewhere() is None
         with ledger.reading() as view:
             assert view.count() == 1
 

@@ -6,7 +6,7 @@ a record changes then: not what was seen, nor when. The files of the folder stay
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,6 +15,7 @@ from assay.errors import BadInput
 from assay.folder import csvs, tasks
 from assay.folder.evidence import Registry
 from assay.folder.evidence import read as read_records
+from assay.folder.write import write_all
 from assay.ledger import batch, config
 from assay.ledger.batch import Batch
 from assay.ledger.keys import PrivateKey, PublicKey, public
@@ -22,7 +23,7 @@ from assay.ledger.store import View
 from assay.records import Evidence, record
 from assay.scheme.load import read as read_scheme
 
-__all__ = ["By", "Late", "file_name", "late_in", "sign_folder", "validator_of"]
+__all__ = ["By", "Late", "file_name", "late_in", "sign_folder", "validator_of", "write"]
 
 By = Literal["submission", "epoch"]
 
@@ -149,3 +150,14 @@ def _is(key: PublicKey, text: str) -> bool:
 def file_name(found: Batch) -> str:
     """A name for the batch's file: its epoch, and the beginning of its digest, so that the same evidence has the same name."""
     return f"epoch-{found.statement.epoch}-{found.digest[7:19]}.batch"
+
+
+def write(batches: Iterable[Batch], folder: Path) -> list[Path]:
+    """Put each batch into a file of its own name, in a folder that is made if it is not there; raises BadInput."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint="choose another folder with -o") from None
+    files = [(folder / file_name(one), one.data) for one in batches]
+    write_all(files)
+    return [path for path, _ in files]

@@ -15,6 +15,7 @@ from assay.ledger.store.engine import shown
 from assay.ledger.store.errors import (
     Busy,
     Damaged,
+    Elsewhere,
     Forbidden,
     Full,
     NotALedger,
@@ -33,6 +34,7 @@ __all__ = [
     "Busy",
     "Conflict",
     "Damaged",
+    "Elsewhere",
     "Forbidden",
     "Full",
     "Kept",
