@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.output import AsJson, emit
 from assay.errors import BadInput
 
 __all__ = ["Folder", "adopt"]
@@ -21,6 +22,7 @@ def adopt(
     old_is_stopped: Annotated[
         bool, typer.Option("--old-is-stopped", help="Nobody works any more where the ledger lived before.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say that this is the ledger now, and the only one: after its folder was moved, or its database restored.
 
@@ -38,11 +40,13 @@ def adopt(
 
     with open_ledger(folder) as ledger:
         why = ledger.store.elsewhere()
-        if why is None:
-            show(sentence("The ledger lives here already; nothing was changed."))
-            return
-        if not old_is_stopped:
+        if why is not None and not old_is_stopped:
             hint = "if this is the only one now, and nobody works with the other: add --old-is-stopped"
             raise BadInput(why.what, file=why.file, hint=hint)
-        ledger.store.adopt()
-    show(sentence("The ledger lives here from now on."))
+        if why is not None:
+            ledger.store.adopt()
+    if as_json:
+        emit({"adopted": why is not None})
+        return
+    here = "The ledger lives here already; nothing was changed." if why is None else "The ledger lives here from now on."
+    show(sentence(here))
