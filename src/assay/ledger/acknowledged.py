@@ -16,7 +16,6 @@ If the line cannot be written, the batch is kept and nobody is answered. Handed 
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Collection, Container, Iterator, Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from assay.errors import BadInput, brief
 from assay.exact import canonical, digest
 from assay.folder.evidence import parse
 from assay.folder.places import Place
+from assay.folder.write import lock
 from assay.ledger import check
 from assay.ledger.batch import Batch
 from assay.ledger.store import Damaged
@@ -94,7 +94,7 @@ def _append(path: Path, row: Row, known: str, what: str, hint: str) -> None:
     """Add a line; nothing, where one has the text `known`."""
     try:
         with path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file.fileno())
             before = _end(file, path, known)
             if before is not None:
                 file.write(canonical(row | {"digest": _digest(before, row)}) + b"\n")

@@ -118,11 +118,9 @@ def _check_new(batch: Batch, origin: str, last: int | None) -> None:
             hint="give it to the ledger that it was signed for, or sign the evidence for this one",
         )
     if last is not None and said.epoch <= last:
-        raise BadInput(
-            f"epoch {said.epoch} is settled, the last is {last}",
-            field="epoch",
-            hint="evidence is taken until its epoch is settled; sign it for an epoch that is open",
-        )
+        again = f"assay evidence sign DIR --key KEY --epoch {last + 1} --from {said.epoch}"
+        hint = f"its validator can sign it for the epoch that is open: {again}"
+        raise BadInput(f"epoch {said.epoch} is settled, the last is {last}", field="epoch", hint=hint)
 
 
 def check(batch: Batch, known: Terms) -> None:

@@ -31,6 +31,7 @@ from assay.ledger.store.errors import RESTORE
 __all__ = ["Ledger", "kept", "open_ledger", "open_store", "predicate", "version"]
 
 _COPY = "bring the one that is wrong back from a copy"
+_ABSENT = "only the operator has it: a validator signs with `assay evidence sign` and sends the batches"
 
 
 class Ledger:
@@ -154,6 +155,8 @@ def open_ledger(folder: Path | str) -> Ledger:
 
 def open_store(said: Config) -> Store:
     """The database that ledger.toml names; raises BadInput if it is of another log, and StoreError."""
+    if "://" not in said.place and not Path(said.place).exists():
+        raise store.NotALedger("there is no such file", file=said.place, hint=_ABSENT)
     database = store.open(said.place)
     if (database.meta.origin, database.meta.key) != (said.origin, said.key):
         database.close()

@@ -182,6 +182,10 @@ class Counted(View):
         """The highest epoch that has evidence which counts."""
         return max((one.epoch for one in self.batches()), default=None) if self.aside else super().highest_epoch()
 
+    def lowest_epoch(self, first: int = 0) -> int | None:
+        """The lowest epoch from this one on that has evidence which counts."""
+        return min((one.epoch for one in self.batches(first)), default=None) if self.aside else super().lowest_epoch(first)
+
     def rows(self) -> Iterator[Row]:
         """As of any view, those that count."""
         return (one for part in self._only(([row] for row in super().rows()), 0, LATEST) for one in part)

@@ -8,15 +8,13 @@ from typing import Annotated
 import typer
 
 from assay.cli.errors import warn
+from assay.cli.ledger.keeping import Folder, adopt
 from assay.errors import BadInput
 
 __all__ = ["app"]
 
 app = typer.Typer(name="ledger", help="A competition's ledger.", no_args_is_help=True, rich_markup_mode=None)
-
-Folder = Annotated[
-    Path, typer.Argument(metavar="DIR|SUBNET.toml", help="The competition's folder, or a subnet file.", show_default=False)
-]
+app.command()(adopt)
 
 
 @app.command()
@@ -49,7 +47,7 @@ def init(
     """
     from assay.cli.ledger.keys import asking
     from assay.cli.show import command, sentence, show
-    from assay.ledger import config, intake, keys
+    from assay.ledger import config, intake, keys, store
     from assay.ledger.making import make
 
     subnet = config.is_subnet(folder)
@@ -60,11 +58,12 @@ def init(
         what = f"evidence is taken from keys only; {len(strangers)} are none: {named}"
         warn([f"{folder / 'validators.csv'}: {what}; put there what `assay keys show` prints"])
     said = make(folder, origin, keys.load(key, asking()), database=database, log=log, name=key)
+    place = store.shown(said.database)
     following = command("Add signed evidence", "assay", "evidence", "add", folder, "FILE.batch")
     if subnet:
         following = command("Sign the split of an epoch", "assay", "emission", folder, "--sign")
     show(
-        sentence(f"The ledger is in {said.database}, its log in {said.log}; {said.file} says so. The log's public key:"),
+        sentence(f"The ledger is in {place}, its log in {said.log}; {said.file} says so. The log's public key:"),
         sentence(said.key, indent=2),
         following,
     )

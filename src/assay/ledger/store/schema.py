@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, func, inspect, select, update
 
+from assay.ledger.store import home
 from assay.ledger.store.errors import NotALedger, OtherVersion
 from assay.ledger.store.rows import Meta
 from assay.ledger.store.tables import SCHEMA, append_only, attempts, batches, checked, fitting, meta, records, triggers
@@ -86,6 +87,7 @@ def make(connection: Connection, whose: Meta, name: str) -> None:
     values = {"competition": whose.competition, "key": whose.key, "origin": whose.origin, "schema_version": str(version())}
     values[UNNAMED] = "0"  # so that nobody who may only insert can put it there
     connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in values.items()])
+    home.settle_in(connection)
 
 
 def read(connection: Connection, name: str) -> tuple[int, Meta]:
@@ -122,5 +124,7 @@ def migrate(connection: Connection, name: str) -> tuple[int, int]:
         step(connection)
     if before < version():
         connection.execute(update(meta).where(meta.c.key == "schema_version").values(value=str(version())))
+        if not home.noted(connection):
+            home.settle_in(connection)
     check(max(before, version()), name)
     return before, version()

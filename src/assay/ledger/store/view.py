@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import groupby, pairwise
 from typing import Any
@@ -15,8 +15,9 @@ from sqlalchemy import Row as Found
 from assay.ledger.store.errors import RESTORE, Damaged
 from assay.ledger.store.rows import Conflict, Kept, KeptBatch, Receipt, Row, Settled, Submission
 from assay.ledger.store.schema import UNNAMED
-from assay.ledger.store.slots import contradictions
+from assay.ledger.store.slots import candidates, contradictions, same, slot_of
 from assay.ledger.store.tables import attempts, batches, checked, inputs, meta, receipts, records, settlements, submissions
+from assay.records import Evidence
 
 __all__ = ["LATEST", "View"]
 
@@ -84,6 +85,12 @@ class View:
         for _, rows in groupby(map(Row._make, found), key=lambda row: row.slot):
             yield list(rows)
 
+    def without_slots(self, found: Sequence[Evidence]) -> list[Evidence]:
+        """Those of the records whose slot has nothing here yet: what they say was never handed in."""
+        slots = list(map(slot_of, found))
+        there = candidates(self._connection, slots)
+        return [one for one, slot in zip(found, slots, strict=True) if same(one, there.get(slot, ())) is None]
+
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
         """How many records these epochs have."""
         new = func.sum(batches.c.last_seq - batches.c.first_seq + 1)
@@ -96,6 +103,11 @@ class View:
     def highest_epoch(self) -> int | None:
         """The highest epoch that has evidence."""
         found: int | None = self._connection.scalar(select(func.max(batches.c.epoch)))
+        return found
+
+    def lowest_epoch(self, first: int = 0) -> int | None:
+        """The lowest epoch from this one on that has evidence."""
+        found: int | None = self._connection.scalar(select(func.min(batches.c.epoch)).where(batches.c.epoch >= first))
         return found
 
     def batches(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[KeptBatch]:
