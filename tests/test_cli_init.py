@@ -23,8 +23,9 @@ def test_a_new_competition_has_a_board(tmp_path: Path, preset: str) -> None:
     if preset != "agonaut":  # which has a part of the sponsor's own: see test_bounty_check.py
         assert files["scheme.toml"].decode() == presets()[preset]
     document = json.loads(output("settle", place, "--json"))
-    assert document["ranking"] == ["miner-a", "miner-b", "miner-c"]
-    assert "miner-a" in output("settle", place)
+    who = "agent" if preset == "benchmark" else "miner"
+    assert document["ranking"] == [f"{who}-a", f"{who}-b", f"{who}-c"]
+    assert f"{who}-a" in output("settle", place)
 
 
 def test_a_new_subnet_has_two_competitions_and_a_split(tmp_path: Path) -> None:

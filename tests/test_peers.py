@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import httpcore
 import pytest
 
 from assay.errors import BadInput
-from assay.peers import NoAnswer, Overrun, Packed, Silent, Words, peer, reading
+from assay.peers import NoAnswer, Overrun, Packed, Silent, Words, peer, reading, retry_after
 from assay.peers.http import Answer, Peer
 from assay.peers.network import Budget
 from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, Line, grown, hostile, is_plain
@@ -392,3 +394,25 @@ def test_asked_beside_the_event_loop_and_hung_up_on_when_cancelled() -> None:
             assert await asyncio.to_thread(gone.wait, GIVE_UP / 2)
 
     asyncio.run(all_of_it())
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("7", 7),
+        (" 7 ", 7),
+        ("soon", None),
+        ("-5", None),
+        ("1e9", None),
+        ("9" * 400, 999999999),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("Wed, 21 Oct 2015 07:28:00", 0),
+    ],
+)
+def test_what_retry_after_says(header: str | None, seconds: float | None) -> None:
+    assert retry_after(header) == seconds
+
+
+def test_retry_after_may_be_a_date() -> None:
+    assert 3000 < (retry_after(format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)) or 0) <= 3600

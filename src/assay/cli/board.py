@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from assay.cli import ranking
 from assay.cli.runs import standings
 from assay.cli.show import Column, command, grid, heading, note, sentence
 from assay.exact import BPS, NANO, nanos
@@ -26,6 +27,7 @@ BURNT = "burn"
 ALIKE = 8
 """So many without a score for the same reason have a line each; of more, one tells of all."""
 INTERVAL = "95 % interval"
+TIED = "≈ the tasks do not show that this one is better than the one below."
 
 
 def board(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
@@ -35,7 +37,9 @@ def board(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
     yield heading(f"{scheme.name} {scheme.scheme.version} · epoch {settlement.epoch}")
     yield sentence(f"{agreed} of {plural(everybody, 'participant')} {'has' if agreed == 1 else 'have'} an agreed score.")
     yield ""
-    if scheme.payout is None:
+    if scheme.reward.kind == "ranking":
+        yield from _ranking(settlement)
+    elif scheme.payout is None:
         yield from _weights(settlement)
     else:
         yield from _payouts(settlement, scheme.payout)
@@ -84,6 +88,21 @@ def _weights(settlement: Settlement) -> Iterator[RenderableType]:
     yield from _doubts(settlement, {} if sure and not shown else sure, bool(rows))
 
 
+def _ranking(settlement: Settlement) -> Iterator[RenderableType]:
+    """Places and scores, and nothing of payment."""
+    found = ranking.rows(settlement)
+    if not found:
+        yield sentence("Nobody has an agreed score.")
+        return
+    table = grid(ranking.columns(found, INTERVAL))
+    yield table
+    yield ""
+    if all(row["low"] is None for row in found):
+        yield from _doubts(settlement, None, True)
+    elif any(str(column.header).strip() == INTERVAL for column in table.columns) and any(row["tied_with_next"] for row in found):
+        yield note(TIED)
+
+
 def _interval(standing: Standing) -> str:
     """The interval of the pass rate, and the mark of a neighbour that is not clearly behind."""
     if standing.low is None or standing.high is None:
@@ -129,7 +148,7 @@ def _doubts(settlement: Settlement, sure: dict[str, Standing] | None, any_rows: 
             f"No intervals: {NEEDS}." if not available() else "No intervals: there are too many records, or only sums of them."
         )
     elif any(standing.tied_with_next for standing in sure.values()):
-        yield note("≈ the tasks do not show that this one is better than the one below.")
+        yield note(TIED)
 
 
 def _others(settlement: Settlement) -> Iterator[RenderableType]:

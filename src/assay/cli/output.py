@@ -14,6 +14,7 @@ from assay.folder.csvs import dumped
 
 if TYPE_CHECKING:
     from assay.errors import Refused
+    from assay.settle import Settlement
 
 __all__ = ["json_bytes", "put", "refused_json", "settlement_csv"]
 
@@ -44,8 +45,13 @@ def refused_json(error: Refused) -> Json:
     }
 
 
-def settlement_csv(document: Json) -> bytes:
-    """The rows of weights or payouts; the last one, without a participant, is what burns or is refunded."""
+def settlement_csv(settlement: Settlement) -> bytes:
+    """The rows of the ranking, or of weights or payouts; the last of those, without a participant, is what burns or returns."""
+    document = settlement.document
+    if settlement.inputs.scheme.reward.kind == "ranking":
+        from assay.cli import ranking
+
+        return dumped(ranking.COLUMNS, [ranking.plain(row) for row in ranking.rows(settlement)])
     if document["burn"] is None:
         return dumped(PAYOUTS, [*document["payouts"], {"net": document["refund"]}])
     burn = {name: document["burn"][name] for name in ("uid", "share", "u16", "chain_u16")}

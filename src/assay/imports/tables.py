@@ -49,6 +49,7 @@ def mapping(pairs: Iterable[str]) -> dict[str, str]:
     columns: dict[str, str] = {}
     for pair in pairs:
         name, equals, column = pair.partition("=")
+        name = "validator" if name == COLUMNS["validator"] else name  # called as the column that it stands in by default
         if not equals or not column:
             raise BadInput(f"{pair[:80]!r} is no mapping", field="--column", hint="write FIELD=COLUMN, for example validator=run")
         if name not in COLUMNS:

@@ -128,6 +128,10 @@ class Counted(View):
         """The highest epoch that has evidence which counts."""
         return max((one.epoch for one in self.batches()), default=None) if self.aside else super().highest_epoch()
 
+    def lowest_epoch(self, first: int = 0) -> int | None:
+        """The lowest epoch from this one on that has evidence which counts."""
+        return min((one.epoch for one in self.batches(first)), default=None) if self.aside else super().lowest_epoch(first)
+
     def _sharing(self, slots: Select[Any]) -> Iterator[list[Row]]:
         """As of any view; so nobody is said to contradict what he did not sign."""
         for rows in super()._sharing(slots):

@@ -130,7 +130,7 @@ def _shown(share: Fraction) -> str:
 
 
 def part(settlement: Settlement, receipt: str | None = None, log: str | None = None) -> Settled:
-    """What the split takes from a settlement, with its receipt and log; `split` refuses one that pays out. SPEC 4."""
+    """What the split takes from a settlement, with its receipt and log; `split` refuses one without weights. SPEC 4."""
     allotment, scheme = settlement.allotment, settlement.inputs.scheme
     participants = settlement.inputs.participants
     return Settled(
@@ -204,9 +204,10 @@ def labels(subnet: Subnet, names: Sequence[str]) -> list[str]:
 
 
 def _check_rules(name: str, reward: Reward) -> None:
-    if reward.kind == "payout":
+    if reward.kind != "weights":
+        into = "payouts" if reward.kind == "payout" else "a ranking"
         raise BadInput(
-            f"the competition {name!r} settles into payouts, so it has no weights to join",
+            f"the competition {name!r} settles into {into}, so it has no weights to join",
             field="competitions",
             hint='leave it out of the subnet file, or give it [reward] kind = "weights"',
         )

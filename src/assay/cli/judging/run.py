@@ -236,7 +236,8 @@ def _settle(folder: Path) -> int | None:
     from assay.errors import CannotSettle
 
     try:
-        settlement = open_competition(folder).settle()
+        competition = open_competition(folder)
+        settlement = competition.settle(competition.newest)
     except CannotSettle as error:
         show(note(str(error)))
         return None

@@ -103,6 +103,11 @@ class View:
         found: int | None = self._connection.scalar(select(func.max(batches.c.epoch)))
         return found
 
+    def lowest_epoch(self, first: int = 0) -> int | None:
+        """The lowest epoch from this one on that has evidence."""
+        found: int | None = self._connection.scalar(select(func.min(batches.c.epoch)).where(batches.c.epoch >= first))
+        return found
+
     def batches(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[KeptBatch]:
         """The batches of these epochs, in order of acceptance."""
         query = select(batches).where(_between(batches, first_epoch, last_epoch)).order_by(batches.c.id)
