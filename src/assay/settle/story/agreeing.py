@@ -11,14 +11,16 @@ from assay.settle.story.telling import Case, Chapter, Json, Table, named, ordina
 __all__ = ["chapters"]
 
 
-def chapters(case: Case) -> Iterator[Chapter]:
-    """Status if there is no score; what was seen, quorum, outliers, score and rank as far as it came."""
+def chapters(case: Case, failed: Chapter | None) -> Iterator[Chapter]:
+    """Status if there is no score; what was seen and what failed, quorum, outliers, score and rank as far as it came."""
     if not case.agreed:
         yield why_not(case)
     if case.row["status"] == "duplicate":
         return
     if case.row["validators"] or case.row["not_counted"]:
         yield _evidence(case)
+        if failed is not None:
+            yield failed
         yield _quorum(case)
     if case.quorum:
         yield _outliers(case)
@@ -194,7 +196,8 @@ def _rank(case: Case) -> Chapter:
     equal = [key for key in ranking[max(0, place - 2) : place + 1] if key != case.participant.key and scores[key] == case.row[by]]
     text_ = [f"{ordinal(place)} of {plural(len(ranking), 'participant')} with an agreed score."]
     if equal:
-        text_.append(f"{named(equal)} has the same score: the earlier submission is first, then the key decides.")
+        have = "has" if len(equal) == 1 else "have"
+        text_.append(f"{named(equal)} {have} the same score: the earlier submission is first, then the key decides.")
     return Chapter(
         name="rank",
         title="Rank",
