@@ -123,4 +123,4 @@ def judged(
     ]
     ledger_kit.add(place, rows)
     with ledger_kit.opened(place) as ledger:
-        settling.settle(ledger, SIGNER, epoch)
+        settling.settle(ledger, SIGNER, epoch, skip=True)

@@ -124,8 +124,11 @@ def _shares(ledger: Ledger, receipt: Receipt) -> Shares:
         settlement = settling.again(view, receipt)
     found, decay = settlement.allotment, settlement.inputs.scheme.decay
     if found is None or decay is None:
-        what = f"epoch {receipt.epoch} is settled into payouts, which are no weights"
-        raise CannotSettle(what, hint="publish it to a target of another kind")
+        if settlement.payouts is None:
+            what, hint = "into a ranking, which has no weights", 'only a scheme of [reward] kind = "weights" goes to a subnet'
+        else:
+            what, hint = "into payouts, which are no weights", "publish it to a target of another kind"
+        raise CannotSettle(f"epoch {receipt.epoch} is settled {what}", hint=hint)
     rows = ((one.participant, one.uid, one.share) for one in settlement.weights.values())
     return Shares(tuple((key, uid, share) for key, uid, share in rows if uid is not None and share), found.burn, decay.burn_uid)
 

@@ -1,6 +1,6 @@
 """Evidence in, settlement out: the stages of SPEC 2–5 in their order, each keeping everything it computed.
 
-    evidence → score → (standing, assignment) → consensus → ranking → clocks → reward or payout
+    evidence → score → (standing, assignment) → consensus → ranking → clocks → reward, payout or nothing more
 
 Pure: no file, no clock, no random number. Raises BadInput only for what the stages refuse.
 """
@@ -44,7 +44,7 @@ def settle(inputs: Inputs) -> Settlement:
         order=tuple(order),
         clock=after,
         decayed=decayed,
-        allotment=None if scheme.payout else _allot(scheme, agreement, order, ranked, decayed, warmth),
+        allotment=None if scheme.reward.kind != "weights" else _allot(scheme, agreement, order, ranked, decayed, warmth),
         warmth=warmth,
         payouts=None if scheme.payout is None else payout.pay(_paid_by(agreement, order), scheme.payout),
     )

@@ -11,9 +11,11 @@ One writer at a time, any number of readers, each with a snapshot of its own. Wh
 raises, nothing of it is kept.
 """
 
+from assay.ledger.store.engine import shown
 from assay.ledger.store.errors import (
     Busy,
     Damaged,
+    Elsewhere,
     Forbidden,
     Full,
     NotALedger,
@@ -23,7 +25,7 @@ from assay.ledger.store.errors import (
     Unreachable,
 )
 from assay.ledger.store.rows import Accepted, Conflict, Kept, KeptBatch, Meta, Receipt, Row, Settled, Submission
-from assay.ledger.store.store import Store, create, migrate, open
+from assay.ledger.store.store import Store, create, fill, migrate, open
 from assay.ledger.store.view import View
 from assay.ledger.store.writer import Writer
 
@@ -32,6 +34,7 @@ __all__ = [
     "Busy",
     "Conflict",
     "Damaged",
+    "Elsewhere",
     "Forbidden",
     "Full",
     "Kept",
@@ -50,6 +53,8 @@ __all__ = [
     "View",
     "Writer",
     "create",
+    "fill",
     "migrate",
     "open",
+    "shown",
 ]

@@ -1,6 +1,6 @@
 """How a participant's numbers came about, told from a settlement: one story for the library, the command line and the pages.
 
-    evidence ─▶ quorum ─▶ outliers ─▶ score ─▶ rank ─▶ share ─▶ cap ─▶ decay ─▶ weight     (or: release ─▶ payout)
+    evidence ─▶ quorum ─▶ outliers ─▶ score ─▶ rank ─▶ share ─▶ cap ─▶ decay ─▶ weight     (or: release ─▶ payout; or nothing)
 
 A story only reads what the stages computed, so it cannot disagree with the numbers. Each chapter has sentences and a table
 for people and the same numbers as `facts` for programs. SPEC 2–6.
@@ -30,7 +30,7 @@ def explain(settlement: Settlement, key: str) -> Explanation:
     row = next(row for row in settlement.document["agreed"] if row["participant"] == key)
     case = _case(settlement, row)
     chapters = [*agreeing.chapters(case)]
-    if case.agreed:
+    if case.agreed and case.scheme.reward.kind != "ranking":
         chapters += paying.chapters(case, case.scheme.payout) if case.scheme.payout else weighing.chapters(case)
     return Explanation(
         participant=key,
@@ -67,7 +67,10 @@ def _summary(case: Case) -> str:
     key = case.participant.key
     if not case.agreed:
         epoch, status = case.document["epoch"], case.row["status"]
-        return f"{key} has no agreed score in epoch {epoch} ({status}), so it has no share in the reward."
+        without = "place in the ranking" if case.scheme.reward.kind == "ranking" else "share in the reward"
+        return f"{key} has no agreed score in epoch {epoch} ({status}), so it has no {without}."
+    if case.scheme.reward.kind == "ranking":
+        return f"{key} is {ordinal(case.place)} of {case.ranked} with a score of {case.shown_score}."
     place = f"{key} is {ordinal(case.rank)} of {case.ranked} with a score of {case.shown_score}"
     if case.scheme.payout:
         paid = case.payout
