@@ -407,7 +407,7 @@ def test_asked_beside_the_event_loop_and_hung_up_on_when_cancelled() -> None:
         ("1e9", None),
         ("9" * 400, 999999999),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
-        ("Wed, 21 Oct 2015 07:28:00", 0),
+        ("Wed, 21 Oct 2015 07:28:00", None),
     ],
 )
 def test_what_retry_after_says(header: str | None, seconds: float | None) -> None:

@@ -88,8 +88,7 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
     """
     from assay.cli.progress import Working
     from assay.cli.show import sentence, show
-    from assay.ledger import config
-    from assay.ledger.acknowledged import FILE, held_against
+    from assay.ledger import config, settling
     from assay.ledger.audit import audit, audit_receipts
 
     if config.is_subnet(folder):
@@ -99,11 +98,10 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
     from assay.publish.kept import journal_of
 
     with Working(f"checking {folder}"), open_ledger(folder) as ledger:
-        found, receipts = audit(ledger.store), audit_receipts(ledger)
+        found, receipts = audit(ledger.store, ledger.key), audit_receipts(ledger)
         with ledger.counted() as view:
             targets, aside = view.targets(), view.aside
-        with ledger.store.reading() as view:
-            answered = held_against(folder / FILE, {one.digest for one in view.batches()})
+            answered = settling.check_answered(ledger, view)
     entries = sum(len(journal_of(folder, target).entries) for target in targets)
     if as_json:
         counts = {"records": found.records, "batches": found.batches, "conflicts": found.conflicts, "receipts": receipts}
@@ -217,6 +215,42 @@ def consistency(
         return
     for one in hashes:
         typer.echo(one)
+
+
+@app.command()
+def lost(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
+    batches: Annotated[list[str], typer.Argument(metavar="BATCH...", help="Their digests: sha256:…", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Go on without batches that were acknowledged and are gone from the database for good.
+
+    While one is missing nothing is settled: `assay settle` and `assay ledger check` name it. First restore the database, or ask
+    the validator for the batch and add it again. What is given up is written down in acknowledged.jsonl, and stays there.
+
+    \b
+    Example:
+      assay ledger lost my-competition sha256:91aa609a1847160407b01a1b0c0b7f1ac2a4ee3bea5e3dad80163154ea267425
+    """
+    from assay.cli.show import command, sentence, show
+    from assay.ledger import config
+    from assay.ledger.acknowledged import FILE, give_up
+    from assay.ledger.opened import open_ledger
+
+    config.read(folder)
+    with open_ledger(folder) as ledger, ledger.counted() as view:
+        there = {one.digest for one in view.batches()}
+    if still := next((one for one in batches if one in there), None):
+        raise BadInput(f"batch {still} is there, and counts", file=folder / FILE, hint="name one that is missing")
+    give_up(folder / FILE, batches)
+    if as_json:
+        emit({"given_up": batches, "file": str(folder / FILE)})
+        return
+    several = "batch is" if len(batches) == 1 else "batches are"
+    show(
+        sentence(f"{len(batches)} {several} given up; {folder / FILE} says so."),
+        command("Settle without", "assay", "settle", folder),
+    )
 
 
 @app.command()
