@@ -6,7 +6,7 @@ and anything new of an epoch that is settled. When `accept` returns, the batch i
 (`assay.ledger.acknowledged`). The same batch or record once more is known, and adds nothing; what only somebody has put into the
 database past the intake is not (`assay.ledger.sound`).
 
-`hand_in` keeps what a participant submitted, and in which epoch that was.
+`hand_in` keeps what a participant submitted, and in which epoch that was; `replaced` says whom participants.csv is behind with.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from assay.ledger import batch as batches
 from assay.ledger.batch import Batch
 from assay.ledger.keys import PublicKey, public
 from assay.ledger.sound import Judge
-from assay.ledger.store import Accepted, Store, Submission
+from assay.ledger.store import Accepted, Store, Submission, View
 from assay.scheme.load import read as read_scheme
+from assay.scheme.times import instant
 
-__all__ = ["Terms", "accept", "check", "hand_in", "keys_of", "terms"]
+__all__ = ["Terms", "accept", "check", "hand_in", "keys_of", "replaced", "terms"]
 
 
 @dataclass(frozen=True)
@@ -172,3 +173,19 @@ def hand_in(store: Store, participant: str, submission: str, *, epoch: int | Non
         made = Submission(participant, submission, latest if epoch is None else epoch, submitted_at)
         tx.add_submission(made)
     return made
+
+
+def replaced(view: View, folder: Path) -> list[Submission]:
+    """What participants handed in, by the ledger, after what a folder's participants.csv has of them; raises BadInput.
+
+    A row without a submission is not behind: there the ledger's counts. Nor is one of a later time, or of none that is said.
+    """
+    found, latest = [], view.submissions()
+    for row in csvs.read(folder / "participants.csv", csvs.PARTICIPANTS):
+        there, ours = latest.get(str(row.fields["key"])), str(row.fields.get("submission", ""))
+        if there is None or not ours or there.submission == ours or not there.submitted_at:
+            continue
+        since = str(row.fields.get("submitted_at", ""))
+        if not since or instant(since) < instant(there.submitted_at):
+            found.append(there)
+    return found

@@ -216,7 +216,8 @@ def _told(summary: Summary) -> Iterator[RenderableType]:
 
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
     if not summary.planned and not summary.errors:
-        yield sentence(f"Nothing is missing: every {summary.unit} has its evidence.")
+        named = "" if summary.submission == "account" else " of the submissions in participants.csv"
+        yield sentence(f"Nothing is missing: every {summary.unit}{named} has its evidence.")
     else:
         left = summary.planned - summary.judged
         yield sentence(

@@ -244,7 +244,7 @@ def lost(
         raise BadInput(f"batch {still} is there, and counts", file=folder / FILE, hint="name one that is missing")
     give_up(folder / FILE, batches)
     if as_json:
-        emit({"given_up": batches, "file": str(folder / FILE)})
+        emit({"given_up": list(batches)})
         return
     several = "batch is" if len(batches) == 1 else "batches are"
     show(
