@@ -87,7 +87,8 @@ def _sqlite(path: Path, *, create: bool, wait: float) -> Engine:
 
     @event.listens_for(made, "begin")
     def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if _writing(connection) else "BEGIN")
+        if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if _writing(connection) else "BEGIN")
 
     return made
 

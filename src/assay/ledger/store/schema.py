@@ -74,13 +74,18 @@ def version() -> int:
     return 1 + len(MIGRATIONS)
 
 
-def make(connection: Connection, whose: Meta, name: str) -> None:
-    """All tables, in a database that has none of them; raises NotALedger if it has."""
+def check_empty(connection: Connection, name: str) -> None:
+    """Refuse a database that has one of our tables; raises NotALedger."""
     here = set(inspect(connection).get_table_names()) & set(SCHEMA.tables)
     if here:
         raise NotALedger(
             f"there is a table {min(here)!r} already", file=name, hint="use an empty database, or the ledger that is in it"
         )
+
+
+def make(connection: Connection, whose: Meta, name: str) -> None:
+    """All tables, in a database that has none of them; raises NotALedger if it has."""
+    check_empty(connection, name)
     SCHEMA.create_all(connection, checkfirst=False)
     for statement in triggers(connection.dialect.name):
         connection.exec_driver_sql(statement)
