@@ -87,7 +87,7 @@ def judged(place: Path, scores: Mapping[str, int | None], epoch: int, **changes:
     ]
     ledger_kit.add(place, found)
     with ledger_kit.opened(place) as ledger:
-        assert settling.settle(ledger, SIGNER, epoch).receipt is not None
+        assert settling.settle(ledger, SIGNER, epoch, skip=True, without_scores=True).receipt is not None
 
 
 def publish_toml(place: Path, world: World | None, **changes: Any) -> Path:

@@ -75,6 +75,16 @@ def test_a_subnet_that_pays_out_is_refused(tmp_path: Path) -> None:
     assert "settles into payouts" in refused("emission", place / "my-subnet.toml")
 
 
+def test_two_competitions_of_one_scheme_name_are_told_apart(tmp_path: Path) -> None:
+    place = made(tmp_path / "subnet", "platform")
+    made(place / "spring")
+    rewrite(place / "my-subnet.toml", 'path = "bounty-challenge"', 'path = "spring"')
+    rewrite(place / "my-subnet.toml", 'path = "term-challenge"', 'path = "./term-challenge"')
+    board = output("emission", place / "my-subnet.toml")
+    assert "term-challenge in ./term-challenge" in board
+    assert "term-challenge in spring" in board
+
+
 def test_an_unknown_preset_is_refused_with_a_suggestion(tmp_path: Path) -> None:
     assert "did you mean 'term-challenge'?" in refused("init", "--preset", "term-chalenge", tmp_path / "x")
     assert "the presets are agonaut" in refused("init", "--preset", "zzz", tmp_path / "x")

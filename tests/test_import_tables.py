@@ -34,6 +34,16 @@ def test_the_default_columns(tmp_path: Path) -> None:
     assert [t.started_at is None for t in found] == [False, True, True]
 
 
+def test_a_field_is_mapped_by_its_name_or_by_its_columns(tmp_path: Path) -> None:
+    """`run` is what the help calls the column of the validator."""
+    text = "agent,seed,task,resolved\na,3,t,1\n"
+    for name in ("run", "validator"):
+        (found,) = tables.read(table(tmp_path, text), tables.mapping([f"{name}=seed"])).trials
+        assert found.validator == "run-3"
+    with pytest.raises(BadInput, match="validator is mapped twice"):
+        tables.mapping(["run=seed", "validator=seed"])
+
+
 def test_other_columns_tabs_and_a_byte_order_mark(tmp_path: Path) -> None:
     text = "\ufeffmodel\tjudge\tid\tverdict\tk\trelease\tspare\nm\t5Hot\tt\ttimeout\t2\tv7\tx\n"
     columns = tables.mapping(["agent=model", "validator=judge", "task=id", "outcome=verdict", "trial=k", "version=release"])

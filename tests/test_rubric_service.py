@@ -9,8 +9,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -215,28 +213,6 @@ def test_the_body_of_an_error_is_not_read_without_end() -> None:
     with pytest.raises(service._Status) as status:
         asyncio.run(look())
     assert (status.value.status, status.value.code, status.value.retry_after) == (503, "", "3")
-
-
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [
-        (None, 0),
-        ("7", 7),
-        (" 7 ", 7),
-        ("soon", 0),
-        ("-5", 0),
-        ("1e9", 0),
-        ("9" * 400, 999999999),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
-        ("Wed, 21 Oct 2015 07:28:00", 0),
-    ],
-)
-def test_what_retry_after_says(header: str | None, seconds: float) -> None:
-    assert service._seconds(header) == seconds
-
-
-def test_retry_after_may_be_a_date() -> None:
-    assert 3000 < service._seconds(format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)) <= 3600
 
 
 def test_a_question_that_a_filter_turns_down_is_a_refusal_not_an_outage(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,11 +41,22 @@ class Competition:
 
         return open_ledger(self.path)
 
+    @property
+    def newest(self) -> int | None:
+        """The highest epoch that has evidence in the ledger, settled or not; None if none has, or there is no ledger."""
+        from assay.ledger import settling
+
+        if not self.has_ledger:
+            return None
+        with self.ledger as ledger:
+            return settling.newest(ledger)
+
     def settle(self, epoch: int | None = None, *, previous: Path | str | None = None) -> Settlement:
         """The settlement of an epoch (None: the highest that has evidence), after an earlier settlement if its file is given.
 
-        Where the competition has a ledger, evidence and earlier settlements are the ledger's; nothing is kept. Raises BadInput
-        for what SPEC refuses and CannotSettle if there is no evidence. SPEC 2–7.
+        Where the competition has a ledger, evidence and earlier settlements are the ledger's, None is the last epoch settled
+        (before the first, the one that is next), and nothing is kept. Raises BadInput for what SPEC refuses and CannotSettle if
+        there is no evidence. SPEC 2–7.
         """
         if self.has_ledger:
             return self._from_ledger(epoch, previous)
@@ -58,7 +69,7 @@ class Competition:
         if previous is not None:
             raise BadInput("the ledger knows the settlement before", field="previous", hint="leave it out")
         with self.ledger as ledger:
-            return settling.draft(ledger, epoch).settlement
+            return settling.shown(ledger) if epoch is None else settling.draft(ledger, epoch).settlement
 
 
 def open_competition(path: Path | str) -> Competition:
@@ -112,7 +123,7 @@ def _settled(competition: Competition, epoch: int | None) -> Settled:
     from assay.ledger import settling
 
     with competition.ledger as ledger:
-        found = settling.draft(ledger, epoch)
+        found = settling.draft(ledger, settling.newest(ledger) if epoch is None else epoch)
         if not isinstance(found, settling.Outcome) or found.receipt is None:
             return part(found.settlement)
         settling.check_receipt(ledger, found.receipt)

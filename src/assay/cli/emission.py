@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from assay.settle.emission import Emission
 
 __all__ = ["emission"]
 
@@ -48,22 +50,30 @@ def emission(
     from assay.cli.progress import Working
 
     if sign:
-        document, remark = _signed(subnet, epoch, key)
+        found, remark = _signed(subnet, epoch, key)
     else:
         with Working(f"settling the competitions of {subnet}"):
-            document, remark = assay.emission(subnet, epoch).document, ""
+            found, remark = assay.emission(subnet, epoch), ""
     if as_json:
         from assay.cli.output import json_bytes, put
 
-        put(json_bytes(document), None)
+        put(json_bytes(found.document), None)
         return
 
     from assay.cli.show import note, show
 
-    show(*_board(document), *([note(remark)] if remark else []))
+    show(*_board(found, _called(subnet, found)), *([note(remark)] if remark else []))
 
 
-def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[dict[str, Any], str]:
+def _called(subnet: Path, found: Emission) -> list[str]:
+    """What the competitions of a split are called, in its order."""
+    from assay.scheme.subnet import read
+    from assay.settle.emission import labels
+
+    return labels(read(subnet), [part.name for part in found.competitions])
+
+
+def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[Emission, str]:
     """The split, signed and kept, and what to say of its place in the log."""
     from assay.cli.ledger.keys import asking
     from assay.cli.progress import Working
@@ -80,19 +90,20 @@ def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[dict[str,
         made = joint.sign(subnet, signer, epoch)
     before = "" if made.new else ", as it was signed before"
     where = f"Signed {made.receipt.digest}, entry {made.receipt.position} of {said.origin}{before}"
-    return made.emission.document, where
+    return made.emission, where
 
 
-def _board(document: dict[str, Any]) -> Iterator[RenderableType]:
+def _board(found: Emission, called: list[str]) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, heading, note
     from assay.exact import NANO, nanos
     from assay.settle.story.telling import percent, percents
 
+    document = found.document
     parts, rows, burn = document["competitions"], document["weights"], document["burn"]
     yield heading(f"{len(parts)} {'competition' if len(parts) == 1 else 'competitions'} · epoch {document['epoch']}")
     yield ""
     columns = [
-        Column("competition", [one["name"] for one in parts]),
+        Column("competition", called),
         Column("share", percents([one["share"] for one in parts]), right=True),
     ]
     if all(one["emission"] is not None for one in parts):
@@ -102,7 +113,7 @@ def _board(document: dict[str, Any]) -> Iterator[RenderableType]:
         columns.insert(2, Column("receives", percents([one["received"] for one in parts]), right=True))
     yield grid(columns)
     if moved:
-        nobody = ", ".join(one["name"] for one in parts if one["received"] == "0" != one["share"])
+        nobody = ", ".join(name for name, one in zip(called, parts, strict=True) if one["received"] == "0" != one["share"])
         yield note(f"Nobody took part in {nobody}: its part goes to the others in proportion to theirs.")
     unclaimed = NANO - sum(nanos(one["share"]) for one in parts)
     if unclaimed:
@@ -119,10 +130,10 @@ def _board(document: dict[str, Any]) -> Iterator[RenderableType]:
         styles=[*("" for _ in rows), "dim"],
     )
     yield ""
-    receipts, without = document.get("receipts", ()), [one["name"] for one in parts]
-    for one in receipts:
-        without.remove(one["competition"])
-        yield note(f"Receipt of {one['competition']} {one['digest']}")
+    receipts = {name: part.receipt for name, part in zip(called, found.competitions, strict=True) if part.receipt is not None}
+    for name, receipt in receipts.items():
+        yield note(f"Receipt of {name} {receipt}")
+    without = [name for name in called if name not in receipts]
     if receipts and without:
         yield note(f"Not settled in a ledger, so without a receipt: {', '.join(without)}.")
     yield note(f"Digest {document['digest']}")

@@ -147,7 +147,11 @@ def csv(
     directory: Directory,
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD=COLUMN", help="Where a field stands, such as run=seed; can be given several times."),
+        typer.Option(
+            metavar="FIELD=COLUMN",
+            help="The column of a field: agent, run (or validator), task, trial, resolved, outcome, failure_mode, started_at, "
+            "version. Can be given several times.",
+        ),
     ] = None,
     scheme: SchemeName = None,
     agent: Agent = None,
@@ -166,7 +170,7 @@ def csv(
 ) -> None:
     """A table with one row a trial.
 
-    Its columns are agent, run, task, resolved, failure_mode, started_at, or what --column says.
+    Its columns are agent, run, task, resolved, failure_mode, started_at, or what --column says. A run stands for a validator.
 
     \b
     Examples:

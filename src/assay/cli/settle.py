@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.errors import warn
+from assay.cli.waiting import Meant
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
@@ -20,7 +21,13 @@ __all__ = ["settle"]
 def settle(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
     epoch: Annotated[
-        int | None, typer.Option(metavar="N", help="The epoch; otherwise the highest that has evidence.", min=0)
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="The epoch; otherwise the highest that has evidence. With a ledger: otherwise the next, or, if there is "
+            "nothing new, the last one settled.",
+            min=0,
+        ),
     ] = None,
     previous: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The settlement (JSON) of an earlier epoch, which decay goes on from.")
@@ -42,6 +49,16 @@ def settle(
     early: Annotated[
         bool, typer.Option("--early", help="Settle a payout before its scoring deadline, without whom nobody has judged yet.")
     ] = False,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="With a ledger: pass the epochs between the last one settled and this one, for good.")
+    ] = False,
+    without_scores: Annotated[
+        bool,
+        typer.Option(
+            "--without-scores", help="With a ledger: close the epoch though nobody has an agreed score; all of it burns."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --skip and --without-scores: do not ask once more.")] = False,
 ) -> None:
     """Settle an epoch: evidence into scores, weights or payouts.
 
@@ -51,7 +68,9 @@ def settle(
     A payout with a scoring deadline waits until then for submissions that have no agreed score; after it they are left out.
 
     A competition with a ledger is settled from it, after what it settled before: settlement and receipt are kept, the log grows
-    by one, and the epoch is closed. Settled again, it is computed again and must come out the same.
+    by one, and the epoch is closed. Settled again, it is computed again and must come out the same. Settling goes to the next
+    epoch: to pass others (--skip), or to close one in which nobody has an agreed score (--without-scores), must be said. Then it
+    is first shown what that costs and who has not reported, and on a terminal asked once more.
 
     \b
     Examples:
@@ -59,11 +78,14 @@ def settle(
       assay settle my-competition --epoch 12 --previous epoch-11.json --output epoch-12.json
       assay settle my-competition --json | jq .weights
       assay settle my-competition --dry-run
+      assay settle my-competition --epoch 20 --skip
     """
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other", param_hint="--csv")
 
-    settlement, remark = _settled(folder, epoch, previous, key, dry_run=dry_run, early=early)
+    settlement, remark = _settled(
+        folder, epoch, previous, key, dry_run=dry_run, early=early, meant=Meant(skip, without_scores, yes)
+    )
     if as_json or as_csv or output is not None:
         from assay.cli.output import json_bytes, put, settlement_csv
 
@@ -73,7 +95,7 @@ def settle(
 
 
 def _settled(
-    folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, dry_run: bool, early: bool
+    folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, dry_run: bool, early: bool, meant: Meant
 ) -> tuple[Settlement, str]:
     """The settlement, kept if there is a ledger and it is not a dry run, and what to say of its receipt."""
     from assay.cli.progress import Working
@@ -84,7 +106,8 @@ def _settled(
 
     competition, remark = open_competition(folder), ""
     ledger = competition.has_ledger
-    for option, given in (("--key", key is not None), ("--dry-run", dry_run)):
+    options = {"--key": key is not None, "--dry-run": dry_run, "--skip": meant.skip, "--without-scores": meant.without_scores}
+    for option, given in options.items():
         if given and not ledger:
             what, hint = "there is no ledger, so nothing is signed or kept", "leave it out, or make a ledger: assay ledger init"
             raise BadInput(what, file=folder, field=option, hint=hint)
@@ -97,7 +120,7 @@ def _settled(
     if ledger and previous is None:
         from assay.cli.ledger.settling import settled
 
-        settlement, remark = settled(folder, epoch, key, dry_run=dry_run, hold=None if until is None else hold)
+        settlement, remark = settled(folder, epoch, key, dry_run=dry_run, meant=meant, hold=None if until is None else hold)
     else:  # a ledger, which knows the settlement before, refuses to be told another
         with Working(f"settling {folder}"):
             settlement = competition.settle(epoch, previous=previous)

@@ -1,19 +1,48 @@
-"""Whether a payout still waits for judgements: before the scoring deadline nobody is settled without. SPEC 5.
+"""What a settlement waits for: judgements, until a payout's scoring deadline (SPEC 5), and a word for what closes more than the
+next epoch (SPEC 6, Epochs).
 
-The settlement itself reads no clock: it is the command that waits.
+The settlement itself reads no clock and asks nobody: it is the command that does.
 """
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import typer
+
+from assay.cli.errors import warn
 from assay.errors import CannotSettle
 from assay.scheme.model import Scheme
 from assay.scheme.times import instant_text
 from assay.settle import Settlement
 
-__all__ = ["check_waited", "deadline", "waited_for"]
+if TYPE_CHECKING:
+    from assay.ledger.closing import Closing
+
+__all__ = ["Meant", "check_waited", "deadline", "waited_for"]
+
+
+@dataclass(frozen=True)
+class Meant:
+    """What was said of an epoch that is not simply the next to be closed."""
+
+    skip: bool = False
+    without_scores: bool = False
+    yes: bool = False
+
+    def check(self, closing: Closing) -> None:
+        """Say what closing an epoch costs where it costs anything, and on a terminal ask; raises CannotSettle for a no."""
+        closing.check(skip=self.skip, without_scores=self.without_scores)
+        costs = [*closing.costs()]
+        warn(costs)
+        if costs and not self.yes and _terminal():
+            epoch = closing.settlement.epoch
+            if not typer.confirm(f"Close epoch {epoch} for good?", err=True):
+                raise CannotSettle(f"epoch {epoch} was not closed", hint="nothing was kept")
 
 
 def deadline(scheme: Scheme, now: datetime) -> datetime | None:
@@ -41,3 +70,7 @@ def check_waited(settlement: Settlement, folder: Path, until: datetime) -> None:
             file=folder,
             hint="judge what is missing, wait until then, or settle without: --early",
         )
+
+
+def _terminal() -> bool:
+    return sys.stdin.isatty()

@@ -205,11 +205,11 @@ def _place(directory: Path, files: Mapping[str, str], options: Options, inner: P
         made.chmod(0o755)
         if old:
             aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-            target.rename(aside)
+            target.rename(aside / target.name)
             try:
                 made.rename(target)
             except OSError:
-                aside.rename(target)
+                (aside / target.name).rename(target)
                 raise
             shutil.rmtree(aside)
         else:

@@ -2,8 +2,10 @@
 
 - The registry is the folder's; evidence, earlier settlements and, where participants.csv leaves them empty, submissions are the
   ledger's.
-- Evidence counts that its validator signed: `assay.ledger.sound` sets aside what fails.
+- Evidence counts that its validator signed: `assay.ledger.sound` sets aside what fails. Nothing is settled while a batch is
+  missing that was acknowledged here (`assay.ledger.acknowledged`).
 - It is computed outside the lock. If evidence, submissions or receipts have changed when the lock is held, it is computed again.
+- Settling goes to the next epoch; `assay.ledger.closing` says what else takes a word of its own.
 - An epoch is settled once. Asked again, it is computed again from what was kept, which must give the same digest.
 - The log is written after the transaction: tiles, then checkpoint. What a crash leaves out there is made up for at the next time.
   Where the log cannot be gone on from, nothing is settled.
@@ -24,7 +26,8 @@ from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical, digest
 from assay.folder.evidence import Gathered
 from assay.folder.previous import previous_of
-from assay.ledger import batch, check, evidence, inputs, opened, receipt, resting, standing
+from assay.ledger import acknowledged, batch, check, evidence, inputs, opened, receipt, resting, standing
+from assay.ledger.closing import Closing, next_epoch, silent, to_settle, to_show
 from assay.ledger.keys import PrivateKey
 from assay.ledger.opened import Ledger, kept, predicate
 from assay.ledger.sound import Aside, Counted
@@ -32,11 +35,24 @@ from assay.ledger.store import Damaged, Kept, Receipt, Settled, View
 from assay.ledger.store.errors import RESTORE
 from assay.settle import Settlement, pipeline
 
-__all__ = ["Draft", "Outcome", "about", "again", "check_receipt", "compute", "draft", "is_settled", "replay", "rests", "settle"]
+__all__ = [
+    "Draft",
+    "Outcome",
+    "about",
+    "again",
+    "check_answered",
+    "check_receipt",
+    "compute",
+    "draft",
+    "is_settled",
+    "newest",
+    "replay",
+    "rests",
+    "settle",
+    "shown",
+]
 
 Json = dict[str, Any]
-FAR = 10_000
-"""Further ahead than this no epoch is settled that was not named: all before it would be passed for good."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +80,21 @@ class Draft:
     seen: tuple[object, ...]
     counted: Counted
     """What was looked at, which is closed: what is set aside of it, and what the log's key says of it."""
+    closing: Closing
+    """What it costs to keep it."""
 
 
-def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outcome:
-    """Settle an epoch (None: the highest that has evidence), or report what it was settled as.
+def settle(
+    ledger: Ledger, signer: PrivateKey, epoch: int | None = None, *, skip: bool = False, without_scores: bool = False
+) -> Outcome:
+    """Settle an epoch (None: the next, as `to_settle` finds it), or report what it was settled as.
 
-    Raises BadInput for what SPEC refuses, for a signer that is not the log's, and for an epoch before the last one that was
-    settled; CannotSettle if there is no evidence; StoreError.
+    skip: epochs before it that are not settled may be passed for good. without_scores: it may be closed though nobody has an
+    agreed score. Raises BadInput for what SPEC refuses, for a signer that is not the log's, and for an epoch before the last one
+    that was settled; CannotSettle if there is no evidence, or for what takes one of the two words; StoreError. SPEC 6, Epochs.
     """
     ledger.check_signer(signer)
+    ledger.store.check_home()
     while True:
         found = draft(ledger, epoch)
         if isinstance(found, Outcome):
@@ -85,6 +107,7 @@ def settle(ledger: Ledger, signer: PrivateKey, epoch: int | None = None) -> Outc
         with ledger.store.writing() as tx:
             if _seen(tx, found.settlement.epoch) != found.seen:
                 continue
+            found.closing.check(skip=skip, without_scores=without_scores)
             made = _receipt(ledger, tx, signer, found)
             document = canonical(found.settlement.document)
             inputs_document = canonical(found.inputs)
@@ -120,25 +143,35 @@ def _publish(ledger: Ledger, made: Receipt) -> None:
 
 
 def is_settled(ledger: Ledger, epoch: int | None = None) -> bool:
-    """Whether an epoch (None: the highest that has evidence) has its receipt, so that nothing is left to be signed."""
+    """Whether an epoch (None: the next, as `to_settle` finds it) has its receipt, so that nothing is left to be signed."""
     with ledger.counted() if epoch is None else ledger.store.reading() as view:
-        epoch = view.highest_epoch() if epoch is None else epoch
+        epoch = to_settle(view) if epoch is None else epoch
         return epoch is not None and view.receipt(epoch) is not None
 
 
+def shown(ledger: Ledger) -> Settlement:
+    """The last settlement, computed again; before the first, what the next would be. Raises CannotSettle if there is neither."""
+    with ledger.counted() as view:
+        epoch = to_show(view)
+    return draft(ledger, epoch).settlement
+
+
+def newest(ledger: Ledger) -> int | None:
+    """The highest epoch that has evidence which counts, settled or not."""
+    with ledger.counted() as view:
+        return view.highest_epoch()
+
+
 def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
-    """What `settle` would keep, nothing written; or the outcome, if the epoch was settled before. Raises as `settle` does."""
+    """What `settle` would keep, nothing written; or the outcome, if the epoch was settled before. Raises as `settle` does.
+
+    What takes a word of its own is not refused here: `closing` has it.
+    """
     with ledger.counted() as view:
         last = view.last_receipt()
-        highest = view.highest_epoch() if epoch is None else epoch
-        if highest is None:
+        epoch = to_settle(view) if epoch is None else epoch
+        if epoch is None:
             raise CannotSettle("there is no evidence in the ledger", file=ledger.store.name, hint="add some: assay evidence add")
-        if epoch is None and last is not None and highest - last.epoch > FAR:
-            raise BadInput(
-                f"the highest epoch that has evidence is {highest}, and the last one settled is {last.epoch}",
-                hint="a validator may have signed an epoch that nobody is at: say which one with --epoch",
-            )
-        epoch = highest
         there = view.receipt(epoch)
         if there is not None:
             return Outcome(again(view, there), there, new=False)
@@ -148,13 +181,38 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
                 hint="what was settled stays; settle a later epoch",
             )
         _check_closed(view)
+        check_answered(ledger, view)
         document = _inputs(ledger.folder, view, epoch)
         settlement = compute(view, document, epoch, last)
-        rows = view.records(0 if last is None else last.epoch + 1, epoch)
-        pairs = [(seq, digest) for seq, digest, _ in rows]
+        first = 0 if last is None else last.epoch + 1
+        pairs = [(seq, digest) for seq, digest, _ in view.records(first, epoch)]
         bound = evidence.root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
         found = inputs.document(settlement.inputs)
-        return Draft(settlement, found, bound, rests(view, found, settlement.document), last, _seen(view, epoch), view)
+        return Draft(
+            settlement,
+            found,
+            bound,
+            rests(view, found, settlement.document),
+            last,
+            _seen(view, epoch),
+            view,
+            _closing(ledger, view, settlement),
+        )
+
+
+def _closing(ledger: Ledger, view: Counted, settlement: Settlement) -> Closing:
+    """What it costs to close the epoch of a settlement."""
+    epoch, following, last = settlement.epoch, next_epoch(view), view.last_receipt()
+    first = 0 if last is None else last.epoch + 1
+    passed = range(epoch if following is None else following, epoch)
+    instead = None
+    if passed:
+        try:
+            instead = compute(view, _inputs(ledger.folder, view, passed[0]), passed[0], last)
+        except BadInput:  # what the folder says is of a later epoch
+            instead = None
+    reported = frozenset(one.validator for one in view.batches(first, epoch))
+    return Closing(settlement, passed, instead, silent(settlement, reported))
 
 
 def rests(view: View, document: Json, settlement: Json) -> Mapping[str, Json]:
@@ -184,12 +242,18 @@ def _check_closed(view: Counted) -> None:
     """
     first = 0
     for one in view.receipts():
-        stated, found = predicate(one)["evidence"]["count"], view.counted(first, one.epoch)
+        stated, found = predicate(one)["evidence"]["count"], view.count(first, one.epoch)
         if stated != found:
             aside = "".join(f"; {each}" for each in view.aside if first <= each.batch.epoch <= one.epoch)
             what = f"the receipt of epoch {one.epoch} is of {stated} records, and {found} of the ledger's count{aside}"
             raise Damaged(what, hint=RESTORE)
         first = one.epoch + 1
+
+
+def check_answered(ledger: Ledger, view: Counted) -> int:
+    """How many batches were acknowledged here, all of which count; raises Damaged for one that does not, and BadInput."""
+    why = {one.batch.digest: one.why for one in view.aside}
+    return acknowledged.held_against(ledger.folder / acknowledged.FILE, {one.digest for one in view.batches()}, why)
 
 
 def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> Settlement:

@@ -171,6 +171,10 @@ def _conclude(folder: Path, summary: Summary, signing: Signing | None) -> None:
         show(signing.add(), "")
     if summary.stopped:
         raise typer.Exit(STOPPED)
+    if signing is not None and signing.away is not None:  # what it would settle as, only the ledger can say
+        if summary.errors:
+            raise typer.Exit(MISSING)
+        return
     epoch = _settle(folder)
     if signing is None and summary.judged and (folder / "ledger.toml").exists():
         show(command("It counts once it is signed and added to the ledger", "assay", "evidence", "sign", folder, "--key", "KEY"))
@@ -194,7 +198,8 @@ def _told(summary: Summary) -> Iterator[RenderableType]:
 
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
     if not summary.planned and not summary.errors:
-        yield sentence(f"Nothing is missing: every {summary.unit} has its evidence.")
+        named = "" if summary.submission == "account" else " of the submissions in participants.csv"
+        yield sentence(f"Nothing is missing: every {summary.unit}{named} has its evidence.")
     else:
         left = summary.planned - summary.judged
         yield sentence(
@@ -232,7 +237,8 @@ def _settle(folder: Path) -> int | None:
     from assay.errors import CannotSettle
 
     try:
-        settlement = open_competition(folder).settle()
+        competition = open_competition(folder)
+        settlement = competition.settle(competition.newest)
     except CannotSettle as error:
         show(note(str(error)))
         return None

@@ -32,6 +32,12 @@ def sign(
     folder: Folder,
     key: Annotated[str, typer.Option(metavar="NAME", help="The validator's key: `assay keys list`.", show_default=False)],
     epoch: Annotated[int | None, typer.Option(metavar="N", help="Only of this epoch.", min=0)] = None,
+    former: Annotated[
+        int | None,
+        typer.Option(
+            "--from", metavar="M", min=0, help="Also what is of epoch M, which was closed before it was handed in, as of N."
+        ),
+    ] = None,
     by: Annotated[Parts, typer.Option(help="A batch for each epoch and submission, or for each epoch.")] = Parts.submission,
     origin: Annotated[
         str | None, typer.Option(metavar="NAME", help="The log that it is for [that of DIR/ledger.toml].", show_default=False)
@@ -46,10 +52,14 @@ def sign(
     A batch is one run of one submission, under one signature. It names the log that it is for, and counts in no other ledger.
     Signing the same evidence again gives files of the same names.
 
+    Evidence that came too late is refused, since its epoch is settled. With --from it is signed for an epoch that is open: the
+    label of the records changes, and nothing else of them. Do not do it to what the ledger has: it would contradict itself.
+
     \b
     Examples:
       assay evidence sign my-competition --key val-1
       assay evidence sign my-competition --key val-1 --epoch 12 -o batches
+      assay evidence sign my-competition --key val-1 --epoch 13 --from 12
       assay evidence sign my-competition --key val-1 --origin example.org/my-competition
     """
     from assay.cli.ledger.keys import asking
@@ -58,23 +68,23 @@ def sign(
     from assay.folder import write_bytes
     from assay.ledger import keys, signing
 
-    found = signing.sign_folder(folder, keys.load(key, asking()), epoch=epoch, by=by.value, origin=origin)
+    late = None
+    if former is not None:
+        if epoch is None or former >= epoch:
+            raise typer.BadParameter("say with --epoch for which later epoch it is signed", param_hint="--from")
+        late = signing.Late(epoch, former)
+    found = signing.sign_folder(folder, keys.load(key, asking()), epoch=epoch, late=late, by=by.value, origin=origin)
     place = folder / "batches" if out is None else out
-    if place.suffix != ".batch":
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"cannot be made ({error.strerror})", file=place, hint="choose another folder with -o") from None
-    elif len(found) > 1:
-        raise BadInput(
-            f"there are {len(found)} batches for one file", file=place, hint="give a folder, or say --by epoch --epoch N"
-        )
-    for one in found:
-        path = place if place.suffix == ".batch" else place / signing.file_name(one)
-        write_bytes(path, one.data)
+    if place.suffix == ".batch":
+        if len(found) > 1:
+            what = f"there are {len(found)} batches for one file"
+            raise BadInput(what, file=place, hint="give a folder, or say --by epoch --epoch N")
+        write_bytes(place, found[0].data)
+    for path in [place] if place.suffix == ".batch" else signing.write(found, place):
         typer.echo(str(path))
     records = sum(one.statement.count for one in found)
-    show(sentence(f"{records} records in {len(found)} {'batch' if len(found) == 1 else 'batches'}, signed."))
+    of = f", {late.chosen} of them of epoch {late.former}" if late is not None else ""
+    show(sentence(f"{records} records in {len(found)} {'batch' if len(found) == 1 else 'batches'}, signed{of}."))
 
 
 @app.command()
@@ -94,14 +104,15 @@ def add(
     from assay.cli.errors import printable, tell
     from assay.cli.show import sentence, show
     from assay.errors import BadInput
-    from assay.ledger import intake
-    from assay.ledger.opened import open_ledger
+    from assay.ledger import config, intake
+    from assay.ledger.opened import open_store
 
     known, added = intake.terms(folder), []
-    with open_ledger(folder) as ledger:
+    with open_store(config.read(folder)) as database:
+        database.check_home()
         for file in files:
             try:
-                found = intake.accept(ledger.store, file, known)
+                found = intake.accept(database, file, known)
             except BadInput as error:
                 if file.suffix == ".jsonl":
                     error.what, error.hint = "is no signed batch", "sign it first: assay evidence sign"

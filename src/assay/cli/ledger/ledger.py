@@ -8,15 +8,13 @@ from typing import Annotated
 import typer
 
 from assay.cli.errors import warn
+from assay.cli.ledger.keeping import Folder, adopt
 from assay.errors import BadInput
 
 __all__ = ["app"]
 
 app = typer.Typer(name="ledger", help="A competition's ledger.", no_args_is_help=True, rich_markup_mode=None)
-
-Folder = Annotated[
-    Path, typer.Argument(metavar="DIR|SUBNET.toml", help="The competition's folder, or a subnet file.", show_default=False)
-]
+app.command()(adopt)
 
 
 @app.command()
@@ -49,7 +47,7 @@ def init(
     """
     from assay.cli.ledger.keys import asking
     from assay.cli.show import command, sentence, show
-    from assay.ledger import config, intake, keys
+    from assay.ledger import config, intake, keys, store
     from assay.ledger.making import make
 
     subnet = config.is_subnet(folder)
@@ -60,11 +58,12 @@ def init(
         what = f"evidence is taken from keys only; {len(strangers)} are none: {named}"
         warn([f"{folder / 'validators.csv'}: {what}; put there what `assay keys show` prints"])
     said = make(folder, origin, keys.load(key, asking()), database=database, log=log, name=key)
+    place = store.shown(said.database)
     following = command("Add signed evidence", "assay", "evidence", "add", folder, "FILE.batch")
     if subnet:
         following = command("Sign the split of an epoch", "assay", "emission", folder, "--sign")
     show(
-        sentence(f"The ledger is in {said.database}, its log in {said.log}; {said.file} says so. The log's public key:"),
+        sentence(f"The ledger is in {place}, its log in {said.log}; {said.file} says so. The log's public key:"),
         sentence(said.key, indent=2),
         following,
     )
@@ -84,8 +83,7 @@ def check(folder: Folder) -> None:
     """
     from assay.cli.progress import Working
     from assay.cli.show import sentence, show
-    from assay.ledger import config
-    from assay.ledger.acknowledged import FILE, held_against
+    from assay.ledger import config, settling
     from assay.ledger.audit import audit, audit_receipts
 
     if config.is_subnet(folder):
@@ -95,11 +93,10 @@ def check(folder: Folder) -> None:
     from assay.publish.kept import journal_of
 
     with Working(f"checking {folder}"), open_ledger(folder) as ledger:
-        found, receipts = audit(ledger.store), audit_receipts(ledger)
+        found, receipts = audit(ledger.store, ledger.key), audit_receipts(ledger)
         with ledger.counted() as view:
             targets, aside = view.targets(), view.aside
-        with ledger.store.reading() as view:
-            answered = held_against(folder / FILE, {one.digest for one in view.batches()})
+            answered = settling.check_answered(ledger, view)
     entries = sum(len(journal_of(folder, target).entries) for target in targets)
     several = "batch" if found.batches == 1 else "batches"
     show(
@@ -195,6 +192,38 @@ def consistency(
             raise BadInput(what, file=ledger.log.folder, hint="give the second lines of two checkpoints, the smaller one first")
         for one in ledger.log.consistency(earlier, new):
             typer.echo(base64.b64encode(one).decode())
+
+
+@app.command()
+def lost(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
+    batches: Annotated[list[str], typer.Argument(metavar="BATCH...", help="Their digests: sha256:…", show_default=False)],
+) -> None:
+    """Go on without batches that were acknowledged and are gone from the database for good.
+
+    While one is missing nothing is settled: `assay settle` and `assay ledger check` name it. First restore the database, or ask
+    the validator for the batch and add it again. What is given up is written down in acknowledged.jsonl, and stays there.
+
+    \b
+    Example:
+      assay ledger lost my-competition sha256:91aa609a1847160407b01a1b0c0b7f1ac2a4ee3bea5e3dad80163154ea267425
+    """
+    from assay.cli.show import command, sentence, show
+    from assay.ledger import config
+    from assay.ledger.acknowledged import FILE, give_up
+    from assay.ledger.opened import open_ledger
+
+    config.read(folder)
+    with open_ledger(folder) as ledger, ledger.counted() as view:
+        there = {one.digest for one in view.batches()}
+    if still := next((one for one in batches if one in there), None):
+        raise BadInput(f"batch {still} is there, and counts", file=folder / FILE, hint="name one that is missing")
+    give_up(folder / FILE, batches)
+    several = "batch is" if len(batches) == 1 else "batches are"
+    show(
+        sentence(f"{len(batches)} {several} given up; {folder / FILE} says so."),
+        command("Settle without", "assay", "settle", folder),
+    )
 
 
 @app.command()

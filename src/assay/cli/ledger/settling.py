@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
+    from assay.cli.waiting import Meant
     from assay.ledger.opened import Ledger
-    from assay.ledger.settling import Outcome
+    from assay.ledger.settling import Draft, Outcome
     from assay.ledger.sound import Aside
     from assay.settle import Settlement
 
@@ -18,7 +19,13 @@ __all__ = ["settled"]
 
 
 def settled(
-    folder: Path, epoch: int | None, key: str | None, *, dry_run: bool, hold: Callable[[Settlement], None] | None = None
+    folder: Path,
+    epoch: int | None,
+    key: str | None,
+    *,
+    dry_run: bool,
+    meant: Meant,
+    hold: Callable[[Settlement], None] | None = None,
 ) -> tuple[Settlement, str]:
     """The settlement, kept unless it is a dry run, and what to say of its receipt; hold: raises if it is not to be kept yet."""
     from assay.cli.ledger.keys import asking
@@ -27,13 +34,13 @@ def settled(
     from assay.ledger.opened import open_ledger
 
     with open_ledger(folder) as ledger:
-        if dry_run or settling.is_settled(ledger, epoch):
-            with Working(f"settling {folder}"):
-                found = settling.draft(ledger, epoch)
-            if not isinstance(found, settling.Outcome):
-                _warn(found.counted.aside)
-                return found.settlement, "Nothing was kept: the epoch is open, and has no receipt."
+        with Working(f"settling {folder}"):
+            found = settling.draft(ledger, epoch)
+        if isinstance(found, settling.Outcome):
             return found.settlement, _remark(ledger, found)
+        if dry_run:
+            _warn(found.counted.aside)
+            return found.settlement, " ".join(["Nothing was kept: the epoch is open, and has no receipt.", *_told(found)])
         name = key or ledger.config.signer
         if name is None:
             raise BadInput(
@@ -43,12 +50,23 @@ def settled(
                 hint="name the log's key with --key NAME; without it the settlement can be shown: --dry-run",
             )
         signer = keys.load(name, asking())
+        if hold is not None:
+            hold(found.settlement)
+        meant.check(found.closing)
         with Working(f"settling {folder}"):
-            if hold is not None:
-                hold(settling.draft(ledger, epoch).settlement)
-            made = settling.settle(ledger, signer, epoch)
+            made = settling.settle(ledger, signer, found.settlement.epoch, skip=meant.skip, without_scores=meant.without_scores)
         _warn(made.aside)
-        return made.settlement, _remark(ledger, made)
+        return made.settlement, " ".join([_remark(ledger, made), *_told(found)])
+
+
+def _told(found: Draft) -> list[str]:
+    """What closing the epoch costs, or, where it is simply the next, whose evidence is of earlier epochs only."""
+    from assay.settle.story.telling import named
+
+    costs, who = [*found.closing.costs()], found.closing.silent
+    if costs or not who:
+        return costs
+    return [f"Of {named([*who], 10)} there is nothing new: what they saw before stands."]
 
 
 def _warn(aside: tuple[Aside, ...]) -> None:

@@ -20,8 +20,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from http import HTTPStatus
 
@@ -36,6 +34,7 @@ from assay.judge.rubric.judgement import Spent, Usage
 from assay.judge.rubric.limits import BODY_BYTES, Limits
 from assay.judge.rubric.model import Models
 from assay.judge.rubric.reply import Reply
+from assay.peers import retry_after
 
 __all__ = ["Service", "opened"]
 
@@ -159,7 +158,7 @@ class Service:
                 f"the model at {host} sends us elsewhere (status {status})", final=True, hint="give the address itself"
             )
         if status in _AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise _Trouble(f"status-{status}", pause=_seconds(error.retry_after), words=said)
+            raise _Trouble(f"status-{status}", pause=retry_after(error.retry_after) or 0.0, words=said)
         if error.code in _FILTERED:
             return Reply(content=None, refusal=error.code, finish="content_filter", model=None, fingerprint=None)
         return Failed(f"status-{status}", said)
@@ -199,18 +198,6 @@ async def _raise_for_status(response: httpx2.Response) -> None:
         if len(data) > BODY_BYTES:
             break
     raise _Status(response.status_code, *error_of(bytes(data)), response.headers.get("retry-after"))
-
-
-def _seconds(retry_after: str | None) -> float:
-    """`Retry-After` in seconds; 0 where it says nothing that can be kept to."""
-    if retry_after is None:
-        return 0.0
-    try:
-        if retry_after.strip().isdigit():
-            return float(retry_after[:9])
-        return max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError, OverflowError):
-        return 0.0
 
 
 def _spread(asked: Asked) -> float:
