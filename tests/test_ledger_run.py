@@ -89,6 +89,21 @@ def test_what_the_epoch_was_settled_before_is_signed_for_the_open_one(folder: Pa
         assert list(view.conflicts()) == []
 
 
+def test_a_registry_that_is_older_than_the_ledger_is_noticed(folder: Path, tmp_path: Path) -> None:
+    run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
+    words = ("run", folder, "-q", "--sign", "val-1")
+    before = (folder / "participants.csv").read_text()
+    first = before.split(",")[-2]
+    assert first.startswith("sha256:")
+    run(*words)
+    make_agent(tmp_path / "better", "echo hello > out.txt\n")
+    run("submit", folder, "ann", tmp_path / "better")
+    (folder / "participants.csv").write_text(before.replace("2026", "2025"))
+    done = run(*words)
+    assert "is older than the ledger: ann handed in sha256:" in " ".join(done.stderr.split())
+    assert "every trial of the submissions in participants.csv has its evidence." in " ".join(done.stdout.split())
+
+
 def test_without_any_evidence_nothing_is_signed(folder: Path) -> None:
     from assay.cli.judging.signing import Signing
     from assay.cli.show import console

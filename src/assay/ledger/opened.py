@@ -42,6 +42,7 @@ class Ledger:
 
     def __init__(self, said: Config, database: Store, log: Log) -> None:
         self.folder, self.config, self.store, self.log = said.folder, said, database, log
+        self._judged: dict[tuple[object, ...], str] = {}
 
     @property
     def key(self) -> LogKey:
@@ -52,7 +53,7 @@ class Ledger:
     def counted(self) -> Iterator[Counted]:
         """One snapshot of the evidence that counts: every batch in it was signed by its validator. Raises StoreError."""
         with self.store.reading() as view:
-            yield Counted(view, self.key)
+            yield Counted(view, self.key, self._judged)
 
     def bring_up(self) -> None:
         """Write to the log what the database has and the log does not; raises BadInput if the two cannot be of one ledger."""

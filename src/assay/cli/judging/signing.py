@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from assay.ledger.batch import Batch
-    from assay.ledger.store import Elsewhere, NotALedger
+    from assay.ledger.store import Elsewhere, NotALedger, Submission
 
 __all__ = ["Signing"]
 
@@ -23,6 +23,7 @@ class Signing:
     """
 
     def __init__(self, folder: Path, validator: str | None, name: str) -> None:
+        from assay.cli.errors import warn
         from assay.cli.ledger.keys import asking
         from assay.ledger import config, intake, keys, signing
         from assay.ledger.opened import open_store
@@ -42,14 +43,21 @@ class Signing:
             what = f"is the key {self.signer.public}, not that of the validator {validator!r}"
             raise BadInput(what, field="sign", hint="sign with the validator's own key: `assay keys list`")
         self.settled: int | None = None
+        replaced: list[Submission] = []
         self.away: Elsewhere | NotALedger | None = None
         try:
             with open_store(said) as database, database.reading() as view:
                 self.settled, self.away = view.settled_epoch(), database.elsewhere()
+                replaced = intake.replaced(view, folder)
         except NotALedger as error:
             if error.file is None or Path(error.file).exists():
                 raise
             self.away = error
+        warn(
+            f"{folder / 'participants.csv'} is older than the ledger: {one.participant} handed in {one.submission}, which is not "
+            "judged here; get the operator's file, and the submission"
+            for one in replaced
+        )
 
     @property
     def epoch(self) -> int | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.output import AsJson, emit
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
@@ -19,13 +20,10 @@ Folder = Annotated[
 ]
 
 
-_AsJson = Annotated[bool, typer.Option("--json", help="What the backup says of itself, as JSON.")]
-
-
 def backup(
     folder: Folder,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.", show_default=False)],
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the whole ledger to one file, from one moment, while others go on writing: of SQLite and of PostgreSQL.
 
@@ -51,7 +49,7 @@ def restore(
     older: Annotated[
         bool, typer.Option("--older", help="Also if the folder's log, or what was acknowledged, goes further than the backup.")
     ] = False,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Put a backup where DIR/ledger.toml says that the database is: a file that is not there, or an empty PostgreSQL database.
 
@@ -94,9 +92,7 @@ def _tell(what: str, about: About, as_json: bool) -> None:
     if as_json:
         from dataclasses import asdict
 
-        from assay.cli.output import json_bytes, put
-
-        put(json_bytes(asdict(about)), None)
+        emit(asdict(about))
         return
     held = about.held
     count = f"{plural(held.records, 'record')} in {held.batches} {'batch' if held.batches == 1 else 'batches'}"
@@ -108,6 +104,7 @@ def adopt(
     old_is_stopped: Annotated[
         bool, typer.Option("--old-is-stopped", help="Nobody works any more where the ledger lived before.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say that this is the ledger now, and the only one: after its folder was moved, or its database restored.
 
@@ -125,20 +122,23 @@ def adopt(
 
     with open_ledger(folder) as ledger:
         why = ledger.store.elsewhere()
-        if why is None:
-            show(sentence("The ledger lives here already; nothing was changed."))
-            return
-        if not old_is_stopped:
+        if why is not None and not old_is_stopped:
             hint = "if this is the only one now, and nobody works with the other: add --old-is-stopped"
             raise BadInput(why.what, file=why.file, hint=hint)
-        ledger.store.adopt()
-    show(sentence("The ledger lives here from now on."))
+        if why is not None:
+            ledger.store.adopt()
+    if as_json:
+        emit({"adopted": why is not None})
+        return
+    here = "The ledger lives here already; nothing was changed." if why is None else "The ledger lives here from now on."
+    show(sentence(here))
 
 
 def grant(
     folder: Folder,
     role: Annotated[str, typer.Argument(metavar="USER", help="A user of the PostgreSQL server.", show_default=False)],
     revoke: Annotated[bool, typer.Option("--revoke", help="Take all rights in the ledger from the user instead.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Let a validator's user read the ledger in a shared PostgreSQL and add evidence to it, and nothing else.
 
@@ -158,5 +158,8 @@ def grant(
 
     with open_store(config.read(folder)) as database:
         database.grant(role, nothing=revoke)
+    if as_json:
+        emit({"granted": not revoke, "user": role})
+        return
     what = "has no right in the ledger any more." if revoke else "may read the ledger and add evidence, and nothing else."
     show(sentence(f"{role} {what}"))

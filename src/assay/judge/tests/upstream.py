@@ -136,7 +136,7 @@ class Upstream:
             self._blame(why)
 
     def close(self) -> None:
-        """Ends everything that goes on; what was in doubt is looked into before."""
+        """Ends everything that goes on; what was in doubt is looked into. Connections close with the threads that use them."""
         self._closed.set()
         now = time.monotonic()
         with self._lock:
@@ -147,8 +147,6 @@ class Upstream:
             with self._lock:
                 waited = now - doubts[0].since
                 self._seen.trouble(f"{doubts[0].request.method}: no answer for {waited:.0f} s when the trial ended; {refusal}")
-        self._peer.close()
-        self._own.close()
 
     def _once(self, request: Request, later: ExitStack) -> tuple[Exchange | None, _Failure | None]:
         """One request, when it is its turn: its answer, and what is wrong with it."""
