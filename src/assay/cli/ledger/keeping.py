@@ -20,10 +20,13 @@ Folder = Annotated[
 ]
 
 
+_AsJson = Annotated[bool, typer.Option("--json", help="What the backup says of itself, as JSON.")]
+
+
 def backup(
     folder: Folder,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.", show_default=False)],
-    as_json: AsJson = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Write the whole ledger to one file, from one moment, while others go on writing: of SQLite and of PostgreSQL.
 
@@ -49,7 +52,7 @@ def restore(
     older: Annotated[
         bool, typer.Option("--older", help="Also if the folder's log, or what was acknowledged, goes further than the backup.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Put a backup where DIR/ledger.toml says that the database is: a file that is not there, or an empty PostgreSQL database.
 
@@ -92,7 +95,9 @@ def _tell(what: str, about: About, as_json: bool) -> None:
     if as_json:
         from dataclasses import asdict
 
-        emit(asdict(about))
+        from assay.cli.output import json_bytes, put
+
+        put(json_bytes(asdict(about)), None)
         return
     held = about.held
     count = f"{plural(held.records, 'record')} in {held.batches} {'batch' if held.batches == 1 else 'batches'}"
@@ -159,7 +164,7 @@ def grant(
     with open_store(config.read(folder)) as database:
         database.grant(role, nothing=revoke)
     if as_json:
-        emit({"granted": not revoke, "user": role})
+        emit({"user": role, "rights": "none" if revoke else "evidence"})
         return
     what = "has no right in the ledger any more." if revoke else "may read the ledger and add evidence, and nothing else."
     show(sentence(f"{role} {what}"))
