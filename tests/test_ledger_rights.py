@@ -78,7 +78,7 @@ def test_a_validators_user_reads_and_adds_evidence_and_no_more(server: postgres.
         store.open(of(url, "stranger")).close()
     with ledger_kit.opened(place) as ledger:
         assert settling.settle(ledger, SIGNER, 3).new
-    output("ledger", "grant", place, "val-1", "--revoke")
+    assert output("ledger", "grant", place, "val-1", "--revoke", "--json") == '{"rights":"none","user":"val-1"}\n'
     with pytest.raises(store.Forbidden):
         store.open(of(url, "val-1")).close()
 
