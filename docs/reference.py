@@ -7,6 +7,11 @@ A console block whose first line begins with `$ assay` or `$ python` is filled: 
 prints follows it. Commands run in a folder that shows the repository and belongs to the page, so that `assay init` leaves nothing
 behind; key files are there too, in `keys`. The width is 100 columns, so the output is the same everywhere. What a page takes for
 granted it prepares in comments, `<!-- $ COMMAND -->`, which are run before its blocks.
+
+    python docs/reference.py --live docs/machines.md    write the output of a page's live blocks again
+
+A live block is a text block whose first line begins with `NAME$ `: machine NAME is a folder of its own, with `assay`, a checkout, in
+it. Digests and keys differ each time and are shown as `…`. Agents are judged, so that needs a sandbox; a test compares the page.
 """
 
 from __future__ import annotations
@@ -32,6 +37,15 @@ DATA = {"trials.csv": ROOT.parent / "shared" / "data" / "terminal-bench-core-0.1
 WIDTH = "100"
 ENVIRONMENT = {"COLUMNS": WIDTH, "ASSAY_KEYS": "keys", "ASSAY_PASSPHRASE": ""}
 BLOCK = re.compile(r"^(```console\n)(\$ (?:assay|python)\b.*?)(^```$)", re.MULTILINE | re.DOTALL)
+LIVE = re.compile(r"^(```text\n)([a-z]+\$ .*?)(^```$)", re.MULTILINE | re.DOTALL)
+PROMPT = re.compile(r"([a-z]+)\$ (.*)")
+DIFFERING = (
+    (re.compile(r"sha256:[0-9a-f]{64}"), "sha256:…"),
+    (re.compile(r"(epoch-\d+)-[0-9a-f]{12}"), r"\1-…"),
+    (re.compile(r"\+[0-9a-f]{8}\+[A-Za-z0-9+/]{44}"), "+…"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), "…"),
+)
+"""What is another each time, and how it is shown."""
 PREPARED = re.compile(r"^<!-- \$ (.*) -->$", re.MULTILINE)
 SHELL = re.compile(r"[|<>;&*`]")
 HEAD = """# Command line
@@ -77,6 +91,25 @@ def filled(text: str, cwd: Path) -> str:
     for found in PREPARED.finditer(text):
         _output(found[1], cwd)
     return BLOCK.sub(lambda found: found[1] + _block(found[2], cwd) + found[3], text)
+
+
+def live(text: str, place: Path) -> str:
+    """The text of a page with its live blocks carried out, each machine in a folder of its own in `place`."""
+
+    def block(found: re.Match[str]) -> str:
+        lines = []
+        for prompt in filter(None, map(PROMPT.fullmatch, found[2].splitlines())):
+            home = place / prompt[1]
+            if not home.exists():
+                home.mkdir()
+                (home / "assay").symlink_to(ROOT)
+            output = _output(prompt[2], home)
+            for differing, shown in DIFFERING:
+                output = differing.sub(shown, output)
+            lines += [prompt[0], *(line.rstrip() for line in output.rstrip("\n").splitlines())]
+        return found[1] + "".join(f"{line}\n" for line in lines) + found[3]
+
+    return LIVE.sub(block, text)
 
 
 def _block(content: str, cwd: Path) -> str:
@@ -140,7 +173,13 @@ def stale(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
 
 
 def main() -> int:
-    """Write what is stale, or with --check name it: 1 if there is any."""
+    """Write what is stale, or with --check name it: 1 if there is any. With --live PAGE, carry its live blocks out."""
+    if sys.argv[1:2] == ["--live"]:
+        for page in map(Path, sys.argv[2:]):
+            with tempfile.TemporaryDirectory() as place:
+                text = live(page.read_text(encoding="utf-8"), Path(place))
+            page.write_text(text, encoding="utf-8")
+        return 0
     check = sys.argv[1:] == ["--check"]
     found = list(stale())
     for page, text in found:

@@ -35,6 +35,7 @@ VALIDATORS = ("key", "stake", "name")
 BY_HAND = (
     "agonaut/",
     "base/",
+    "benchmark/",
     "term-challenge/tasks/",
     "term-challenge/agents/",
     "term-challenge/publish",

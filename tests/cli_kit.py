@@ -3,14 +3,16 @@
 import json
 import re
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import typer.main
 from typer.testing import CliRunner
 
 from assay.cli import app
 
-__all__ = ["Json", "files_under", "made", "narrow", "output", "refused", "run"]
+__all__ = ["Json", "command", "commands", "files_under", "made", "narrow", "output", "refused", "run"]
 
 Json = dict[str, Any]
 RUNNER = CliRunner()
@@ -21,6 +23,28 @@ def run(*words: str | Path, columns: int = 80, code: int | None = 0) -> Any:
     result = RUNNER.invoke(app, [str(word) for word in words], env={"COLUMNS": str(columns)}, prog_name="assay")
     assert result.exit_code in ((0, 1) if code is None else (code,)), f"{result.output}\n{result.exception!r}"
     return result
+
+
+def commands(group: Mapping[str, Any] | None = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command."""
+    for name, inner in _members(group).items():
+        if hasattr(inner, "commands"):
+            yield from commands(inner.commands, (*path, name))
+        else:
+            yield (*path, name)
+
+
+def command(path: tuple[str, ...]) -> Any:
+    """The command of these words, as the library of the command line has it."""
+    found: Any = None
+    for name in path:
+        found = _members(None if found is None else found.commands)[name]
+    return found
+
+
+def _members(group: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    root: Any = typer.main.get_command(app)
+    return root.commands if group is None else group
 
 
 def output(*words: str | Path, columns: int = 80) -> str:

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -109,3 +110,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if failed:
         terminalreporter.section("failed before the suite, see above", red=True)
         terminalreporter.write_line(failed)
+
+
+@pytest.fixture
+def door() -> Iterator[Path]:
+    """Where a proxy may have its socket, whose path must be short."""
+    with TemporaryDirectory(prefix="assay-test-") as folder:
+        yield Path(folder) / "door"

@@ -10,7 +10,6 @@ import json
 import os
 import random
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import Any
 
 import crash_look
 import crash_work
+import ledger_kit
 from crash_look import look, look_whole
 from crash_work import heard, made, steps_of, work
 
@@ -185,7 +185,7 @@ def every_write(warm: Warm, folder: Path) -> int:
     """Kill a worker before everything that settling and exporting write, in a ledger with one epoch; how often."""
 
     def copy(name: str) -> tuple[Path, ...]:
-        shutil.copytree(folder / "whole", folder / name)
+        ledger_kit.copied(folder / "whole", folder / name)
         return tuple(folder / name / part for part in ("small", "told", "seen"))
 
     made(folder / "whole/small", "ledger.db")

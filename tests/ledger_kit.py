@@ -1,8 +1,10 @@
 """A competition with a ledger, for tests: three validators with keys, two participants, a log of its own."""
 
 import multiprocessing
+import shutil
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,16 @@ def made(
     Log.create(said.tiles, key, note.sign_checkpoint(0, EMPTY_ROOT, key, SIGNER))
     config.write(said)
     return place
+
+
+def copied(source: Path, target: Path) -> Path:
+    """A copy of a folder, each ledger in which is a ledger by itself: no copy, but at home where it is."""
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    for place in target.rglob("*.db"):
+        with closing(sqlite3.connect(place)) as database:
+            database.execute("DELETE FROM meta WHERE key = 'home'")
+            database.commit()
+    return target
 
 
 def records(

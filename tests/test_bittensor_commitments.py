@@ -138,15 +138,20 @@ def test_the_next_epoch_does_not_wait_for_the_one_before_to_open(locked: tuple[P
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "code"),
-    [("CommitRevealWeightsVersion", 5, "IncorrectCommitRevealVersion"), ("Tempo", 0, "no-epochs")],
+    ("setting", "value", "code", "hint"),
+    [
+        ("CommitRevealWeightsVersion", 5, "IncorrectCommitRevealVersion", "install a newer version of this program"),
+        ("CommitRevealWeightsVersion", 3, "IncorrectCommitRevealVersion", "wait until the chain is upgraded"),
+        ("Tempo", 0, "no-epochs", "ask the subnet's owner"),
+    ],
 )
-def test_a_commitment_that_cannot_be_made(locked: tuple[Path, Simulator], setting: str, value: int, code: str) -> None:
+def test_a_commitment_that_cannot_be_made(locked: tuple[Path, Simulator], setting: str, value: int, code: str, hint: str) -> None:
     place, chain = locked
     chain.set(setting, *(() if setting == "CommitRevealWeightsVersion" else (NETUID,)), value=value)
     found = kit.sent(place, Passing(chain))
     assert isinstance(found, Refusal), found
     assert (found.code, chain.included()) == (code, [])
+    assert hint in found.hint
 
 
 @pytest.mark.parametrize(("off", "words"), [(-121, "behind"), (121, "ahead of")])
@@ -182,6 +187,8 @@ def test_an_old_runtime_takes_plain_weights_and_no_commitments(tmp_path: Path, s
         found = kit.sent(place, Passing(chain), EPOCH + 1)
         assert isinstance(found, Refusal)
         assert found.code == "IncorrectCommitRevealVersion"
+        assert found.what == "the chain's runtime is older than commitments of version 4"
+        assert "wait until the chain is upgraded" in found.hint
 
 
 def test_a_runtime_that_has_no_such_call(locked: tuple[Path, Simulator], monkeypatch: pytest.MonkeyPatch) -> None:

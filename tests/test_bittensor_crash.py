@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import crash_kit
+import ledger_kit
 import weights_crash
 import weights_kit as kit
 from crash_kit import Warm
@@ -51,7 +52,7 @@ class Stage:
         self.chain.set("Weights", NETUID, ME, value=[])
         self.chain.step(8)
         self.number += 1
-        return Path(shutil.copytree(self.template, self.folder / str(self.number)))
+        return ledger_kit.copied(self.template, self.folder / str(self.number))
 
     def trial(self, *kills: int | float) -> bool:
         """Publish, killed again and again: before step n, or after so many seconds. Whether the first kill came in time."""

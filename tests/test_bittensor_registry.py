@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,6 +141,60 @@ def test_what_is_known_of_a_key_is_kept_and_uids_follow_the_chain(place: Path, c
     }
     judges = {one["key"]: one["change"] for one in document["validators"]["changes"]}
     assert judges == {OWNER: "new", BOB: "new", ALICE: "stake", "v9": "gone"}
+
+
+def test_a_validator_that_is_dropped_keeps_its_name_and_counts_for_nothing(place: Path, chain: Simulator) -> None:
+    (place / "validators.csv").write_text(f"key,stake,name\n{BOB},5,Bob's\nv9,70,old one\n")
+    chain.set("ValidatorPermit", 5, value=[True, True, False, False])
+    chain.step(3)
+    text = pull(place, chain).stdout
+    dropped = [{"key": BOB, "stake": "0", "name": "Bob's"}, {"key": "v9", "stake": "0", "name": "old one"}]
+    assert rows(place, csvs.VALIDATORS)[2:] == dropped
+    assert "3 participants, 2 validators" in text
+    assert text.count("gone") == 2
+    assert "Nothing changes of any validator." in pull(place, chain).stdout
+    chain.set("ValidatorPermit", 5, value=[True, True, True, False])
+    chain.step(3)
+    document = json.loads(pull(place, chain, "--json").stdout)
+    assert document["validators"]["changes"] == [{"key": BOB, "before": None, "now": str(1000 * RAO), "change": "new"}]
+    assert {"key": BOB, "stake": str(1000 * RAO), "name": "Bob's"} in rows(place, csvs.VALIDATORS)
+
+
+def test_a_subnet_pulls_one_block_for_all_its_competitions(
+    place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = small_folder.make(
+        place.parent / "other", scheme_toml=SCHEME, participants_csv=None, validators_csv=None, evidence=None
+    )
+    subnet = place.parent / "subnet.toml"
+    subnet.write_text('competitions = [{path = "small", share = "0.5"}, {path = "other", share = "0.5"}]\n')
+    monkeypatch.setenv("SUBTENSOR", chain.url)
+    (place.parent / "publish.toml").write_text(
+        f'[targets.sim]\nkind = "bittensor"\nurl_env = "SUBTENSOR"\nnetuid = 5\nchain = "0x{chain.chain.genesis.hex()}"\n'
+    )
+    text = run("registry", "pull", subnet, "--to", "sim", columns=200).stdout
+    assert text.count("Written to") == 2
+    assert said(place) == said(other)
+    chain.register(5, "//Dave")
+    chain.step(3)
+    document = json.loads(pull(place, chain, str(other), str(place), "--json").stdout)
+    assert [Path(one["folder"]).name for one in document["folders"]] == ["small", "other"]
+    assert document["folders"][0]["registry"]["block"] == said(place)["block"] == said(other)["block"]
+    assert len(rows(other, csvs.PARTICIPANTS)) == 4
+    chain.step(3)
+    before = files_under(place.parent)
+    (other / "participants.csv").write_text(f"key,uid\n{ALICE},1\n{ALICE},2\n")
+    assert "the key is there twice" in refused("registry", "pull", subnet, "--to", "sim")
+    assert files_under(place) == {name.removeprefix("small/"): data for name, data in before.items() if name.startswith("small/")}
+
+
+def test_the_shell_completes_the_targets_of_a_folder_and_of_a_subnet_file(place: Path) -> None:
+    from assay.cli.publishing.registry import _targets
+
+    (place / "publish.toml").write_text('[targets.sim]\nkind = "x"\n[targets.other]\nkind = "x"\n')
+    (place / "subnet.toml").write_text("")
+    for where in (place, place / "subnet.toml"):
+        assert _targets(SimpleNamespace(params={"places": [str(where)]}), "s") == ["sim"]  # type: ignore[arg-type]
 
 
 def test_a_key_is_the_same_in_another_spelling(place: Path, chain: Simulator) -> None:

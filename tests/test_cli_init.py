@@ -23,8 +23,9 @@ def test_a_new_competition_has_a_board(tmp_path: Path, preset: str) -> None:
     if preset != "agonaut":  # which has a part of the sponsor's own: see test_bounty_check.py
         assert files["scheme.toml"].decode() == presets()[preset]
     document = json.loads(output("settle", place, "--json"))
-    assert document["ranking"] == ["miner-a", "miner-b", "miner-c"]
-    assert "miner-a" in output("settle", place)
+    who = "agent" if preset == "benchmark" else "miner"
+    assert document["ranking"] == [f"{who}-a", f"{who}-b", f"{who}-c"]
+    assert f"{who}-a" in output("settle", place)
 
 
 def test_a_new_subnet_has_two_competitions_and_a_split(tmp_path: Path) -> None:
@@ -72,6 +73,16 @@ def test_a_subnet_that_pays_out_is_refused(tmp_path: Path) -> None:
     made(place / "prize", "agonaut")
     rewrite(place / "my-subnet.toml", 'path = "bounty-challenge"', 'path = "prize"')
     assert "settles into payouts" in refused("emission", place / "my-subnet.toml")
+
+
+def test_two_competitions_of_one_scheme_name_are_told_apart(tmp_path: Path) -> None:
+    place = made(tmp_path / "subnet", "platform")
+    made(place / "spring")
+    rewrite(place / "my-subnet.toml", 'path = "bounty-challenge"', 'path = "spring"')
+    rewrite(place / "my-subnet.toml", 'path = "term-challenge"', 'path = "./term-challenge"')
+    board = output("emission", place / "my-subnet.toml")
+    assert "term-challenge in ./term-challenge" in board
+    assert "term-challenge in spring" in board
 
 
 def test_an_unknown_preset_is_refused_with_a_suggestion(tmp_path: Path) -> None:

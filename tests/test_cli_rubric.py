@@ -45,7 +45,9 @@ def test_from_handing_in_to_paying(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert shown == [["judged", key] for key in TEXTS]
     assert "[3/3]" in told.stderr
     monkeypatch.setenv("ASSAY_LLM_BASE_URL", "http://127.0.0.1:9/v1")  # nobody is there, and nobody is needed
-    assert "Nothing is missing: every solution has its evidence." in output("run", folder, "--validator", VALIDATOR)
+    assert "Nothing is missing: every solution of the submissions in participants.csv has its evidence." in " ".join(
+        output("run", folder, "--validator", VALIDATOR).split()
+    )
     document = json.loads(output("settle", folder, "--json"))
     paid = [(row["participant"], row["net"], row["address"]) for row in document["payouts"]]
     assert paid == [("ann", "1001", "0x" + "ab" * 20)]

@@ -178,4 +178,6 @@ def test_a_competition_of_workflows_is_run_and_submitted_to_like_any_other(tmp_p
     assert "invalid  bob  t1" in result.stderr
     assert "quality 1, 2 of 2 steps" in result.stderr
     assert len(lines(folder)) == 4
-    assert "Nothing is missing: every task has its evidence." in output("run", folder, "--validator", "val-1", "--quiet")
+    assert "Nothing is missing: every task of the submissions in participants.csv has its evidence." in " ".join(
+        output("run", folder, "--validator", "val-1", "--quiet").split()
+    )

@@ -1,6 +1,9 @@
 """The pages say what the program does: every command is on the reference, every console block shows what its command prints."""
 
 import importlib.util
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -81,3 +84,35 @@ def test_check_names_what_is_stale(
     monkeypatch.setattr(sys, "argv", ["reference.py"])
     assert reference.main() == 0
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == "new"
+
+
+def test_the_site_fetches_nothing_from_a_network(tmp_path: Path) -> None:
+    """Every script, style, font and picture of the built pages is in them: they are read, and searched, offline."""
+    site = tmp_path / "site"
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", site],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+    )
+    assert built.returncode == 0, built.stderr.decode()
+    fetched, pictures = [], 0
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert 'class="mermaid"' not in text, f"{page}: the theme fetches a script to draw it; put an SVG into docs/img"
+        for tag in re.findall(r"<(?:script|link|img|iframe|source|image)\b[^>]*>", text):
+            fetched += [
+                tag for place in re.findall(r"(?:src|href)=[\"']?([^\"'\s>]+)", tag) if re.match(r"(?:https?:)?//", place)
+            ]
+            pictures += "/img/" in tag or 'src="img/' in tag
+    for style in [*site.rglob("*.css"), *site.rglob("*.svg")]:
+        fetched += re.findall(r"(?:@import\s*|url\()[\"']?(?:https?:)?//[^)\"']*", style.read_text(encoding="utf-8"))
+    assert fetched == []
+    assert pictures >= 4
+    assert (site / "search" / "search_index.json").is_file()
+
+
+def test_a_tool_that_is_started_by_its_name_can_be() -> None:
+    tools = [path for path in (ROOT / "tools").iterdir() if path.is_file() and path.read_bytes().startswith(b"#!")]
+    assert len(tools) > 5
+    assert [path.name for path in tools if not os.access(path, os.X_OK)] == []

@@ -16,7 +16,7 @@ from assay.errors import BadInput
 from assay.exact import NANO, U16, digest, text
 from assay.scheme.model import Reward
 from assay.scheme.subnet import Subnet, read
-from assay.settle.emission import Settled, split
+from assay.settle.emission import Settled, labels, split
 from assay.settle.shares import Shares
 from cli_kit import output
 
@@ -125,6 +125,18 @@ def test_one_competition_is_not_joined_twice(what: str) -> None:
     one, other = (replace(each, **same) for each in (A, B))
     with pytest.raises(BadInput, match=f"the competitions 'a' and 'b' have one {what}, the same"):
         split(subnet("0.5", "0.5"), [one, other])
+
+
+def test_two_competitions_of_one_name_are_told_apart_by_their_folders() -> None:
+    assert labels(subnet("0.5", "0.2", "0.2"), ["a", "b", "a"]) == ["a in c0", "b", "a in c2"]
+    assert labels(subnet("0.5", "0.2"), ["c0", "c0"]) == ["c0", "c0 in c1"]
+    twin = settled("a", {"x": (3, 1)}, 1)
+    with pytest.raises(BadInput, match=r"uid 1 in an earlier competition \(competition 'a in c1'\)"):
+        split(subnet("0.5", "0.5"), [A, twin])
+    with pytest.raises(BadInput, match="'a in c0' 12, 'a in c1' 13"):
+        split(subnet("0.5", "0.5"), [A, replace(A, epoch=13)])
+    with pytest.raises(BadInput, match="the competitions 'a in c0' and 'a in c1' have one log"):
+        split(subnet("0.5", "0.5"), [replace(A, log="L"), replace(A, log="L")])
 
 
 NOBODY = replace(settled("n", {"w": (9, 0)}, 1), took_part=False)

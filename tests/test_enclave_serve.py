@@ -120,6 +120,11 @@ def _settle_and_release(world: World, tmp_path: Path) -> None:
     assert b"7Q-good-private" in private
     assert b"7Q-slow-private" in private
     assert b"7Q-poem-private" not in private
+    shown = " ".join(output("rejudge", world.place, kit.P1, columns=500).split())
+    assert f"{kit.P1}: replayed, the judgement by " in shown
+    assert "comes out as it is in the evidence, 10000 BPS." in shown
+    lost = next(one for one in kit.PEOPLE if one not in paid)
+    assert "only who has the solution can judge it" in refused("rejudge", world.place, lost)
 
 
 def _nothing_leaked(world: World) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import crash_kit
+import ledger_kit
 import publish_crash
 import publish_kit as kit
 from crash_kit import Warm
@@ -60,7 +61,7 @@ class Stage:
         self.world.chain.ask("evm_revert", self.begun)
         self.begun = self.world.chain.ask("evm_snapshot")
         self.number += 1
-        return Path(shutil.copytree(self.template, self.folder / str(self.number)))
+        return ledger_kit.copied(self.template, self.folder / str(self.number))
 
     def trial(self, *kills: int | float) -> bool:
         """Publish, killed again and again: before step n, or after so many seconds. Whether the first kill came in time."""

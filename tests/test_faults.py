@@ -28,8 +28,8 @@ from assay.judge.tests.tasks import read_task
 from assay.judge.tests.trial import image_of
 from boxes import needs_root
 from judge_kit import bubblewrap, make_agent, make_competition, make_task
+from proxy_kit import KEY, say, service
 from run_kit import NOOP, ORACLE, QUICK, lines
-from test_proxy import KEY, say, service
 
 MIB = 1 << 20
 
@@ -159,4 +159,4 @@ def test_a_model_that_always_fails(tmp_path: Path) -> None:
                         more='network = "model"\n')  # fmt: skip
     with service(say(500)) as behind:
         summary = run(folder, "val-1", replace(QUICK, model=Model(behind.url, KEY), attempts=2))
-    assert (summary.outcomes, len(summary.errors), len(behind.asked), lines(folder)) == (Counter(), 1, 2, [])
+    assert (summary.outcomes, len(summary.errors), len(behind.asked), lines(folder)) == (Counter(), 1, 8, [])

@@ -15,7 +15,7 @@ from assay.exact import canonical
 from assay.ledger import batch, check, keys, lines, signing
 from assay.ledger.envelope import sign
 from assay.records import Evidence, record
-from cli_kit import files_under, made, output, refused, rewrite
+from cli_kit import files_under, made, output, refused, rewrite, run
 from oracle import envelopes
 
 SEED = bytes([7]) * 32
@@ -397,3 +397,38 @@ def test_who_signs_is_a_validator(competition: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_said(competition: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "cannot be made" in refused(*SIGN, competition, "--key", "val-1", "-o", tmp_path / "file/folder")
+
+
+# What came too late
+
+
+def relabelled(found: list[batch.Batch]) -> list[tuple[int, dict[str, object]]]:
+    """The epoch of each record, and everything else that it says, in one order."""
+    rows = [(one.epoch, {k: v for k, v in one.document().items() if k != "epoch"}) for some in found for one in some.records]
+    return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
+
+
+def test_what_came_too_late_is_signed_for_an_epoch_that_is_open(competition: Path) -> None:
+    words = (*SIGN, competition, "--key", "val-1", "--epoch", "2")
+    count = len(everything(competition))
+    assert f"there are {count} of epoch 1; if it was closed before they were handed in, add --from 1" in refused(*words)
+    evidence = (competition / "evidence/sample.jsonl").read_bytes()
+    said = output(*words, "--from", "1", columns=500).splitlines()
+    found = [batch.read(Path(path)) for path in said[:-1]]
+    assert said[-1] == f"{count} records in {len(found)} batches, signed, {count} of them of epoch 1."
+    assert relabelled(found) == [(2, row) for _, row in relabelled(signing.sign_folder(competition, SIGNER, origin="x"))]
+    assert (competition / "evidence/sample.jsonl").read_bytes() == evidence
+    assert "there are no records of epoch 0 by" in refused(*words, "--from", "0")
+    for wrong in (("--from", "2"), ("--from", "3")):
+        assert "say with --epoch for which later epoch it is signed" in run(*words, *wrong, code=2).stderr.replace("\n", " ")
+
+
+def test_what_there_is_of_the_open_epoch_stands_before_what_is_late(competition: Path) -> None:
+    first = everything(competition)[0]
+    newer = first.document() | {"epoch": 2, "observed_at": "2026-11-11T00:00:00Z"}
+    with (competition / "evidence/later.jsonl").open("w", encoding="utf-8") as file:
+        file.write(json.dumps(newer) + "\n")
+    found = signing.sign_folder(competition, SIGNER, epoch=2, late=signing.Late(2, 1), origin="example.org/log")
+    mine = [one for some in found for one in some.records]
+    assert len(mine) == len(everything(competition))
+    assert [one.document() for one in mine if one.slot == first.slot] == [record(newer).document()]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,9 @@ def test_init_makes_database_log_and_file(folder: Path) -> None:
 
 def test_init_on_postgresql(folder: Path, postgresql: postgres.Cluster) -> None:
     url = postgresql.database()
-    init(folder, "--database", url, "--log", "public/log")
+    said = init(folder, "--database", url, "--log", "public/log")
+    assert "postgresql://assay:***@" in said
+    assert postgres.PASSWORD not in said
     assert (folder / "public/log/checkpoint").exists()
     assert not list(folder.glob("*.db"))
     assert config.read(folder).place == url
@@ -283,3 +286,12 @@ def test_migrate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "`assay ledger migrate`" in refused("ledger", "check", folder)
     assert output("ledger", "migrate", folder) == "The database was brought from version 3 of the schema to 4.\n"
     assert output("ledger", "check", folder).startswith("0 records")
+
+
+def test_evidence_needs_no_log_folder(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "c")
+    batch = files(tmp_path, *ledger_kit.records())[0]
+    shutil.rmtree(place / "log")
+    (place / "log").write_text("in the way")  # say that of the operator, which a validator has not
+    assert "4 new, 0 known" in output("evidence", "add", place, batch, columns=200)
+    assert "is the submission of m1" in " ".join(output("submit", place, "m1", "oracle").split())

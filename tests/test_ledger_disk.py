@@ -196,7 +196,7 @@ DAMAGE = [
 def test_damage_to_the_log_is_named_and_mended_from_the_database(
     name: str, how: Callable[[Path, Path], None], three: Path, tmp_path: Path
 ) -> None:
-    place = Path(shutil.copytree(three, tmp_path / "small"))
+    place = ledger_kit.copied(three, tmp_path / "small")
     log, whole = place / "log", cli_kit.files_under(place / "log")
     how(log / name, place)
     damaged = cli_kit.files_under(log)
@@ -216,7 +216,7 @@ def test_damage_to_the_log_is_named_and_mended_from_the_database(
 
 
 def test_an_older_checkpoint_put_back_is_as_after_a_crash(three: Path, tmp_path: Path) -> None:
-    place = Path(shutil.copytree(three, tmp_path / "small"))
+    place = ledger_kit.copied(three, tmp_path / "small")
     old = (place / "log/checkpoint").read_bytes()
     settle(place, 6)
     new = (place / "log/checkpoint").read_bytes()
@@ -226,7 +226,7 @@ def test_an_older_checkpoint_put_back_is_as_after_a_crash(three: Path, tmp_path:
 
 
 def test_a_log_whose_folder_is_empty_is_not_taken_for_one_that_is_gone(three: Path, tmp_path: Path) -> None:
-    place = Path(shutil.copytree(three, tmp_path / "small"))
+    place = ledger_kit.copied(three, tmp_path / "small")
     shutil.rmtree(place / "log")
     (place / "log").mkdir()  # as where a disk is not mounted
     said = cli_kit.refused("ledger", "check", place)
@@ -247,7 +247,7 @@ def test_a_log_that_is_gone_before_the_first_receipt_is_made_by_init(tmp_path: P
 
 
 def test_a_log_without_room_to_be_made_anew(three: Path, disk: Path, tmp_path: Path) -> None:
-    place = Path(shutil.copytree(three, tmp_path / "small"))
+    place = ledger_kit.copied(three, tmp_path / "small")
     shutil.rmtree(place / "log")
     config.write(Config(place, ORIGIN, str(KEY), log=str(disk / "log")))
     with filled(disk):
@@ -271,7 +271,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_is_settled_over_damaged_records(change: str, three: Path, tmp_path: Path) -> None:
-    place = Path(shutil.copytree(three, tmp_path / "small"))
+    place = ledger_kit.copied(three, tmp_path / "small")
     with closing(sqlite3.connect(place / "ledger.db")) as database:
         for name in ("records_no_update", "records_no_delete"):
             database.execute(f"DROP TRIGGER {name}")
@@ -287,7 +287,7 @@ BY_ANOTHER = "UPDATE receipts SET checkpoint = (SELECT checkpoint FROM receipts 
 
 @pytest.mark.parametrize("change", ["UPDATE receipts SET checkpoint = x'00' WHERE epoch = 5", BY_ANOTHER])
 def test_a_damaged_checkpoint_in_the_database_is_named(change: str, three: Path, tmp_path: Path) -> None:
-    place = Path(shutil.copytree(three, tmp_path / "small"))
+    place = ledger_kit.copied(three, tmp_path / "small")
     with closing(sqlite3.connect(place / "ledger.db")) as database:
         database.execute("DROP TRIGGER receipts_no_update")
         database.execute(change)

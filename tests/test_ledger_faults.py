@@ -40,6 +40,7 @@ def refused(error: AssayError, kind: type[AssayError], *words: str) -> None:
     assert error.file
     assert "\n" not in text
     assert postgres.PASSWORD not in text
+    assert "psycopg" not in text
 
 
 def test_a_locked_database_is_waited_for_and_then_named(tmp_path: Path) -> None:
@@ -248,6 +249,20 @@ def test_who_may_not_come_in(postgresql: postgres.Cluster) -> None:
     refused(missing.value, store.NotALedger, "there is no such database", "createdb")
 
 
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        ("postgresql://me:not-a-secret@/nowhere?host=/nowhere", "postgresql://me:***@/nowhere?host=%2Fnowhere"),
+        ("postgres://me@/nowhere?password=not-a-secret&host=/nowhere", "postgresql://me@/nowhere?host=%2Fnowhere"),
+        ("postgresql+psycopg://me@/nowhere?sslpassword=not-a-secret&host=/nowhere", "postgresql://me@/nowhere?host=%2Fnowhere"),
+    ],
+)
+def test_errors_name_a_url_as_it_is_written_without_its_passwords(place: str, named: str) -> None:
+    with pytest.raises(store.Unreachable) as error:
+        store.open(place)
+    refused(error.value, store.Unreachable, named)
+
+
 def test_who_may_only_read(postgresql: postgres.Cluster) -> None:
     place = postgresql.database()
     with store.create(place, kit.META) as ledger:
@@ -277,6 +292,7 @@ def test_a_server_that_only_reads(server: postgres.Cluster) -> None:
         with pytest.raises(store.ReadOnly) as error:
             add(ledger, 2)
         refused(error.value, store.ReadOnly, "the server is read-only")
+        assert ledger.elsewhere() is None
         with ledger.reading() as view:
             assert view.count() == 1
 

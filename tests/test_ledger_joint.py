@@ -118,14 +118,14 @@ def test_an_epoch_that_is_open_in_a_ledger_has_no_receipt_there(place: Path) -> 
     assert [one["epoch"] for one in found.receipts] == [4]
     assert found.competitions[1].receipt is None
     shown = output("emission", place / "my-subnet.toml", "--epoch", "4")
-    assert "Not settled in a ledger, so without a receipt: small." in shown
+    assert "Not settled in a ledger, so without a receipt: small in two." in shown
     assert shown.count("Receipt of small") == 1
 
 
 def test_one_with_a_ledger_and_one_without(place: Path, tmp_path: Path) -> None:
     plain = small_folder.make(tmp_path / "plain", "given", participants_csv=PEOPLE)
     (plain / "scheme.toml").write_text('[scheme]\nname = "plain"\n[score]\nkind = "given"\n', encoding="utf-8")
-    shutil.copytree(place / "two", tmp_path / "two")
+    ledger_kit.copied(place / "two", tmp_path / "two")
     path = subnet(tmp_path, "two 60%", "plain 40%")
     found = assay.emission(path)
     assert (found.epoch, [one["competition"] for one in found.receipts]) == (EPOCH, ["small"])
@@ -152,7 +152,7 @@ def test_nothing_settled_yet_is_settled_as_a_draft(tmp_path: Path) -> None:
 def test_a_receipt_that_was_changed_in_a_ledger_is_refused(place: Path, tmp_path: Path) -> None:
     import sqlite3
 
-    shutil.copytree(place / "two", tmp_path / "two")
+    ledger_kit.copied(place / "two", tmp_path / "two")
     with sqlite3.connect(tmp_path / "two" / "ledger.db") as database:
         database.execute("DROP TRIGGER IF EXISTS receipts_no_update")
         triggers = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
@@ -194,7 +194,7 @@ def test_the_split_is_signed_once_in_the_subnets_log(place: Path, tmp_path: Path
 
 def copied(place: Path, target: Path) -> Path:
     """The subnet and its competitions, to be changed."""
-    shutil.copytree(place, target, dirs_exist_ok=True)
+    ledger_kit.copied(place, target)
     return target / "my-subnet.toml"
 
 
@@ -226,7 +226,7 @@ def test_each_epoch_is_signed_after_the_one_before(place: Path, tmp_path: Path) 
 
 def test_an_epoch_that_was_passed_is_not_signed(place: Path, tmp_path: Path) -> None:
     path = subnet(tmp_path, "one 60%")
-    shutil.copytree(place / "one", tmp_path / "one")
+    ledger_kit.copied(place / "one", tmp_path / "one")
     with_log(path)
     assert joint.sign(path, SUBNET).emission.epoch == 4
     with pytest.raises(BadInput, match="epoch 3 was passed: the last one signed is 4"):
@@ -272,7 +272,7 @@ def test_a_log_that_the_subnet_file_names_must_be_the_competitions(place: Path, 
 
 
 def test_the_subnets_log_is_no_competitions(place: Path, tmp_path: Path) -> None:
-    shutil.copytree(place / "two", tmp_path / "two")
+    ledger_kit.copied(place / "two", tmp_path / "two")
     path = subnet(tmp_path, "two 60%")
     with_log(path)
     said = config.read(path)
@@ -598,7 +598,7 @@ def test_an_export_is_there_whole_or_not_at_all(place: Path, tmp_path: Path, mon
 
 
 def test_a_subnet_without_a_log_signs_and_publishes_nothing(place: Path, tmp_path: Path) -> None:
-    shutil.copytree(place / "two", tmp_path / "two")
+    ledger_kit.copied(place / "two", tmp_path / "two")
     path = subnet(tmp_path, "two 60%")
     for act in (lambda: joint.sign(path, SUBNET), lambda: joint.export(path, EPOCH, tmp_path / "out")):
         with pytest.raises(BadInput, match=r"my-subnet.ledger.toml: there is no such file, so the subnet has no log"):
@@ -633,8 +633,8 @@ def test_the_command_line(place: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert f"assay emission {path} --sign" in " ".join(said.split())
     assert "No epoch is signed yet." in output("ledger", "replay", path)
     shown = output("emission", path, "--sign", columns=120)
-    for one in receipts(place):
-        assert f"Receipt of small {one['digest']}" in shown
+    for one, folder in zip(receipts(place), ORIGINS, strict=True):
+        assert f"Receipt of small in {folder} {one['digest']}" in shown
     assert f", entry 0 of {ORIGIN}" in " ".join(shown.split())
     assert "as it was signed before" in " ".join(output("emission", path, "--sign", "--key", "subnet-log").split())
     assert json.loads(output("emission", path, "--sign", "--json")) == assay.emission(path, EPOCH).document

@@ -1,5 +1,6 @@
 """Judging into a ledger: `assay run --sign` in the real sandbox, then settling and verifying what came of it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,39 @@ def test_what_is_judged_and_not_signed_is_not_said_to_count(folder: Path) -> Non
     assert "It counts once" not in output("run", folder, "--validator", "val-1", "-q", "--sign", "val-1")
 
 
+def test_what_the_epoch_was_settled_before_is_signed_for_the_open_one(folder: Path, tmp_path: Path) -> None:
+    run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
+    words = ("run", folder, "--validator", "val-1", "-q")
+    run(*words, "--sign", "val-1")
+    make_agent(tmp_path / "better", "echo hello > out.txt\n")
+    run("submit", folder, "ann", tmp_path / "better")
+    run(*words)  # judged and not handed in: its epoch is closed meanwhile
+    evidence = next(folder.glob("evidence/*.jsonl")).read_bytes()
+    run("settle", folder)
+    said = " ".join(output(*words, "--sign", "val-1").split())
+    assert "1 record signed and added to the ledger; 1 of an epoch that was settled before, signed for epoch 2." in said
+    assert next(folder.glob("evidence/*.jsonl")).read_bytes() == evidence
+    assert "0 records signed and added to the ledger." in output(*words, "--sign", "val-1")
+    with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
+        assert [one.epoch for one in view.batches()] == [1, 2]
+        assert list(view.conflicts()) == []
+
+
+def test_a_registry_that_is_older_than_the_ledger_is_noticed(folder: Path, tmp_path: Path) -> None:
+    run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
+    words = ("run", folder, "-q", "--sign", "val-1")
+    before = (folder / "participants.csv").read_text()
+    first = before.split(",")[-2]
+    assert first.startswith("sha256:")
+    run(*words)
+    make_agent(tmp_path / "better", "echo hello > out.txt\n")
+    run("submit", folder, "ann", tmp_path / "better")
+    (folder / "participants.csv").write_text(before.replace("2026", "2025"))
+    done = run(*words)
+    assert "is older than the ledger: ann handed in sha256:" in " ".join(done.stderr.split())
+    assert "every trial of the submissions in participants.csv has its evidence." in " ".join(done.stdout.split())
+
+
 def test_without_any_evidence_nothing_is_signed(folder: Path) -> None:
     from assay.cli.judging.signing import Signing
     from assay.cli.show import console
@@ -82,3 +116,38 @@ def test_without_any_evidence_nothing_is_signed(folder: Path) -> None:
     assert said is not None
     with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
         assert view.last_seq() == 0
+
+
+def test_a_validator_with_a_copy_or_no_ledger_writes_batches_to_be_sent(folder: Path, tmp_path: Path) -> None:
+    run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
+    theirs = Path(shutil.copytree(folder, tmp_path / "theirs"))
+    before = (theirs / "ledger.db").read_bytes()
+    said = output("run", theirs, "-q", "--sign", "val-1")
+    assert f"The ledger is not here: {theirs}/ledger.db: is a copy of the ledger in {folder}/ledger.db" in " ".join(said.split())
+    assert "1 record signed, not added to a ledger." in " ".join(said.split())
+    (batch,) = theirs.glob("batches/*.batch")
+    assert f"Send these files to the operator, who adds them:\n  assay evidence add DIR {batch}" in said
+    assert (theirs / "ledger.db").read_bytes() == before
+    assert "1 new, 0 known" in output("evidence", "add", folder, batch)
+
+    (theirs / "ledger.db").unlink()  # ledger.toml is published, the database is not
+    shutil.rmtree(theirs / "log")
+    said = output("run", theirs, "-q", "--sign", "val-1")
+    assert f"The ledger is not here: {theirs}/ledger.db: there is no such file. 1 record signed, not" in " ".join(said.split())
+    assert output("evidence", "sign", theirs, "--key", "val-1").endswith("1 records in 1 batch, signed.\n")
+    hint = "no such file; only the operator has it: a validator signs with `assay evidence sign` and sends the batches"
+    assert hint in refused("evidence", "add", theirs, batch)
+    assert hint in refused("settle", theirs)
+    shutil.rmtree(theirs / "evidence")
+    assert "There is nothing to be sent." in signing_of(theirs)
+
+
+def signing_of(place: Path) -> str:
+    """What is said where nothing was judged yet."""
+    from assay.cli.judging.signing import Signing
+    from assay.cli.show import console
+
+    shown = console()
+    with shown.capture() as found:
+        shown.print(Signing(place, V1, "val-1").add())
+    return found.get()

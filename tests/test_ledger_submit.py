@@ -121,3 +121,21 @@ def test_the_command_says_in_which_epoch(tmp_path: Path) -> None:
     plain = small_folder.make(tmp_path / "plain")
     assert "no ledger" in refused("submit", plain, "m1", "oracle", "--epoch", "5")
     assert "is the submission of m1:" in output("submit", plain, "m1", "oracle")
+
+
+def test_whom_a_registry_is_behind_with_is_told_from_the_times(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small")
+    submit(place, "m1", "oracle", at=AT)
+    with ledger_kit.opened(place) as ledger:
+        intake.hand_in(ledger.store, "m2", ORACLE)  # nobody said when
+
+        def behind(rows: str) -> list[str]:
+            (place / "participants.csv").write_text(f"key,submission,submitted_at\n{rows}")
+            with ledger.store.reading() as view:
+                return [one.submission for one in intake.replaced(view, place)]
+
+        assert behind(f"m1,{NOOP},2026-11-05T06:07:07Z\nm2,{NOOP},\nm9,s9,\n") == [ORACLE]
+        assert behind(f"m1,{NOOP},\n") == [ORACLE]
+        assert behind(f"m1,{NOOP},2026-11-05T06:07:09Z\n") == []
+        assert behind(f"m1,{ORACLE},2025-11-05T06:07:09Z\n") == []
+        assert behind("m1,,\n") == []

@@ -1,11 +1,14 @@
 """The one way in which Assay speaks to a peer: deadlines, bounds, and words that cannot hurt."""
 
+import asyncio
 import json
 import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import httpcore
 import pytest
 
 from assay.errors import BadInput
-from assay.peers import NoAnswer, Overrun, Packed, Silent, Words, peer, reading
+from assay.peers import NoAnswer, Overrun, Packed, Silent, Words, peer, reading, retry_after
 from assay.peers.http import Answer, Peer
 from assay.peers.network import Budget
 from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, Line, grown, hostile, is_plain
@@ -341,3 +344,78 @@ def test_a_child_that_cannot_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("no_such_module:X", "test_peers:NoSuch"):
         with pytest.raises(NoAnswer):
             Confined(wrong)
+
+
+def test_a_body_is_read_as_it_comes_and_can_be_hung_up_on() -> None:
+    def stream(line: Line) -> None:
+        line.send(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nabc")
+        line.released.wait(GIVE_UP)
+
+    with hostile(stream) as there, Peer(there.url, seconds=60, keep=False) as one:
+        with one.exchange("GET", f"{there.url}/a;b?c=d;e", most=10) as opened:
+            assert (opened.answer.status, opened.answer.header("content-encoding")) == (200, "gzip")
+            assert opened.read() == b"abc"
+            threading.Timer(0.05, one.hang_up).start()
+            began = time.monotonic()
+            with pytest.raises(NoAnswer, match="ended here"):
+                opened.read()
+            assert time.monotonic() - began < GIVE_UP / 2
+        assert there.asked[0].startswith(b"GET /a;b?c=d;e HTTP/1.1\r\n")
+        assert b"\r\nConnection: close" in there.asked[0]
+        with pytest.raises(Overrun, match="more than 2 bytes"), one.exchange("GET", most=2) as opened:
+            opened.read()
+
+
+def test_what_goes_wrong_beside_a_body_is_not_the_peers() -> None:
+    with hostile(lambda line: line.answer(b"abc")) as there, Peer(there.url, seconds=60) as one:
+        with pytest.raises(BrokenPipeError), one.exchange("GET", most=10) as opened:
+            raise BrokenPipeError
+        assert opened.answer.status == 200
+        assert one.ask("GET", most=10).body == b"abc"
+
+
+def test_asked_beside_the_event_loop_and_hung_up_on_when_cancelled() -> None:
+    async def all_of_it() -> None:
+        with (
+            hostile(lambda line: line.answer(line.head)) as there,
+            Peer("http://somewhere", at="127.0.0.1", seconds=60, keep=False) as one,
+        ):
+            found = await asyncio.gather(*(one.ask_aside("GET", f"http://somewhere:{there.port}/", most=MIB) for _ in range(20)))
+            assert all(b"Host: somewhere" in answer.body for answer in found)
+            with pytest.raises(Overrun):
+                await one.ask_aside("GET", f"http://somewhere:{there.port}/", most=3)
+        gone = threading.Event()
+
+        def wait(line: Line) -> None:
+            assert line.socket.recv(1) == b""
+            gone.set()
+
+        with hostile(wait) as there, Peer(there.url, seconds=60) as one:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await one.ask_aside("GET", most=MIB)
+            assert await asyncio.to_thread(gone.wait, GIVE_UP / 2)
+
+    asyncio.run(all_of_it())
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("7", 7),
+        (" 7 ", 7),
+        ("soon", None),
+        ("-5", None),
+        ("1e9", None),
+        ("9" * 400, 999999999),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("Wed, 21 Oct 2015 07:28:00", None),
+    ],
+)
+def test_what_retry_after_says(header: str | None, seconds: float | None) -> None:
+    assert retry_after(header) == seconds
+
+
+def test_retry_after_may_be_a_date() -> None:
+    assert 3000 < (retry_after(format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)) or 0) <= 3600

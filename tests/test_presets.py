@@ -12,7 +12,7 @@ from assay.scheme.model import Scheme
 from assay.scheme.reading import validate
 from assay.scheme.subnet import Subnet
 
-NAMES = ["agonaut", "bounty-challenge", "cswon", "platform", "term-challenge"]
+NAMES = ["agonaut", "benchmark", "bounty-challenge", "cswon", "platform", "term-challenge"]
 SCHEMES = [name for name in NAMES if name != "platform"]
 
 TERM_CHALLENGE = """
@@ -79,6 +79,9 @@ def test_every_field_is_written_out(name: str) -> None:
         (scheme.consensus.outliers, content["consensus"]["outliers"]),
         (scheme.payout, content["payout"]) if scheme.payout else (scheme.reward, content["reward"]),
     ]
+    if scheme.reward.kind == "ranking":  # whose file says nothing of stake, and of payment only that there is none
+        del sections[2:]
+        assert content["reward"] == {"kind": "ranking"}
     if scheme.decay:
         sections.append((scheme.decay, content["decay"]))
     for model, written in sections:
@@ -89,6 +92,10 @@ def test_every_field_is_written_out(name: str) -> None:
 def test_what_is_written_out_beyond_spec_is_the_default(name: str) -> None:
     own: dict[str, dict[str, Any]] = {
         "agonaut": {"consensus": {"min_validators": 1, "min_stake": "0%"}},
+        "benchmark": {
+            "consensus": {"min_validators": 1, "min_stake": "0%", "combine": "mean", "outliers": {"method": "none"}},
+            "reward": {"kind": "ranking"},
+        },
         "bounty-challenge": {"reward": {"strategy": "direct", "cap": "100%"}, "decay": {"curve": "none"}},
         "cswon": {"reward": {"cap": "15%"}, "decay": {"curve": "none"}},
         "term-challenge": {},

@@ -1,4 +1,4 @@
-"""The way to one model service: what is forwarded, what is not, whose trouble is whose. SPEC 2.1."""
+"""The way to one model service: what is forwarded and what is not, and how much of it. SPEC 2.1."""
 
 from __future__ import annotations
 
@@ -7,140 +7,16 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 
-from assay.errors import BadInput
-from assay.judge.service import Model, of_agents, of_judges
+from assay.judge.service import Model
 from assay.judge.tests import proxy
-from assay.judge.tests.asked import LIMITS, ProxyLimits, Seen
+from assay.judge.tests.asked import ProxyLimits
 from assay.judge.tests.proxy import open_proxy
-
-KEY = "sk-of-the-validator"
-
-
-@dataclass
-class Asked:
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-
-@dataclass
-class Service:
-    """A real HTTP server on the loopback that remembers what it was asked and answers as told."""
-
-    answer: Callable[[BaseHTTPRequestHandler], None]
-    asked: list[Asked] = field(default_factory=list)
-    port: int = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-
-def say(status: int = 200, body: bytes = b'{"ok": true}', **headers: str) -> Callable[[BaseHTTPRequestHandler], None]:
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(status)
-        for name, value in {"Content_Length": str(len(body)), **headers}.items():
-            handler.send_header(name.replace("_", "-"), value)
-        handler.end_headers()
-        handler.wfile.write(body)
-
-    return answer
-
-
-@contextmanager
-def service(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[Service]:
-    found = Service(answer)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            found.asked.append(Asked(self.command, self.path, dict(self.headers.items()), body))
-            found.answer(self)
-
-        def do_GET(self) -> None:
-            self.do_POST()
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    class Quiet(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            pass
-
-    with Quiet(("127.0.0.1", 0), Handler) as server:
-        found.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield found
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-class Through(http.client.HTTPConnection):
-    """HTTP on the proxy's socket."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("127.0.0.1:8080", timeout=60)
-        self.path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(60)
-        self.sock.connect(str(self.path))
-
-
-@pytest.fixture
-def door() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="assay-test-") as folder:  # a socket's path must be short
-        yield Path(folder) / "door"
-
-
-def ask(
-    door: Path, method: str = "POST", path: str = "/embeddings", body: bytes | None = b"{}", headers: dict[str, str] | None = None
-) -> tuple[int, dict[str, str], bytes]:
-    connection = Through(door)
-    try:
-        connection.request(method, path, body=body, headers=headers or {})
-        answer = connection.getresponse()
-        return answer.status, dict(answer.getheaders()), answer.read()
-    finally:
-        connection.close()
-
-
-def raw(door: Path, data: bytes) -> bytes:
-    """What comes back for bytes that no HTTP client would send."""
-    with socket.socket(socket.AF_UNIX) as one:
-        one.settimeout(60)
-        one.connect(str(door))
-        one.sendall(data)
-        one.shutdown(socket.SHUT_WR)
-        parts = []
-        while part := one.recv(65_536):
-            parts.append(part)
-        return b"".join(parts)
-
-
-@contextmanager
-def proxied(
-    door: Path, answer: Callable[[BaseHTTPRequestHandler], None], limits: ProxyLimits = LIMITS
-) -> Iterator[tuple[Service, Seen]]:
-    with service(answer) as behind, open_proxy(Model(behind.url, KEY), door, limits) as seen:
-        yield behind, seen
+from proxy_kit import KEY, Through, ask, proxied, raw, say, service
 
 
 def test_the_key_is_added_outside_and_the_agents_own_is_dropped(door: Path) -> None:
@@ -268,50 +144,6 @@ def test_redirects_are_handed_back(door: Path) -> None:
     assert seen.troubles == []
 
 
-@pytest.mark.parametrize("status", [200, 400, 404, 422])
-def test_what_is_the_agents_own_affair(door: Path, status: int) -> None:
-    with proxied(door, say(status)) as (_, seen):
-        assert ask(door)[0] == status
-    assert seen.troubles == []
-
-
-@pytest.mark.parametrize("status", [401, 402, 403, 407, 429, 500, 502, 503, 504, 529])
-def test_what_is_the_services_trouble(door: Path, status: int) -> None:
-    with proxied(door, say(status)) as (_, seen):
-        assert ask(door)[0] == status
-    assert seen.troubles == [f"POST: status {status}"]
-
-
-def test_nobody_there(door: Path) -> None:
-    with socket.socket() as free:  # bound and not listening: nobody else can take the port
-        free.bind(("127.0.0.1", 0))
-        with open_proxy(Model(f"http://127.0.0.1:{free.getsockname()[1]}"), door) as seen:
-            assert ask(door)[0] == 502
-    assert seen.troubles == ["POST: no answer (connection refused)"]
-
-
-def test_hung_up_before_the_answer(door: Path) -> None:
-    def hang_up(handler: BaseHTTPRequestHandler) -> None:
-        handler.connection.shutdown(socket.SHUT_RDWR)
-
-    with proxied(door, hang_up) as (_, seen):
-        assert ask(door)[0] == 502
-    assert len(seen.troubles) == 1
-    assert "no answer" in seen.troubles[0]
-
-
-def test_an_answer_before_the_answer_is_the_services_trouble(door: Path) -> None:
-    with proxied(door, say(103, b"")) as (_, seen):
-        assert ask(door)[0] == 502
-    assert seen.troubles == ["POST: status 103, which is no answer"]
-
-
-def test_cut_off_in_the_middle(door: Path) -> None:
-    with proxied(door, say(200, b"half", Content_Length="8")) as (_, seen), pytest.raises(http.client.IncompleteRead):
-        ask(door)
-    assert seen.troubles == ["POST: cut off, 4 bytes are missing"]
-
-
 def test_answers_stream_as_they_come(door: Path) -> None:
     first, go_on = threading.Event(), threading.Event()
 
@@ -426,111 +258,6 @@ def test_who_waits_for_a_100_is_told(door: Path) -> None:
     assert [asked.body for asked in behind.asked] == [b"{}"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        *(("POST", each) for each in ("/files", "/v1/files", "/batches", "/threads", "/vector_stores", "/uploads", "/x")),
-        *(
-            ("POST", each)
-            for each in ("/responses/resp_1", "/chat/completions/x", "/models", "/chat/completions/", "/conversations")
-        ),
-        *(("GET", each) for each in ("/files", "/files/file-1/content", "/responses/resp_1", "/models/a/b")),
-        ("DELETE", "/models/a"),
-    ],
-)
-def test_what_one_agent_leaves_at_the_service_no_other_can_read(door: Path, method: str, path: str) -> None:
-    with proxied(door, say()) as (behind, seen):
-        status, _, body = ask(door, method, path, b"{}" if method == "POST" else None)
-    assert status == 403
-    assert json.loads(body)["error"]["message"].startswith("only these are forwarded: POST /chat/completions, ")
-    assert behind.asked == []
-    assert (seen.requests, seen.refused, seen.troubles) == (0, 1, [])
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/chat/completions"), ("POST", "/v1/messages"), ("POST", "/v1/embeddings"), ("POST", "/messages/count_tokens"),
-        ("GET", "/models"), ("GET", "/models/gpt-x?a=b"), ("POST", "/v1/chat/completions?x=%20"),
-    ],
-)  # fmt: skip
-def test_what_leaves_nothing_is_forwarded_as_it_is(door: Path, method: str, path: str) -> None:
-    body = b'{"a":  1.10}' if method == "POST" else None
-    with proxied(door, say()) as (behind, _):
-        assert ask(door, method, path, body)[0] == 200
-    assert [(asked.method, asked.path, asked.body) for asked in behind.asked] == [(method, f"/v1{path}", body or b"")]
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "forwarded"),
-    [
-        ("/responses", b'{"input": "a"}', {"input": "a", "store": False}),
-        ("/v1/responses", b'{"input": "a", "store": true}', {"input": "a", "store": False}),
-        ("/responses", b'{"store": false, "store": true, "background": false}', {"store": False, "background": False}),
-        ("/chat/completions", b'{"\\u0073tore": true}', {"store": False}),
-        ("/responses", b'{"previous_response_id": "resp_1"}', 403),
-        ("/responses", b'{"background": true}', 403),
-        ("/responses", b'{"conversation": {"id": "conv_1"}}', 403),
-        ("/responses", b'{"Previous_Response_ID": "resp_1"}', 400),
-        ("/chat/completions", b'{"store": false, "Store": true}', 400),
-        ("/chat/completions", '{"\u017ftore": true}'.encode(), 400),
-        (
-            "/responses",
-            b'{"tools": [{"type": "function", "name": "f"}], "store": false}',
-            {"tools": [{"type": "function", "name": "f"}], "store": False},
-        ),
-        (
-            "/messages",
-            b'{"tools": [{"name": "f"}, {"type": "bash_20250124", "name": "bash"}], "container": null}',
-            {"tools": [{"name": "f"}, {"type": "bash_20250124", "name": "bash"}], "container": None},
-        ),
-        ("/chat/completions", b'{"tools": [{"type": "mcp"}], "tools": []}', {"tools": []}),
-        ("/responses", b'{"tools": [{"type": "function"}, {"type": "mcp", "server_url": "https://x"}]}', 403),
-        ("/responses", b'{"tools": [{"type": "web_search"}]}', 403),
-        ("/responses", b'{"tools": [{"type": "function", "Type": "mcp"}]}', 403),
-        ("/responses", b'{"prompt": {"id": "pmpt_1"}}', 403),
-        ("/messages", b'{"tools": [{"type": "web_search_20250305", "name": "web_search"}]}', 403),
-        ("/messages", b'{"mcp_servers": [{"url": "https://x"}]}', 403),
-        ("/messages", b'{"Tools": []}', 400),
-        ("/messages", b'{"tools": {"type": "custom"}}', 400),
-        ("/chat/completions", b'{"web_search_options": {}}', 403),
-        ("/chat/completions", b'{"plugins": [{"id": "web"}]}', 403),
-        ("/responses", b"[]", 400),
-        ("/responses", b"{", 400),
-        ("/responses", b'{"a": NaN}', 400),
-        ("/chat/completions", b"[" * 100_000, 400),
-    ],
-)
-def test_the_service_is_told_to_keep_nothing(door: Path, path: str, body: bytes, forwarded: dict[str, Any] | int) -> None:
-    with proxied(door, say()) as (behind, seen):
-        status = ask(door, path=path, body=body)[0]
-    if isinstance(forwarded, int):
-        assert (status, behind.asked, seen.refused) == (forwarded, [], 1)
-    else:
-        assert [json.loads(asked.body) for asked in behind.asked] == [forwarded]
-        assert behind.asked[0].headers["Content-Length"] == str(len(behind.asked[0].body))
-
-
-def test_a_validator_may_say_which_endpoints_there_are(door: Path) -> None:
-    given = {"ASSAY_MODEL_ENDPOINTS": "POST /completions,  GET  /deployments/*/models"}
-    with service(say()) as behind:
-        model = of_agents(given, behind.url)
-        assert model is not None
-        with open_proxy(model, door):
-            assert ask(door, path="/completions")[0] == 200
-            assert ask(door, "GET", "/deployments/x/models", None)[0] == 200
-            assert ask(door, "GET", "/deployments/x/y/models", None)[0] == 403
-            assert ask(door, path="/chat/completions")[0] == 403
-        listed = of_agents({"ASSAY_MODEL_ENDPOINTS": "POST /openai/v1/responses"}, behind.url)
-        assert listed is not None
-        with open_proxy(listed, door):
-            assert ask(door, path="/openai/v1/responses", body=b'{"input": "a"}')[0] == 200
-        assert json.loads(behind.asked[-1].body) == {"input": "a", "store": False}
-    for wrong in ("PUT /x", "/x", "POST x", "POST /../x y", "POST /%2e"):
-        with pytest.raises(BadInput, match="is not an endpoint"):
-            of_agents({"ASSAY_MODEL_ENDPOINTS": wrong}, "http://a/v1")
-
-
 def test_closed_while_the_service_keeps_everybody_waiting(door: Path) -> None:
     """The proxy ends with the trial, whoever is still waiting, and that is nobody's trouble."""
     arrived, done = threading.Event(), threading.Event()
@@ -550,34 +277,3 @@ def test_closed_while_the_service_keeps_everybody_waiting(door: Path) -> None:
         done.set()
     assert seen.troubles == []
     assert not door.exists()
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["", "x", "ftp://a/", "http://", "http://u:p@a/", "http://a/?q", "http://a/#f", "http://a:x/", "http://a/b c", "file:///etc"],
-)
-def test_addresses_that_are_none(url: str) -> None:
-    with pytest.raises(BadInput, match="is not the address of a service") as refused:
-        Model(url)
-    assert "u:p" not in str(refused.value)  # it may be a password
-
-
-def test_the_key_is_not_shown() -> None:
-    assert KEY not in repr(Model("https://a/v1", KEY))
-    with pytest.raises(BadInput):
-        Model("https://a", "a\r\nX: y")
-    with pytest.raises(BadInput):
-        Model("https://a", "a", "X: y")
-
-
-def test_from_the_environment() -> None:
-    assert of_agents({}) is None
-    found = of_agents({"ASSAY_MODEL_URL": "https://a/v1", "ASSAY_MODEL_KEY": "k", "ASSAY_MODEL_HEADER": "x-api-key"})
-    assert found == Model("https://a/v1", "k", "x-api-key")
-    assert found is not None
-    assert found.credentials == {"x-api-key": "k"}
-    assert Model("https://a").credentials == {}
-    assert of_agents({"ASSAY_MODEL_URL": "https://a"}, "https://b") == Model("https://b")
-    assert of_judges({"ASSAY_MODEL_URL": "https://a", "ASSAY_LLM_API_KEY": "k"}) is None
-    assert of_judges({"ASSAY_LLM_BASE_URL": "https://a", "ASSAY_LLM_API_KEY": "k"}) == Model("https://a", "k")
-    assert of_judges({"ASSAY_LLM_BASE_URL": "https://a"}, "https://b/v1") == Model("https://b/v1")

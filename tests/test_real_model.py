@@ -24,6 +24,7 @@ from assay.judge.tests.run import run as run_tests
 from assay.settle.score.rubric import VERDICTS
 from bounty_run_kit import JUDGE, VALIDATOR, lines, make_run
 from cli_kit import output, run
+from test_example_bounty import live
 from test_faults import with_agent
 
 ROOT = Path(__file__).parents[1]
@@ -46,11 +47,16 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[str]:
+def fetched() -> None:
+    """The model's file is here."""
+    done = subprocess.run([sys.executable, TOOL, "fetch"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"there is no model here: {done.stderr.strip()}")
+
+
+@pytest.fixture(scope="module")
+def model(fetched: None) -> Iterator[str]:
     """The address of the model, in a process of its own."""
-    fetched = subprocess.run([sys.executable, TOOL, "fetch"], capture_output=True, text=True, check=False)
-    if fetched.returncode:
-        pytest.skip(f"there is no model here: {fetched.stderr.strip()}")
     with subprocess.Popen(
         [sys.executable, TOOL, "serve", "--offline"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -118,3 +124,36 @@ grep -q '{NAME}' <&3 && echo hello > out.txt; exit 0"""
     folder = with_agent(tmp_path, script, more='network = "model"\n')
     summary = run_tests(folder, "val-1", replace(run_kit.QUICK, model=Model(model, "")), lambda _event: None)
     assert (summary.outcomes, summary.errors) == (Counter({"pass": 1}), [])
+
+
+def test_it_judges_sealed_solutions_in_an_enclave(fetched: None, tmp_path: Path) -> None:
+    """examples/agonaut by its script: sealed, judged, collected, settled. Whatever it answered, it is proven."""
+    place = tmp_path / "bounty"
+    said = live("small", place)
+    assert "2 judgements, each proven by a quote" in said
+    assert "durations · epoch 1: verified, and computed again" in said
+    settled = {row["participant"]: row for row in json.loads(output("settle", place / "sponsor", "--json"))["agreed"]}
+    records = [
+        json.loads(line) for file in (place / "epoch-1" / "evidence").glob("*.jsonl") for line in file.read_text().splitlines()
+    ]
+    assert len(records) == len(settled) == 2
+    for record in records:
+        file = place / "sponsor" / "judgements" / f"{record['attestation'][7:]}.json"
+        document = json.loads(file.read_text(encoding="utf-8"))
+        assert {row["answered"] for row in document["exchanges"]} == {NAME}
+        assert document["submission"] == record["submission"]
+        if record["outcome"] == "judged" and not all(record["baseline"].values()):
+            assert settled[record["participant"]]["bps"] == 0
+        quote = file.with_suffix(".attestation.json")
+        checked = json.loads(output("enclave", "verify", quote, "--bounty", place / "sponsor", "--json"))
+        assert checked["statement"]["judgement"] == record["attestation"]
+    for file in place.glob("*.pid"):  # the model, the enclave, and what stands for dstack
+        assert not running(int(file.read_text()))
+
+
+def running(process: int) -> bool:
+    """Whether the process is there, and has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -38,8 +38,8 @@ from assay.judge.tests.trial import Tried
 from assay.judge.tests.worker import Job, Settings
 from disks import filled, mounted
 from judge_kit import make_agent, make_competition, make_task
+from proxy_kit import KEY, say, service
 from run_kit import NOOP, ORACLE, QUICK, competition, everything, lines, outcomes
-from test_proxy import KEY, say, service
 
 # Errors
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from assay.judge.service import Model
 from assay.judge.tests import agent as agents
 from assay.judge.tests.trial import Judge, Tried, image_of, run_trial
 from judge_kit import bubblewrap, make_agent, make_task, outcome, sh, try_
-from test_proxy import KEY, say, service
+from proxy_kit import KEY, QUICK, say, service
 
 # Trouble
 
@@ -172,6 +173,22 @@ def test_a_model_that_fails_makes_an_error_of_what_did_not_pass(tmp_path: Path, 
         assert str(status) in trouble(tried)
         passed = try_(tmp_path, make_task(tmp_path / "u"), asking(tmp_path / "b", "\necho hello > out.txt"), judge, name="second")
     assert outcome(passed) == ("pass", "passed")
+
+
+@pytest.mark.parametrize("status", [403, 429, 500])
+def test_a_refusal_that_an_agent_brings_about_buys_no_error(tmp_path: Path, status: int) -> None:
+    """The service refuses what the agent asks, and nothing else: the agent's fail, since it has not solved the task."""
+    with service(say()) as behind:
+
+        def answer(handler: BaseHTTPRequestHandler) -> None:
+            say(status if behind.asked[-1].body == b"{}" else 200)(handler)
+
+        behind.answer = answer
+        judge = Judge(bubblewrap(), model=Model(behind.url, KEY), proxy=QUICK)
+        tried = try_(tmp_path, make_task(tmp_path / "t"), asking(tmp_path / "asker"), judge)
+    assert outcome(tried) == ("fail", "tests-failed")
+    assert tried.model is not None
+    assert (tried.model.troubles, tried.model.own) == ([], [f"POST: status {status}"])
 
 
 def test_a_model_that_answers_makes_no_error(tmp_path: Path) -> None:

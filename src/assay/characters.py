@@ -10,7 +10,7 @@ is unknown to 3.11 and a face to 3.13. So nothing that a settlement follows from
 - halves of a pair of surrogates: U+D800–DFFF
 - noncharacters: U+FDD0–FDEF, and the last two of each plane (U+FFFE, FFFF, 1FFFE, 1FFFF … 10FFFE, 10FFFF)
 
-Everything else is taken, assigned or not.
+Everything else is taken, assigned or not. A room by itself, below the errors: they show what a file holds, and need this list.
 """
 
 from __future__ import annotations

@@ -12,12 +12,27 @@ Each says what is wrong, where, and what to do about it.
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 from assay.characters import printable
 
-__all__ = ["MISSING", "AssayError", "BadInput", "CannotSettle", "Refused", "Unreachable", "brief", "broken", "printable", "told"]
+__all__ = [
+    "MISSING",
+    "AssayError",
+    "BadInput",
+    "CannotSettle",
+    "Refused",
+    "Unreachable",
+    "brief",
+    "broken",
+    "check_linux",
+    "not_here",
+    "printable",
+    "told",
+]
 
 
 MISSING = "unsupported"
@@ -71,6 +86,26 @@ class BadInput(AssayError):
     """What was given cannot be read or breaks a rule of SPEC: exit code 2, nothing written."""
 
     exit_code = 2
+
+
+POSIX = frozenset({"fcntl", "grp", "pwd", "resource", "termios"})
+"""Modules of the standard library that Windows does not have."""
+
+
+def check_linux(what: str) -> None:
+    """Refuse what only Linux can do: judging, and looking after files that agents wrote. Raises BadInput anywhere else."""
+    if not hasattr(os, "O_PATH"):
+        raise BadInput(f"{what} needs Linux (this is {sys.platform})", hint=_HERE)
+
+
+def not_here(error: ImportError) -> BadInput | None:
+    """The refusal to show if an import failed because this is Windows; None for a library that can be installed."""
+    if error.name not in POSIX:
+        return None
+    return BadInput(f"this needs Linux (Python has no module {error.name} on {sys.platform})", hint=_HERE)
+
+
+_HERE = "settling a folder without a ledger, explaining and verifying work on any system"
 
 
 class CannotSettle(AssayError):

@@ -157,6 +157,8 @@ def settle_exactly(case: Doc) -> Exact:
         "ranking": [row["participant"] for row in ranking],
         "clock": clocks.clock_document(record, states),
     }
+    if rules["reward"]["kind"] == "ranking":
+        return Exact(document | NO_WEIGHTS | NO_PAYOUT, [], Fraction(0), Fraction(0))
     if rules["reward"]["kind"] == "payout":
         return Exact(document | NO_WEIGHTS | payouts(ranking, scores, case, rules), [], Fraction(0), Fraction(0))
     lasts = {

@@ -37,13 +37,17 @@ def rendered(chapters: Iterable[Chapter]) -> Iterator[RenderableType]:
 def _table(table: Table) -> RenderableType:
     from assay.cli.show import Column, console, grid
 
-    votes = "validator" in table.columns
+    votes = not {"validator", "run"}.isdisjoint(table.columns)
     columns = [
         Column(
             name,
             [row[at] for row in table.rows],
             right=name in RIGHT or (name in {"counts", "needed"} and not votes),
-            kind="key" if name == "validator" else "text" if name in WORDS or (votes and name in {"counts", "saw"}) else "whole",
+            kind="key"
+            if name in {"validator", "run"}
+            else "text"
+            if name in WORDS or (votes and name in {"counts", "saw"})
+            else "whole",
         )
         for at, name in enumerate(table.columns)
     ]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from assay.settle.emission import Emission
 
 __all__ = ["emission"]
 
@@ -21,6 +23,7 @@ def emission(
         typer.Option(metavar="N", help="The epoch; otherwise the last that all have settled, or have evidence of.", min=0),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The split as canonical JSON.")] = False,
+    top: Annotated[int | None, typer.Option(metavar="N", help="Show so many rows of each table [32].", min=1)] = None,
     sign: Annotated[
         bool, typer.Option("--sign", help="Sign the split, and add it to the subnet's log: `assay ledger init SUBNET.toml`.")
     ] = False,
@@ -48,22 +51,30 @@ def emission(
     from assay.cli.progress import Working
 
     if sign:
-        document, remark = _signed(subnet, epoch, key)
+        found, remark = _signed(subnet, epoch, key)
     else:
         with Working(f"settling the competitions of {subnet}"):
-            document, remark = assay.emission(subnet, epoch).document, ""
+            found, remark = assay.emission(subnet, epoch), ""
     if as_json:
         from assay.cli.output import json_bytes, put
 
-        put(json_bytes(document), None)
+        put(json_bytes(found.document), None)
         return
 
-    from assay.cli.show import note, show
+    from assay.cli.show import TOP, note, show
 
-    show(*_board(document), *([note(remark)] if remark else []))
+    show(*_board(found, _called(subnet, found), top or TOP), *([note(remark)] if remark else []))
 
 
-def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[dict[str, Any], str]:
+def _called(subnet: Path, found: Emission) -> list[str]:
+    """What the competitions of a split are called, in its order."""
+    from assay.scheme.subnet import read
+    from assay.settle.emission import labels
+
+    return labels(read(subnet), [part.name for part in found.competitions])
+
+
+def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[Emission, str]:
     """The split, signed and kept, and what to say of its place in the log."""
     from assay.cli.ledger.keys import asking
     from assay.cli.progress import Working
@@ -80,49 +91,50 @@ def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[dict[str,
         made = joint.sign(subnet, signer, epoch)
     before = "" if made.new else ", as it was signed before"
     where = f"Signed {made.receipt.digest}, entry {made.receipt.position} of {said.origin}{before}"
-    return made.emission.document, where
+    return made.emission, where
 
 
-def _board(document: dict[str, Any]) -> Iterator[RenderableType]:
-    from assay.cli.show import Column, grid, heading, note
+def _board(found: Emission, called: list[str], top: int) -> Iterator[RenderableType]:
+    from assay.cli.show import RAO, Column, coins, first, grid, heading, note, rest
     from assay.exact import NANO, nanos
     from assay.settle.story.telling import percent, percents
 
+    document = found.document
     parts, rows, burn = document["competitions"], document["weights"], document["burn"]
     yield heading(f"{len(parts)} {'competition' if len(parts) == 1 else 'competitions'} · epoch {document['epoch']}")
     yield ""
     columns = [
-        Column("competition", [one["name"] for one in parts]),
+        Column("competition", called),
         Column("share", percents([one["share"] for one in parts]), right=True),
     ]
     if all(one["emission"] is not None for one in parts):
         columns.append(Column("rao", [one["emission"] for one in parts], right=True))
+        columns.append(Column("TAO", [coins(one["emission"], RAO) for one in parts], right=True, spare=1))
     moved = [one for one in parts if one.get("received", one["share"]) != one["share"]]
     if moved:
         columns.insert(2, Column("receives", percents([one["received"] for one in parts]), right=True))
     yield grid(columns)
     if moved:
-        nobody = ", ".join(one["name"] for one in parts if one["received"] == "0" != one["share"])
+        nobody = ", ".join(name for name, one in zip(called, parts, strict=True) if one["received"] == "0" != one["share"])
         yield note(f"Nobody took part in {nobody}: its part goes to the others in proportion to theirs.")
     unclaimed = NANO - sum(nanos(one["share"]) for one in parts)
     if unclaimed:
         yield note(f"No competition claims {percent(unclaimed)}, which burns.")
     yield ""
-    yield grid(
-        [
-            Column("participant", [*(row["participant"] for row in rows), "burn"], kind="key", style="bold"),
-            Column("uid", ["–" if row["uid"] is None else str(row["uid"]) for row in (*rows, burn)], right=True),
-            Column("share", percents([row["share"] for row in (*rows, burn)]), right=True),
-            Column("u16", [str(row["u16"]) for row in (*rows, burn)], right=True),
-            Column("on chain", [str(row["chain_u16"]) for row in (*rows, burn)], right=True),
-        ],
-        styles=[*("" for _ in rows), "dim"],
-    )
+    shares = [
+        Column("participant", [*(row["participant"] for row in rows), "burn"], kind="key", style="bold"),
+        Column("uid", ["–" if row["uid"] is None else str(row["uid"]) for row in (*rows, burn)], right=True),
+        Column("share", percents([row["share"] for row in (*rows, burn)]), right=True),
+        Column("u16", [str(row["u16"]) for row in (*rows, burn)], right=True),
+        Column("on chain", [str(row["chain_u16"]) for row in (*rows, burn)], right=True),
+    ]
+    yield grid(first(shares, top, len(rows)), styles=[*("" for _ in rows[:top]), "dim"])
+    yield from rest(top, len(rows))
     yield ""
-    receipts, without = document.get("receipts", ()), [one["name"] for one in parts]
-    for one in receipts:
-        without.remove(one["competition"])
-        yield note(f"Receipt of {one['competition']} {one['digest']}")
+    receipts = {name: part.receipt for name, part in zip(called, found.competitions, strict=True) if part.receipt is not None}
+    for name, receipt in receipts.items():
+        yield note(f"Receipt of {name} {receipt}")
+    without = [name for name in called if name not in receipts]
     if receipts and without:
         yield note(f"Not settled in a ledger, so without a receipt: {', '.join(without)}.")
     yield note(f"Digest {document['digest']}")

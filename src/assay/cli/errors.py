@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from assay.cli.commands import COMMANDS, Loaded
-from assay.errors import AssayError, BadInput, printable
+from assay.errors import AssayError, BadInput, not_here, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +40,12 @@ class Commands(TyperGroup):
         except AssayError as error:
             tell("error", str(error), typer.colors.RED)
             raise typer.Exit(error.exit_code) from None
+        except ModuleNotFoundError as error:
+            elsewhere = not_here(error)
+            if elsewhere is None:
+                raise
+            tell("error", str(elsewhere), typer.colors.RED)
+            raise typer.Exit(elsewhere.exit_code) from None
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it ends
             raise typer.Exit(BROKEN_PIPE) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from assay.cli.keys import complete
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assay.records import Evidence, Participant
+    from assay.records import Evidence, Rubric
     from assay.settle import Settlement
     from assay.settle.story import Explanation
 
@@ -57,6 +57,8 @@ def explain(
     Which validators judged it and what they saw, which tasks or checks failed by name, who was left out and how far off it was,
     quorum, agreed score, what the strategy gave, what the cap moved, since when it decays or from which epoch on it would, the
     weight or payout, and what score would take the next place. Without an agreed score: why not, what is missing, and what to do.
+    Of a bounty: who judged where the first model could not, and the attestation of where the judge ran, held against the
+    judgement and the submission that it is of.
 
     An exported epoch is verified first, and not explained if anything of it is not right.
 
@@ -68,7 +70,7 @@ def explain(
     """
     from assay.cli.keys import find
     from assay.cli.output import json_bytes, put
-    from assay.cli.show import note, show
+    from assay.cli.show import command, note, sentence, show
     from assay.errors import Refused
     from assay.settle.inputs import Scored
 
@@ -87,14 +89,20 @@ def explain(
         raise
     whom = find(participant, settlement.inputs.participants)
     told = settlement.explain(whom, records(whom) if isinstance(settlement.inputs.evidence, Scored) else None)
+    judging = {} if exported else _judging(folder, settlement, whom)
     if as_json:
-        put(json_bytes(told.document()), None)
+        put(json_bytes(told.document() | judging), None)
         return
 
     names = (one.name for one in settlement.inputs.participants if one.key == whom and one.name != whom)
     show(*_told(told, next(names, "")))
-    if not exported:
-        _beside(folder, settlement, whom)
+    for one in judging.get("fallback", ()):
+        show(sentence(f"The judgement by {one['validator']} is the fallback model's, {one['model']}, because {one['why']}."))
+    if judging:
+        show(sentence(_in_words(judging["attestation"])))
+    tests = not exported and settlement.inputs.scheme.score.kind == "tests"
+    if tests and ((folder / "trials").is_dir() or (folder / "ledger.toml").exists()):
+        show(command("Its trials, one by one", "assay", "trials", folder, "--participant", whom))
     if remark:
         show(note(remark))
 
@@ -158,23 +166,6 @@ def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | 
     return settlement, remark, records
 
 
-def _beside(folder: Path, settlement: Settlement, key: str) -> None:
-    """What the folder has beside the numbers: who judged by the fallback, what attests it, the trials."""
-    from assay.cli.show import command, sentence, show
-    from assay.settle.inputs import Scored
-
-    kind = settlement.inputs.scheme.score.kind
-    if kind == "rubric" and not isinstance(settlement.inputs.evidence, Scored):
-        from assay.judge.rubric.keep import by_fallback
-
-        mine = [one for one in settlement.inputs.participants if one.key == key]
-        for one in by_fallback(folder, mine, settlement.inputs.evidence):
-            show(sentence(f"The judgement by {one.validator} is the fallback model's, {one.model}, because {one.why}."))
-        show(sentence(_attested(folder, mine, settlement.inputs.evidence)))
-    if kind == "tests" and ((folder / "trials").is_dir() or (folder / "ledger.toml").exists()):
-        show(command("Its trials, one by one", "assay", "trials", folder, "--participant", key))
-
-
 def _told(told: Explanation, name: str) -> Iterator[RenderableType]:
     from assay.cli.chapters import rendered
     from assay.cli.show import heading, note, sentence
@@ -186,27 +177,62 @@ def _told(told: Explanation, name: str) -> Iterator[RenderableType]:
     yield note(f"Digest {told.settlement}")
 
 
-def _attested(folder: Path, participants: list[Participant], records: Iterable[object]) -> str:
-    """What attests where a participant was judged, as a chain is told: the digest of a document with the quote, or nothing."""
-    from assay.judge.rubric.keep import JUDGEMENTS
+def _judging(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
+    """Of a rubric: who judged instead of the first model, and what attests where the judge ran. Nothing of other kinds."""
+    from assay.settle.inputs import Scored
+
+    if settlement.inputs.scheme.score.kind != "rubric" or isinstance(settlement.inputs.evidence, Scored):
+        return {}
+    from assay.judge.rubric.keep import by_fallback
+
+    mine = [one for one in settlement.inputs.participants if one.key == key]
+    fallback = [
+        {"validator": one.validator, "model": one.model, "why": one.why}
+        for one in by_fallback(folder, mine, settlement.inputs.evidence)
+    ]
+    return {"fallback": fallback, "attestation": _attestation(folder, _counted(settlement, settlement.inputs.evidence, key))}
+
+
+def _counted(settlement: Settlement, evidence: Iterable[object], key: str) -> list[Rubric]:
+    """The records that a participant's agreed score rests on: of each validator who counts, the first that is not too old."""
     from assay.records import Rubric
+
+    (row,) = (one for one in settlement.document["agreed"] if one["participant"] == key)
+    validators = {one["validator"] for one in row["validators"] if not one["excluded"]}
+    age = settlement.inputs.scheme.consensus.max_age_epochs
+    found: dict[str, Rubric] = {}
+    for one in evidence:
+        if not isinstance(one, Rubric) or one.validator not in validators:
+            continue
+        old = age is not None and one.epoch < settlement.inputs.epoch - age
+        if not old and one.submission == row["submission"] and (one.submission or one.participant == key):
+            found.setdefault(one.validator, one)
+    return list(found.values())
+
+
+def _attestation(folder: Path, records: list[Rubric]) -> dict[str, Any]:
+    """What attests where a participant was judged, as a chain is told: the digest of a document with the quote, or why none."""
+    from assay.judge.rubric.keep import JUDGEMENTS
     from assay.scheme.bounty import read_bounty
 
-    current = {one.key: one.submission for one in participants}
-    mine = [one for one in records if isinstance(one, Rubric) and current.get(one.participant) == one.submission]
-    judgements = [(one.validator, one.attestation) for one in mine if one.outcome == "judged"]
+    nothing: dict[str, Any] = {"digest": None, "files": []}
     bounty = read_bounty(folder) if (folder / "bounty.toml").exists() else None
     if bounty is None or bounty.enclave is None:
-        return "Nothing attests where its judge ran: there is no enclave, and a chain is told 0 for it."
+        return nothing | {"why": "there is no enclave, and a chain is told 0 for it"}
     from assay.enclave.proofs import proof
     from assay.errors import BadInput
 
     try:
-        found = proof(bounty, judgements)
+        found = proof(bounty, records)
     except BadInput as error:
-        return f"What attests where its judge ran is not here: {error}."
+        return nothing | {"why": str(error)}
     if found is None:
-        return "Nothing attests where its judge ran: it was not judged."
-    files = ", ".join(f"{JUDGEMENTS}/{one.name}" for one in found.files)
+        return nothing | {"why": "it was not judged"}
+    return {"digest": found.digest, "files": [f"{JUDGEMENTS}/{one.name}" for one in found.files], "why": None}
+
+
+def _in_words(attestation: dict[str, Any]) -> str:
+    if attestation["digest"] is None:
+        return f"Nothing attests where its judge ran: {attestation['why']}."
     check = "`assay enclave verify FILE --bounty DIR` checks the quote"
-    return f"Where its judge ran is attested by {found.digest}, in {files}: {check}."
+    return f"Where its judge ran is attested by {attestation['digest']}, in {', '.join(attestation['files'])}: {check}."

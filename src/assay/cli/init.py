@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.output import AsJson, emit
 from assay.cli.schemes import presets
 from assay.errors import BadInput
 
@@ -28,6 +29,7 @@ def init(
             show_default=False,
         ),
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Make a competition from a preset.
 
@@ -40,6 +42,7 @@ def init(
       assay init --preset platform my-subnet
     """
     from assay.cli.samples import files_of
+    from assay.scheme.load import parse
     from assay.scheme.load import presets as known
 
     texts = known()
@@ -51,27 +54,33 @@ def init(
         raise BadInput(f"there is no preset {preset[:80]!r}", field="--preset", hint=hint)
     files = files_of(preset, texts)
     place(folder, files)
+    if as_json:
+        emit({"folder": str(folder), "preset": preset, "files": list(files)})
+        return
 
     from assay.cli.show import Column, command, grid, heading, note, show
 
+    ranks = preset != "platform" and parse(texts[preset]).reward.kind == "ranking"
+    judges = "runs" if ranks else "validators"
     first = ("emission", folder / "my-subnet.toml") if preset == "platform" else ("settle", folder)
     show(
         heading(f"{folder}, from the preset {preset}"),
-        grid([Column("file", [*files]), Column("what it is", [_about(name) for name in files], kind="text")]),
+        grid([Column("file", [*files]), Column("what it is", [_about(name, ranks=ranks) for name in files], kind="text")]),
         "",
-        note("Participants, validators, tasks and evidence are an invented sample. Put your own in their place."),
+        note(f"Participants, {judges}, tasks and evidence are an invented sample. Put your own in their place."),
         command("Next", "assay", *first),
     )
 
 
-def _about(name: str) -> str:
+def _about(name: str, *, ranks: bool = False) -> str:
+    """What a file is for; in a ranking, where nobody has a stake, whoever judges is a run."""
     return {
         "my-subnet.toml": "the competitions of the subnet and their shares",
         "scheme.toml": "the rules, each with what it does",
         "bounty.toml": "what the sponsor asks for, the checks, what is paid",
         "problem.md": "the problem, in the sponsor's words",
         "participants.csv": "who takes part, with which submission",
-        "validators.csv": "who judges, with how much stake",
+        "validators.csv": "the runs: each tried every task" if ranks else "who judges, with how much stake",
         "tasks.txt": "the task set",
         "issues.toml": "whose labels decide on issues, and when an epoch is",
         "accounts.csv": "where participants link their GitHub accounts",

@@ -1,6 +1,7 @@
 """Small invented registries and evidence for `assay init`: enough to see a board, and little enough to read.
 
-Three validators judge three participants. What they saw is made of the scheme itself: its tasks, checks and repositories.
+Three validators judge three participants; in a ranking three runs try three agents. What they saw is made of the scheme
+itself: its tasks, checks and repositories.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ SUBNET = "my-subnet.toml"
 MEMBERS = ("term-challenge", "bounty-challenge")
 EPOCH = 1
 SEEN = "2026-11-02T12:00:00Z"
+PARTICIPANTS = ("key", "uid", "name", "submission", "submitted_at", "address")
 TASKS = tuple(f"task-{number:02}" for number in range(1, 13))
 PEOPLE = ("miner-a", "miner-b", "miner-c")
+AGENTS = ("agent-a", "agent-b", "agent-c")
+RUNS = ("run-1", "run-2", "run-3")
 STAKES = {"validator-1": 400, "validator-2": 350, "validator-3": 250}
 
 Record = dict[str, Any]
@@ -44,26 +48,31 @@ def files_of(preset: str, texts: Mapping[str, str]) -> Files:
 def _competition(text: str) -> Files:
     scheme = parse(text)
     pays = scheme.payout is not None
+    ranks, people = scheme.reward.kind == "ranking", PEOPLE
     stakes = dict.fromkeys(["enclave-1"], 1) if scheme.consensus.min_validators == 1 else STAKES
+    if ranks:
+        stakes, people = dict.fromkeys(RUNS, 1), AGENTS
+    columns = ("key", "name", "submission", "submitted_at") if ranks else PARTICIPANTS
     files = bounty.files_of(text) if scheme.score.kind == "rubric" else {"scheme.toml": text}
     files |= {
-        "participants.csv": _table(("key", "uid", "name", "submission", "submitted_at", "address"), _participants(pays)),
+        "participants.csv": _table(columns, _participants(people, pays, ranks)),
         "validators.csv": _table(("key", "stake", "name"), [(key, stake, "") for key, stake in stakes.items()]),
     }
     if isinstance(scheme.score, PointsScore):
         files |= issues.files_of(scheme.score)
     if scheme.score.kind == "tests":
         files["tasks.txt"] = "".join(f"{task}\n" for task in TASKS)
-    records = list(_evidence(scheme, tuple(stakes)))
+    records = list(_evidence(scheme, tuple(stakes), people))
     files["evidence/README.md"] = _readme(scheme, records[0])
     files["evidence/sample.jsonl"] = "".join(json.dumps(record) + "\n" for record in records)
     return files
 
 
-def _participants(pays: bool) -> Iterator[tuple[object, ...]]:
-    for at, key in enumerate(PEOPLE):
+def _participants(people: Sequence[str], pays: bool, ranks: bool) -> Iterator[tuple[object, ...]]:
+    for at, key in enumerate(people):
         address = "0x" + sha256(f"address of {key}".encode()).hexdigest()[:40] if pays else ""
-        yield key, "" if pays else at + 1, "", submission(key), f"2026-11-0{at + 1}T09:00:00Z", address
+        said = "", submission(key), f"2026-11-0{at + 1}T09:00:00Z"
+        yield (key, *said) if ranks else (key, "" if pays else at + 1, *said, address)
 
 
 def submission(key: str) -> str:
@@ -79,11 +88,11 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-def _evidence(scheme: Scheme, validators: Sequence[str]) -> Iterator[Record]:
+def _evidence(scheme: Scheme, validators: Sequence[str], people: Sequence[str]) -> Iterator[Record]:
     """What each validator saw of each participant: the first is good, the second fair, the third weak."""
     make = {"tests": _tests, "rubric": _rubric, "workflow": _workflow, "points": _points, "given": _given}[scheme.score.kind]
     for judge, validator in enumerate(validators):
-        for level, key in enumerate(PEOPLE):
+        for level, key in enumerate(people):
             base = {"kind": scheme.score.kind, "epoch": EPOCH, "validator": validator, "participant": key}
             base |= {"submission": submission(key), "observed_at": SEEN}
             for seen in make(scheme, judge, level):

@@ -34,7 +34,10 @@ def settle(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole settlement as canonical JSON (RFC 8785).")] = False,
     as_csv: Annotated[
-        bool, typer.Option("--csv", help="The rows of weights or payouts; the last is what burns or returns.")
+        bool,
+        typer.Option(
+            "--csv", help="The rows of weights or payouts, the last what burns or returns; or of a ranking, with intervals."
+        ),
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write JSON (or CSV) to a file, and show the board.")
@@ -43,6 +46,7 @@ def settle(
         str | None, typer.Option(metavar="NAME", help="With a ledger: the log's key, if ledger.toml does not name it.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With a ledger: show the settlement, and keep nothing.")] = False,
+    top: Annotated[int | None, typer.Option(metavar="N", help="Show so many rows of each table [32].", min=1)] = None,
     early: Annotated[
         bool, typer.Option("--early", help="Settle a payout before its scoring deadline, without whom nobody has judged yet.")
     ] = False,
@@ -86,10 +90,9 @@ def settle(
     if as_json or as_csv or output is not None:
         from assay.cli.output import json_bytes, put, settlement_csv
 
-        document = settlement.document
-        put(settlement_csv(document) if as_csv else json_bytes(document), output)
+        put(settlement_csv(settlement) if as_csv else json_bytes(settlement.document), output)
     if str(output) != "-" and (output is not None or not (as_json or as_csv)):
-        _show(settlement, folder, remark)
+        _show(settlement, folder, remark, top)
 
 
 def _settled(
@@ -129,11 +132,11 @@ def _settled(
     return settlement, remark
 
 
-def _show(settlement: Settlement, folder: Path, remark: str) -> None:
+def _show(settlement: Settlement, folder: Path, remark: str, top: int | None) -> None:
     from assay.cli.board import board
     from assay.cli.progress import Working
-    from assay.cli.show import note, show
+    from assay.cli.show import TOP, note, show
 
     with Working("comparing participants"):
-        parts = list(board(settlement, folder))
+        parts = list(board(settlement, folder, top or TOP))
     show(*parts, *([note(remark)] if remark else []))

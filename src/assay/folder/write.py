@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from assay.errors import BadInput
 
-__all__ = ["clear", "flush_folder", "new_folder", "write_all", "write_bytes", "write_text"]
+try:
+    import fcntl
+
+    LOCKS = True
+except ModuleNotFoundError:  # Windows
+    LOCKS = False
+
+__all__ = ["alone", "check_locks", "clear", "flush_folder", "lock", "new_folder", "write_all", "write_bytes", "write_text"]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -93,7 +101,7 @@ def new_folder(target: Path) -> Iterator[Path]:
 def _write(beside: Path, data: bytes, target: Path, *, private: bool) -> None:
     number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
     with os.fdopen(number, "wb") as file:
-        if target.is_file() and not private:
+        if target.is_file() and not private and hasattr(os, "fchmod"):
             os.fchmod(number, target.stat().st_mode & 0o777)
         file.write(data)
         file.flush()
@@ -106,8 +114,40 @@ def clear(folder: Path) -> None:
         left.unlink(missing_ok=True)
 
 
+def check_locks() -> None:
+    """Refuse to write what several processes write in turns, where there are no file locks to take turns by; raises BadInput."""
+    if not LOCKS:
+        hint = "write on Linux or macOS; anything that only reads works here"
+        raise BadInput(
+            f"ledgers and journals cannot be written on this system ({sys.platform}): it has no POSIX file locks", hint=hint
+        )
+
+
+def lock(number: int, *, wait: bool = True) -> None:
+    """Hold an open file alone until it is closed; raises BlockingIOError if another process holds it and `wait` is False."""
+    check_locks()
+    fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder alone: one process at a time adds to it."""
+    check_locks()
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        lock(number)
+        yield
+    finally:
+        os.close(number)
+
+
 def flush_folder(folder: Path) -> None:
-    """Make what was put in a folder, or taken from it, outlast a power cut; raises OSError."""
+    """Make what was put in a folder, or taken from it, outlast a power cut; raises OSError.
+
+    Windows cannot open a folder, and has no call for this: there it does nothing.
+    """
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Protocol
 
-from assay.errors import BadInput
+from assay.errors import BadInput, not_here
 from assay.judge.running import Event, Options, Summary
 
 __all__ = ["GROUP", "Judge", "find"]
@@ -47,6 +47,8 @@ def find(kind: str, *, file: Path | None = None) -> Judge:
     try:
         judge: Judge = one.load()
     except (ImportError, AttributeError) as error:
+        if isinstance(error, ImportError) and (elsewhere := not_here(error)):
+            raise elsewhere from None
         raise BadInput(
             f"the judge {_origin(one)} cannot be loaded: {error}", file=file, field="score.kind", hint="install what it needs"
         ) from error

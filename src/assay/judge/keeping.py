@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 from assay.errors import AssayError, BadInput
 from assay.folder import strict
 from assay.folder.limits import LINE_BYTES
-from assay.folder.write import flush_folder
+from assay.folder.write import check_locks, flush_folder, lock
 from assay.records import record
 
 __all__ = ["Busy", "append", "evidence_file", "held", "mend", "segment", "short"]
@@ -64,6 +63,7 @@ def held(root: Path, validator: str) -> Iterator[int]:
 
     Raises Busy if another run has it, and BadInput where nothing can be written. Waits for those who worked for a dead run.
     """
+    check_locks()
     try:
         root.mkdir(parents=True, exist_ok=True)
         number = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -145,7 +145,7 @@ def _is_record(line: bytes) -> bool:
 
 def _locked(number: int) -> bool:
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(number, wait=False)
     except OSError:
         return False
     return True

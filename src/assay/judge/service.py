@@ -28,6 +28,10 @@ class Model:
     """`Authorization` carries `Bearer KEY`, any other header the bare key."""
     endpoints: tuple[str, ...] = ()
     """What agents may ask for, as `POST /chat/completions`, with `*` for one name; none: those of `tests.endpoints`."""
+    names: tuple[str, ...] = ()
+    """The models that agents may ask for, each of which this account may use; none: whichever they name."""
+    per_minute: int = 120
+    """Requests of one trial that go out in a minute at most; more wait."""
 
     def __post_init__(self) -> None:
         try:
@@ -55,12 +59,18 @@ class Model:
 
 
 def of_agents(given: Mapping[str, str], url: str | None = None) -> Model | None:
-    """What agents are let through to: `url`, else ASSAY_MODEL_URL; None without. With ASSAY_MODEL_KEY, _HEADER, _ENDPOINTS."""
+    """What agents are let through to: `url`, else ASSAY_MODEL_URL; None without. With ASSAY_MODEL_KEY, _HEADER and so on."""
     url = url or given.get("ASSAY_MODEL_URL")
     if not url:
         return None
     endpoints = tuple(" ".join(one.split()) for one in given.get("ASSAY_MODEL_ENDPOINTS", "").split(",") if one.strip())
-    return Model(url, given.get("ASSAY_MODEL_KEY", ""), given.get("ASSAY_MODEL_HEADER", "Authorization"), endpoints)
+    names = tuple(one.strip() for one in given.get("ASSAY_MODEL_NAMES", "").split(",") if one.strip())
+    rate = given.get("ASSAY_MODEL_RATE") or str(Model.per_minute)
+    if re.fullmatch("[1-9][0-9]{0,5}", rate, re.ASCII) is None:
+        hint = "write how many requests of one trial may go out in a minute, such as 120"
+        raise BadInput(f"{rate[:100]!r} is not a number from 1 to 999999", field="ASSAY_MODEL_RATE", hint=hint)
+    key, header = given.get("ASSAY_MODEL_KEY", ""), given.get("ASSAY_MODEL_HEADER", "Authorization")
+    return Model(url, key, header, endpoints, names, int(rate))
 
 
 def of_judges(given: Mapping[str, str], url: str | None = None) -> Model | None:

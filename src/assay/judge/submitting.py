@@ -119,11 +119,12 @@ def _handed_in(competition: Path, participant: str, submission: str, epoch: int 
         if epoch is not None:
             raise BadInput("the competition has no ledger to say it to", field="epoch", hint="leave it out")
         return None
+    from assay.ledger import config
     from assay.ledger.intake import hand_in
-    from assay.ledger.opened import open_ledger
+    from assay.ledger.opened import open_store
 
-    with open_ledger(competition) as ledger:
-        return hand_in(ledger.store, participant, submission, epoch=epoch, submitted_at=when)
+    with open_store(config.read(competition)) as database:
+        return hand_in(database, participant, submission, epoch=epoch, submitted_at=when)
 
 
 def _rows(file: Path) -> tuple[list[str], list[dict[str, str]]]:

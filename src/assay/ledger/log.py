@@ -15,17 +15,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from assay.errors import BadInput
 from assay.folder.text import load
-from assay.folder.write import clear, flush_folder, write_bytes
+from assay.folder.write import alone, clear, flush_folder, write_bytes
 from assay.ledger import check, merkle, tiles
 from assay.ledger.check import Checkpoint, LogKey
 from assay.ledger.merkle import Proof
@@ -119,7 +117,7 @@ class Log:
 
     def check_end(self) -> None:
         """Refuse unless the log can be gone on from: its last entries are whole, and its folder can be written."""
-        with self._alone():
+        with alone(self.folder):
             self.reload()
             for _ in self.entries(self.size - self.size % WIDTH):
                 pass
@@ -138,7 +136,7 @@ class Log:
         """
         with as_bad_input("sign it with the log's own key", file=self.folder):
             after = check.check_checkpoint(note, [self.key])
-        with self._alone():
+        with alone(self.folder):
             self.reload()
             if after.size <= self.size:
                 self.check_against(after)
@@ -277,16 +275,6 @@ class Log:
         for at in range(0, len(found), WIDTH):
             part = found[at : at + WIDTH]
             yield tile_path("entries", (first + at) // WIDTH, len(part)), tiles.bundle(part)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One process at a time adds to the folder."""
-        number = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(number)
 
     def _drop_partial(self, before: int) -> None:
         """Remove the partial tiles that are full now. One that cannot be removed is in nobody's way."""

@@ -2,7 +2,8 @@
 
 - The registry is the folder's; evidence, earlier settlements and, where participants.csv leaves them empty, submissions are the
   ledger's.
-- Evidence counts that its validator signed: `assay.ledger.sound` sets aside what fails.
+- Evidence counts that its validator signed: `assay.ledger.sound` sets aside what fails. Nothing is settled while a batch is
+  missing that was acknowledged here (`assay.ledger.acknowledged`).
 - It is computed outside the lock. If evidence, submissions or receipts have changed when the lock is held, it is computed again.
 - Settling goes to the next epoch; `assay.ledger.closing` says what else takes a word of its own.
 - An epoch is settled once. Asked again, it is computed again from what was kept, which must give the same digest.
@@ -25,7 +26,7 @@ from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical, digest
 from assay.folder.evidence import Gathered
 from assay.folder.previous import previous_of
-from assay.ledger import batch, check, evidence, inputs, opened, receipt, resting, standing
+from assay.ledger import acknowledged, batch, check, evidence, inputs, opened, receipt, resting, standing
 from assay.ledger.closing import Closing, next_epoch, silent, to_settle, to_show
 from assay.ledger.keys import PrivateKey
 from assay.ledger.opened import Ledger, kept, predicate
@@ -40,6 +41,7 @@ __all__ = [
     "Outcome",
     "about",
     "again",
+    "check_answered",
     "check_receipt",
     "compute",
     "draft",
@@ -94,6 +96,7 @@ def settle(
     that was settled; CannotSettle if there is no evidence, or for what takes one of the two words; StoreError. SPEC 6, Epochs.
     """
     ledger.check_signer(signer)
+    ledger.store.check_home()
     while True:
         found = draft(ledger, epoch)
         if isinstance(found, Outcome):
@@ -180,6 +183,7 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
                 hint="what was settled stays; settle a later epoch",
             )
         _check_closed(view)
+        check_answered(ledger, view)
         document = _inputs(ledger.folder, view, epoch)
         settlement = compute(view, document, epoch, last)
         first = 0 if last is None else last.epoch + 1
@@ -247,12 +251,18 @@ def _check_closed(view: Counted) -> None:
     """
     first = 0
     for one in view.receipts():
-        stated, found = predicate(one)["evidence"]["count"], view.counted(first, one.epoch)
+        stated, found = predicate(one)["evidence"]["count"], view.count(first, one.epoch)
         if stated != found:
             aside = "".join(f"; {each}" for each in view.aside if first <= each.batch.epoch <= one.epoch)
             what = f"the receipt of epoch {one.epoch} is of {stated} records, and {found} of the ledger's count{aside}"
             raise Damaged(what, hint=RESTORE)
         first = one.epoch + 1
+
+
+def check_answered(ledger: Ledger, view: Counted) -> int:
+    """How many batches were acknowledged here, all of which count; raises Damaged for one that does not, and BadInput."""
+    why = {one.batch.digest: one.why for one in view.aside}
+    return acknowledged.held_against(ledger.folder / acknowledged.FILE, {one.digest for one in view.batches()}, why)
 
 
 def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> Settlement:

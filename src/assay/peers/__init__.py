@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from assay.errors import BadInput, printable
 
 if TYPE_CHECKING:
-    from assay.peers.http import Peer
+    from assay.peers.http import Answer, Peer
 
-__all__ = ["NoAnswer", "Overrun", "Packed", "Silent", "Words", "peer"]
+__all__ = ["NoAnswer", "Overrun", "Packed", "Silent", "Words", "peer", "retry_after"]
 
 _CUT = "[secret]"
 _LEAST = 4
@@ -36,6 +38,8 @@ class NoAnswer(Exception):
     def __init__(self, why: str, *, never: bool = False) -> None:
         super().__init__(why)
         self.why, self.never = why, never
+        self.head: Answer | None = None
+        """Status and headers, if these came."""
 
 
 class Silent(NoAnswer):
@@ -79,6 +83,16 @@ class Words:
         if not shown.isprintable():  # nothing is settled by a message: what this Python knows of Unicode may decide here
             shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in shown)
         return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def retry_after(said: str | None) -> float | None:
+    """A header `Retry-After` in seconds from now; None where it says nothing that can be kept to."""
+    try:
+        if said is None or said.strip().isdecimal():
+            return None if said is None else float(said.strip()[:9])
+        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def peer(url: str, *, extra: str, **options: Any) -> Peer:

@@ -5,12 +5,13 @@ Built on httpcore (below httpx): it speaks HTTP, TLS and proxies, and hands bodi
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 import threading
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Container, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -23,7 +24,7 @@ from assay.errors import broken
 from assay.peers import NoAnswer, Overrun, Packed, Silent
 from assay.peers.network import Backend, Budget, spending
 
-__all__ = ["Answer", "Peer"]
+__all__ = ["Answer", "Exchange", "Peer"]
 
 _FRAMES = 2**20
 """Bytes that headers and 1xx answers may take on the wire."""
@@ -42,12 +43,29 @@ class Answer:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
 
+class Exchange:
+    """An answer whose body is still coming: status and headers, and the body piece by piece, within the bounds of it all."""
+
+    def __init__(self, answer: Answer, pieces: Iterator[bytes], budget: Budget, most: int) -> None:
+        self.answer = answer
+        self._pieces, self._budget, self._most, self._came = pieces, budget, most, 0
+
+    def read(self) -> bytes:
+        """The next bytes of the body; b"" is its end. Raises NoAnswer (Silent, Overrun)."""
+        with spending(self._budget), _ours(self._budget):
+            piece = next(self._pieces, b"")
+        self._came += len(piece)
+        if self._came > self._most:
+            raise Overrun(f"more than {self._most} bytes")
+        return piece
+
+
 class Peer:
     """An address that is asked. A context manager; may be used by several threads.
 
     seconds: for one exchange in all, from the look-up of the name to the last byte. idle: for each wait in it. rate: bytes that
-    give it one second more, for bodies of very different sizes. uds: a Unix socket instead of the address's host. proxies: as the
-    environment says.
+    give it one second more, for bodies of very different sizes. uds: a Unix socket instead of the address's host. at: an address
+    that was looked up before. proxies: as the environment says. keep: connections that stay open for the next question.
     """
 
     def __init__(
@@ -59,11 +77,16 @@ class Peer:
         idle: float | None = None,
         rate: int | None = None,
         uds: str | None = None,
+        at: str | None = None,
         proxies: bool = False,
+        keep: bool = True,
     ) -> None:
         self.url, self.seconds, self.idle, self.rate = url, seconds, idle, rate
         self._headers = {"Accept": "*/*"} | dict(headers or {}) | {"Accept-Encoding": "identity"}
-        self._pool = _pool(url, uds, proxies)
+        if not keep:
+            self._headers["Connection"] = "close"
+        self._pool = _pool(url, uds, at, proxies)
+        self._lock, self._going = threading.Lock(), set[Budget]()
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +98,12 @@ class Peer:
         """Close its connections; the next question opens another."""
         self._pool.close()
 
+    def hang_up(self) -> None:
+        """End all exchanges that go on, from any thread; each raises NoAnswer."""
+        with self._lock:
+            for budget in self._going:
+                budget.end()
+
     def ask(
         self,
         method: str,
@@ -85,26 +114,121 @@ class Peer:
         most: int,
     ) -> Answer:
         """The answer, whatever its status, with a body of at most `most` bytes. Raises NoAnswer (Silent, Overrun, Packed)."""
-        given = self._headers | dict(headers or {})
-        budget = Budget(self.seconds, 2 * most + _FRAMES, idle=self.idle, rate=self.rate)
-        with spending(budget), _ours(budget), self._stream(method, url or self.url, given, body) as answer:
-            found = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
-            came = Answer(answer.status, found, b"")
-            if (came.header("content-encoding") or "identity").strip().lower() != "identity":
-                raise Packed("the answer is packed, and nobody asked for that")
-            data = bytearray()
-            for piece in answer.iter_stream():
-                data += piece
-                if len(data) > most:
-                    raise Overrun(f"more than {most} bytes")
+        return self._asked(self._budget(most), method, url or self.url, headers, body, most)
+
+    async def ask_aside(
+        self,
+        method: str,
+        url: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        most: int,
+        bodies: Container[int] | None = None,
+    ) -> Answer:
+        """As `ask`, in a thread of its own, so that the event loop goes on; who is cancelled hangs up.
+
+        bodies: the statuses of which the body is read; of others it is empty.
+        """
+        loop, budget = asyncio.get_running_loop(), self._budget(most)
+        future: asyncio.Future[Answer] = loop.create_future()
+
+        def tell(answer: Answer | None, error: BaseException | None) -> None:
+            if answer is not None and not future.done():
+                future.set_result(answer)
+            elif error is not None and not future.done():
+                future.set_exception(error)
+
+        def act() -> None:
+            answer, wrong = None, None
+            try:
+                answer = self._asked(budget, method, url or self.url, headers, body, most, bodies)
+            except BaseException as error:  # noqa: BLE001  (whatever it is, it is raised where the answer is awaited)
+                wrong = error
+            with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                loop.call_soon_threadsafe(tell, answer, wrong)
+
+        threading.Thread(target=act, name="peer", daemon=True).start()
+        try:
+            return await future
+        finally:
+            budget.end()
+
+    @contextmanager
+    def exchange(
+        self,
+        method: str,
+        url: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        most: int,
+    ) -> Iterator[Exchange]:
+        """An answer whose body is handed on as it comes, packed or not. Raises NoAnswer, and so does reading."""
+        budget = self._budget(most)
+        with self._exchanging(budget, method, url or self.url, headers, body, most) as opened:
+            yield opened
+
+    def _budget(self, most: int) -> Budget:
+        return Budget(self.seconds, 2 * most + _FRAMES, idle=self.idle, rate=self.rate)
+
+    def _asked(
+        self,
+        budget: Budget,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None,
+        body: bytes | None,
+        most: int,
+        bodies: Container[int] | None = None,
+    ) -> Answer:
+        with self._exchanging(budget, method, url, headers, body, most) as opened:
+            came, data = opened.answer, bytearray()
+            if bodies is not None and came.status not in bodies:
+                return came
+            try:
+                if (came.header("content-encoding") or "identity").strip().lower() not in ("", "identity"):
+                    raise Packed("the answer is packed, and nobody asked for that")
+                while piece := opened.read():
+                    data += piece
+            except NoAnswer as error:
+                error.head = came
+                raise
         return Answer(came.status, came.headers, bytes(data))
+
+    @contextmanager
+    def _exchanging(
+        self, budget: Budget, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None, most: int
+    ) -> Iterator[Exchange]:
+        given = dict(headers or {})
+        named = {name.lower() for name in given} - {"accept-encoding", "connection"}  # these are not for others to say
+        given = {name: value for name, value in given.items() if name.lower() in named}
+        given |= {name: value for name, value in self._headers.items() if name.lower() not in named}
+        with self._lock:
+            self._going.add(budget)
+        try:
+            with ExitStack() as later:
+                with spending(budget), _ours(budget):
+                    answer = later.enter_context(self._stream(method, url, given, body))
+                found = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
+                yield Exchange(Answer(answer.status, found, b""), answer.iter_stream(), budget, most)
+        finally:
+            with self._lock:
+                self._going.discard(budget)
 
     def _stream(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> AbstractContextManager[httpcore.Response]:
         """The library's exchange; headers are bytes as they came, so latin-1."""
         rows = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
-        return self._pool.stream(method, url, headers=rows, content=body)
+        return self._pool.stream(method, _located(url), headers=rows, content=body)
+
+
+def _located(url: str) -> httpcore.URL:
+    """The address as it is written: httpcore's own reading leaves out what follows a semicolon."""
+    found, parts = httpcore.URL(url), urlsplit(url)
+    found.target = ((parts.path or "/") + (f"?{parts.query}" if parts.query else "")).encode("ascii")
+    return found
 
 
 @contextmanager
@@ -137,7 +261,7 @@ def _context() -> ssl.SSLContext:
     return context
 
 
-def _pool(url: str, uds: str | None, proxies: bool) -> httpcore.ConnectionPool:
+def _pool(url: str, uds: str | None, at: str | None, proxies: bool) -> httpcore.ConnectionPool:
     scheme = url.partition(":")[0].lower()
     with _LOCK:
         context = _context() if scheme == "https" else None
@@ -149,7 +273,7 @@ def _pool(url: str, uds: str | None, proxies: bool) -> httpcore.ConnectionPool:
         uds=uds,
         max_connections=None,
         max_keepalive_connections=1,
-        network_backend=Backend(),
+        network_backend=Backend(at),
     )
 
 

@@ -13,13 +13,13 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
 import httpcore
 
-from assay.peers import Overrun, Silent
+from assay.peers import NoAnswer, Overrun, Silent
 
 __all__ = ["Backend", "Budget", "spending"]
 
@@ -35,9 +35,28 @@ class Budget:
     def __init__(self, seconds: float, wire: int, *, idle: float | None = None, rate: int | None = None) -> None:
         self._begun, self._seconds, self._rate = time.monotonic(), seconds, rate
         self._idle, self._wire, self._spent = idle, wire, 0
+        self._lock, self._ended = threading.Lock(), False
+        self._sockets: set[socket.socket] = set()
+
+    def hold(self, made: socket.socket) -> None:
+        """A socket that `end` shuts down."""
+        with self._lock:
+            self._sockets.add(made)
+        if self._ended:
+            self.end()
+
+    def end(self) -> None:
+        """Hang up, from any thread: who waits for bytes stops waiting."""
+        with self._lock:
+            self._ended = True
+            for made in self._sockets:
+                with suppress(OSError):
+                    socket.socket.shutdown(made, socket.SHUT_RDWR)  # of what is below TLS, if there is any
 
     def left(self) -> float:
-        """Seconds for the next wait, above 0; raises Silent."""
+        """Seconds for the next wait, above 0; raises Silent, and NoAnswer after `end`."""
+        if self._ended:
+            raise NoAnswer("the connection was ended here")
         bought = 0.0 if self._rate is None else self._spent / self._rate
         whole = self._seconds + bought
         left = self._begun + whole - time.monotonic()
@@ -51,10 +70,14 @@ class Budget:
             self.left()
         except Silent:
             return True
+        except NoAnswer:
+            pass
         return False
 
     def take(self, received: int = 0, sent: int = 0) -> None:
-        """Count bytes; raises Overrun above so many received."""
+        """Count bytes; raises Overrun above so many received, and NoAnswer after `end`, which looks like an end of theirs."""
+        if self._ended:
+            raise NoAnswer("the connection was ended here")
         self._spent += received + sent
         self._wire -= received
         if self._wire < 0:
@@ -80,14 +103,20 @@ class _Stream(httpcore.NetworkStream):
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
 
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+    def _budget(self) -> Budget:
+        """Of who uses it now, and who can end that from now on."""
         budget = _BUDGET.get()
+        budget.hold(self._inner.get_extra_info("socket"))
+        return budget
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        budget = self._budget()
         data = self._inner.read(max_bytes, budget.left())
         budget.take(received=len(data))
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        budget = _BUDGET.get()
+        budget = self._budget()
         for begin in range(0, len(buffer), _SLICE):
             piece = buffer[begin : begin + _SLICE]
             self._inner.write(piece, budget.left())
@@ -99,7 +128,7 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _BUDGET.get().left()))
+        return _Stream(self._inner.start_tls(ssl_context, server_hostname, self._budget().left()))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
@@ -108,8 +137,9 @@ class _Stream(httpcore.NetworkStream):
 class Backend(httpcore.NetworkBackend):
     """Connects within the budget: the look-up of a name and all of its addresses have one deadline."""
 
-    def __init__(self) -> None:
-        self._inner = httpcore.SyncBackend()
+    def __init__(self, at: str | None = None) -> None:
+        """at: an address that was looked up before, and is taken instead of the host's."""
+        self._inner, self._at = httpcore.SyncBackend(), at
 
     def connect_tcp(
         self,
@@ -121,7 +151,7 @@ class Backend(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         """See httpcore; each of the host's addresses is tried."""
         budget, error = _BUDGET.get(), None
-        found = _looked_up(host, port, budget)
+        found = _looked_up(self._at or host, port, budget)
         for number, address in enumerate(found):
             try:
                 seconds = budget.left() / (len(found) - number)  # the last one has all that is left
@@ -168,6 +198,8 @@ class _Plain(httpcore.NetworkStream):
         self._socket.close()
 
     def get_extra_info(self, info: str) -> Any:
+        if info == "socket":
+            return self._socket
         if info == "is_readable":
             self._socket.setblocking(False)
             try:

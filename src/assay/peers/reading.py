@@ -2,6 +2,7 @@
 
 Thirty-two megabytes of `[],` become a gigabyte of lists: a part takes many times its bytes in memory.
 Parts are brackets, commas and strings; they are counted in the text, and strings are looked at as a whole.
+A file by itself because those who read JSON that came by other ways (a websocket, a file) need no network library for it.
 """
 
 from __future__ import annotations

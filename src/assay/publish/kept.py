@@ -6,7 +6,6 @@ a ledger is taken into it with the first line that is added, and put aside.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ from typing import BinaryIO
 
 from assay.errors import BadInput
 from assay.folder.text import opened
-from assay.folder.write import flush_folder
+from assay.folder.write import check_locks, flush_folder, lock
 from assay.ledger import config
 from assay.ledger.config import Config
 from assay.ledger.opened import open_store
@@ -49,6 +48,7 @@ class InFile:
 
     def add(self, line: bytes, count: int, last: str) -> bool:
         """See `Lines.add`."""
+        check_locks()
         try:
             self.name.parent.mkdir(mode=0o700, exist_ok=True)
             with self._locked() as file:
@@ -76,7 +76,7 @@ class InFile:
     def _locked(self) -> Iterator[BinaryIO]:
         number = os.open(self.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(number, "r+b") as file:
-            fcntl.flock(number, fcntl.LOCK_EX)
+            lock(number)
             yield file
 
     def _whole(self, file: BinaryIO) -> list[bytes]:

@@ -1,7 +1,7 @@
 """The rules of a competition as validated data. SPEC 7 lists the fields; SPEC 2–5 say what they mean.
 
 Fractions are kept as nanos, amounts as integers, all values are frozen. Only the sections that apply are there: `score` is
-one of five kinds, `decay` belongs to weights, `payout` to payouts.
+one of five kinds, `decay` belongs to weights, `payout` to payouts; a ranking has neither.
 """
 
 from __future__ import annotations
@@ -198,9 +198,9 @@ class Consensus(Section):
 
 
 class Reward(Section):
-    """`[reward]`: agreed scores into shares and weights. SPEC 4."""
+    """`[reward]`: agreed scores into shares and weights (SPEC 4), into payouts (SPEC 5), or a ranking and nothing more."""
 
-    kind: Literal["weights", "payout"] = "weights"
+    kind: Literal["weights", "payout", "ranking"] = "weights"
     strategy: Literal["linear", "direct", "softmax", "winner-takes-all", "quadratic", "ranked"] = "linear"
     min_score: Share = 0
     temperature: Nanos = NANO
@@ -219,9 +219,18 @@ class Reward(Section):
             raise PydanticCustomError("assay", 'excess = "drop" goes only with encoding = "round"; change one of them')
         if not NANO // 100 <= self.temperature <= 10**6 * NANO:
             raise PydanticCustomError("assay", "temperature must be from 0.01 to 1000000")
+        said = [name for name in type(self).model_fields if name != "kind" and getattr(self, name) != _default(name)]
+        if self.kind == "ranking" and said:
+            raise PydanticCustomError(
+                "assay", 'a ranking pays nobody, so {field} does nothing; remove it, or use kind = "weights"', {"field": said[0]}
+            )
         if self.cap == 0:
             raise PydanticCustomError("assay", 'cap is 0, so nobody could be paid; use "100%" for no cap')
         return self
+
+
+def _default(name: str) -> object:
+    return Reward.model_fields[name].default
 
 
 class Decay(Section):
@@ -290,6 +299,11 @@ class Scheme(Section):
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
+        if self.reward.kind == "ranking":
+            if self.decay is not None:
+                raise PydanticCustomError("assay", "a ranking does not decay; remove the section [decay]")
+            if self.score.kind == "workflow" and self.score.warm_up is not None:
+                raise PydanticCustomError("assay", "warm_up takes from weights, and there is only a ranking; remove it")
         if self.reward.kind == "payout":
             if self.payout is None:
                 raise PydanticCustomError("assay", 'kind = "payout" needs a section [payout] with a deposit')
@@ -305,6 +319,13 @@ class Scheme(Section):
     def name(self) -> str:
         """The scheme's name."""
         return self.scheme.name
+
+    @property
+    def stakes(self) -> bool:
+        """Whether anything here asks how much stake a validator has. A ranking of runs that all count alike does not."""
+        rules = self.consensus
+        asked = rules.min_stake or rules.min_validator_stake or rules.combine != "mean" or rules.outliers.method != "none"
+        return self.reward.kind != "ranking" or bool(asked)
 
     def document(self) -> dict[str, Any]:
         """The scheme as JSON with every default filled in and fractions normalised: what its digest is taken of. SPEC 6."""

@@ -19,7 +19,7 @@ from assay.settle.shares import Shares
 if TYPE_CHECKING:
     from assay.settle.settlement import Settlement
 
-__all__ = ["Emission", "Part", "Row", "Settled", "joined", "part", "split"]
+__all__ = ["Emission", "Part", "Row", "Settled", "joined", "labels", "part", "split"]
 
 SCHEMA = "assay.emission/1"
 
@@ -130,7 +130,7 @@ def _shown(share: Fraction) -> str:
 
 
 def part(settlement: Settlement, receipt: str | None = None, log: str | None = None) -> Settled:
-    """What the split takes from a settlement, with its receipt and log; `split` refuses one that pays out. SPEC 4."""
+    """What the split takes from a settlement, with its receipt and log; `split` refuses one without weights. SPEC 4."""
     allotment, scheme = settlement.allotment, settlement.inputs.scheme
     participants = settlement.inputs.participants
     return Settled(
@@ -157,12 +157,14 @@ def split(subnet: Subnet, settled: Sequence[Settled]) -> Emission:
     """
     if len(settled) != len(subnet.competitions):
         raise ValueError("one settlement for each competition of the subnet file")
-    for one in settled:
-        _check_rules(one)
-    _check_once(settled)
-    epoch = _epoch(settled)
-    uids = joined([(one.name, list(zip(one.participants, one.uids, strict=True))) for one in settled], subnet.burn_uid)
-    joined([(one.name, one.listed) for one in settled], subnet.burn_uid)
+    called = labels(subnet, [one.name for one in settled])
+    for name, one in zip(called, settled, strict=True):
+        _check_rules(name, one.reward)
+    _check_once(called, settled)
+    epoch = _epoch(called, settled)
+    ranked = [list(zip(one.participants, one.uids, strict=True)) for one in settled]
+    uids = joined(list(zip(called, ranked, strict=True)), subnet.burn_uid)
+    joined(list(zip(called, [one.listed for one in settled], strict=True)), subnet.burn_uid)
     claims, whole = _claims(subnet, settled)
     parts, denominator = _summed(claims, whole, settled, uids)
     burn = denominator - sum(parts)
@@ -193,42 +195,51 @@ def split(subnet: Subnet, settled: Sequence[Settled]) -> Emission:
     )
 
 
-def _check_rules(one: Settled) -> None:
-    if one.reward.kind == "payout":
+def labels(subnet: Subnet, names: Sequence[str]) -> list[str]:
+    """What to call each competition to people: the name of its scheme, and with it the folder where several have that name."""
+    paths = [member.path for member in subnet.competitions]
+    return [
+        f"{name} in {path}" if names.count(name) > 1 and path != name else name for name, path in zip(names, paths, strict=True)
+    ]
+
+
+def _check_rules(name: str, reward: Reward) -> None:
+    if reward.kind != "weights":
+        into = "payouts" if reward.kind == "payout" else "a ranking"
         raise BadInput(
-            f"the competition {one.name!r} settles into payouts, so it has no weights to join",
+            f"the competition {name!r} settles into {into}, so it has no weights to join",
             field="competitions",
             hint='leave it out of the subnet file, or give it [reward] kind = "weights"',
         )
-    if one.reward.excess == "drop":
+    if reward.excess == "drop":
         raise BadInput(
-            f'the competition {one.name!r} has excess = "drop", which leaves a part that belongs to nobody',
+            f'the competition {name!r} has excess = "drop", which leaves a part that belongs to nobody',
             field="competitions",
             hint='set excess = "burn" or "redistribute" in its scheme',
         )
 
 
-def _check_once(settled: Sequence[Settled]) -> None:
+def _check_once(called: Sequence[str], settled: Sequence[Settled]) -> None:
     """Refuse a log or a receipt that is there twice: a copy of one competition in the place of another."""
     for what in ("log", "receipt"):
         first: dict[str, str] = {}
-        for one in settled:
+        for name, one in zip(called, settled, strict=True):
             named: str | None = getattr(one, what)
             if named is not None and named in first:
                 raise BadInput(
-                    f"the competitions {first[named]!r} and {one.name!r} have one {what}, {named}",
+                    f"the competitions {first[named]!r} and {name!r} have one {what}, {named}",
                     field="competitions",
                     hint="list each competition once, and give each a log of its own name",
                 )
-            first |= {} if named is None else {named: one.name}
+            first |= {} if named is None else {named: name}
 
 
-def _epoch(settled: Sequence[Settled]) -> int:
+def _epoch(called: Sequence[str], settled: Sequence[Settled]) -> int:
     first = settled[0]
-    for one in settled[1:]:
+    for name, one in zip(called, settled, strict=True):
         if one.epoch != first.epoch:
             raise BadInput(
-                f"the competitions settle different epochs: {first.name!r} {first.epoch}, {one.name!r} {one.epoch}",
+                f"the competitions settle different epochs: {called[0]!r} {first.epoch}, {name!r} {one.epoch}",
                 field="competitions",
                 hint="name the epoch with --epoch",
             )
@@ -261,7 +272,7 @@ def _conflict(name: str, what: str) -> BadInput:
     return BadInput(
         f"{what} (competition {name!r})",
         field="uid",
-        hint="give each key one uid in participants.csv of all competitions: pull the registry of one block for all of them",
+        hint="give each key one uid in participants.csv of all competitions: `assay registry pull SUBNET.toml` does",
     )
 
 

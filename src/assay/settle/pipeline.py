@@ -1,6 +1,6 @@
 """Evidence in, settlement out: the stages of SPEC 2–5 in their order, each keeping everything it computed.
 
-    evidence → score → (standing, assignment) → consensus → ranking → clocks → reward or payout
+    evidence → score → (standing, assignment) → consensus → ranking → clocks → reward, payout or nothing more
 
 Pure: no file, no clock, no random number. Raises BadInput only for what the stages refuse.
 """

@@ -52,7 +52,7 @@ class Rewarded:
     """Both clocks after this epoch."""
     decayed: Decayed | None
     allotment: reward.Allotment | None
-    """None where the scheme pays out instead."""
+    """None where the scheme pays out instead, or only ranks."""
     payouts: payout.Payouts | None
     warmth: Warmth | None
     """None where the scheme has no warm-up."""
@@ -70,7 +70,7 @@ def rewarded(inputs: Inputs, axes: Frame, scored: Scored, agreement: Agreement) 
         order=tuple(order),
         clock=after,
         decayed=decayed,
-        allotment=None if scheme.payout else _allot(scheme, agreement, order, ranked, decayed, warmth),
+        allotment=None if scheme.reward.kind != "weights" else _allot(scheme, agreement, order, ranked, decayed, warmth),
         warmth=warmth,
         payouts=None if scheme.payout is None else payout.pay(_paid_by(agreement, order), scheme.payout),
     )

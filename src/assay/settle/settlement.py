@@ -67,7 +67,7 @@ class Settlement:
     """Both clocks after this epoch."""
     decayed: Decayed | None
     allotment: Allotment | None
-    """None where the scheme pays out instead."""
+    """None where the scheme pays out instead, or only ranks."""
     payouts: Payouts | None
     warmth: Warmth | None = None
     """None where the scheme has no warm-up."""
@@ -84,7 +84,7 @@ class Settlement:
 
     @cached_property
     def weights(self) -> Mapping[str, Weight]:
-        """Key → weight, in ranking order; empty where the scheme pays out. SPEC 4."""
+        """Key → weight, in ranking order; empty where the scheme pays out or only ranks. SPEC 4."""
         if self.allotment is None or self.decayed is None:
             return {}
         found, decayed = self.allotment, self.decayed

@@ -35,7 +35,10 @@ def rejudge(
     validator: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose judgement, where there are several: a key or a name.")
     ] = None,
-    key: Annotated[str, typer.Option(metavar="NAME", help="The key that opens the transcript.")] = "transcripts",
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The key that opens the transcript [transcripts, or sponsor].", show_default=False),
+    ] = None,
     ask: Annotated[bool, typer.Option("--ask", help="Ask the models again, instead of replaying alone.")] = False,
     times: Annotated[int, typer.Option(metavar="N", help="How often to ask: to measure how often it is the same.", min=1)] = 1,
     model_url: UrlOption = None,
@@ -52,6 +55,8 @@ def rejudge(
     With --ask every answer that changed is told, with the score before and after; --times measures how often it comes out the
     same. It informs: evidence and settlements stay what they are.
 
+    What an enclave judged can be replayed when it was released: `assay enclave release`. The evidence is in the ledger then.
+
     Ends with 0, also if answers changed; 1 if the transcript does not fit, or no model answers.
 
     \b
@@ -66,13 +71,13 @@ def rejudge(
     from assay.cli.ledger.keys import asking
     from assay.cli.progress import Working
     from assay.judge.rubric import again
-    from assay.judge.rubric.opening import reader
+    from assay.judge.rubric.opening import readers
     from assay.judge.rubric.run import models_of
     from assay.judge.running import Options
 
     named = None if validator is None else validator_of(folder, validator)
     one = again.kept(folder, lambda everybody: find(participant, everybody), named)
-    before = again.replayed(folder, one, reader(key, asking()))
+    before = again.replayed(folder, one, *readers(key, asking()))
     rounds: list[Round] = []
     if ask:
         options = Options(model=service("rubric", model_url), primary=model, fallback=fallback, prices=prices(price))

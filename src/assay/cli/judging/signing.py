@@ -10,18 +10,26 @@ from assay.errors import BadInput, brief
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from assay.ledger.batch import Batch
+    from assay.ledger.store import Elsewhere, NotALedger, Submission
+
 __all__ = ["Signing"]
 
 
 class Signing:
-    """A validator's key and the ledger that its evidence goes to; both are looked at before anything is judged."""
+    """A validator's key and the ledger that its evidence goes to; both are looked at before anything is judged.
+
+    away: why the ledger is not here, if it is not: then batches are written, to be sent to whoever has it.
+    """
 
     def __init__(self, folder: Path, validator: str | None, name: str) -> None:
+        from assay.cli.errors import warn
         from assay.cli.ledger.keys import asking
         from assay.ledger import config, intake, keys, signing
-        from assay.ledger.opened import open_ledger
+        from assay.ledger.opened import open_store
+        from assay.ledger.store import NotALedger
 
-        config.read(folder)
+        said = config.read(folder)
         self.folder, self.signer, file = folder, keys.load(name, asking()), folder / "validators.csv"
         known = intake.keys_of(folder)
         if validator is None:
@@ -34,8 +42,22 @@ class Signing:
         if key != self.signer.public:
             what = f"is the key {self.signer.public}, not that of the validator {validator!r}"
             raise BadInput(what, field="sign", hint="sign with the validator's own key: `assay keys list`")
-        with open_ledger(folder) as ledger, ledger.store.reading() as view:
-            self.settled = view.settled_epoch()
+        self.settled: int | None = None
+        replaced: list[Submission] = []
+        self.away: Elsewhere | NotALedger | None = None
+        try:
+            with open_store(said) as database, database.reading() as view:
+                self.settled, self.away = view.settled_epoch(), database.elsewhere()
+                replaced = intake.replaced(view, folder)
+        except NotALedger as error:
+            if error.file is None or Path(error.file).exists():
+                raise
+            self.away = error
+        warn(
+            f"{folder / 'participants.csv'} is older than the ledger: {one.participant} handed in {one.submission}, which is not "
+            "judged here; get the operator's file, and the submission"
+            for one in replaced
+        )
 
     @property
     def epoch(self) -> int | None:
@@ -43,19 +65,46 @@ class Signing:
         return None if self.settled is None else self.settled + 1
 
     def add(self) -> RenderableType:
-        """Sign the validator's evidence of the epochs that are open, add it, and say how much was new."""
-        from assay.cli.show import sentence
-        from assay.ledger import intake, signing
-        from assay.ledger.opened import open_ledger
+        """Sign the validator's evidence of the epochs that are open, and what came too late for others; say how much was new.
 
-        new = 0
+        Where the ledger is not here, files are written to be sent: of the open epochs only, since what it has is not known.
+        """
+        from assay.cli.show import sentence
+        from assay.ledger import config, intake, signing
+        from assay.ledger.opened import open_store
+
+        if self.away is not None:
+            batches = signing.sign_folder(self.folder, self.signer) if self._written() else []
+            return self._to_be_sent([one for one in batches if self.settled is None or one.statement.epoch > self.settled])
+        new, late = 0, None
         if self._written():
             known = intake.terms(self.folder)
-            with open_ledger(self.folder) as ledger:
-                for one in signing.sign_folder(self.folder, self.signer):
-                    if self.settled is None or one.statement.epoch > self.settled:
-                        new += intake.accept(ledger.store, one, known).new
-        return sentence(f"{new} {'record' if new == 1 else 'records'} signed and added to the ledger.")
+            with open_store(config.read(self.folder)) as database:
+                with database.reading() as view:
+                    late = signing.late_in(view)
+                    batches = signing.sign_folder(self.folder, self.signer, late=late)
+                for batch in batches:
+                    new += intake.accept(database, batch, known).new
+        said = f"{new} {'record' if new == 1 else 'records'} signed and added to the ledger"
+        if late is not None and late.chosen:
+            said += f"; {late.chosen} of an epoch that was settled before, signed for epoch {late.epoch}"
+        return sentence(f"{said}.")
+
+    def _to_be_sent(self, batches: list[Batch]) -> RenderableType:
+        """Write the batches into batches/, and say what to do with them."""
+        from rich.console import Group
+
+        from assay.cli.show import command, sentence
+        from assay.ledger import signing
+
+        why = f"The ledger is not here: {self.away.where}: {self.away.what}." if self.away is not None else ""
+        if not batches:
+            return sentence(f"{why} There is nothing to be sent.")
+        files = signing.write(batches, self.folder / "batches")
+        count = sum(one.statement.count for one in batches)
+        said = f"{count} {'record' if count == 1 else 'records'} signed, not added to a ledger."
+        following = command("Send these files to the operator, who adds them", "assay", "evidence", "add", "DIR", *files)
+        return Group(sentence(f"{why} {said}"), following)
 
     def _written(self) -> bool:
         """Whether the validator has any evidence: a run that was stopped at once has none."""

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.output import AsJson, emit
+
 __all__ = ["app"]
 
 app = typer.Typer(name="evidence", help="Signed evidence.", no_args_is_help=True, rich_markup_mode=None)
@@ -32,6 +34,12 @@ def sign(
     folder: Folder,
     key: Annotated[str, typer.Option(metavar="NAME", help="The validator's key: `assay keys list`.", show_default=False)],
     epoch: Annotated[int | None, typer.Option(metavar="N", help="Only of this epoch.", min=0)] = None,
+    former: Annotated[
+        int | None,
+        typer.Option(
+            "--from", metavar="M", min=0, help="Also what is of epoch M, which was closed before it was handed in, as of N."
+        ),
+    ] = None,
     by: Annotated[Parts, typer.Option(help="A batch for each epoch and submission, or for each epoch.")] = Parts.submission,
     origin: Annotated[
         str | None, typer.Option(metavar="NAME", help="The log that it is for [that of DIR/ledger.toml].", show_default=False)
@@ -40,16 +48,21 @@ def sign(
         Path | None,
         typer.Option("--out", "-o", metavar="PATH", help="A folder, or a file *.batch where it is one batch [DIR/batches]."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Sign the evidence of one validator: what DIR/evidence/*.jsonl has by the key of that name.
 
     A batch is one run of one submission, under one signature. It names the log that it is for, and counts in no other ledger.
     Signing the same evidence again gives files of the same names.
 
+    Evidence that came too late is refused, since its epoch is settled. With --from it is signed for an epoch that is open: the
+    label of the records changes, and nothing else of them. Do not do it to what the ledger has: it would contradict itself.
+
     \b
     Examples:
       assay evidence sign my-competition --key val-1
       assay evidence sign my-competition --key val-1 --epoch 12 -o batches
+      assay evidence sign my-competition --key val-1 --epoch 13 --from 12
       assay evidence sign my-competition --key val-1 --origin example.org/my-competition
     """
     from assay.cli.ledger.keys import asking
@@ -58,29 +71,34 @@ def sign(
     from assay.folder import write_bytes
     from assay.ledger import keys, signing
 
-    found = signing.sign_folder(folder, keys.load(key, asking()), epoch=epoch, by=by.value, origin=origin)
+    late = None
+    if former is not None:
+        if epoch is None or former >= epoch:
+            raise typer.BadParameter("say with --epoch for which later epoch it is signed", param_hint="--from")
+        late = signing.Late(epoch, former)
+    found = signing.sign_folder(folder, keys.load(key, asking()), epoch=epoch, late=late, by=by.value, origin=origin)
     place = folder / "batches" if out is None else out
-    if place.suffix != ".batch":
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"cannot be made ({error.strerror})", file=place, hint="choose another folder with -o") from None
-    elif len(found) > 1:
-        raise BadInput(
-            f"there are {len(found)} batches for one file", file=place, hint="give a folder, or say --by epoch --epoch N"
-        )
-    for one in found:
-        path = place if place.suffix == ".batch" else place / signing.file_name(one)
-        write_bytes(path, one.data)
-        typer.echo(str(path))
+    if place.suffix == ".batch":
+        if len(found) > 1:
+            what = f"there are {len(found)} batches for one file"
+            raise BadInput(what, file=place, hint="give a folder, or say --by epoch --epoch N")
+        write_bytes(place, found[0].data)
+    files = [place] if place.suffix == ".batch" else signing.write(found, place)
     records = sum(one.statement.count for one in found)
-    show(sentence(f"{records} records in {len(found)} {'batch' if len(found) == 1 else 'batches'}, signed."))
+    if as_json:
+        emit({"files": list(map(str, files)), "records": records, "of_a_former_epoch": 0 if late is None else late.chosen})
+        return
+    for path in files:
+        typer.echo(str(path))
+    of = f", {late.chosen} of them of epoch {late.former}" if late is not None else ""
+    show(sentence(f"{records} records in {len(found)} {'batch' if len(found) == 1 else 'batches'}, signed{of}."))
 
 
 @app.command()
 def add(
     folder: Folder,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Signed batches.", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """Add signed batches to the competition's ledger: each whole, or not at all; one that is refused does not stop the others.
 
@@ -94,26 +112,33 @@ def add(
     from assay.cli.errors import printable, tell
     from assay.cli.show import sentence, show
     from assay.errors import BadInput
-    from assay.ledger import intake
-    from assay.ledger.opened import open_ledger
+    from assay.ledger import config, intake
+    from assay.ledger.opened import open_store
 
     known, added = intake.terms(folder), []
-    with open_ledger(folder) as ledger:
+    with open_store(config.read(folder)) as database:
+        database.check_home()
         for file in files:
             try:
-                found = intake.accept(ledger.store, file, known)
+                found = intake.accept(database, file, known)
             except BadInput as error:
                 if file.suffix == ".jsonl":
                     error.what, error.hint = "is no signed batch", "sign it first: assay evidence sign"
                     error.line = None
                 tell("error", str(error), typer.colors.RED)
                 continue
-            added.append(found)
+            added.append((file, found))
+            if as_json:
+                continue
             conflicts = f", {found.conflicting} in conflict with an earlier one" if found.conflicting else ""
             typer.echo(f"{printable(str(file))}: {found.new} new, {found.known} known{conflicts}")
-    new, refused = sum(one.new for one in added), len(files) - len(added)
-    told = f"{new} records added by {len(added)} {'batch' if len(added) == 1 else 'batches'}"
-    show(sentence(f"{told}; {refused} refused." if refused else f"{told}."))
+    new, refused = sum(one.new for _, one in added), len(files) - len(added)
+    if as_json:
+        rows = [{"file": str(at), "new": one.new, "known": one.known, "conflicting": one.conflicting} for at, one in added]
+        emit({"added": rows, "new": new, "refused": refused})
+    else:
+        told = f"{new} records added by {len(added)} {'batch' if len(added) == 1 else 'batches'}"
+        show(sentence(f"{told}; {refused} refused." if refused else f"{told}."))
     if refused:
         raise typer.Exit(BadInput.exit_code)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.errors import warn
-from assay.cli.publishing.words import JsonOption, targets_of
+from assay.cli.publishing.words import JsonOption
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
@@ -26,6 +26,14 @@ OLD_SECONDS = 600
 app = typer.Typer(name="registry", no_args_is_help=True, help="Participants and validators from a chain.", rich_markup_mode=None)
 
 
+def _targets(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The targets of the publish.toml that is meant, for the shell's completion."""
+    from assay.publish.targets import names
+
+    first = Path(next(iter(ctx.params.get("places") or ["."])))
+    return [name for name in names(first.parent if first.is_file() else first) if name.startswith(incomplete)]
+
+
 @app.callback()
 def main() -> None:
     """Participants and validators from a chain."""
@@ -33,10 +41,13 @@ def main() -> None:
 
 @app.command("pull")
 def pull(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
+    places: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR…", help="The competition's folder; or several, or a subnet file.", show_default=False),
+    ],
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="NAME", help="A target of publish.toml, not --url and --netuid.", autocompletion=targets_of),
+        typer.Option("--to", metavar="NAME", help="A target of publish.toml, not --url and --netuid.", autocompletion=_targets),
     ] = None,
     url: Annotated[str | None, typer.Option(metavar="URL", help="A node of the chain: wss://… or ws://127.0.0.1:9944.")] = None,
     netuid: Annotated[int | None, typer.Option(metavar="N", help="The subnet.", min=1, max=4095)] = None,
@@ -49,8 +60,12 @@ def pull(
 
     All is read at one block. Writes participants.csv: every hotkey but the burn UID's, with its uid. What is there of a key is
     kept; a key that has no uid any more stays, without one. Writes validators.csv: the hotkeys with a permit, and their stake
-    weight as the chain's epoch counts it. Writes registry.json: of which block that is, which goes into the receipt of a
-    competition with a ledger.
+    weight as the chain's epoch counts it; who has none any more stays, with stake 0. Writes registry.json: of which block that
+    is, which goes into the receipt of a competition with a ledger.
+
+    The competitions of one subnet are pulled together, so that all have the same block: name their folders, or the subnet file.
+    Either all are written, or none. The target of --to is that of the first folder's publish.toml, or of the one beside the
+    subnet file.
 
     As long as registry.json is there, other uids or stakes than it is of are not settled.
 
@@ -58,23 +73,38 @@ def pull(
     Examples:
       assay registry pull my-subnet --netuid 5 --url wss://entrypoint-finney.opentensor.ai:443 --dry-run
       assay registry pull my-subnet --to mainnet
+      assay registry pull my-subnet.toml --to mainnet
     """
     from assay.publish.bittensor import registry
     from assay.scheme.load import read as read_scheme
 
-    scheme = read_scheme(folder / "scheme.toml")
-    node, netuid, mechanism = _node(folder, to, url, netuid, mechanism)
+    beside, folders = _folders(places)
+    schemes = [read_scheme(folder / "scheme.toml") for folder in folders]
+    node, netuid, mechanism = _node(beside, to, url, netuid, mechanism)
     try:
         at = _block(node, block)
         subnet = _subnet(node, netuid, mechanism, at)
-        found = registry.pull(folder, scheme, subnet, node.genesis(), node.runtime(at.hash).spec_version)
+        chain, spec = node.genesis(), node.runtime(at.hash).spec_version
+        found = [registry.pull(*each, subnet, chain, spec) for each in zip(folders, schemes, strict=True)]
         if block == "finalized":
             warn(_old(node, at))
     finally:
         node.close()
     if not dry_run:
-        registry.write(folder, found)
-    _tell(folder, found, written=not dry_run, as_json=as_json)
+        registry.write(*found)
+    _tell(found, written=not dry_run, as_json=as_json)
+
+
+def _folders(places: Sequence[Path]) -> tuple[Path, list[Path]]:
+    """Where publish.toml is looked for, and the competitions' folders, each once, in the order given."""
+    from assay.scheme.subnet import read
+
+    found: dict[Path, Path] = {}
+    for place in places:
+        members = [place.parent / member.path for member in read(place).competitions] if place.is_file() else [place]
+        for folder in members:
+            found.setdefault(folder.resolve(), folder)
+    return (places[0].parent if places[0].is_file() else places[0]), list(found.values())
 
 
 def _node(folder: Path, to: str | None, url: str | None, netuid: int | None, mechanism: int) -> tuple[Node, int, int]:
@@ -134,7 +164,7 @@ def _old(node: Node, at: BlockId) -> Iterator[str]:
         yield f"the last final block of {node.host}, {at.number}, is {age // 60} minutes old: does the node follow its chain?"
 
 
-def _tell(folder: Path, found: Pull, *, written: bool, as_json: bool) -> None:
+def _tell(found: Sequence[Pull], *, written: bool, as_json: bool) -> None:
     if as_json:
         from assay.cli.output import json_bytes, put
 
@@ -142,14 +172,17 @@ def _tell(folder: Path, found: Pull, *, written: bool, as_json: bool) -> None:
         return
     from assay.cli.show import heading, note, show
 
-    about = found.pulled
-    show(
-        heading(f"Subnet {about.netuid}, mechanism {about.mechanism}, at block {about.block}"),
-        *_parts("participant", "uid", found.people),
-        *_parts("validator", "stake", found.judges),
-        note(f"{found.participants} participants, {found.validators} validators; block {about.hash}"),
-        note(f"{'Written to' if written else 'Nothing was written to'} {folder}."),
-    )
+    about = found[0].pulled
+    show(heading(f"Subnet {about.netuid}, mechanism {about.mechanism}, at block {about.block}"))
+    for each in found:
+        if len(found) > 1:
+            show("", heading(str(each.folder)))
+        show(
+            *_parts("participant", "uid", each.people),
+            *_parts("validator", "stake", each.judges),
+            note(f"{each.participants} participants, {each.validators} validators; block {about.hash}"),
+            note(f"{'Written to' if written else 'Nothing was written to'} {each.folder}."),
+        )
 
 
 def _parts(who: str, what: str, changes: Sequence[Change]) -> Iterator[Any]:
@@ -170,13 +203,20 @@ def _parts(who: str, what: str, changes: Sequence[Change]) -> Iterator[Any]:
     )
 
 
-def _document(found: Pull, *, written: bool) -> dict[str, Any]:
+def _document(found: Sequence[Pull], *, written: bool) -> dict[str, Any]:
     def row(one: Change) -> dict[str, Any]:
         return {"key": one.key, "before": one.before or None, "now": one.now or None, "change": one.kind}
 
-    return {
-        "registry": found.pulled.model_dump(),
-        "participants": {"count": found.participants, "changes": [row(one) for one in found.people]},
-        "validators": {"count": found.validators, "changes": [row(one) for one in found.judges]},
-        "written": written,
-    }
+    documents = [
+        {
+            "registry": each.pulled.model_dump(),
+            "participants": {"count": each.participants, "changes": [row(one) for one in each.people]},
+            "validators": {"count": each.validators, "changes": [row(one) for one in each.judges]},
+            "written": written,
+        }
+        for each in found
+    ]
+    if len(found) == 1:
+        return documents[0]
+    folders = [{"folder": str(each.folder)} | document for each, document in zip(found, documents, strict=True)]
+    return {"folders": folders, "written": written}

@@ -5,6 +5,7 @@ It informs. Evidence, judgements and settlements stay what they are, whatever co
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,10 @@ from assay.judge.rubric.model import Models
 from assay.judge.rubric.sealed import Transcript, opened
 from assay.judge.rubric.solution import Solution
 from assay.judge.rubric.transcript import Change, compare, replay
+from assay.ledger import config
 from assay.ledger.keys import PrivateKey
-from assay.records import Participant, Rubric
+from assay.ledger.opened import open_ledger
+from assay.records import Evidence, Participant, Rubric, record
 from assay.scheme.bounty import Bounty, read_bounty
 from assay.settle.score import rubric as score
 
@@ -77,7 +80,8 @@ def _record(competition: Path, everybody: tuple[Participant, ...], who: Particip
     place = competition / "evidence"
     judges = frozenset(row.fields["key"] for row in csvs.read(competition / "validators.csv", csvs.VALIDATORS))
     names = evidence.Registry("rubric", judges, frozenset(one.key for one in everybody))
-    records = evidence.read(sorted(place.glob("*.jsonl")), names).records
+    records = [] if not config.exists(competition) else _in_ledger(competition)  # what an enclave handed in is there alone
+    records += evidence.read(sorted(place.glob("*.jsonl")), names).records
     found = [one for one in records if isinstance(one, Rubric) and who.submission and one.submission == who.submission]
     found = [one for one in found if validator in (None, one.validator)]
     if not found:
@@ -90,6 +94,12 @@ def _record(competition: Path, everybody: tuple[Participant, ...], who: Particip
     return found[0]
 
 
+def _in_ledger(competition: Path) -> list[Evidence]:
+    """The records of the competition's ledger that count, the first accepted first."""
+    with open_ledger(competition) as ledger, ledger.counted() as view:
+        return [record(json.loads(row.body)) for row in view.records()]
+
+
 def bps(judgement: Judgement, bounty: Bounty) -> int | None:
     """The BPS of a judgement; None where it is unjudged."""
     if judgement.outcome == "unjudged":
@@ -98,8 +108,11 @@ def bps(judgement: Judgement, bounty: Bounty) -> int | None:
     return None if found is None else found.bps
 
 
-def replayed(competition: Path, one: Kept, key: PrivateKey) -> Round:
-    """The kept transcript replayed, without a network; raises BadInput where it does not open, Refused where it does not fit."""
+def replayed(competition: Path, one: Kept, *keys: PrivateKey) -> Round:
+    """The kept transcript replayed, without a network; raises BadInput where it does not open, Refused where it does not fit.
+
+    keys: any one of them that it is sealed to opens it.
+    """
     attestation = one.record.attestation
     if attestation is None:
         raise BadInput("the judgement names no document", field="attestation", hint="it was not made by `assay run`")
@@ -108,7 +121,7 @@ def replayed(competition: Path, one: Kept, key: PrivateKey) -> Round:
         hint = f"it is {one.bounty.digest} now, and was judged as {document.get('bounty')}: get that back"
         raise BadInput("the bounty was changed since", file=one.bounty.file, hint=hint)
     file = competition / TRANSCRIPTS / f"{hexed(attestation)}.sealed"
-    transcript = opened(file, key, bounty=one.bounty.digest, judgement=attestation)
+    transcript = opened(file, *keys, bounty=one.bounty.digest, judgement=attestation)
     found = replay(transcript.data, one.bounty, one.problem, one.solution)
     if document.get("transcript") != found.transcript_digest:
         raise Refused("transcript", "it is not the one that the judgement names", file=file)

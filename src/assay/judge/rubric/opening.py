@@ -9,10 +9,20 @@ from assay.errors import BadInput
 from assay.ledger import keys
 from assay.ledger.keys import X25519, PrivateKey
 
-__all__ = ["NAME", "reader"]
+__all__ = ["NAME", "SPONSOR", "reader", "readers"]
 
 NAME = "transcripts"
 """What the key is called in the folder of keys."""
+SPONSOR = "sponsor"
+"""What a sponsor's key is called if nothing else is said: what an enclave releases is sealed to it."""
+
+
+def readers(name: str | None, ask: Callable[[], str] | None = None) -> list[PrivateKey]:
+    """The keys that may open a transcript: the one of this name, or those of one's own judgements and of a sponsor."""
+    if name is not None:
+        return [reader(name, ask)]
+    there = [each for each in (NAME, SPONSOR) if keys.path_of(each).exists()]
+    return [reader(each, ask) for each in there or [NAME]]
 
 
 def reader(name: str = NAME, ask: Callable[[], str] | None = None, *, make: bool = False) -> PrivateKey:

@@ -55,17 +55,18 @@ def sealed(transcript: Transcript, to: list[PublicKey], *, bounty: str, judgemen
     return canonical({"schema": SCHEMA, "bounty": bounty, "judgement": judgement, "sealed": whole})
 
 
-def opened(file: Path, key: PrivateKey, *, bounty: str, judgement: str) -> Transcript:
-    """The transcript in a file; raises BadInput where it is of something else, not sealed to this key, or damaged."""
+def opened(file: Path, *keys: PrivateKey, bounty: str, judgement: str) -> Transcript:
+    """The transcript in a file; raises BadInput where it is of something else, sealed to none of these keys, or damaged."""
     data = load(file, KEYS * 2 * TRANSCRIPT_BYTES, hint="transcripts are kept by who judged: `assay run`")
     try:
         found = validate(_File, strict.parse(decode(data, file)))
         if (found.bounty, found.judgement) != (bounty, judgement):
             raise BadInput("is the transcript of another judgement", hint="get the file back that belongs to it")
-        mine = found.sealed.get(key.public.id)
-        if mine is None:
+        key = next((each for each in keys if each.public.id in found.sealed), None)
+        if key is None:
             hint = f"it is sealed to {', '.join(sorted(found.sealed))}; say which key opens it with --key"
-            raise BadInput(f"is not sealed to {key.public}", hint=hint)
+            raise BadInput(f"is not sealed to {' or '.join(str(each.public) for each in keys)}", hint=hint)
+        mine = found.sealed[key.public.id]
         return _read(open_sealed(base64.b64decode(mine, validate=True), key, _info(bounty, judgement)))
     except BadInput as error:
         raise error.at(file=file) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assay.errors import BadInput
+from assay.errors import BadInput, check_linux
 from assay.judge.sandbox.box import Sandbox
 
 __all__ = ["NAMES", "choose"]
@@ -25,6 +25,7 @@ def choose(
     folder: where bubblewrap keeps its boxes. engine, runtime: the containers' socket, as unix:///…, and their runtime.
     reuse: let bubblewrap use a box's folder again.
     """
+    check_linux("a sandbox")
     if name == "bubblewrap":
         for option, value in (("engine", engine), ("runtime", runtime)):
             if value:

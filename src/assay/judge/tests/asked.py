@@ -23,6 +23,18 @@ class ProxyLimits:
     """Of all that agents send, and of all answers' bodies."""
     seconds: float = 600.0
     """Without a byte, on either side."""
+    whole: float = 3600.0
+    """From the first byte of a request to the last of its answer, on the service's side."""
+    pause: float = 1.0
+    """Before a request that failed is asked again; doubled with each time, unless `Retry-After` says how long."""
+    patience: float = 120.0
+    """Of all such pauses."""
+    again: int = 100
+    """Requests that are asked again."""
+    questions: int = 50
+    """Questions of our own, by which it is seen whose a failure is."""
+    question_seconds: float = 60.0
+    """For one of them."""
 
 
 LIMITS = ProxyLimits()
@@ -32,25 +44,34 @@ NAMED = 20
 
 @dataclass
 class Seen:
-    """What went through: for the record of the trial. `troubles` are the service's, never the agent's."""
+    """What went through: for the record of the trial. `troubles` are the service's, never the agent's; `own` are the agent's."""
 
     requests: int = 0
     refused: int = 0
     sent: int = 0
     received: int = 0
     troubles: list[str] = field(default_factory=list)
+    own: list[str] = field(default_factory=list)
+    again: int = 0
+    questions: int = 0
 
     def trouble(self, what: str) -> None:
         """Note a failure of the service; the first ones are kept in words."""
         if len(self.troubles) < NAMED:
             self.troubles.append(what)
 
+    def to_blame(self, what: str) -> None:
+        """Note a failure that the agent's request caused; the first ones are kept in words."""
+        if len(self.own) < NAMED:
+            self.own.append(what)
+
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """As JSON; what is seldom there is left out where it is not."""
+        seldom = {"own": list(self.own), "again": self.again, "questions": self.questions}
         return {
             "requests": self.requests,
             "refused": self.refused,
             "sent": self.sent,
             "received": self.received,
             "troubles": list(self.troubles),
-        }
+        } | {name: value for name, value in seldom.items() if value}

@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from assay.judge.service import Model
 
-__all__ = ["DEFAULT", "Refused", "check", "stateless"]
+__all__ = ["DEFAULT", "Question", "Refused", "check", "question", "stateless"]
 
 DEFAULT = (
     "POST /chat/completions",
@@ -43,6 +43,30 @@ _TOOLS = re.compile(
 _ESCAPED = re.compile("%(2e|2f|5c|00|25)", re.ASCII | re.IGNORECASE)
 
 
+_TOLD: list[dict[str, str]] = [{"role": "user", "content": "Answer with one word: ok"}]
+_QUESTIONS: dict[str, dict[str, Any]] = {
+    "/chat/completions": {"messages": _TOLD, "stream": True},
+    "/responses": {"input": _TOLD, "stream": True, "store": False},
+    "/messages": {"messages": _TOLD, "stream": True, "max_tokens": 16},
+    "/messages/count_tokens": {"messages": _TOLD},
+    "/embeddings": {"input": "ok"},
+    "/completions": {"prompt": "ok", "max_tokens": 1},
+}
+"""What is asked to see whether the service answers us; by the end of the path.
+
+Streams, since the beginning of an answer is enough; without `max_tokens` where it may be left out, since some models refuse it.
+"""
+
+
+class Question(NamedTuple):
+    """A small question of the judge's own. `listing`: where models are listed beside it."""
+
+    method: str
+    target: str
+    body: bytes
+    listing: str
+
+
 class Refused(Exception):
     """What the agent asked for is not forwarded."""
 
@@ -63,12 +87,57 @@ def check(model: Model, method: str, target: str) -> None:
         raise Refused(403, f"only these are forwarded: {', '.join(allowed)}")
 
 
-def stateless(target: str, body: bytes) -> bytes:
+def question(method: str, target: str, body: bytes) -> Question | None:
+    """To the same endpoint, about the same model as a request that was forwarded; None where none is known."""
+    path = target.partition("?")[0]
+    if method == "GET" and (found := re.search("/models(/[^/]+)?$", path)):
+        listing = f"{path[: found.start()]}/models"
+        return Question("GET", listing, b"", listing)
+    end = max((one for one in _QUESTIONS if path.endswith(one)), key=len, default=None)
+    if method != "POST" or end is None:
+        return None
+    asked = dict(_QUESTIONS[end])
+    if isinstance(model := _model(body), str):
+        asked["model"] = model
+    return Question("POST", target, json.dumps(asked).encode(), f"{path.removesuffix(end)}/models")
+
+
+def _model(body: bytes) -> Any:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return found.get("model") if isinstance(found, dict) else None
+
+
+def stateless(model: Model, target: str, body: bytes) -> bytes:
     """The body that is forwarded: one that asks the service to keep nothing, and to run no tool. Raises Refused otherwise."""
     path = target.partition("?")[0]
-    if not path.endswith(_ASKED):
+    keeping = path.endswith(_ASKED)
+    if not keeping and not (model.names and path.endswith(tuple(_QUESTIONS))):
         return body
-    always = path.endswith(_ALWAYS)
+    found, twice = _object(body)
+    known = ("model", "models") * bool(model.names) + ("store", "tools", *_KEPT, *_HOSTED) * keeping
+    odd = [name for name in found if name.casefold() in known and name not in known]
+    if odd:  # some services read names without regard to case
+        raise Refused(400, f"write {odd[0].casefold()} in small letters")
+    if model.names:
+        _check_names(model, found)
+    if keeping:
+        asked = [name for name in _KEPT if found.get(name) not in (None, False)]
+        if asked:
+            raise Refused(
+                403, f"{asked[0]} is not forwarded: nothing may stay at the service, or be read that another left there"
+            )
+        _check_tools(found)
+        if path.endswith(_ALWAYS) or "store" in found:
+            found["store"] = False
+            twice = True
+    return json.dumps(found).encode() if twice else body  # of a name that stands there twice, a service might read the other
+
+
+def _object(body: bytes) -> tuple[dict[str, Any], bool]:
+    """A body, and whether a name stands in it twice. Raises Refused for what is no JSON object."""
     twice = False
 
     def pairs(given: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -83,19 +152,15 @@ def stateless(target: str, body: bytes) -> bytes:
         found = None
     if not isinstance(found, dict):
         raise Refused(400, "the body is not a JSON object")
-    known = ("store", "tools", *_KEPT, *_HOSTED)
-    odd = [name for name in found if name.casefold() in known and name not in known]
-    if odd:  # some services read names without regard to case
-        raise Refused(400, f"write {odd[0].casefold()} in small letters")
-    asked = [name for name in _KEPT if found.get(name) not in (None, False)]
-    if asked:
-        raise Refused(403, f"{asked[0]} is not forwarded: nothing may stay at the service, or be read that another left there")
-    _check_tools(found)
-    if always or "store" in found:
-        found["store"] = False
-    elif not twice:
-        return body
-    return json.dumps(found).encode()  # of a name that stands there twice, a service might read the other
+    return found, twice
+
+
+def _check_names(model: Model, found: dict[str, Any]) -> None:
+    """Raises Refused for a model that the validator does not name; some gateways take a list of them as well."""
+    more = found.get("models")
+    asked = [found.get("model"), *(more if isinstance(more, list) else [] if more is None else [more])]
+    if any(name not in model.names for name in asked):
+        raise Refused(403, f"only these models are let through: {', '.join(model.names)}")
 
 
 def _check_tools(found: dict[str, Any]) -> None:

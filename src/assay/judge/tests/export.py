@@ -121,9 +121,11 @@ def _job(competition: Path, job: Path, records: Sequence[Tests]) -> int:
             _files(store.place(one.participant, one.submission, one.task, one.trial), folder)
         _put(folder / "result.json", result)
         _put(folder / "config.json", _config(one, name))
-        (folder / "trial.log").write_text(_log(one, kept), encoding="utf-8")
+        (folder / "trial.log").write_text(_log(one, kept), encoding="utf-8", newline="\n")
         if result["exception_info"] is not None:
-            (folder / "exception.txt").write_text(result["exception_info"]["exception_message"] + "\n", encoding="utf-8")
+            (folder / "exception.txt").write_text(
+                result["exception_info"]["exception_message"] + "\n", encoding="utf-8", newline="\n"
+            )
     _put(
         job / "config.json",
         {"job_name": job.name, "n_attempts": max(one.trial for one in records), "orchestrator": {"type": "assay"}},
@@ -225,4 +227,4 @@ def _sums(job: Path, written: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _put(file: Path, content: object) -> None:
-    file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")

@@ -7,18 +7,16 @@
 - Redirects are handed back, never followed.
 - Requests, bytes, connections and seconds have bounds; over one of them the agent is told 429 or 413, and that is its affair.
   Bytes are counted as they come in, and a piece of a body counts as no fewer than 256, however short it is.
-- When the service fails (no connection, cut off, 5xx, or it refuses the validator's key or quota: 401, 402, 403, 407, 429), it is
-  noted in `troubles`: a trial that did not pass all the same is then an ERROR. SPEC 2.1.
+- How the service is spoken to, and whose trouble a failure is, `upstream` says. What is the service's is noted in `troubles`: a
+  trial that did not pass all the same is then an ERROR. SPEC 2.1.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import socket
 import socketserver
-import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -29,11 +27,13 @@ from urllib.parse import urlsplit
 
 import h11
 
-from assay.errors import broken
 from assay.judge.service import HEADER, PATH, Model
 from assay.judge.tests import endpoints
 from assay.judge.tests.asked import LIMITS, ProxyLimits, Seen
 from assay.judge.tests.endpoints import Refused
+from assay.judge.tests.upstream import Closed, Request, Upstream
+from assay.peers import NoAnswer, Overrun
+from assay.peers.http import Exchange
 
 __all__ = ["open_proxy"]
 
@@ -43,7 +43,6 @@ _DROPPED_BACK = frozenset(
     {"alt-svc", "connection", "content-length", "keep-alive", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade"}
 )
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_NOT_THE_AGENTS = frozenset({401, 402, 403, 407, 429})
 _CHUNK = 65_536
 _HEAD = 65_536
 """Bytes of a request's line and headers."""
@@ -81,8 +80,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.model, self.limits, self.seen = model, limits, Seen()
         self.lock = threading.Lock()
         self.open: set[socket.socket] = set()
-        self.upstream: set[http.client.HTTPConnection] = set()
-        self.closing = False
+        self.upstream = Upstream(model, limits, self.seen, self.lock)
         super().__init__(path, _Handler)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
@@ -103,9 +101,9 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def hang_up(self) -> None:
         """Close what is still open on both sides, so that its threads end."""
+        self.upstream.close()
         with self.lock:
-            self.closing = True
-            for one in (*self.open, *(found.sock for found in self.upstream if found.sock is not None)):
+            for one in self.open:
                 with suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
 
@@ -121,11 +119,6 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         with self.lock:
             self.seen.requests += 1
             return self.seen.requests <= self.limits.requests
-
-    def trouble(self, what: str) -> None:
-        with self.lock:
-            if not self.closing:  # then it was us who hung up
-                self.seen.trouble(what)
 
     def refused(self) -> None:
         with self.lock:
@@ -168,7 +161,7 @@ class _Handler(socketserver.BaseRequestHandler):
             endpoints.check(self.server.model, method, target)
             if not self.server.admit():
                 raise Refused(429, "this trial's requests are used up")
-            return asked, self._base() + target, endpoints.stateless(target, self._body(asked))
+            return asked, self._base() + target, endpoints.stateless(self.server.model, target, self._body(asked))
         except h11.RemoteProtocolError as error:
             raise Refused(431 if error.error_status_hint == 431 else 400, "the request cannot be read") from None
 
@@ -229,61 +222,43 @@ class _Handler(socketserver.BaseRequestHandler):
                 left -= len(part)
 
     def _forward(self, asked: h11.Request, target: str, body: bytes) -> None:
-        model, method = self.server.model, asked.method.decode("ascii")
+        model = self.server.model
         given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in asked.headers.raw_items()]
-        headers = {name: value for name, value in given if _passes(name, value, model)}
-        headers |= {"Accept-Encoding": "identity", **model.credentials}
-        connection = _connection(model, self.server.limits.seconds)
-        with self.server.lock:
-            self.server.upstream.add(connection)
-        try:
-            try:
-                connection.request(method, target, body=body if method == "POST" else None, headers=headers)
-                answer = connection.getresponse()
-            except (OSError, http.client.HTTPException) as error:
-                self.server.trouble(f"{method}: no answer ({broken(error)})")
+        headers = {name: value for name, value in given if _passes(name, value, model)} | model.credentials
+        request = Request(asked.method.decode("ascii"), target, headers, body)
+        with suppress(Closed), self.server.upstream.answer(request) as opened:
+            if opened is None:
                 self._say(502, "the service did not answer")
                 return
-            if answer.status < 200:  # such as 103: it is none, and the library takes it for one
-                self.server.trouble(f"{method}: status {answer.status}, which is no answer")
-                self._say(502, "the service did not answer")
-                return
-            if answer.status >= 500 or answer.status in _NOT_THE_AGENTS:
-                self.server.trouble(f"{method}: status {answer.status}")
             with suppress(OSError, h11.LocalProtocolError):  # the agent has hung up, and that is its affair
-                self._hand_back(method, answer)
-        finally:
-            with self.server.lock:
-                self.server.upstream.discard(connection)
-            connection.close()
+                self._hand_back(request, opened)
 
-    def _hand_back(self, method: str, answer: http.client.HTTPResponse) -> None:
+    def _hand_back(self, request: Request, opened: Exchange) -> None:
+        answer = opened.answer
         headers = [
             (name, value.strip())
-            for name, value in answer.getheaders()
+            for name, value in answer.headers
             if name.lower() not in _DROPPED_BACK and HEADER.fullmatch(name) and _VALUE.fullmatch(value.strip())
         ]
         headers.append(("Connection", "close"))
-        if answer.length is not None:
-            headers.append(("Content-Length", str(answer.length)))
+        if (length := answer.header("content-length")) is not None and answer.header("transfer-encoding") is None:
+            headers.append(("Content-Length", length))
         self._send(h11.Response(status_code=answer.status, headers=headers))
-        received = 0
         while True:
             try:
-                part = answer.read1(_CHUNK)
-            except (OSError, http.client.HTTPException) as error:
-                self.server.trouble(f"{method}: cut off ({broken(error)})")
+                part = opened.read()
+            except Overrun:
+                self.server.refused()
+                return
+            except NoAnswer as error:
+                self.server.upstream.cut_off(request, error)
                 return
             if not part:
                 break
-            received += len(part)
-            if not self.server.count(received=len(part)) or received > self.server.limits.answer_bytes:
+            if not self.server.count(received=len(part)):
                 self.server.refused()
                 return
             self._send(h11.Data(data=part))
-        if answer.length:
-            self.server.trouble(f"{method}: cut off, {answer.length} bytes are missing")
-            return
         self._send(h11.EndOfMessage())
 
     def _send(self, event: h11.Event) -> None:
@@ -303,11 +278,3 @@ def _passes(name: str, value: str, model: Model) -> bool:
     """Whether a header of the agent's is forwarded: a well-formed one that says how to answer, and is not where the key goes."""
     well_formed = value.isascii() and value.replace("\t", " ").isprintable()
     return well_formed and name.lower() in _PASSED and name.lower() != model.header.lower()
-
-
-def _connection(model: Model, seconds: float) -> http.client.HTTPConnection:
-    parts = urlsplit(model.base_url)
-    host = parts.hostname or ""
-    if parts.scheme == "https":
-        return http.client.HTTPSConnection(host, parts.port, timeout=seconds, context=ssl.create_default_context())
-    return http.client.HTTPConnection(host, parts.port, timeout=seconds)

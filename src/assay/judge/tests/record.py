@@ -78,6 +78,11 @@ class ModelUse(Section):
     sent: Size
     received: Size
     troubles: Annotated[tuple[Message, ...], Field(strict=False, max_length=100)] = ()
+    own: Annotated[tuple[Message, ...], Field(strict=False, max_length=100)] | None = None
+    """What the service refused though a question of ours was answered; the agent's own affair."""
+    again: Size | None = None
+    """Requests that were asked again."""
+    questions: Size | None = None
 
 
 class TrialRecord(Section):

@@ -211,7 +211,7 @@ class _Trial:
     def set_up(self, box: Box) -> None:
         """What the agent finds: its instruction, its own folder, empty folders for logs; the oracle finds the solution."""
         instruction = self.scratch / "instruction.md"
-        instruction.write_text(self.task.instruction, encoding="utf-8")
+        instruction.write_text(self.task.instruction, encoding="utf-8", newline="\n")
         box.put(instruction, entry.INSTRUCTION, mode=0o644)
         box.fresh(entry.AGENT_LOGS)
         box.fresh(entry.ARTIFACTS)

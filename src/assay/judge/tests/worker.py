@@ -63,7 +63,7 @@ class Settings:
         """The settings in a line."""
         found = json.loads(line)
         if (model := found["model"]) is not None:
-            found["model"] = Model(**model | {"endpoints": tuple(model["endpoints"])})
+            found["model"] = Model(**model | {name: tuple(model[name]) for name in ("endpoints", "names")})
         return cls(**found | {"keeping": Keeping(**found["keeping"])})
 
 

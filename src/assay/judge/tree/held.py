@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from assay.errors import check_linux
 from assay.judge.tree.model import Budget, Kind, Missing, NotPlain, TooMuch
 
 __all__ = [
@@ -31,13 +32,19 @@ __all__ = [
     "visit",
 ]
 
+
+def _flags(*names: str) -> int:
+    """The flags of these names; nothing for one that the system does not have: `holding` refuses to begin there."""
+    return sum(getattr(os, name, 0) for name in names)
+
+
 BLOCK = 65_536
 """Bytes; a file is read in blocks, and an all-zero block counts as a hole."""
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER = os.O_RDONLY | _flags("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC")
 """Flags that open folders only."""
-PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+PLAIN = os.O_RDONLY | _flags("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")
 """Flags for reading what was seen to be a plain file."""
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flags("O_NOFOLLOW", "O_CLOEXEC")
 """Flags that make a new plain file."""
 GONE = (FileNotFoundError, NotADirectoryError)
 """What is raised when something is no longer there."""
@@ -54,7 +61,11 @@ def parts_of(path: str) -> list[str]:
 
 @contextmanager
 def holding(root: Path, beneath: str) -> Iterator[tuple[int, str]]:
-    """The folder that holds an entry, open, and its name in it; raises Missing where the way is not made of folders."""
+    """The folder that holds an entry, open, and its name in it; raises Missing where the way is not made of folders.
+
+    Raises BadInput where there is no Linux.
+    """
+    check_linux("looking at a folder that an agent may have written")
     parent, name = os.path.split(os.path.abspath(root))
     names = parts_of(beneath)
     if ".." in names or "\0" in beneath:

@@ -11,9 +11,11 @@ One writer at a time, any number of readers, each with a snapshot of its own. Wh
 raises, nothing of it is kept.
 """
 
+from assay.ledger.store.engine import shown
 from assay.ledger.store.errors import (
     Busy,
     Damaged,
+    Elsewhere,
     Forbidden,
     Full,
     NotALedger,
@@ -32,6 +34,7 @@ __all__ = [
     "Busy",
     "Conflict",
     "Damaged",
+    "Elsewhere",
     "Forbidden",
     "Full",
     "Kept",
@@ -52,4 +55,5 @@ __all__ = [
     "create",
     "migrate",
     "open",
+    "shown",
 ]

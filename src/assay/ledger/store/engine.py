@@ -20,6 +20,8 @@ CACHE_KIB = 65_536
 """What one connection keeps of an SQLite database in memory."""
 CONNECT_SECONDS = 30
 POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
+SECRET = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
+"""Parts of a URL's query that no message may show."""
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
@@ -32,9 +34,12 @@ LOCK = 0x6173736179
 
 
 def shown(place: str | Path) -> str:
-    """The path or URL as an error may name it: without a password."""
+    """The path or URL as an error may name it: as one writes it, and without a password."""
     text = str(place)
-    return _url(text).render_as_string(hide_password=True) if "://" in text else text
+    if "://" not in text:
+        return text
+    url = _url(text).difference_update_query(SECRET)
+    return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
 
 
 def engine(place: str | Path, *, create: bool = False, wait: float = WAIT) -> Engine:

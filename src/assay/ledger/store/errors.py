@@ -10,7 +10,8 @@ AssayError
 └── BadInput
     ├── NotALedger     there is no database, or it is none of ours
     ├── OtherVersion   it was made by a newer or an older Assay
-    └── Forbidden      the database does not let us in
+    ├── Forbidden      the database does not let us in
+    └── Elsewhere      it is a copy, or was restored: the ledger lives elsewhere
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ __all__ = [
     "RESTORE",
     "Busy",
     "Damaged",
+    "Elsewhere",
     "Forbidden",
     "Full",
     "NotALedger",
@@ -79,6 +81,10 @@ class Forbidden(BadInput):
     """The database does not let us in."""
 
 
+class Elsewhere(BadInput):
+    """The database is a copy of a ledger that lives elsewhere, or was restored and not adopted: it is only read."""
+
+
 RESTORE = "restore it from a copy, then `assay ledger check`"
 _AGAIN = "try again; what was acknowledged before is kept"
 _SQLITE: tuple[tuple[str, type[AssayError], str, str], ...] = (
@@ -113,7 +119,7 @@ def translated(name: str) -> Iterator[None]:
     """Whatever the database raises in the block, as an error of ours that names the database. `name`: without a password."""
     try:
         yield
-    except StoreError as error:
+    except (Elsewhere, StoreError) as error:
         error.at(file=name)
         raise
     except DBAPIError as error:

@@ -11,9 +11,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, inspect
 
-from assay.ledger.store import schema
+from assay.errors import BadInput
+from assay.folder.write import check_locks
+from assay.ledger.store import home, schema
 from assay.ledger.store.engine import WAIT, engine, shown
-from assay.ledger.store.errors import RESTORE, Damaged, NotALedger, Unreachable, translated
+from assay.ledger.store.errors import RESTORE, Damaged, Elsewhere, NotALedger, Unreachable, translated
 from assay.ledger.store.rows import Meta
 from assay.ledger.store.view import View
 from assay.ledger.store.writer import Writer
@@ -30,8 +32,12 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Writer]:
-        """One transaction, exclusive among writers; raises StoreError, and then nothing of the block is kept."""
+        """One transaction, exclusive among writers; raises StoreError, and then nothing of the block is kept.
+
+        Raises Elsewhere for a database that is not where the ledger lives.
+        """
         with transaction(self._engine, self.name, writing=True) as connection:
+            home.check(connection)
             yield Writer(connection)
 
     @contextmanager
@@ -39,6 +45,29 @@ class Store:
         """One snapshot; raises StoreError."""
         with transaction(self._engine, self.name, writing=False) as connection:
             yield View(connection)
+
+    def check_home(self) -> None:
+        """Refuse a database that is only read, since the ledger lives elsewhere; raises Elsewhere."""
+        with transaction(self._engine, self.name, writing=False) as connection:
+            home.check(connection)
+
+    def elsewhere(self) -> Elsewhere | None:
+        """Why this database is only read, if the ledger lives elsewhere."""
+        try:
+            self.check_home()
+        except Elsewhere as error:
+            return error
+        return None
+
+    def adopt(self) -> None:
+        """Make this the place where the ledger lives: of a copy that is the only one now. Raises BadInput if it is not."""
+        with transaction(self._engine, self.name, writing=True) as connection:
+            former = home.still_there(connection)
+            if former is not None:
+                raise BadInput(
+                    f"the ledger still is in {former}, and this is a copy of it", file=self.name, hint="move that file away first"
+                )
+            home.settle_in(connection)
 
     def check_integrity(self) -> None:
         """Let the database look itself over; raises Damaged. PostgreSQL does so with every page that it reads."""
@@ -63,7 +92,9 @@ class Store:
 
 @contextmanager
 def transaction(engine: Engine, name: str, *, writing: bool) -> Iterator[Connection]:
-    """A transaction of the store at the level below tables."""
+    """A transaction of the store at the level below tables; raises BadInput for one that writes where there are no file locks."""
+    if writing:
+        check_locks()
     options: dict[str, Any] = {"writing": writing}
     if engine.dialect.name == "postgresql":
         options["isolation_level"] = "READ COMMITTED" if writing else "REPEATABLE READ"

@@ -58,7 +58,9 @@ def _of_commitment(
         yield from _stake(subnet, own)
     if subnet.mechanism >= subnet.mechanisms:
         yield _no_mechanism(subnet)
-    if subnet.commit_version != COMMIT_VERSION:
+    if subnet.commit_version < COMMIT_VERSION:
+        yield older(subnet)
+    elif subnet.commit_version > COMMIT_VERSION:
         what = f"the chain takes version {subnet.commit_version} of a commitment, and this program makes version {COMMIT_VERSION}"
         yield refusal("IncorrectCommitRevealVersion", what)
     if own is None:
@@ -119,6 +121,14 @@ def _limited(values: Sequence[int], limit: int) -> bool:
 def _no_mechanism(subnet: Subnet) -> Refusal:
     what = f"the subnet has {subnet.mechanisms}, counted from 0, and mechanism is {subnet.mechanism}"
     return refusal("MechanismDoesNotExist", what)
+
+
+def older(subnet: Subnet) -> Refusal:
+    """Of a chain whose runtime does not know the commitments that are made here yet; 0 is a runtime that names no version."""
+    says = f" (it takes version {subnet.commit_version})" if subnet.commit_version else ""
+    what = f"the chain's runtime is older than commitments of version {COMMIT_VERSION}{says}"
+    hint = "wait until the chain is upgraded, or have the subnet's owner turn commitments off"
+    return Refusal("IncorrectCommitRevealVersion", what, hint)
 
 
 def stranger(subnet: Subnet, hotkey: str) -> Refusal:

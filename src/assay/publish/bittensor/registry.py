@@ -2,7 +2,8 @@
 
 - participants.csv: every hotkey of the subnet but the burn UID's. What it says of a key that was there is kept, but for the uid.
   A key that has no uid any more stays, without one: what it earned burns (SPEC 4). So does how it is spelled: SS58 has prefixes.
-- validators.csv: the hotkeys that have a permit and a stake weight which the chain counts. The name of a key is kept.
+- validators.csv: the hotkeys that have a permit and a stake weight which the chain counts. A validator that is dropped stays,
+  with stake 0, which counts for nothing (SPEC 8): so its name is kept, and the folder may still have its evidence.
 - registry.json: of which block that is, and what it has of each uid, the block of its registration too.
 """
 
@@ -25,6 +26,9 @@ from assay.scheme.reading import validate
 
 __all__ = ["Change", "Pull", "pull", "write"]
 
+NONE = "0"
+"""The stake of a validator that the chain does not count."""
+
 Cells = dict[str, str]
 
 
@@ -41,8 +45,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Pull:
-    """What is to be written, and what that changes."""
+    """What is to be written to a competition's folder, and what that changes. validators: those that the chain counts."""
 
+    folder: Path
     pulled: Pulled
     files: Mapping[str, bytes]
     participants: int
@@ -68,8 +73,9 @@ def pull(folder: Path, scheme: Scheme, subnet: Subnet, chain: str, spec_version:
     people = [old.get(key, {"key": key}) | {"uid": uid} for key, uid in uids.items()]
     people += [{name: cell for name, cell in row.items() if name != "uid"} for key, row in old.items() if key not in uids]
     judges = [{"key": key, "name": ""} | old_judges.get(key, {}) | {"stake": stake} for key, stake in stakes.items()]
+    judges += [row | {"stake": NONE} for key, row in old_judges.items() if key not in stakes]
     files = {table.name: _dumped(table, rows) for table, rows in ((csvs.PARTICIPANTS, people), (csvs.VALIDATORS, judges))}
-    found, rows = _read_back(files, scheme)
+    count, rows = _read_back(files, scheme)
     made = Pulled(
         chain=chain,
         netuid=subnet.netuid,
@@ -93,17 +99,20 @@ def pull(folder: Path, scheme: Scheme, subnet: Subnet, chain: str, spec_version:
         for one in subnet.neurons
     ]
     return Pull(
+        folder,
         made,
         files | {pulled.FILE: pulled.dumped(made, neurons)},
-        *found,
+        count,
+        len(stakes),
         tuple(_changes(old, uids, "uid", "moved")),
         tuple(_changes(old_judges, stakes, "stake", "stake")),
     )
 
 
-def write(folder: Path, found: Pull) -> None:
-    """Put the files in place, registry.json first: as long as the others are not there too, nothing is settled by them."""
-    write_all([(folder / name, found.files[name]) for name in (pulled.FILE, csvs.PARTICIPANTS.name, csvs.VALIDATORS.name)])
+def write(*found: Pull) -> None:
+    """Put the files of one pull or more in place, each registry.json first: what it does not agree with is not settled."""
+    names = (pulled.FILE, csvs.PARTICIPANTS.name, csvs.VALIDATORS.name)
+    write_all([(each.folder / name, each.files[name]) for name in names for each in found])
 
 
 def _check_same(folder: Path, subnet: Subnet, chain: str) -> None:
@@ -137,22 +146,24 @@ def _dumped(table: csvs.Table, rows: Sequence[Cells]) -> bytes:
     return csvs.dumped(columns, rows)
 
 
-def _read_back(files: Mapping[str, bytes], scheme: Scheme) -> tuple[tuple[int, int], str]:
-    """How many rows there are, and the digest over them, as a settlement will read them; raises BadInput as that would."""
+def _read_back(files: Mapping[str, bytes], scheme: Scheme) -> tuple[int, str]:
+    """How many participants there are, and the digest over uids and stakes, as a settlement reads them; raises BadInput."""
     rows: dict[str, list[Row]] = {}
     for table in (csvs.PARTICIPANTS, csvs.VALIDATORS):
         rows[table.name] = csvs.parse(files[table.name], table)
     people = registry.participants(rows[csvs.PARTICIPANTS.name], Place(csvs.PARTICIPANTS.name), scheme)
     judges = registry.validators(rows[csvs.VALIDATORS.name], Place(csvs.VALIDATORS.name), columns=len(people))
-    return (len(people), len(judges)), pulled.rows(people, judges)
+    return len(people), pulled.rows(people, judges)
 
 
 def _changes(old: Mapping[str, Any], now: Mapping[str, str], field: str, other: str) -> list[Change]:
-    """What changes, new ones first; a key that was there without a uid, and has none now, is no change."""
+    """What changes, new ones first; a key that was there without a uid or stake, and has none now, is no change."""
     found = []
     for key in (*now, *(key for key in old if key not in now)):
         row = old.get(key)
         before, after = (row or {}).get(field, ""), now.get(key, "")
+        if field == "stake" and before == NONE:
+            before = ""
         if before == after and row is not None:
             continue
         kind = "gone" if not after else other if before else "new"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from assay.ledger.keys import PublicKey
 from assay.publish.bittensor.libraries import core
+from assay.publish.bittensor.preflight import older
 from assay.publish.bittensor.subnet import Subnet
 from assay.publish.bittensor.weights import Vector
 from assay.publish.outcome import Refusal
@@ -41,10 +42,7 @@ def commitment(
     """Weights of a hotkey, locked; or why they cannot be. chain, here: what time it is by each, seconds since 1970."""
     index, last, pending, since = subnet.epoch_index, subnet.last_epoch, subnet.pending_epoch, subnet.since_step
     if index is None or last is None or pending is None or since is None:
-        what = "the chain's runtime is older than commitments of version 4"
-        return Refusal(
-            "IncorrectCommitRevealVersion", what, "wait for the chain, or have the subnet's owner turn commitments off"
-        )
+        return older(subnet)
     if subnet.tempo == 0:
         return Refusal("no-epochs", "the subnet's tempo is 0: nothing that is committed is ever opened", "ask the subnet's owner")
     if subnet.reveal_epochs > EPOCHS:

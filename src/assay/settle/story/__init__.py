@@ -1,7 +1,7 @@
 """How a participant's numbers came about, told from a settlement: one story for the library, the command line and the pages.
 
     evidence ─▶ failed ─▶ quorum ─▶ outliers ─▶ score ─▶ rank ─▶ share ─▶ cap ─▶ decay ─▶ weight ─▶ next-place
-                                                            (or: rank ─▶ release ─▶ payout ─▶ next-place)
+                                           (or: rank ─▶ release ─▶ payout ─▶ next-place; or: rank ─▶ next-place)
 
 A story only reads what the stages computed, so it cannot disagree with the numbers. Each chapter has sentences and a table
 for people and the same numbers as `facts` for programs. SPEC 2–6.
@@ -38,8 +38,9 @@ def explain(settlement: Settlement, key: str, records: Sequence[Evidence] | None
     row = next(row for row in settlement.document["agreed"] if row["participant"] == key)
     case = _case(settlement, row)
     chapters = [*agreeing.chapters(case, failing(settlement, case, records))]
-    if case.agreed:
+    if case.agreed and case.scheme.reward.kind != "ranking":
         chapters += paying.chapters(case, case.scheme.payout) if case.scheme.payout else weighing.chapters(case)
+    if case.agreed:
         chapters.append(reaching(settlement, case))
     return Explanation(
         participant=key,
@@ -76,7 +77,10 @@ def _summary(case: Case) -> str:
     key = case.participant.key
     if not case.agreed:
         epoch, status = case.document["epoch"], case.row["status"]
-        return f"{key} has no agreed score in epoch {epoch} ({status}), so it has no share in the reward."
+        without = "place in the ranking" if case.scheme.reward.kind == "ranking" else "share in the reward"
+        return f"{key} has no agreed score in epoch {epoch} ({status}), so it has no {without}."
+    if case.scheme.reward.kind == "ranking":
+        return f"{key} is {ordinal(case.place)} of {case.ranked} with a score of {case.shown_score}."
     place = f"{key} is {ordinal(case.rank)} of {case.ranked} with a score of {case.shown_score}"
     if case.scheme.payout:
         paid = case.payout

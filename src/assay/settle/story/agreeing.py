@@ -22,7 +22,7 @@ def chapters(case: Case, failed: Chapter | None) -> Iterator[Chapter]:
         if failed is not None:
             yield failed
         yield _quorum(case)
-    if case.quorum:
+    if case.quorum and not case.alike:
         yield _outliers(case)
     if case.agreed:
         yield _score(case)
@@ -37,7 +37,7 @@ def _evidence(case: Case) -> Chapter:
     rows = [
         (
             case.called[vote["validator"]],
-            vote["stake"],
+            *(() if case.alike else (vote["stake"],)),
             _saw(case, vote["work"]),
             vote["score"],
             *((vote[column] or "–",) if has_z else ()),
@@ -45,21 +45,27 @@ def _evidence(case: Case) -> Chapter:
         )
         for vote in votes
     ]
-    rows += [
-        (case.called[one["validator"]], "–", "–", "–", *(("–",) if has_z else ()), f"no: {left_out(case, one)}") for one in others
-    ]
+    blank = ("–",) * (2 + has_z + (not case.alike))
+    rows += [(case.called[one["validator"]], *blank, f"no: {left_out(case, one)}") for one in others]
     count = len(votes)
-    said = f"{plural(count, 'validator')} {'has' if count == 1 else 'have'} a whole score of the current submission"
+    said = f"{plural(count, case.judge)} {'has' if count == 1 else 'have'} a whole score of the current submission"
     if case.participant.submission:
         said += f", {case.participant.submission}"
     more = "1 more has" if len(others) == 1 else f"{len(others)} more have"
     return Chapter(
         name="evidence",
-        title="What the validators saw",
+        title=f"What the {case.judge}s saw",
         text=(f"{said}.", *([f"{more} evidence about it that does not count."] if others else [])),
-        facts={"submission": case.row["submission"], "validators": votes, "not_counted": others},
-        table=Table(("validator", "stake", "saw", "score", *(heading if has_z else ()), "counts"), tuple(rows)),
+        facts={"submission": case.row["submission"], "validators": _facts(case, votes), "not_counted": others},
+        table=Table(
+            (case.judge, *(() if case.alike else ("stake",)), "saw", "score", *(heading if has_z else ()), "counts"), tuple(rows)
+        ),
     )
+
+
+def _facts(case: Case, votes: list[Json]) -> list[Json]:
+    """The votes as they stand in the settlement; without stakes where those decide nothing."""
+    return [{name: value for name, value in vote.items() if name != "stake"} for vote in votes] if case.alike else votes
 
 
 def _saw(case: Case, work: Json) -> str:
@@ -88,6 +94,8 @@ def plural_points(points: str) -> str:
 def _quorum(case: Case) -> Chapter:
     rules, row = case.scheme.consensus, case.row
     count, stake, total = len(row["validators"]), int(row["stake"]), int(row["needed_stake_of"])
+    if case.alike:
+        return _enough_runs(case, count)
     needed = needed_stake(case)
     of = "the stake of the assigned validators" if rules.assign is not None else "all stake in the registry"
     table = Table(
@@ -113,6 +121,14 @@ def _quorum(case: Case) -> Chapter:
             "held": case.quorum,
         },
         table=table,
+    )
+
+
+def _enough_runs(case: Case, count: int) -> Chapter:
+    least = case.scheme.consensus.min_validators
+    said = f"{plural(count, 'run')} {'counts' if count == 1 else 'count'}; {least} {'is' if least == 1 else 'are'} needed."
+    return Chapter(
+        name="quorum", title="Enough runs", text=(said,), facts={"runs": count, "min_runs": least, "held": case.quorum}
     )
 
 
@@ -193,14 +209,19 @@ def _rank(case: Case) -> Chapter:
     ranking, place = case.document["ranking"], case.rank
     by = "score" if case.row["bps"] is None else "bps"
     scores = {row["participant"]: row[by] for row in case.document["agreed"]}
-    equal = [key for key in ranking[max(0, place - 2) : place + 1] if key != case.participant.key and scores[key] == case.row[by]]
-    text_ = [f"{ordinal(place)} of {plural(len(ranking), 'participant')} with an agreed score."]
-    if equal:
-        have = "has" if len(equal) == 1 else "have"
+    shares = case.scheme.reward.kind == "ranking"
+    near = ranking if shares else ranking[max(0, place - 2) : place + 1]
+    equal = [key for key in near if key != case.participant.key and scores[key] == case.row[by]]
+    shown = case.place if shares else place
+    text_ = [f"{ordinal(shown)} of {plural(len(ranking), 'participant')} with an agreed score."]
+    have = "has" if len(equal) == 1 else "have"
+    if equal and shares:
+        text_.append(f"{named(equal)} {have} the same score, so they share the place.")
+    elif equal:
         text_.append(f"{named(equal)} {have} the same score: the earlier submission is first, then the key decides.")
     return Chapter(
         name="rank",
         title="Rank",
         text=tuple(text_),
-        facts={"rank": place, "of": len(ranking), "equal": equal},
+        facts={"rank": shown, "of": len(ranking), "equal": equal},
     )

@@ -75,7 +75,9 @@ def _incomplete(case: Case) -> tuple[str, str]:
     who = named([f"{case.called[one['validator']]} ({one['missing']})" for one in lacking])
     return (
         f"Trials are missing from {who}; an incomplete run does not count, and errors are never failures.",
-        "To do: these validators run the missing trials; then the quorum is reached.",
+        "To do: run the missing trials again, and add what they come to."
+        if case.alike
+        else "To do: these validators run the missing trials; then the quorum is reached.",
     )
 
 
@@ -89,8 +91,8 @@ def _no_evidence(case: Case) -> tuple[str, str]:
     if others := case.row["not_counted"]:
         who = named([f"{case.called[one['validator']]} ({left_out(case, one)})" for one in others])
         return (
-            f"Validators have evidence about it, but none of it counts: {who}.",
-            f"To do: {plural(rules.min_validators, 'validator')} with stake must judge it whole.",
+            f"{case.judge.capitalize()}s have evidence about it, but none of it counts: {who}.",
+            f"To do: {plural(rules.min_validators, case.judge)}{'' if case.alike else ' with stake'} must judge it whole.",
         )
     if not case.participant.submission and case.scheme.score.kind != "points":
         return (
@@ -98,16 +100,16 @@ def _no_evidence(case: Case) -> tuple[str, str]:
             "To do: hand in a submission.",
         )
     return (
-        "No validator has evidence about its current submission.",
-        f"To do: {plural(rules.min_validators, 'validator')} must judge it. Evidence about earlier submissions does not count.",
+        f"No {case.judge} has evidence about its current submission.",
+        f"To do: {plural(rules.min_validators, case.judge)} must judge it. Evidence about earlier submissions does not count.",
     )
 
 
 def _too_few(case: Case) -> tuple[str, str]:
     has, needed = len(case.row["validators"]), case.scheme.consensus.min_validators
     return (
-        f"{plural(has, 'validator')} {'counts' if has == 1 else 'count'}, {needed} are needed.",
-        f"To do: {plural(needed - has, 'more validator')} must judge the whole submission.",
+        f"{plural(has, case.judge)} {'counts' if has == 1 else 'count'}, {needed} are needed.",
+        f"To do: {plural(needed - has, f'more {case.judge}')} must judge the whole submission.",
     )
 
 

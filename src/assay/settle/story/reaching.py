@@ -28,6 +28,8 @@ _END = datetime.max.replace(tzinfo=UTC) - _MOMENT
 
 def reaching(settlement: Settlement, case: Case) -> Chapter:
     """The next place in the ranking, who has it, and the least score that takes it; or that no score can."""
+    if case.scheme.reward.kind == "ranking":
+        return _sharing(settlement, case)
     place = case.rank
     if place == 1:
         return _chapter(("It has the first place.",), {"rank": 1, "above": None, "least": None})
@@ -45,13 +47,32 @@ def reaching(settlement: Settlement, case: Case) -> Chapter:
     takes = "takes it" if at == place - 2 else f"takes the {ordinal(at + 1)} place at once"
     brings, numbers = _brings(settlement, then, at)
     said = f"A new submission with an agreed score of {least} or more {takes}: with it, and all else as it was, {brings}."
-    facts |= {"least": least, "place": at + 1} | numbers
-    if isinstance(rules := case.scheme.score, TestsScore):
-        trials = case.tasks * rules.trials
-        passed = _passed(value, trials)
-        enough = f"If every validator sees the same, {passed} of {trials} trials passed are enough."
-        return _chapter((has, said, enough), facts | {"trials_passed": passed, "trials": trials})
-    return _chapter((has, said), facts)
+    enough, trials = _in_trials(case, value)
+    return _chapter((has, said, *enough), facts | {"least": least, "place": at + 1} | numbers | trials)
+
+
+def _sharing(settlement: Settlement, case: Case) -> Chapter:
+    """The same where equal scores share a place and nothing is paid."""
+    own = _value(settlement, settlement.order[case.rank - 1])
+    better = [column for column in settlement.order if _value(settlement, column) > own]
+    if not better:
+        return _chapter(("It has the first place.",), {"rank": 1, "above": None, "least": None})
+    above, value = settlement.frame.participants[better[-1]], _value(settlement, better[-1])
+    place = 1 + sum(_value(settlement, column) > value for column in better)
+    said = f"The place before, {ordinal(place)}, is that of {above}: an agreed score of {_said(settlement, value)} shares it."
+    enough, trials = _in_trials(case, value)
+    facts = {"rank": case.place, "above": above, "above_score": _said(settlement, value), "place": place}
+    return _chapter((said, *enough), facts | {"least": _said(settlement, value)} | trials)
+
+
+def _in_trials(case: Case, value: int) -> tuple[list[str], Json]:
+    """What a score (nanos) is in trials passed, where scores are made of trials. SPEC 2.1."""
+    if not isinstance(case.scheme.score, TestsScore):
+        return [], {}
+    trials = case.tasks * case.scheme.score.trials
+    passed = _passed(value, trials)
+    said = f"If every {case.judge} sees the same, {passed} of {trials} trials passed are enough."
+    return [said], {"trials_passed": passed, "trials": trials}
 
 
 def _chapter(said: tuple[str, ...], facts: Json) -> Chapter:

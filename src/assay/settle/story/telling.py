@@ -142,6 +142,23 @@ class Case:
         return place + 1
 
     @property
+    def place(self) -> int:
+        """The place that a ranking gives it, from 1: those with the same score share one."""
+        ranking, by = self.document["ranking"], "score" if self.row["bps"] is None else "bps"
+        first: int = next(at for at, row in enumerate(self.document["agreed"][: len(ranking)], 1) if row[by] == self.row[by])
+        return first
+
+    @property
+    def alike(self) -> bool:
+        """Whether whoever judges counts alike: a ranking of runs, in which no stake decides anything."""
+        return not self.scheme.stakes
+
+    @property
+    def judge(self) -> str:
+        """What a validator is called: in a ranking of runs it is one of them."""
+        return "run" if self.alike else "validator"
+
+    @property
     def shown_score(self) -> str:
         """The agreed score as people of this competition write it: "0.8", or "8000 BPS" where a rubric gave it."""
         return str(self.row["score"]) if self.row["bps"] is None else f"{self.row['bps']} BPS"
