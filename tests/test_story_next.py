@@ -109,7 +109,7 @@ def test_equals_share_a_place_of_a_ranking() -> None:
     case["scheme"].pop("decay", None)
     assert said(told(case, "a"), "next-place") == "It has the first place."
     assert said(told(case, "c"), "next-place").startswith(
-        "The place before, 1st, is that of a: an agreed score of 0.8 shares it. If every "
+        "The place before, 1st, is that of a with 0.8. The same score shares it. If every "
     )
     facts = told(case, "d")["next-place"].facts
     assert (facts["rank"], facts["place"], facts["above"], facts["least"], facts["trials_passed"]) == (4, 2, "c", "0.5", 5)

@@ -70,7 +70,7 @@ def explain(
     """
     from assay.cli.keys import find
     from assay.cli.output import json_bytes, put
-    from assay.cli.show import command, note, sentence, show
+    from assay.cli.show import note, show
     from assay.errors import Refused
     from assay.settle.inputs import Scored
 
@@ -96,13 +96,8 @@ def explain(
 
     names = (one.name for one in settlement.inputs.participants if one.key == whom and one.name != whom)
     show(*_told(told, next(names, "")))
-    for one in judging.get("fallback", ()):
-        show(sentence(f"The judgement by {one['validator']} is the fallback model's, {one['model']}, because {one['why']}."))
-    if judging:
-        show(sentence(_in_words(judging["attestation"])))
-    tests = not exported and settlement.inputs.scheme.score.kind == "tests"
-    if tests and ((folder / "trials").is_dir() or (folder / "ledger.toml").exists()):
-        show(command("Its trials, one by one", "assay", "trials", folder, "--participant", whom))
+    if not exported:
+        _beside(folder, settlement, whom, judging)
     if remark:
         show(note(remark))
 
@@ -164,6 +159,18 @@ def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | 
             return records_about(ledger, settlement, participant)
 
     return settlement, remark, records
+
+
+def _beside(folder: Path, settlement: Settlement, key: str, judging: dict[str, Any]) -> None:
+    """What the folder has beside the numbers: who judged by the fallback, what attests it, the trials."""
+    from assay.cli.show import command, sentence, show
+
+    for one in judging.get("fallback", ()):
+        show(sentence(f"The judgement by {one['validator']} is the fallback model's, {one['model']}, because {one['why']}."))
+    if judging:
+        show(sentence(_in_words(judging["attestation"])))
+    if settlement.inputs.scheme.score.kind == "tests" and ((folder / "trials").is_dir() or (folder / "ledger.toml").exists()):
+        show(command("Its trials, one by one", "assay", "trials", folder, "--participant", key))
 
 
 def _told(told: Explanation, name: str) -> Iterator[RenderableType]:

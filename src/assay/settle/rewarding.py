@@ -1,4 +1,4 @@
-"""From agreed scores to the reward: ranking, clocks, decay, and weights or payouts. SPEC 2.1, 4, 5.
+"""From agreed scores to the reward: ranking, clocks, decay, and weights or payouts, or no more. SPEC 2.1, 4, 5.
 
 It goes by the inputs and the agreement alone, so that what another agreed score would have brought is computed in the same way.
 """

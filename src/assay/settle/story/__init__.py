@@ -1,7 +1,7 @@
 """How a participant's numbers came about, told from a settlement: one story for the library, the command line and the pages.
 
     evidence ─▶ failed ─▶ quorum ─▶ outliers ─▶ score ─▶ rank ─▶ share ─▶ cap ─▶ decay ─▶ weight ─▶ next-place
-                                           (or: rank ─▶ release ─▶ payout ─▶ next-place; or: rank ─▶ next-place)
+                                                            (or: rank ─▶ release ─▶ payout ─▶ next-place, or: rank ─▶ next-place)
 
 A story only reads what the stages computed, so it cannot disagree with the numbers. Each chapter has sentences and a table
 for people and the same numbers as `facts` for programs. SPEC 2–6.
@@ -38,9 +38,9 @@ def explain(settlement: Settlement, key: str, records: Sequence[Evidence] | None
     row = next(row for row in settlement.document["agreed"] if row["participant"] == key)
     case = _case(settlement, row)
     chapters = [*agreeing.chapters(case, failing(settlement, case, records))]
-    if case.agreed and case.scheme.reward.kind != "ranking":
-        chapters += paying.chapters(case, case.scheme.payout) if case.scheme.payout else weighing.chapters(case)
     if case.agreed:
+        if case.scheme.reward.kind != "ranking":
+            chapters += paying.chapters(case, case.scheme.payout) if case.scheme.payout else weighing.chapters(case)
         chapters.append(reaching(settlement, case))
     return Explanation(
         participant=key,

@@ -214,11 +214,11 @@ def _rank(case: Case) -> Chapter:
     equal = [key for key in near if key != case.participant.key and scores[key] == case.row[by]]
     shown = case.place if shares else place
     text_ = [f"{ordinal(shown)} of {plural(len(ranking), 'participant')} with an agreed score."]
-    have = "has" if len(equal) == 1 else "have"
-    if equal and shares:
-        text_.append(f"{named(equal)} {have} the same score, so they share the place.")
-    elif equal:
-        text_.append(f"{named(equal)} {have} the same score: the earlier submission is first, then the key decides.")
+    if equal:
+        have = f"{named(equal)} {'has' if len(equal) == 1 else 'have'} the same score"
+        text_.append(
+            f"{have}, so they share the place." if shares else f"{have}: the earlier submission is first, then the key decides."
+        )
     return Chapter(
         name="rank",
         title="Rank",

@@ -47,32 +47,34 @@ def reaching(settlement: Settlement, case: Case) -> Chapter:
     takes = "takes it" if at == place - 2 else f"takes the {ordinal(at + 1)} place at once"
     brings, numbers = _brings(settlement, then, at)
     said = f"A new submission with an agreed score of {least} or more {takes}: with it, and all else as it was, {brings}."
-    enough, trials = _in_trials(case, value)
-    return _chapter((has, said, *enough), facts | {"least": least, "place": at + 1} | numbers | trials)
+    facts |= {"least": least, "place": at + 1} | numbers
+    enough, trials = _enough(case, value)
+    return _chapter((has, said, *enough), facts | trials)
 
 
 def _sharing(settlement: Settlement, case: Case) -> Chapter:
-    """The same where equal scores share a place and nothing is paid."""
+    """The next place of a ranking in which equal scores share one: the same score as theirs is enough."""
+    if case.place == 1:
+        return _chapter(("It has the first place.",), {"rank": 1, "above": None, "least": None})
     own = _value(settlement, settlement.order[case.rank - 1])
     better = [column for column in settlement.order if _value(settlement, column) > own]
-    if not better:
-        return _chapter(("It has the first place.",), {"rank": 1, "above": None, "least": None})
-    above, value = settlement.frame.participants[better[-1]], _value(settlement, better[-1])
+    value = _value(settlement, better[-1])
+    above, least = settlement.frame.participants[better[-1]], _said(settlement, value)
     place = 1 + sum(_value(settlement, column) > value for column in better)
-    said = f"The place before, {ordinal(place)}, is that of {above}: an agreed score of {_said(settlement, value)} shares it."
-    enough, trials = _in_trials(case, value)
-    facts = {"rank": case.place, "above": above, "above_score": _said(settlement, value), "place": place}
-    return _chapter((said, *enough), facts | {"least": _said(settlement, value)} | trials)
+    said = f"The place before, {ordinal(place)}, is that of {above} with {least}. The same score shares it."
+    enough, trials = _enough(case, value)
+    facts = {"rank": case.place, "above": above, "above_score": least, "least": least, "place": place}
+    return _chapter((said, *enough), facts | trials)
 
 
-def _in_trials(case: Case, value: int) -> tuple[list[str], Json]:
-    """What a score (nanos) is in trials passed, where scores are made of trials. SPEC 2.1."""
-    if not isinstance(case.scheme.score, TestsScore):
-        return [], {}
-    trials = case.tasks * case.scheme.score.trials
+def _enough(case: Case, value: int) -> tuple[tuple[str, ...], Json]:
+    """How many trials passed give this score (nanos), where tests are counted."""
+    if not isinstance(rules := case.scheme.score, TestsScore):
+        return (), {}
+    trials = case.tasks * rules.trials
     passed = _passed(value, trials)
     said = f"If every {case.judge} sees the same, {passed} of {trials} trials passed are enough."
-    return [said], {"trials_passed": passed, "trials": trials}
+    return (said,), {"trials_passed": passed, "trials": trials}
 
 
 def _chapter(said: tuple[str, ...], facts: Json) -> Chapter:
