@@ -104,6 +104,17 @@ def test_no_score_is_above_one() -> None:
     assert told(case, "A")["next-place"].facts["least"] == "1"
 
 
+def test_equals_share_a_place_of_a_ranking() -> None:
+    case = passing({"a": [8] * 3, "b": [5] * 3, "c": [5] * 3, "d": [2] * 3}, [1, 1, 1], reward={"kind": "ranking"})
+    case["scheme"].pop("decay", None)
+    assert said(told(case, "a"), "next-place") == "It has the first place."
+    assert said(told(case, "c"), "next-place").startswith(
+        "The place before, 1st, is that of a with 0.8. The same score shares it. If every "
+    )
+    facts = told(case, "d")["next-place"].facts
+    assert (facts["rank"], facts["place"], facts["above"], facts["least"], facts["trials_passed"]) == (4, 2, "c", "0.5", 5)
+
+
 CHECKS: list[Json] = [{"id": f"C{at}", "label": f"what {at} asks", "weight": 2500, "skippable": at > 1} for at in range(1, 5)]
 
 
