@@ -144,7 +144,7 @@ def run(
     )
     with Live(jobs, quiet=quiet) as live:
         summary = judge(folder, whose, options, live.event)
-    _conclude(folder, summary, signing)
+    _conclude(folder, summary, signing, epoch)
 
 
 def _whose(folder: Path, validator: str | None, sign: str | None) -> tuple[str, Signing | None]:
@@ -162,13 +162,13 @@ def _whose(folder: Path, validator: str | None, sign: str | None) -> tuple[str, 
     return named, None
 
 
-def _conclude(folder: Path, summary: Summary, signing: Signing | None) -> None:
-    """Say what came of the run, sign it, and settle. Raises typer.Exit where something is missing."""
+def _conclude(folder: Path, summary: Summary, signing: Signing | None, asked: int | None) -> None:
+    """Say what came of the run, sign it, and settle. asked: --epoch. Raises typer.Exit where something is missing."""
     from assay.cli.show import command, show
 
     show(*_told(summary))
     if signing is not None:
-        show(signing.add(), "")
+        show(signing.add(asked), "")
     if summary.stopped:
         raise typer.Exit(STOPPED)
     if signing is not None and signing.away is not None:  # what it would settle as, only the ledger can say
