@@ -66,8 +66,7 @@ def _kept(ledger: Ledger, said: Sequence[list[Any]]) -> None:
         for kind, *what in said:
             if kind == "batch":
                 epoch, digest = what
-                batch = view.batch(digest)
-                assert batch is not None
+                (batch,) = view.named(digest)
                 assert batch.epoch == epoch
                 assert sum(last - first + 1 for first, last in batch.members) == batch.count
             elif kind == "settled":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -103,12 +104,21 @@ def opened(place: Path, chain: Chain) -> None:
     bounty("fund", place, key="sponsor")
 
 
+ONE = f"sha256:{'ab' * 32}"
+"""The digest of a judgement's document that nobody has."""
+
+
 def judged(
-    place: Path, chain: Chain, scores: dict[str, int | None], epoch: int = kit.EPOCH, named: str | None = f"sha256:{'ab' * 32}"
+    place: Path,
+    chain: Chain,
+    scores: dict[str, int | None],
+    epoch: int = kit.EPOCH,
+    named: Mapping[str, str | None] | str | None = ONE,
 ) -> None:
-    """named: the digest of the judgement's document, as the evidence has it."""
+    """named: the digest of the judgement's document, as the evidence has it; or each participant's."""
     rows = [
-        kit.rubric(bps, epoch=epoch, participant=key, submission=f"s-{at}", attestation=named)
+        kit.rubric(bps, epoch=epoch, participant=key, submission=f"s-{at}", attestation=names.get(key))
+        for names in [named if isinstance(named, Mapping) else dict.fromkeys(scores, named)]
         for at, (key, bps) in enumerate(scores.items(), 1)
     ]
     ledger_kit.add(place, rows)

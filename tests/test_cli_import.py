@@ -41,12 +41,12 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
     file = table(tmp_path)
     file.write_text(file.read_text(encoding="utf-8").replace("agent,run,task", "model,seed,problem", 1), encoding="utf-8")
     assert "--column agent=COLUMN" in refused("import", "csv", file, tmp_path / "season")
-    words = ["--column", "agent=model", "--column", "validator=seed", "--column", "task=problem"]
+    words = ["--column", "agent=model", "--column", "run=seed", "--column", "task=problem"]
     assert "2 agents" in output("import", "csv", file, tmp_path / "season", *words)
 
 
 def test_options_reach_the_import(tmp_path: Path) -> None:
-    words = ["--epoch", "7", "--stake", "500", "--no-uids", "--agent", "only"]
+    words = ["--epoch", "7", "--stake", "500", "--no-uids", "--agent", "only", "--scheme", "term-challenge"]
     output("import", "csv", table(tmp_path, agents=1), tmp_path / "season", *words)
     document = json.loads(output("settle", tmp_path / "season", "--json"))
     assert (document["epoch"], document["total_stake"], document["ranking"]) == (7, "1500", ["only"])

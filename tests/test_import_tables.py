@@ -84,7 +84,7 @@ def test_attempts_as_runs(tmp_path: Path) -> None:
         ),
         (
             "agent,runs,task,resolved\na,1,t,1\n",
-            r"no column 'run' for the validator; did you mean 'runs'\? \(--column validator=COLUMN\)",
+            r"no column 'run' for the run; did you mean 'runs'\? \(--column run=COLUMN\)",
         ),
         ("agent,run,task\na,1,t\n", r"trials\.csv:1: there is no column that says whether the tests passed"),
         ("agent,run,run,task,resolved\n", r"trials\.csv:1: has two columns called 'run'"),
@@ -167,7 +167,7 @@ def means(outcomes: dict[str, list[str]]) -> dict[str, Fraction]:
 
 def test_the_real_table_as_the_leaderboard_counts(shared: Path, tmp_path: Path) -> None:
     source = shared / "data" / "terminal-bench-core-0.1.1.trials.csv"
-    done = competition(tables.read(source), tmp_path / "tb", options=Options(count_as="leaderboard"))
+    done = competition(tables.read(source), tmp_path / "tb", scheme="term-challenge", options=Options(count_as="leaderboard"))
     report = done.document()
     assert (report["agents"], report["validators"], report["tasks"], report["records"]) == (13, 5, 80, 5200)
     assert report["outcomes"] == {"pass": 2122, "fail": 3078, "timeout": 0, "error": 0}
@@ -192,7 +192,7 @@ def test_the_real_table_as_the_leaderboard_counts(shared: Path, tmp_path: Path) 
 
 def test_the_real_table_by_the_rules_of_the_preset(shared: Path, tmp_path: Path) -> None:
     source = shared / "data" / "terminal-bench-core-0.1.1.trials.csv"
-    report = competition(tables.read(source), tmp_path / "tb").document()
+    report = competition(tables.read(source), tmp_path / "tb", scheme="term-challenge").document()
     assert report["outcomes"] == {"pass": 1744, "fail": 1811, "timeout": 1641, "error": 4}
     assert report["modes"]["agent_timeout"] == {"timeout": 1509}
     assert report["modes"]["agent_installation_failed"] == {"error": 4}
@@ -201,5 +201,6 @@ def test_the_real_table_by_the_rules_of_the_preset(shared: Path, tmp_path: Path)
         {"participant": openhands, "validator": "run-4", "missing": 2},
         {"participant": openhands, "validator": "run-5", "missing": 2},
     ]
-    strict = competition(tables.read(source), tmp_path / "strict", options=Options(strict_errors=True)).document()
+    options = Options(strict_errors=True)
+    strict = competition(tables.read(source), tmp_path / "strict", scheme="term-challenge", options=options).document()
     assert strict["outcomes"] == {"pass": 1744, "fail": 1547, "timeout": 1641, "error": 268}

@@ -16,7 +16,8 @@ from assay import records
 from assay.competition import emission, open_competition
 from assay.errors import BadInput
 from assay.exact import digest
-from assay.imports import Imported, Options, Trial, Trials, competition
+from assay.imports import Imported, Options, Trial, Trials
+from assay.imports import competition as imported
 from assay.imports.build import submission_of, with_score
 from assay.imports.trials import Trouble
 from assay.scheme import load as scheme
@@ -24,6 +25,12 @@ from assay.scheme import subnet
 from assay.scheme.model import TestsScore
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+def competition(trials: Any, directory: Path, *, scheme: str | None = "", options: Options | None = None) -> Imported:
+    """An import by a scheme with weights, unless the test names one or there is one already."""
+    there = options is not None and options.into != "new"
+    return imported(trials, directory, scheme=(None if there else "term-challenge") if scheme == "" else scheme, options=options)
 
 
 def grid(agents: str = "ab", runs: int = 3, tasks: str = "tu", **more: Any) -> list[Trial]:

@@ -11,9 +11,9 @@ import pytest
 import ledger_kit
 from assay.errors import BadInput
 from assay.exact import digest
-from assay.ledger import acknowledged, intake
+from assay.ledger import acknowledged, intake, settling
 from assay.ledger.batch import Batch
-from assay.ledger.store import Accepted
+from assay.ledger.store import Accepted, Damaged
 from cli_kit import output, refused, run
 from ledger_kit import V1, V2
 
@@ -40,7 +40,7 @@ def forget(place: Path, number: int) -> None:
     """The owner of the tables deletes a batch and its records."""
     with closing(sqlite3.connect(place / "ledger.db", isolation_level=None)) as database:
         for table in ("batches", "records"):
-            database.execute(f"DROP TRIGGER {table}_no_delete")
+            database.execute(f"DROP TRIGGER IF EXISTS {table}_no_delete")
         database.execute("DELETE FROM records WHERE batch = ?", (number,))
         database.execute("DELETE FROM batches WHERE id = ?", (number,))
 
@@ -65,9 +65,45 @@ def test_a_batch_of_an_open_epoch_that_is_gone_is_named(place: Path) -> None:
     said = refused("ledger", "check", place, code=1)
     named = f"batch {found[2].digest} of {found[2].statement.validator}, epoch 3, was acknowledged, and the ledger has it no more"
     assert f"acknowledged.jsonl:3: {named}" in said
+    assert f"to go on without it for good: assay ledger lost {place} {found[2].digest}" in said
+    assert named in refused("settle", place, "--dry-run", code=1)
+    with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match="was acknowledged, and the ledger has it no more"):
+        settling.settle(ledger, ledger_kit.SIGNER)
     accept(place, found[2])  # its validator hands it in again
     assert "Each of the 3 batches" in output("ledger", "check", place)
     assert len(rows(place)) == 4  # the database had it no more, so it was new
+
+
+def test_what_is_given_up_is_missed_no_more(place: Path) -> None:
+    found = given(place)
+    for one in found:
+        accept(place, one)
+    forget(place, 3)
+    stranger = f"sha256:{'0' * 64}"
+    for name, why in ((stranger, "was never acknowledged here"), (found[0].digest, "is there, and counts")):
+        assert why in refused("ledger", "lost", place, found[2].digest, name)
+    assert len(rows(place)) == 3
+    assert "1 batch is given up" in output("ledger", "lost", place, found[2].digest)
+    assert "2 batches are given up" not in output("ledger", "lost", place, found[2].digest)  # which adds no second line
+    last = rows(place)[-1]
+    assert (last["batch"], last["epoch"], last["lost"]) == (found[2].digest, 3, "for good")
+    assert len(rows(place)) == 4
+    assert "Each of the 2 batches that were acknowledged is there." in output("ledger", "check", place)
+    with ledger_kit.opened(place) as ledger:
+        assert settling.settle(ledger, ledger_kit.SIGNER, without_scores=True).new
+
+
+def test_what_was_given_up_and_is_handed_in_again_is_missed_again(place: Path) -> None:
+    found = given(place)
+    for one in found:
+        accept(place, one)
+    forget(place, 3)
+    acknowledged.give_up(place / acknowledged.FILE, [found[2].digest])
+    accept(place, found[2])
+    assert "Each of the 3 batches" in output("ledger", "check", place)
+    forget(place, 3)
+    with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match="the ledger has it no more"):
+        settling.settle(ledger, ledger_kit.SIGNER)
 
 
 def test_what_cannot_be_written_down_is_kept_and_not_answered(place: Path, tmp_path: Path) -> None:

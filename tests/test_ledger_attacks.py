@@ -312,7 +312,9 @@ def test_a_record_that_was_changed_before_it_was_settled(settled: Path) -> None:
         body = body.replace(b"pass", b"fail")
         row = body, hashlib.sha256(body).digest(), seq
         found.execute("UPDATE records SET body = ?, digest = ? WHERE seq = ?", row)
-    refused_to_settle(settled, "the root of batch 4 is not what it was")
+    refused_to_settle(
+        settled, "was acknowledged, and it does not count: the records are not those that were signed: another root"
+    )
 
 
 def test_an_earlier_receipt_with_the_bundle_of_a_later_one(settled: Path, tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def test_what_was_accepted_is_there_in_order(ledger: Store, database: str) -> No
         ]
         assert found[0].envelope == first.envelope
         assert (found[0].count, found[0].root, found[0].first_seq, found[0].last_seq) == (3, first.statement.root, 1, 3)
-        assert view.batch(first.digest) == found[0]
-        assert view.batch("sha256:") is None
+        assert view.named(first.digest) == found[:1] == [view.numbered(1)]
+        assert view.named("sha256:") == []
         assert [one.id for one in view.batches(4)] == [2]
         assert [view.last_batch(epoch) for epoch in (2, 3, 4)] == [0, 1, 2]
 
@@ -165,10 +165,10 @@ def test_postgresql_refuses_to_empty_a_table(postgresql: postgres.Cluster, table
     with store.create(place, kit.META) as ledger:
         kit.fill(ledger)
     for statement in (f"TRUNCATE {table} CASCADE", f"INSERT INTO {table} SELECT * FROM {table} ON CONFLICT DO NOTHING"):
-        if "ON CONFLICT" in statement:
+        if "ON CONFLICT" in statement and str(table) != "batches":
             kit.sql(place, statement, postgresql)  # which changes nothing
         else:
-            with pytest.raises(AssertionError, match="is append-only"):
+            with pytest.raises(AssertionError, match=r"is append-only|does not follow what is there"):
                 kit.sql(place, statement, postgresql)
     assert kit.sql(place, "SELECT count(*) FROM records", postgresql) == "6\n"
 
@@ -184,12 +184,8 @@ def test_sqlite_does_not_replace_a_row_either(tmp_path: Path, table: object) -> 
         f"REPLACE INTO {table} SELECT * FROM {table} LIMIT 1",
         f"UPDATE OR REPLACE {table} SET rowid = rowid",
     ):
-        with pytest.raises(sqlite3.IntegrityError, match="is append-only"):
+        with pytest.raises(sqlite3.IntegrityError, match=r"is append-only|does not follow what is there"):
             kit.sql(place, statement)
-    by_slot = "seq + 100, digest, batch, epoch, slot, conflict, body"
-    if str(table) == "records":
-        with pytest.raises(sqlite3.IntegrityError, match="is append-only"):
-            kit.sql(place, f"REPLACE INTO records SELECT {by_slot} FROM records LIMIT 1")
 
 
 def test_a_ledger_is_made_once(ledger: Store, database: str) -> None:

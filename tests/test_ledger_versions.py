@@ -15,7 +15,7 @@ from assay.ledger import store
 from assay.ledger.audit import Audited, audit
 from assay.ledger.store import schema
 
-STORED = {version: Path(__file__).with_name(f"ledger-v{version}") for version in (1, 2, 3)}
+STORED = {version: Path(__file__).with_name(f"ledger-v{version}") for version in (1, 2, 3, 4)}
 LAST = schema.version()
 Sql = Callable[[str], str]
 
@@ -85,9 +85,10 @@ def test_what_version_2_wrote_is_read(database: str, sql: Sql) -> None:
     check_attempts(database, there=True)
 
 
-def test_what_version_3_wrote_is_read(database: str, sql: Sql) -> None:
-    sql(stored(database, 3))
-    assert store.migrate(database) == (3, LAST)
+@pytest.mark.parametrize("version", [3, 4])
+def test_what_version_3_or_4_wrote_is_read(version: int, database: str, sql: Sql) -> None:
+    sql(stored(database, version))
+    assert store.migrate(database) == (version, LAST)
     check_content(database)
     with store.open(database) as ledger, ledger.reading() as view:
         assert (view.checked(), view.unnamed()) == ([(2, b"{}")], 0)
@@ -123,7 +124,7 @@ COLUMNS = (
 
 def test_an_older_one_is_refused_and_brought_forward(old: str, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
-    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 4; .*migrate"):
+    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 5; .*migrate"):
         store.open(old)
     assert store.migrate(old) == (1, LAST + 1)
     assert store.migrate(old) == (LAST + 1, LAST + 1)
@@ -152,7 +153,7 @@ def test_a_newer_one_is_refused(old: str, monkeypatch: pytest.MonkeyPatch) -> No
         later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
         store.migrate(old)
     for use in (store.open, store.migrate):
-        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 4, this one knows 3; upgrade"):
+        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 5, this one knows 4; upgrade"):
             use(old)
 
 

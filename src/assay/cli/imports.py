@@ -48,10 +48,10 @@ class CountAs(StrEnum):
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder: made, or with --add there already.")]
 SchemeName = Annotated[
     str | None,
-    typer.Option("--scheme", metavar="PRESET|FILE", help="The rules; otherwise term-challenge, or those that are there."),
+    typer.Option("--scheme", "--preset", metavar="PRESET|FILE", help="The rules; otherwise benchmark, or those that are there."),
 ]
 Agent = Annotated[str | None, typer.Option(metavar="NAME", help="Every trial is of this agent, whatever the files call it.")]
-AttemptsOption = Annotated[Attempts, typer.Option(help="Attempt k of a task is run k (a validator), or trial k of its run.")]
+AttemptsOption = Annotated[Attempts, typer.Option(help="Attempt k of a task is run k, or trial k of its run.")]
 TimeoutOption = Annotated[
     Timeout | None, typer.Option(help="Agents out of time fail, or their tests decide; otherwise as the scheme says.")
 ]
@@ -60,15 +60,18 @@ CountAsOption = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict-errors", help="A crashed agent or unreadable output is an error, not a fail.")]
 EpochOption = Annotated[int, typer.Option(help="The epoch of all records.", min=0)]
-Stake = Annotated[str, typer.Option(help="The stake of every validator (run).")]
-FirstUid = Annotated[int, typer.Option(help="The uid of the first agent in the order of names.", min=0)]
-NoUids = Annotated[bool, typer.Option("--no-uids", help="Nobody is registered.")]
+Stake = Annotated[str, typer.Option(help="The stake of every run, for a scheme that weighs them.")]
+FirstUid = Annotated[int, typer.Option(help="The uid of the first agent by name, for a scheme with weights.", min=0)]
+NoUids = Annotated[bool, typer.Option("--no-uids", help="Nobody has a uid, for a scheme with weights.")]
 Add = Annotated[bool, typer.Option("--add", help="Add evidence to the competition that is there.")]
 Force = Annotated[bool, typer.Option("--force", help="Make an earlier import anew.")]
 Assume = Annotated[
     bool, typer.Option("--assume-submission", help="With --add: the trials are of the submission in participants.csv.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="The report as canonical JSON.")]
+Threshold = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="From where on a score is a pass; needed for scores between 0 and 1.")
+]
 Source = Annotated[Path, typer.Argument(metavar="SRC", help="What to read.")]
 Reader = Callable[[Path, "Options"], "Trials"]
 
@@ -146,7 +149,7 @@ def csv(
         list[str] | None,
         typer.Option(
             metavar="FIELD=COLUMN",
-            help="The column of a field: agent, run (or validator), task, trial, resolved, outcome, failure_mode, started_at, "
+            help="The column of a field, such as run=seed: agent, run, task, trial, resolved, outcome, failure_mode, started_at, "
             "version. Can be given several times.",
         ),
     ] = None,
@@ -180,12 +183,97 @@ def csv(
     _run(lambda path, options: tables.read(path, columns, options), **locals_of(locals()))
 
 
+@app.command("inspect")
+def inspect_(
+    src: Source,
+    directory: Directory,
+    scorer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The scorer that decides; needed where a log has several.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(metavar="NAME", help="Which value decides, where a score has several.")] = None,
+    threshold: Threshold = None,
+    scheme: SchemeName = None,
+    agent: Agent = None,
+    attempts: AttemptsOption = Attempts.auto,
+    agent_timeout: TimeoutOption = None,
+    count_as: CountAsOption = CountAs.scheme,
+    strict_errors: Strict = False,
+    epoch: EpochOption = 1,
+    stake: Stake = "100",
+    first_uid: FirstUid = 1,
+    no_uids: NoUids = False,
+    add: Add = False,
+    force: Force = False,
+    assume_submission: Assume = False,
+    as_json: AsJson = False,
+) -> None:
+    """Inspect AI logs.
+
+    SRC is an .eval or .json log, or a folder of logs. A model is a participant, a sample a task, an epoch a trial (or a run,
+    where there is one log of each task). A sample passes where the scorer says C (or true, or 1); with --threshold where its
+    score reaches that. Samples with an error are errors, never failures.
+
+    \b
+    Examples:
+      assay import inspect logs/ my-board
+      assay import inspect logs/ my-board --scorer rubric --threshold 0.75
+    """
+    from assay.imports import inspect_ai
+    from assay.imports.trials import threshold_of
+
+    choice = inspect_ai.Choice(scorer, metric, threshold_of(threshold))
+    _run(lambda path, options: inspect_ai.read(path, options, choice), **locals_of(locals()))
+
+
+@app.command("lm-eval")
+def lm_eval_(
+    src: Source,
+    directory: Directory,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The metric that decides, such as acc; needed where there are several.")
+    ] = None,
+    filter_: Annotated[
+        str | None, typer.Option("--filter", metavar="NAME", help="The filter of the answers, where a task has several.")
+    ] = None,
+    threshold: Threshold = None,
+    scheme: SchemeName = None,
+    agent: Agent = None,
+    attempts: AttemptsOption = Attempts.auto,
+    agent_timeout: TimeoutOption = None,
+    count_as: CountAsOption = CountAs.scheme,
+    strict_errors: Strict = False,
+    epoch: EpochOption = 1,
+    stake: Stake = "100",
+    first_uid: FirstUid = 1,
+    no_uids: NoUids = False,
+    add: Add = False,
+    force: Force = False,
+    assume_submission: Assume = False,
+    as_json: AsJson = False,
+) -> None:
+    """Samples of lm-evaluation-harness.
+
+    SRC is a samples_*.jsonl file, or the folder of --output_path (with --log_samples). A model is a participant, a document
+    a task, an evaluation a run. A document passes where the metric is 1; with --threshold where it reaches that.
+
+    \b
+    Examples:
+      assay import lm-eval results/ my-board --metric acc
+      assay import lm-eval results/ my-board --metric exact_match --filter strict-match
+    """
+    from assay.imports import lm_eval
+    from assay.imports.trials import threshold_of
+
+    choice = lm_eval.Choice(metric, filter_, threshold_of(threshold))
+    _run(lambda path, options: lm_eval.read(path, options, choice), **locals_of(locals()))
+
+
 _SHARED = ("src", "directory", "scheme", "agent", "attempts", "agent_timeout", "count_as", "strict_errors", "epoch", "stake")
 _WRITING = ("first_uid", "no_uids", "add", "force", "assume_submission", "as_json")
 
 
 def locals_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The options that all three commands share, out of the arguments of one."""
+    """The options that all commands share, out of the arguments of one."""
     return {name: given[name] for name in (*_SHARED, *_WRITING)}
 
 

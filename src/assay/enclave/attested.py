@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from assay.enclave.attest import Attestation, Collateral, EnclaveStatement, JudgementStatement, Verified, verify
 from assay.errors import BadInput, Refused
+from assay.exact import canonical
+from assay.judge.rubric import judgement as judgements
+from assay.records import Rubric
 from assay.scheme.bounty import Bounty
 from assay.scheme.measured import Measured
 
-__all__ = ["check_enclave", "check_judgement", "pinned"]
+__all__ = ["check_enclave", "check_judgement", "contradiction", "pinned"]
 
 
 def pinned(bounty: Bounty) -> Measured:
@@ -46,6 +52,21 @@ def check_judgement(
     _same("judgement", "it is of another judgement", judgement, said.judgement)
     _same("signer", "it names another signer", signer, said.signer)
     return verify(found, policy=pinned(bounty), now=now, collateral=collateral)
+
+
+def contradiction(document: Mapping[str, Any], record: Rubric, bounty: Bounty) -> str | None:
+    """The first field in which a judgement's document is not that of the record which names it: another submission, an answer."""
+    wanted = {
+        "schema": judgements.SCHEMA,
+        "bounty": bounty.digest,
+        "submission": record.submission,
+        "outcome": record.outcome,
+        "baseline": record.baseline,
+        "checks": record.checks,
+        "verdict": record.verdict,
+        "injection_suspected": record.injection_suspected,
+    }
+    return next((name for name, value in wanted.items() if canonical(document.get(name)) != canonical(value)), None)
 
 
 def _same(stage: str, what: str, expected: str, found: str) -> None:

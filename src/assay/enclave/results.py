@@ -19,14 +19,13 @@ from typing import Any
 
 from assay.enclave.attest import Attestation, Collateral, EnclaveStatement, Verified
 from assay.enclave.attest.document import parse as parse_attestation
-from assay.enclave.attested import check_enclave, check_judgement
+from assay.enclave.attested import check_enclave, check_judgement, contradiction
 from assay.enclave.service.results import RESULTS, SCHEMA
 from assay.enclave.signed import Signed
 from assay.errors import BadInput, Refused
 from assay.exact import canonical, digest
 from assay.folder import strict
 from assay.folder.text import decode
-from assay.judge.rubric import judgement
 from assay.ledger import batch as batches
 from assay.ledger import check
 from assay.ledger.batch import Batch
@@ -175,19 +174,9 @@ def _check_record(bounty: Bounty, record: Rubric, judgements: Mapping[str, dict[
     found = judgements.get(record.attestation or "")
     if found is None:
         raise Refused("judgements", "there is none for a record", participant=record.participant, expected=record.attestation)
-    wanted = {
-        "schema": judgement.SCHEMA,
-        "bounty": bounty.digest,
-        "submission": record.submission,
-        "outcome": record.outcome,
-        "baseline": record.baseline,
-        "checks": record.checks,
-        "verdict": record.verdict,
-        "injection_suspected": record.injection_suspected,
-    }
-    for name, value in wanted.items():
-        if canonical(found.get(name)) != canonical(value):
-            raise Refused("judgements", f"a record has another {name}", participant=record.participant, found=found.get(name))
+    name = contradiction(found, record, bounty)
+    if name is not None:
+        raise Refused("judgements", f"a record has another {name}", participant=record.participant, found=found.get(name))
 
 
 def _attestation(found: Any) -> Attestation:

@@ -189,8 +189,13 @@ def jsonl(records: Iterable[Evidence]) -> str:
     return "".join(f"{canonical(item.document()).decode()}\n" for item in records)
 
 
-def participants_csv(agents: Sequence[Agent], options: Options, burn_uid: int) -> str:
-    """participants.csv: uids in the order of the agents, the burn uid left out. SPEC 7."""
+def participants_csv(agents: Sequence[Agent], options: Options, rules: Scheme) -> str:
+    """participants.csv: uids in the order of the agents, the burn uid left out; none where there is only a ranking. SPEC 7."""
+    if rules.reward.kind == "ranking":
+        starts = ("" if agent.submitted_at is None else instant_text(agent.submitted_at) for agent in agents)
+        ranked = ([agent.key, "", agent.submission, start] for agent, start in zip(agents, starts, strict=True))
+        return _csv([["key", "name", "submission", "submitted_at"], *ranked])
+    burn_uid = rules.decay.burn_uid if rules.decay is not None else 0
     rows = [["key", "uid", "name", "submission", "submitted_at", "last_reset_epoch", "address"]]
     uid = options.first_uid
     for agent in agents:

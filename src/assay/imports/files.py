@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,20 @@ from typing import Any
 
 from assay.errors import BadInput
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_ENTRIES", "Found", "find", "json_object", "kind_of", "optional_text", "text_of"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_DEPTH",
+    "MAX_ENTRIES",
+    "Found",
+    "find",
+    "inside",
+    "json_object",
+    "kind_of",
+    "listed",
+    "optional_text",
+    "parsed",
+    "text_of",
+]
 
 MAX_BYTES = 64_000_000
 """One file of results is refused above this size."""
@@ -59,6 +73,24 @@ def find(root: Path, name: str, visit: Callable[[Path], bool], *, skip: frozense
     return found
 
 
+def listed(src: Path, pattern: str) -> tuple[list[Path], Found]:
+    """The files of a folder, or below it, whose names match; a file stands for itself. Raises BadInput."""
+    if src.is_file():
+        return [src], Found()
+    if not src.is_dir():
+        raise BadInput("no such file or folder", file=src, hint="give what the harness wrote its results to")
+    found, level, files = Found(), [src], list[Path]()
+    for _ in range(MAX_DEPTH):
+        below: list[Path] = []
+        for folder in level:
+            names, folders = _entries(folder, found)
+            files += [folder / name for name in sorted(names, key=os.fsencode) if re.fullmatch(pattern, name)]
+            below += [folder / entry for entry in folders]
+        level = below
+    found.deep = len(level)
+    return files, found
+
+
 def _entries(folder: Path, found: Found) -> tuple[set[str], list[str]]:
     files, folders = set(), []
     try:
@@ -78,15 +110,24 @@ def _entries(folder: Path, found: Found) -> tuple[set[str], list[str]]:
     return files, sorted(folders, key=os.fsencode)
 
 
-def json_object(path: Path) -> dict[str, Any]:
+def json_object(path: Path, limit: int = 0) -> dict[str, Any]:
     """The JSON object in a file, numbers with a point as Decimal; raises BadInput. No binary float is made of a reward."""
+    limit = limit or MAX_BYTES
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BadInput(f"is larger than {MAX_BYTES} bytes", file=path, hint="is this a file of results?")
-        source = path.read_bytes().decode("utf-8")
-        content = json.loads(source, parse_float=decimal.Decimal, parse_constant=decimal.Decimal)
+        if path.stat().st_size > limit:
+            raise BadInput(f"is larger than {limit} bytes", file=path, hint="is this a file of results?")
+        data = path.read_bytes()
     except OSError as error:
         raise BadInput(f"cannot be read ({error.strerror})", file=path, hint="check its permissions") from None
+    return parsed(data, path)
+
+
+def parsed(data: bytes, path: Path | str) -> dict[str, Any]:
+    """The JSON object in some bytes of a file, numbers with a point as Decimal; raises BadInput."""
+    source = ""
+    try:
+        source = data.decode("utf-8")
+        content = json.loads(source, parse_float=decimal.Decimal, parse_constant=decimal.Decimal)
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise BadInput("is not UTF-8", file=path, line=line, hint="JSON is UTF-8") from None
@@ -104,7 +145,7 @@ def json_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def text_of(content: dict[str, Any], name: str, path: Path, *, prefix: str = "") -> str:
+def text_of(content: dict[str, Any], name: str, path: Path | str, *, prefix: str = "") -> str:
     """A field that must be there, as text; raises BadInput naming it."""
     found = optional_text(content, name, path, prefix=prefix)
     if found is None:
@@ -112,7 +153,7 @@ def text_of(content: dict[str, Any], name: str, path: Path, *, prefix: str = "")
     return found
 
 
-def optional_text(content: dict[str, Any], name: str, path: Path, *, prefix: str = "") -> str | None:
+def optional_text(content: dict[str, Any], name: str, path: Path | str, *, prefix: str = "") -> str | None:
     """A field that may be absent or null, else text; raises BadInput naming it."""
     value = content.get(name)
     if value is None:
@@ -121,6 +162,17 @@ def optional_text(content: dict[str, Any], name: str, path: Path, *, prefix: str
         raise BadInput(f"is {kind_of(value)}, not text", file=path, field=prefix + name, hint="correct it or leave the trial out")
     if not value:
         raise BadInput("is empty", file=path, field=prefix + name, hint="correct it or leave the trial out")
+    return value
+
+
+def inside(content: dict[str, Any], name: str, path: Path | str, prefix: str = "") -> dict[str, Any]:
+    """An object that may be absent or null, which is as good as empty; raises BadInput naming it."""
+    value = content.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        what, hint = f"is {kind_of(value)}, not an object", "is this a file of results of that harness?"
+        raise BadInput(what, file=path, field=prefix + name, hint=hint)
     return value
 
 

@@ -47,15 +47,16 @@ _WHOLE = re.compile("[0-9]{1,9}", re.ASCII)
 def mapping(pairs: Iterable[str]) -> dict[str, str]:
     """The column mapping in words such as "agent=model", "validator=run"; raises BadInput."""
     columns: dict[str, str] = {}
+    fields = {column: field for field, column in COLUMNS.items()}
     for pair in pairs:
         name, equals, column = pair.partition("=")
-        name = "validator" if name == COLUMNS["validator"] else name  # called as the column that it stands in by default
+        name = fields.get(name, name)  # a run is what the column of validators is called
         if not equals or not column:
-            raise BadInput(f"{pair[:80]!r} is no mapping", field="--column", hint="write FIELD=COLUMN, for example validator=run")
+            raise BadInput(f"{pair[:80]!r} is no mapping", field="--column", hint="write FIELD=COLUMN, for example run=seed")
         if name not in COLUMNS:
-            raise BadInput(f"there is no field {name[:80]!r}", field="--column", hint=_suggest(name, list(COLUMNS), "fields"))
+            raise BadInput(f"there is no field {name[:80]!r}", field="--column", hint=_suggest(name, list(fields), "fields"))
         if name in columns:
-            raise BadInput(f"{name} is mapped twice", field="--column", hint="keep one of the two")
+            raise BadInput(f"{COLUMNS[name]} is mapped twice", field="--column", hint="keep one of the two")
         columns[name] = column
     return columns
 
@@ -135,8 +136,8 @@ def _places(src: Path, header: list[str] | None, chosen: dict[str, str], options
         if column in header:
             places[field] = header.index(column)
         elif field in chosen or field in _needed(options):
-            hint = f"{_suggest(column, header, 'columns')} (--column {field}=COLUMN)"
-            raise BadInput(f"there is no column {column[:80]!r} for the {field}", file=src, line=1, hint=hint)
+            hint = f"{_suggest(column, header, 'columns')} (--column {COLUMNS[field]}=COLUMN)"
+            raise BadInput(f"there is no column {column[:80]!r} for the {COLUMNS[field]}", file=src, line=1, hint=hint)
     if "resolved" not in places and "outcome" not in places:
         hint = f"map one with --column resolved=COLUMN; the columns are {', '.join(header)[:200]}"
         raise BadInput("there is no column that says whether the tests passed", file=src, line=1, hint=hint)

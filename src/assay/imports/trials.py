@@ -1,17 +1,18 @@
 """The common shape of what other harnesses recorded: trials, the trouble they had, and what counts for each cell. SPEC 2.1.
 
-A reader (`terminal_bench`, `harbor`, `tables`) says what a harness wrote down, fact for fact; `decide` says what that counts
-as under a scheme. So the same files import under either rule of `agent_timeout`, and no reader knows a rule.
+A reader (`terminal_bench`, `harbor`, `inspect_ai`, `lm_eval`, `tables`) says what a harness wrote down, fact for fact; `decide`
+says what that counts as under a scheme. So the same files import under either rule of `agent_timeout`; no reader knows a rule.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from assay.errors import BadInput
 from assay.records import Tests
@@ -31,6 +32,10 @@ __all__ = [
     "moment",
     "natural",
     "numbered",
+    "passed",
+    "runs_of",
+    "task_id",
+    "threshold_of",
     "validator_of",
 ]
 
@@ -213,6 +218,48 @@ def moment(value: object) -> tuple[datetime | None, bool]:
     if isinstance(value, str) and _NAIVE.fullmatch(value):
         return instant(f"{value}Z"), True
     return instant(value), False
+
+
+def threshold_of(said: str | None) -> Decimal | None:
+    """The number in a text such as "0.75", from which on a score is a pass; raises BadInput."""
+    if said is None:
+        return None
+    if not re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]{1,18})?", said, re.ASCII):
+        raise BadInput(f"{said[:40]!r} is not a number", field="--threshold", hint='write a decimal number such as "0.75"')
+    return Decimal(said)
+
+
+def passed(value: object, threshold: Decimal | None, what: str) -> bool | None:
+    """Whether a score is a pass: exactly 1, or at least the threshold; None where there is no score (null, NaN).
+
+    A number other than 0 and 1 is refused without a threshold: there is no partial credit, so somebody must say what passes.
+    Raises BadInput naming `what` the score is.
+    """
+    if isinstance(value, bool):
+        value = int(value)
+    if value is None or (isinstance(value, Decimal) and value.is_nan()):
+        return None
+    if not isinstance(value, int | Decimal):
+        raise BadInput(f"{what} is not a number", hint="name one that is a number, or correct it")
+    if threshold is not None:
+        return value >= threshold
+    if value not in (0, 1):
+        raise BadInput(f"{what} is {value}, neither 0 nor 1", hint="say from where on it is a pass: --threshold 0.5, for example")
+    return value == 1
+
+
+def task_id(task: str, name: object) -> str:
+    """The id of one sample of a task, `task/name`, without the spaces that no id may have; % is %25, so that two stay two."""
+    return re.sub(r"[%\s]", lambda found: f"%{ord(found[0]):02X}", f"{task}/{name}")
+
+
+def runs_of(logs: Mapping[tuple[str, str], Iterable[str]], key: Callable[[str], Any]) -> dict[tuple[str, str, str], int]:
+    """(agent, task, log) → the number of its run: the k-th log of a task, sorted by `key`, is of the agent's run k."""
+    return {
+        (agent, task, log): number
+        for (agent, task), names in logs.items()
+        for number, log in enumerate(sorted(set(names), key=key), start=1)
+    }
 
 
 def natural(name: str) -> tuple[tuple[int, bytes], ...]:

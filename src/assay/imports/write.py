@@ -31,6 +31,7 @@ EVIDENCE = "evidence/imported.jsonl"
 
 PLATFORM = "platform"
 INNER = "term-challenge"
+BENCHMARK = "benchmark"
 SUBNET = "my-subnet.toml"
 
 
@@ -76,7 +77,7 @@ def competition(
 ) -> Imported:
     """Writes imported trials as a competition directory, or adds them to one (`options.into`); raises BadInput. SPEC 7.
 
-    `scheme` is the name of a preset, or the text of a scheme; None is the scheme that is there, else `term-challenge`. Preset
+    `scheme` is the name of a preset, or the text of a scheme; None is the scheme that is there, else `benchmark`. Preset
     `platform` makes a subnet file with the competition in a folder beside it. Adding always uses the scheme that is there.
     """
     options = options or Options()
@@ -89,7 +90,7 @@ def competition(
     if scheme is None and options.into == "replace" and there.is_file():
         schemes.read(there)
         scheme = there.read_text(encoding="utf-8")
-    text, built = _checked(trials, scheme or INNER, options)
+    text, built = _checked(trials, scheme or BENCHMARK, options)
     rules = schemes.parse(text)
     _place(directory, _files(text, rules, built, options), options, directory)
     return Imported(directory, rules, built, len(built.records), (*notes, *_remarks(built, rules, options)))
@@ -118,10 +119,9 @@ def _source(scheme: str) -> str:
 
 
 def _files(text: str, rules: Scheme, built: Built, options: Options) -> dict[str, str]:
-    burn = rules.decay.burn_uid if rules.decay is not None else 0
     return {
         "scheme.toml": text,
-        "participants.csv": participants_csv(built.agents, options, burn),
+        "participants.csv": participants_csv(built.agents, options, rules),
         "validators.csv": validators_csv(built.validators, options),
         "tasks.txt": "".join(f"{task}\n" for task in built.tasks),
         EVIDENCE: jsonl(built.records),
@@ -185,9 +185,8 @@ def _remarks(built: Built, rules: Scheme, options: Options) -> list[str]:
     least = rules.consensus.min_validators
     if len(built.validators) < least and options.into != "add":
         runs = f"{len(built.validators)} run{'s' if len(built.validators) > 1 else ''}"
-        said.append(
-            f"{runs}, and the scheme asks for {least} validators: nothing will be agreed until consensus.min_validators is lower"
-        )
+        asked = f"{least} {'validators' if rules.stakes else 'runs'}"
+        said.append(f"{runs}, and the scheme asks for {asked}: nothing will be agreed until consensus.min_validators is lower")
     return said
 
 

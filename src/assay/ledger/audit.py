@@ -18,10 +18,10 @@ from itertools import chain
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.ledger import check, evidence
-from assay.ledger.check import Refused
+from assay.ledger.check import LogKey, Refused
 from assay.ledger.opened import Ledger
 from assay.ledger.receipt import file_of
-from assay.ledger.sound import check_members, check_row, expect
+from assay.ledger.sound import Counted, check_members, check_row, expect
 from assay.ledger.store import Damaged, KeptBatch, Receipt, Row, Store, View
 from assay.ledger.store.errors import RESTORE
 from assay.ledger.store.slots import Candidate, contradictions, same, slot_of
@@ -42,13 +42,18 @@ class Audited:
     conflicts: int
 
 
-def audit(store: Store) -> Audited:
-    """Look at everything; raises Damaged, which names the first thing that is wrong, and StoreError."""
+def audit(store: Store, key: LogKey | None = None) -> Audited:
+    """Look at everything; raises Damaged, which names the first thing that is wrong, and StoreError.
+
+    key: the log's. With it, what does not count is left out: whoever may insert can put anything beside the ledger's own.
+    """
     store.check_integrity()
     seqs, digests = array("q"), bytearray()
     flagged = conflicts = 0
     try:
-        with store.reading() as view:
+        with store.reading() as whole:
+            view = whole if key is None else Counted(whole, key)
+            aside = {one.batch.id for one in view.aside} if isinstance(view, Counted) else set[int]()
             batches = {one.id: one for one in view.batches()}
             brought = _brought(batches.values())
             expected = chain.from_iterable(brought)
@@ -58,8 +63,9 @@ def audit(store: Store) -> Audited:
                 flagged += one.conflict
                 seqs.append(one.seq)
                 digests += one.digest
-            for number, found in enumerate(batches.values(), start=1):
-                expect(f"the number of batch {found.id}", number, found.id)
+            for number, identity in enumerate(sorted({*batches, *aside}), start=1):
+                expect(f"the number of batch {identity}", number, identity)
+            for found in batches.values():
                 _check_batch(found, seqs, digests)
             expect("the count of records", sum(one.stop - one.start for one in brought), len(seqs))
             for rows in view.contested():
@@ -171,7 +177,9 @@ def _check_flags(rows: Sequence[Row]) -> int:
     there: list[Row] = []
     for one in sorted(rows, key=lambda row: (row.batch, row.seq)):
         parsed = _parsed(one.body, f"record {one.seq}")
-        first = same(parsed, [Candidate(row.seq, row.digest, row.body) for row in sorted(there, key=lambda row: row.seq)])
+        first = same(
+            parsed, [Candidate(row.seq, row.digest, row.body, row.batch) for row in sorted(there, key=lambda row: row.seq)]
+        )
         expect(f"the flag of record {one.seq}", first is not None and first.content != parsed.content, one.conflict)
         there.append(one)
     return sum(one.conflict for one in rows)

@@ -2,9 +2,9 @@
 
 Refused are: a validator who is not in the registry, a signature that is not its own, evidence for another log, of another
 competition, kind or task set, batches of version 1, which name no log, records about participants who are not in the registry,
-a batch that is in the database under somebody else's signature, and anything new of an epoch that is settled. When `accept`
-returns, the batch is durable, and written down as acknowledged (`assay.ledger.acknowledged`). The same batch or record once more
-is known, and adds nothing.
+and anything new of an epoch that is settled. When `accept` returns, the batch is durable, and written down as acknowledged
+(`assay.ledger.acknowledged`). The same batch or record once more is known, and adds nothing; what only somebody has put into the
+database past the intake is not (`assay.ledger.sound`).
 
 `hand_in` keeps what a participant submitted, and in which epoch that was; `replaced` says whom participants.csv is behind with.
 """
@@ -21,10 +21,9 @@ from assay.folder.places import Place
 from assay.ledger import acknowledged, config
 from assay.ledger import batch as batches
 from assay.ledger.batch import Batch
-from assay.ledger.check import Refused
 from assay.ledger.keys import PublicKey, public
-from assay.ledger.sound import check_row
-from assay.ledger.store import Accepted, KeptBatch, Store, Submission, View
+from assay.ledger.sound import Judge
+from assay.ledger.store import Accepted, Store, Submission, View
 from assay.scheme.load import read as read_scheme
 from assay.scheme.times import instant
 
@@ -94,16 +93,15 @@ def accept(store: Store, source: Batch | Path | bytes, known: Terms) -> Accepted
             raise BadInput(what, field="scheme.name", hint="a ledger keeps to one competition: call the scheme as before")
         check(batch, known)
         with store.writing() as tx:
-            there = tx.batch(batch.digest)
-            if there is None:
+            judge = Judge(tx, store.meta.key)
+            new = not any(judge.counts(one.id) for one in tx.named(batch.digest))
+            if new:
                 _check_new(batch, store.meta.origin, tx.settled_epoch())
-            else:
-                _check_kept(there)
-            found = tx.add_batch(batch)
+            found = tx.add_batch(batch, counts=judge.counts)
     except BadInput as error:
         raise error.at(file=file) from None
     if known.answers is not None:
-        acknowledged.add(known.answers, batch, new=there is None)
+        acknowledged.add(known.answers, batch, new=new)
     return found
 
 
@@ -124,21 +122,6 @@ def _check_new(batch: Batch, origin: str, last: int | None) -> None:
         again = f"assay evidence sign DIR --key KEY --epoch {last + 1} --from {said.epoch}"
         hint = f"its validator can sign it for the epoch that is open: {again}"
         raise BadInput(f"epoch {said.epoch} is settled, the last is {last}", field="epoch", hint=hint)
-
-
-def _check_kept(there: KeptBatch) -> None:
-    """Refuse a batch that the ledger has under a signature which is not its validator's: it would not count. Raises BadInput.
-
-    Somebody who may insert into the database can put it there first, and a batch is there once.
-    """
-    said = check_row(there)
-    try:
-        batches.check_envelope(there.envelope, public(said.validator))
-    except Refused as refused:
-        why = str(refused).removeprefix("batch: ")
-        what = f"somebody put this batch into the database before, where {why}; so it does not count, and is there only once"
-        hint = "sign the evidence otherwise, say in two parts, and find out who may insert into the database"
-        raise BadInput(what, hint=hint) from None
 
 
 def check(batch: Batch, known: Terms) -> None:

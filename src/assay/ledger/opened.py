@@ -31,7 +31,10 @@ from assay.ledger.store.errors import RESTORE
 __all__ = ["Ledger", "kept", "open_ledger", "open_store", "predicate", "version"]
 
 _COPY = "bring the one that is wrong back from a copy"
-_ABSENT = "only the operator has it: a validator signs with `assay evidence sign` and sends the batches"
+_ABSENT = (
+    "only the operator has it: a validator signs with `assay evidence sign` and sends the batches; the operator can put a backup"
+    " there: `assay ledger restore`"
+)
 
 
 class Ledger:
@@ -39,6 +42,7 @@ class Ledger:
 
     def __init__(self, said: Config, database: Store, log: Log) -> None:
         self.folder, self.config, self.store, self.log = said.folder, said, database, log
+        self._judged: dict[tuple[object, ...], str] = {}
 
     @property
     def key(self) -> LogKey:
@@ -49,7 +53,7 @@ class Ledger:
     def counted(self) -> Iterator[Counted]:
         """One snapshot of the evidence that counts: every batch in it was signed by its validator. Raises StoreError."""
         with self.store.reading() as view:
-            yield Counted(view, self.key)
+            yield Counted(view, self.key, self._judged)
 
     def bring_up(self) -> None:
         """Write to the log what the database has and the log does not; raises BadInput if the two cannot be of one ledger."""

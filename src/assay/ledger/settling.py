@@ -2,7 +2,8 @@
 
 - The registry is the folder's; evidence, earlier settlements and, where participants.csv leaves them empty, submissions are the
   ledger's.
-- Evidence counts that its validator signed: `assay.ledger.sound` sets aside what fails.
+- Evidence counts that its validator signed: `assay.ledger.sound` sets aside what fails. Nothing is settled while a batch is
+  missing that was acknowledged here (`assay.ledger.acknowledged`).
 - It is computed outside the lock. If evidence, submissions or receipts have changed when the lock is held, it is computed again.
 - Settling goes to the next epoch; `assay.ledger.closing` says what else takes a word of its own.
 - An epoch is settled once. Asked again, it is computed again from what was kept, which must give the same digest.
@@ -25,13 +26,14 @@ from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical, digest
 from assay.folder.evidence import Gathered
 from assay.folder.previous import previous_of
-from assay.ledger import batch, check, evidence, inputs, opened, receipt, resting, standing
+from assay.ledger import acknowledged, batch, check, evidence, inputs, opened, receipt, resting, standing
 from assay.ledger.closing import Closing, next_epoch, silent, to_settle, to_show
 from assay.ledger.keys import PrivateKey
 from assay.ledger.opened import Ledger, kept, predicate
 from assay.ledger.sound import Aside, Counted
 from assay.ledger.store import Damaged, Kept, Receipt, Settled, View
 from assay.ledger.store.errors import RESTORE
+from assay.records import Evidence, record
 from assay.settle import Settlement, pipeline
 
 __all__ = [
@@ -39,11 +41,13 @@ __all__ = [
     "Outcome",
     "about",
     "again",
+    "check_answered",
     "check_receipt",
     "compute",
     "draft",
     "is_settled",
     "newest",
+    "records_about",
     "replay",
     "rests",
     "settle",
@@ -179,6 +183,7 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
                 hint="what was settled stays; settle a later epoch",
             )
         _check_closed(view)
+        check_answered(ledger, view)
         document = _inputs(ledger.folder, view, epoch)
         settlement = compute(view, document, epoch, last)
         first = 0 if last is None else last.epoch + 1
@@ -218,6 +223,13 @@ def rests(view: View, document: Json, settlement: Json) -> Mapping[str, Json]:
     return resting.bound(view.records(0, epoch), document, settlement, _left_out(view, epoch, settlement["task_set"]))
 
 
+def records_about(ledger: Ledger, settlement: Settlement, participant: str) -> list[Evidence]:
+    """The records that the result of one participant rests on, with their seq. Raises StoreError."""
+    with ledger.counted() as view:
+        found = about(view, inputs.document(settlement.inputs), settlement.document, participant)
+        return [record(json.loads(one.body) | {"seq": one.seq}) for _, one in found]
+
+
 def about(view: View, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, Kept]]:
     """The records that the result of one participant rests on, each with its epoch."""
     epoch = settlement["epoch"]
@@ -239,12 +251,18 @@ def _check_closed(view: Counted) -> None:
     """
     first = 0
     for one in view.receipts():
-        stated, found = predicate(one)["evidence"]["count"], view.counted(first, one.epoch)
+        stated, found = predicate(one)["evidence"]["count"], view.count(first, one.epoch)
         if stated != found:
             aside = "".join(f"; {each}" for each in view.aside if first <= each.batch.epoch <= one.epoch)
             what = f"the receipt of epoch {one.epoch} is of {stated} records, and {found} of the ledger's count{aside}"
             raise Damaged(what, hint=RESTORE)
         first = one.epoch + 1
+
+
+def check_answered(ledger: Ledger, view: Counted) -> int:
+    """How many batches were acknowledged here, all of which count; raises Damaged for one that does not, and BadInput."""
+    why = {one.batch.digest: one.why for one in view.aside}
+    return acknowledged.held_against(ledger.folder / acknowledged.FILE, {one.digest for one in view.batches()}, why)
 
 
 def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> Settlement:

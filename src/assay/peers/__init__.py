@@ -23,7 +23,7 @@ from urllib.parse import quote
 from assay.errors import BadInput, printable
 
 if TYPE_CHECKING:
-    from assay.peers.http import Peer
+    from assay.peers.http import Answer, Peer
 
 __all__ = ["NoAnswer", "Overrun", "Packed", "Silent", "Words", "peer", "retry_after"]
 
@@ -38,6 +38,8 @@ class NoAnswer(Exception):
     def __init__(self, why: str, *, never: bool = False) -> None:
         super().__init__(why)
         self.why, self.never = why, never
+        self.head: Answer | None = None
+        """Status and headers, if these came."""
 
 
 class Silent(NoAnswer):

@@ -10,7 +10,7 @@ import os
 import ssl
 import threading
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -124,8 +124,12 @@ class Peer:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         most: int,
+        bodies: Container[int] | None = None,
     ) -> Answer:
-        """As `ask`, in a thread of its own, so that the event loop goes on; who is cancelled hangs up."""
+        """As `ask`, in a thread of its own, so that the event loop goes on; who is cancelled hangs up.
+
+        bodies: the statuses of which the body is read; of others it is empty.
+        """
         loop, budget = asyncio.get_running_loop(), self._budget(most)
         future: asyncio.Future[Answer] = loop.create_future()
 
@@ -138,7 +142,7 @@ class Peer:
         def act() -> None:
             answer, wrong = None, None
             try:
-                answer = self._asked(budget, method, url or self.url, headers, body, most)
+                answer = self._asked(budget, method, url or self.url, headers, body, most, bodies)
             except BaseException as error:  # noqa: BLE001  (whatever it is, it is raised where the answer is awaited)
                 wrong = error
             with suppress(RuntimeError):  # the loop was closed: nobody waits any more
@@ -169,21 +173,37 @@ class Peer:
         return Budget(self.seconds, 2 * most + _FRAMES, idle=self.idle, rate=self.rate)
 
     def _asked(
-        self, budget: Budget, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None, most: int
+        self,
+        budget: Budget,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None,
+        body: bytes | None,
+        most: int,
+        bodies: Container[int] | None = None,
     ) -> Answer:
         with self._exchanging(budget, method, url, headers, body, most) as opened:
             came, data = opened.answer, bytearray()
-            if (came.header("content-encoding") or "identity").strip().lower() not in ("", "identity"):
-                raise Packed("the answer is packed, and nobody asked for that")
-            while piece := opened.read():
-                data += piece
+            if bodies is not None and came.status not in bodies:
+                return came
+            try:
+                if (came.header("content-encoding") or "identity").strip().lower() not in ("", "identity"):
+                    raise Packed("the answer is packed, and nobody asked for that")
+                while piece := opened.read():
+                    data += piece
+            except NoAnswer as error:
+                error.head = came
+                raise
         return Answer(came.status, came.headers, bytes(data))
 
     @contextmanager
     def _exchanging(
         self, budget: Budget, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None, most: int
     ) -> Iterator[Exchange]:
-        given = self._headers | dict(headers or {})
+        given = dict(headers or {})
+        named = {name.lower() for name in given} - {"accept-encoding", "connection"}  # these are not for others to say
+        given = {name: value for name, value in given.items() if name.lower() in named}
+        given |= {name: value for name, value in self._headers.items() if name.lower() not in named}
         with self._lock:
             self._going.add(budget)
         try:

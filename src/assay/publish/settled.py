@@ -15,6 +15,8 @@ from assay.exact import canonical, digest
 from assay.ledger import check, inputs, joint, resting, settling
 from assay.ledger.opened import Ledger, kept
 from assay.ledger.store import Receipt, View
+from assay.records import Rubric
+from assay.records import record as read_record
 from assay.scheme import subnet
 
 __all__ = ["SettledEpoch", "Shares", "joined", "read"]
@@ -35,10 +37,10 @@ class Shares:
 class SettledEpoch:
     """A settled epoch: the digest of its receipt's statement, the settlement, and what belongs to participants.
 
-    addresses: of those who have one, as the registry had it when it was settled. judgements: of a rubric, those that a
-    participant's agreed score rests on: validator, and the digest (`sha256:…`) of the judgement's document. shares: settles it
-    again from what was kept, while the ledger is open; raises CannotSettle if that gives something else, or if it pays out.
-    registries: of which subnets of which chains the uids are, as the receipts say; none where no registry was pulled.
+    addresses: of those who have one, as the registry had it when it was settled. judgements: of a rubric, the records that a
+    participant's agreed score rests on. shares: settles it again from what was kept, while the ledger is open; raises
+    CannotSettle if that gives something else, or if it pays out. registries: of which subnets of which chains the uids are, as
+    the receipts say; none where no registry was pulled.
     """
 
     competition: str
@@ -46,7 +48,7 @@ class SettledEpoch:
     receipt: str
     settlement: Json
     addresses: Mapping[str, str]
-    judgements: Mapping[str, tuple[tuple[str, str | None], ...]]
+    judgements: Mapping[str, tuple[Rubric, ...]]
     shares: Callable[[], Shares]
     registries: tuple[Json, ...] = ()
 
@@ -131,14 +133,14 @@ def _shares(ledger: Ledger, receipt: Receipt) -> Shares:
     return Shares(tuple((key, uid, share) for key, uid, share in rows if uid is not None and share), found.burn, decay.burn_uid)
 
 
-def _judgements(view: View, given: Json, settlement: Json) -> dict[str, tuple[tuple[str, str | None], ...]]:
-    """Participant → the judgements that its agreed score rests on."""
-    named: dict[tuple[str, str], str | None] = {}
+def _judgements(view: View, given: Json, settlement: Json) -> dict[str, tuple[Rubric, ...]]:
+    """Participant → the records of the judgements that its agreed score rests on."""
+    counted = {
+        (row["participant"], one["validator"]) for row in settlement["agreed"] for one in row["validators"] if not one["excluded"]
+    }
+    found: dict[str, tuple[Rubric, ...]] = {row["participant"]: () for row in settlement["agreed"]}
     for participant, _, one in resting.resting(view.records(0, settlement["epoch"]), given, settlement, ()):
-        record: Json = json.loads(one.body)
-        named[participant, record["validator"]] = record.get("attestation")
-    found = {}
-    for row in settlement["agreed"]:
-        counted = [one["validator"] for one in row["validators"] if not one["excluded"]]
-        found[row["participant"]] = tuple((validator, named.get((row["participant"], validator))) for validator in counted)
+        record = read_record(json.loads(one.body))
+        if isinstance(record, Rubric) and (participant, record.validator) in counted:
+            found[participant] += (record,)
     return found

@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import model_validator
@@ -29,11 +28,11 @@ from assay.exact import NANO
 from assay.folder.text import load
 from assay.judge import tree
 from assay.judge.sandbox.box import Sandbox, Trouble
-from assay.judge.workflow.call.answer import Broken, plain
+from assay.judge.workflow.call.answer import plain
 from assay.judge.workflow.call.command import box_limits, run_once
-from assay.judge.workflow.call.http import body, client
-from assay.judge.workflow.libraries import library
+from assay.judge.workflow.call.http import client, unreadable
 from assay.judge.workflow.services import Planners, Url, Words
+from assay.peers import NoAnswer
 from assay.scheme.fields import Key, Section, Text
 from assay.scheme.reading import read_toml, validate
 
@@ -149,37 +148,35 @@ def _by_command(
 
 
 async def _by_url(url: str, package: bytes, most: int, rules: Planners) -> bytes:
-    httpx = library("httpx")
     seconds = rules.seconds / NANO
     try:
-        async with asyncio.timeout(seconds), client(url) as opened:
+        async with asyncio.timeout(seconds):
             for left in range(ASKED - 1, -1, -1):
                 try:
-                    return await _post(opened, url, package, most, private=rules.private)
-                except httpx.TransportError as error:
+                    return await _post(url, package, most, rules)
+                except NoAnswer as error:
+                    if (what := unreadable(error)) is not None:
+                        raise NoPlan(plain(f"the planner's answer: {what}")) from None
                     _refuse_ours(error)
                     if not left:
-                        raise NoPlan(plain(f"the planner cannot be reached: {error or type(error).__name__}")) from None
+                        raise NoPlan(plain(f"the planner cannot be reached: {error.why}")) from None
                     await asyncio.sleep(_PAUSE)
     except TimeoutError:
         raise NoPlan(f"the planner took longer than {seconds:g} s") from None
-    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, Broken) as error:
-        raise NoPlan(plain(f"the planner's answer: {error}")) from None
     raise AssertionError("unreachable")  # pragma: no cover
 
 
-async def _post(opened: Any, url: str, package: bytes, most: int, *, private: bool) -> bytes:
+async def _post(url: str, package: bytes, most: int, rules: Planners) -> bytes:
     """One request, to an address that was looked at, so that nobody has the validator ask his own network for something."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    address = await _address(host, parts.port or (443 if parts.scheme == "https" else 80), private=private)
-    headers = {"host": parts.netloc, "content-type": "application/json", "accept-encoding": "identity"}
-    where = library("httpx").URL(url).copy_with(host=address)
-    extensions = {"sni_hostname": host}
-    async with opened.stream("POST", where, content=package, headers=headers, extensions=extensions) as response:
-        if response.status_code != 200:
-            raise NoPlan(f"the planner answered {response.status_code}")
-        return await body(response, most)
+    address = await _address(host, parts.port or (443 if parts.scheme == "https" else 80), private=rules.private)
+    headers = {"content-type": "application/json"}
+    asking = client(url, rules.seconds / NANO, at=address)
+    answer = await asking.ask_aside("POST", headers=headers, body=package, most=most, bodies={200})
+    if answer.status != 200:
+        raise NoPlan(f"the planner answered {answer.status}")
+    return answer.body
 
 
 async def _address(host: str, port: int, *, private: bool) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, func, inspect, select, update
 
-from assay.ledger.store import home
+from assay.ledger.store import home, rights
 from assay.ledger.store.errors import NotALedger, OtherVersion
 from assay.ledger.store.rows import Meta
-from assay.ledger.store.tables import SCHEMA, append_only, attempts, batches, checked, meta, triggers
+from assay.ledger.store.tables import SCHEMA, append_only, attempts, batches, checked, fitting, meta, records, triggers
 
 __all__ = ["MIGRATIONS", "UNNAMED", "check", "make", "migrate", "read", "version"]
 
@@ -34,7 +34,38 @@ def _with_checked(connection: Connection) -> None:
     connection.execute(meta.insert(), {"key": UNNAMED, "value": str(last)})
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_with_attempts, _with_checked)
+def _with_others(connection: Connection) -> None:
+    """Version 4: what somebody forged may stand beside the true batch or record, and must fit what is there.
+
+    SQLite takes no constraint from a table, so both are written anew.
+    """
+    dialect = connection.dialect.name
+    if dialect == "postgresql":
+        for statement in (
+            "ALTER TABLE batches DROP CONSTRAINT batches_digest_key",
+            "ALTER TABLE records DROP CONSTRAINT records_slot_digest_key",
+            "CREATE INDEX ix_batches_digest ON batches (digest)",
+            "CREATE INDEX records_slot ON records (slot, digest)",
+        ):
+            connection.exec_driver_sql(statement)
+    else:
+        for index in ("ix_batches_epoch", "records_conflicting"):
+            connection.exec_driver_sql(f"DROP INDEX {index}")
+        for table in (batches, records):
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} RENAME TO old_{table.name}")
+        for table, order in ((batches, "id"), (records, "seq")):
+            table.create(connection)
+            connection.exec_driver_sql(f"INSERT INTO {table.name} SELECT * FROM old_{table.name} ORDER BY {order}")
+        for table in (records, batches):
+            connection.exec_driver_sql(f"DROP TABLE old_{table.name}")
+            for statement in append_only(table, dialect):
+                connection.exec_driver_sql(statement)
+    for table in (batches, records):
+        for statement in fitting(table, dialect):
+            connection.exec_driver_sql(statement)
+
+
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_with_attempts, _with_checked, _with_others)
 """MIGRATIONS[n − 1] brings a database of version n to n + 1; `tables` says what the last version is."""
 
 
@@ -43,13 +74,18 @@ def version() -> int:
     return 1 + len(MIGRATIONS)
 
 
-def make(connection: Connection, whose: Meta, name: str) -> None:
-    """All tables, in a database that has none of them; raises NotALedger if it has."""
+def check_empty(connection: Connection, name: str) -> None:
+    """Refuse a database that has one of our tables; raises NotALedger."""
     here = set(inspect(connection).get_table_names()) & set(SCHEMA.tables)
     if here:
         raise NotALedger(
             f"there is a table {min(here)!r} already", file=name, hint="use an empty database, or the ledger that is in it"
         )
+
+
+def make(connection: Connection, whose: Meta, name: str) -> None:
+    """All tables, in a database that has none of them; raises NotALedger if it has."""
+    check_empty(connection, name)
     SCHEMA.create_all(connection, checkfirst=False)
     for statement in triggers(connection.dialect.name):
         connection.exec_driver_sql(statement)
@@ -57,6 +93,7 @@ def make(connection: Connection, whose: Meta, name: str) -> None:
     values[UNNAMED] = "0"  # so that nobody who may only insert can put it there
     connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in values.items()])
     home.settle_in(connection)
+    rights.make_turn(connection)
 
 
 def read(connection: Connection, name: str) -> tuple[int, Meta]:
@@ -95,5 +132,6 @@ def migrate(connection: Connection, name: str) -> tuple[int, int]:
         connection.execute(update(meta).where(meta.c.key == "schema_version").values(value=str(version())))
         if not home.noted(connection):
             home.settle_in(connection)
+        rights.make_turn(connection)
     check(max(before, version()), name)
     return before, version()

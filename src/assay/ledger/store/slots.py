@@ -25,11 +25,12 @@ AT_ONCE = 500
 
 
 class Candidate(NamedTuple):
-    """A record that may be of the slot that is looked for."""
+    """A record that may be of the slot that is looked for, and the batch that brought it."""
 
     seq: int
     digest: bytes
     body: bytes
+    batch: int
 
 
 def slot_of(one: Evidence) -> bytes:
@@ -50,7 +51,7 @@ def candidates(connection: Connection, slots: Sequence[bytes]) -> dict[bytes, li
     mark = MARK[connection.dialect.name]
     for at in range(0, len(slots), AT_ONCE):
         some = tuple(slots[at : at + AT_ONCE])
-        query = f"SELECT slot, seq, digest, body FROM records WHERE slot IN ({', '.join([mark] * len(some))}) ORDER BY seq"
+        query = f"SELECT slot, seq, digest, body, batch FROM records WHERE slot IN ({', '.join([mark] * len(some))}) ORDER BY seq"
         for slot, *rest in connection.exec_driver_sql(query, some):
             found.setdefault(slot, []).append(Candidate(*rest))
     return found

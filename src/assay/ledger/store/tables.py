@@ -1,8 +1,11 @@
-"""The tables, and the triggers that make them append-only on both databases. Version 3 of the schema.
+"""The tables, and the triggers that make them append-only on both databases. Version 4 of the schema.
 
 - `records.seq` counts from 1 without a gap, in order of acceptance. SPEC 3.0.
-- A record is there once: the same record has the same slot, so one index finds both. Its key begins with the run, so that the
-  records of one batch stand side by side in it, however many others there are.
+- A record that counts is there once: the same record has the same slot, so one index finds both. Its key begins with the run, so
+  that the records of one batch stand side by side in it, however many others there are. The index is not unique, nor is that of
+  the batches' digests: what somebody forged must not stand in the way of the true one.
+- A batch has the number after the last one, and a record one that its batch brought: so nobody who may insert uses the numbers
+  up, puts anything between what was looked at, or adds to a batch.
 - `attempts` has what was sent to the targets of publish.toml, counted from 1 for each: two who would write at once cannot both.
 - `checked` has what the log's key signed of the batches whose signatures were looked at: `assay.ledger.sound` says what.
 - No row is ever changed or removed; `meta` alone may be, by a migration.
@@ -24,7 +27,6 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
-    UniqueConstraint,
 )
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "attempts",
     "batches",
     "checked",
+    "fitting",
     "inputs",
     "meta",
     "receipts",
@@ -54,7 +57,7 @@ batches = Table(
     "batches",
     SCHEMA,
     Column("id", _Number, primary_key=True, autoincrement=False),
-    Column("digest", Text, nullable=False, unique=True),
+    Column("digest", Text, nullable=False, index=True),
     Column("validator", Text, nullable=False),
     Column("epoch", _Number, nullable=False, index=True),
     Column("count", Integer, nullable=False),
@@ -75,7 +78,7 @@ records = Table(
     Column("slot", LargeBinary, CheckConstraint("length(slot) = 16"), nullable=False),
     Column("conflict", Boolean, nullable=False),
     Column("body", LargeBinary, nullable=False),
-    UniqueConstraint("slot", "digest"),
+    Index("records_slot", "slot", "digest"),
 )
 _conflicting = Index(
     "records_conflicting", records.c.seq, sqlite_where=records.c.conflict.is_(True), postgresql_where=records.c.conflict.is_(True)
@@ -130,8 +133,8 @@ checked = Table(
 
 APPEND_ONLY = (batches, records, submissions, inputs, settlements, receipts, attempts, checked)
 _SAME = {
-    "batches": "id = NEW.id OR digest = NEW.digest",
-    "records": "seq = NEW.seq OR (slot = NEW.slot AND digest = NEW.digest)",
+    "batches": "id = NEW.id",
+    "records": "seq = NEW.seq",
     "submissions": "id = NEW.id",
     "inputs": "digest = NEW.digest",
     "settlements": "epoch = NEW.epoch",
@@ -140,6 +143,27 @@ _SAME = {
     "checked": "digest = NEW.digest",
 }
 """Table → when a new row is an old one again: SQLite's REPLACE would remove that one, and asks no trigger of removals."""
+
+
+AHEAD = 2**28
+"""So far after the last record a batch may begin: an import keeps the seqs that its records had, and those of later epochs lie
+between."""
+MEMBERS_BYTES, ENVELOPE_BYTES, BODY_BYTES, RECORDS = 2**22, 2**20, 1_000_000, 100_000
+"""What a batch may have of each: its ranges as text, its envelope, a record, records."""
+_FITS = {
+    "batches": (
+        "NEW.id = (SELECT coalesce(max(id), 0) + 1 FROM batches) AND NEW.epoch BETWEEN 0 AND 9007199254740991"
+        f" AND length(NEW.envelope) <= {ENVELOPE_BYTES} AND length(NEW.members) <= {MEMBERS_BYTES}"
+        " AND coalesce(NEW.first_seq BETWEEN 1 AND"
+        f" (SELECT coalesce(max(seq), 0) + {AHEAD} FROM records) AND NEW.last_seq BETWEEN NEW.first_seq AND NEW.first_seq +"
+        f" {RECORDS - 1}, NEW.first_seq IS NULL AND NEW.last_seq IS NULL)"
+    ),
+    "records": (
+        f"length(NEW.body) <= {BODY_BYTES} AND EXISTS (SELECT 1 FROM batches WHERE id = NEW.batch AND epoch = NEW.epoch"
+        " AND NEW.seq BETWEEN first_seq AND last_seq)"
+    ),
+}
+"""Table → what a new row must fit, on both databases."""
 
 
 def triggers(dialect: str) -> Iterator[str]:
@@ -151,6 +175,8 @@ def triggers(dialect: str) -> Iterator[str]:
         )
     for table in APPEND_ONLY:
         yield from append_only(table, dialect)
+    for table in (batches, records):
+        yield from fitting(table, dialect)
 
 
 def append_only(table: Table, dialect: str) -> Iterator[str]:
@@ -167,3 +193,21 @@ def append_only(table: Table, dialect: str) -> Iterator[str]:
     yield f"CREATE TRIGGER {name}_no_delete BEFORE DELETE ON {name} {refuse}"
     again = f"EXISTS (SELECT 1 FROM {name} WHERE {_SAME[name]})"
     yield f"CREATE TRIGGER {name}_no_replace BEFORE INSERT ON {name} WHEN {again} {refuse}"
+
+
+def fitting(table: Table, dialect: str) -> Iterator[str]:
+    """Those that refuse a row of evidence which does not fit what is there.
+
+    On PostgreSQL whoever inserts carries them out: so the names of tables in them are looked up where the ledger is, and not
+    first among the tables that somebody made for himself.
+    """
+    name, what = table.name, f"assay: a row of {table.name} does not follow what is there"
+    if dialect == "postgresql":
+        body = f"BEGIN IF NOT ({_FITS[name]}) THEN RAISE EXCEPTION USING MESSAGE = ''{what}'', ERRCODE = ''40001''; END IF;"
+        yield (
+            f"DO $do$ BEGIN EXECUTE 'CREATE FUNCTION assay_{name}_fit() RETURNS trigger LANGUAGE plpgsql SET search_path = '"
+            f" || quote_ident(current_schema()) || ', pg_temp AS $$ {body} RETURN NEW; END $$'; END $do$"
+        )
+        yield f"CREATE TRIGGER {name}_fit BEFORE INSERT ON {name} FOR EACH ROW EXECUTE FUNCTION assay_{name}_fit()"
+        return
+    yield (f"CREATE TRIGGER {name}_fit BEFORE INSERT ON {name} WHEN NOT ({_FITS[name]}) BEGIN SELECT RAISE(ABORT, '{what}'); END")

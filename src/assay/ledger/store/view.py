@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
@@ -25,6 +25,8 @@ LATEST = 2**53 - 1
 """The largest epoch."""
 FETCH = 10_000
 """Records that are fetched at once."""
+BATCHES = 100
+"""Batches that are: one may be of some mebibytes."""
 _RECORD = (records.c.seq, records.c.digest, records.c.body)
 
 
@@ -111,16 +113,20 @@ class View:
     def batches(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[KeptBatch]:
         """The batches of these epochs, in order of acceptance."""
         query = select(batches).where(_between(batches, first_epoch, last_epoch)).order_by(batches.c.id)
-        return map(_batch, self._rows(query))
+        return map(_batch, self._rows(query, BATCHES))
 
     def last_batch(self, last_epoch: int = LATEST) -> int:
         """The number of the last batch of the epochs up to this one; 0 if none. While it stays, so does their evidence."""
         return int(self._connection.scalar(select(func.max(batches.c.id)).where(_between(batches, 0, last_epoch))) or 0)
 
-    def batch(self, digest: str) -> KeptBatch | None:
-        """The batch with this digest."""
-        row = self._connection.execute(select(batches).where(batches.c.digest == digest)).first()
-        return None if row is None else _batch(row)
+    def named(self, digest: str) -> list[KeptBatch]:
+        """The batches of this digest, in order of acceptance: one that counts, and what others may have put beside it."""
+        query = select(batches).where(batches.c.digest == digest).order_by(batches.c.id)
+        return [_batch(row) for row in self._connection.execute(query)]
+
+    def numbered(self, number: int) -> KeptBatch:
+        """The batch of this number."""
+        return _batch(self._connection.execute(select(batches).where(batches.c.id == number)).one())
 
     def unnamed(self) -> int:
         """The number of the last batch that may be of version 1, which names no log: those that were there when it was new."""
@@ -131,15 +137,19 @@ class View:
         query = select(checked.c.batches, checked.c.envelope).order_by(checked.c.batches.desc(), checked.c.digest)
         return [(row.batches, row.envelope) for row in self._connection.execute(query)]
 
-    def digests(self, first: int, last: int) -> list[bytes]:
-        """The digests of the records with these seqs, first and last included, in order of acceptance."""
-        query = select(records.c.digest).where(records.c.seq.between(first, last)).order_by(records.c.seq)
-        return list(self._connection.scalars(query))
-
-    def elsewhere(self, first: int, last: int, epoch: int) -> int:
-        """How many of the records with these seqs are kept as of another epoch than this one."""
-        query = select(func.count()).where(records.c.seq.between(first, last), records.c.epoch != epoch)
+    def size(self, first: int, last: int) -> int:
+        """How many bytes the records with these seqs have, first and last included."""
+        query = select(func.sum(func.length(records.c.body))).where(records.c.seq.between(first, last))
         return int(self._connection.scalar(query) or 0)
+
+    def between(self, first: int, last: int) -> list[Row]:
+        """The records with these seqs, first and last included, with all that is kept of them, in order of acceptance."""
+        query = select(records).where(records.c.seq.between(first, last)).order_by(records.c.seq)
+        return list(map(Row._make, self._connection.execute(query)))
+
+    def competition(self) -> str:
+        """The name of the competition whose ledger it is."""
+        return str(self._connection.scalar(select(meta.c.value).where(meta.c.key == "competition")))
 
     def submissions(self, epoch: int = LATEST) -> dict[str, Submission]:
         """Participant → what it handed in last, up to this epoch."""
@@ -200,8 +210,8 @@ class View:
             raise Damaged(f"what was sent to {target!r} is not all there", hint=RESTORE)
         return [row.entry for row in found]
 
-    def _rows(self, query: Select[Any]) -> Iterator[Found[Any]]:
-        yield from self._connection.execute(query.execution_options(yield_per=FETCH))
+    def _rows(self, query: Select[Any], at_once: int = FETCH) -> Iterator[Found[Any]]:
+        yield from self._connection.execute(query.execution_options(yield_per=at_once))
 
     def _pieces(self, first_epoch: int, last_epoch: int, query: Select[Any]) -> Iterator[Any]:
         """Rows of records, in lists: those between the first and the last of the batches of these epochs, by their key."""
@@ -218,11 +228,19 @@ def _between(table: Any, first: int, last: int) -> Any:
 
 def _batch(row: Found[Any]) -> KeptBatch:
     values = row._asdict()
+    return KeptBatch(**values | {"members": _members(values["members"])})
+
+
+def _members(text: Any) -> tuple[tuple[int, int], ...]:
+    """The ranges of a batch's members; none, where there are none that ascend: a batch without members counts for nothing."""
     try:
-        members = tuple((first, last) for first, last in json.loads(values["members"]))
-    except (TypeError, ValueError):
-        raise Damaged(f"the members of batch {values['id']} are no ranges", hint=RESTORE) from None
-    return KeptBatch(**values | {"members": members})
+        pairs = [(first, last) for first, last in json.loads(text)]
+    except (RecursionError, TypeError, ValueError):
+        return ()
+    ends = [end for pair in pairs for end in pair]
+    if any(type(end) is not int or not 1 <= end <= LATEST for end in ends) or any(first > last for first, last in pairs):
+        return ()
+    return tuple(pairs) if all(one < other for (_, one), (other, _) in pairwise(pairs)) else ()
 
 
 def _receipt(row: Found[Any] | None) -> Receipt | None:

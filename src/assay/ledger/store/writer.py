@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -25,30 +25,33 @@ __all__ = ["Writer"]
 class Writer(View):
     """A view that can also add. What it adds is there for its own reading at once, for others when the block ends."""
 
-    def add_batch(self, batch: Batch, numbers: Sequence[int] | None = None) -> Accepted:
+    def add_batch(
+        self, batch: Batch, numbers: Sequence[int] | None = None, counts: Callable[[int], bool] = lambda _: True
+    ) -> Accepted:
         """Keep a batch and those of its records that are new; a batch that is there already adds nothing.
 
         Checks nothing of what it says: that is for `intake.accept`. numbers: the seqs of its records, in the same order, where
-        they come from another copy of the ledger.
+        they come from another copy of the ledger. counts: whether the batch of a number does; what only one has that does not is
+        as if it were not there.
         """
-        known, last_batch, before = self._state(batch.digest)
-        if known:
+        if any(counts(number) for number in self._numbers(batch.digest)):
             return Accepted(new=0, known=len(batch.digests))
+        last_batch, before = self._state()
         slots = list(map(slot_of, batch.records))
-        there = candidates(self._connection, slots)
+        there = {slot: [one for one in some if counts(one.batch)] for slot, some in candidates(self._connection, slots).items()}
         said = batch.statement
         seqs: list[int] = []
         new: list[tuple[int, bytes, int, int, bytes, bool, bytes]] = []
         conflicting = 0
         rows = zip(batch.records, slots, batch.digests, batch.bodies, strict=True)
         for at, (one, slot, digest, body) in enumerate(rows):
-            earlier = there.get(slot)
-            seq = None if earlier is None else next((old.seq for old in earlier if old.digest == digest), None)
+            earlier = there.setdefault(slot, [])
+            seq = next((old.seq for old in earlier if old.digest == digest), None)
             if seq is None:
                 seq = before + len(new) + 1 if numbers is None else numbers[at]
-                conflict = earlier is not None and _differs(one, earlier)
+                conflict = _differs(one, earlier)
                 conflicting += conflict
-                there.setdefault(slot, []).append(Candidate(seq, digest, body))
+                earlier.append(Candidate(seq, digest, body, last_batch + 1))
                 new.append((seq, digest, last_batch + 1, said.epoch, slot, conflict, body))
             seqs.append(seq)
         first, last = (min(row[0] for row in new), max(row[0] for row in new)) if new else (None, None)
@@ -79,14 +82,16 @@ class Writer(View):
         last = self._connection.scalar(select(func.max(attempts.c.number)).where(attempts.c.target == target)) or 0
         self._add(attempts, *((target, number, entry) for number, entry in enumerate(entries, start=last + 1)))
 
-    def _state(self, digest: str) -> tuple[bool, int, int]:
-        """Whether a batch is there; the last batch and the last record, 0 if there are none."""
-        found = self._connection.exec_driver_sql(
-            "SELECT EXISTS (SELECT 1 FROM batches WHERE digest = " + MARK[self._connection.dialect.name] + "),"
-            " (SELECT coalesce(max(id), 0) FROM batches), (SELECT coalesce(max(seq), 0) FROM records)",
-            (digest,),
-        ).one()
-        return bool(found[0]), found[1], found[2]
+    def _numbers(self, digest: str) -> list[int]:
+        """The numbers of the batches of a digest."""
+        mark = MARK[self._connection.dialect.name]
+        return list(self._connection.exec_driver_sql(f"SELECT id FROM batches WHERE digest = {mark}", (digest,)).scalars())
+
+    def _state(self) -> tuple[int, int]:
+        """The last batch and the last record, 0 if there are none."""
+        query = "SELECT (SELECT coalesce(max(id), 0) FROM batches), (SELECT coalesce(max(seq), 0) FROM records)"
+        last_batch, before = self._connection.exec_driver_sql(query).one()
+        return last_batch, before
 
     def _add(self, table: Table, *rows: tuple[object, ...]) -> None:
         """New rows of a table, with a value for each column."""

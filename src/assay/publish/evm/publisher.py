@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import BadInput
 from assay.publish.evm.attempts import attempts
 from assay.publish.evm.chain import Chain
 from assay.publish.evm.libraries import checksum
@@ -69,11 +68,6 @@ class EvmPublisher:
 
         agreed = {key: one for key, one in epoch.judgements.items() if key in epoch.settlement["ranking"]}
         found = {key: proof(bounty, one) for key, one in agreed.items()}
-        for row in epoch.settlement["agreed"]:
-            if row["bps"] and found.get(row["participant"]) is None:
-                what = f"the {row['bps']} BPS of {row['participant']} rest on no judgement, and an enclave is to judge"
-                hint = "who signed such evidence? an enclave names the judgement's document in it"
-                raise BadInput(what, file=bounty.file, field="enclave", hint=hint)
         return {key: one for key, one in found.items() if one is not None}
 
     def compare(self, plan: Plan) -> Comparison:

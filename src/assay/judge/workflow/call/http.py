@@ -1,50 +1,43 @@
-"""A service that is asked by HTTP: one POST, nothing followed, nothing unpacked, no more read than is allowed."""
+"""A service that is asked by HTTP: one POST, nothing followed, nothing unpacked, no more read than is allowed (`assay.peers`)."""
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 from assay.judge.workflow.call.answer import Broken, CallFailed, Denied, Lied, read
 from assay.judge.workflow.call.service import Call, Declared
-from assay.judge.workflow.libraries import library
 from assay.judge.workflow.services import Http
+from assay.peers import NoAnswer, Overrun, Packed, peer
 
 if TYPE_CHECKING:
-    import httpx
+    from assay.peers.http import Peer
 
-__all__ = ["HttpService", "body", "client"]
+__all__ = ["HttpService", "client", "unreadable"]
 
 _BUSY = frozenset({408, 425, 429})
 """Answers of a service that has no time now: as a server's error, not as a refusal."""
+_DENIED = frozenset(range(400, 500)) - _BUSY
+_SPARE = 5.0
+"""Seconds that a thread has more than who waits for it, who gives up by himself."""
 
 
-def client(url: str) -> httpx.AsyncClient:
-    """A client that does only what it is told: no proxy of the environment, no redirect, each call on a connection of its own."""
-    loaded = library("httpx")
-    library("httpcore")
-    bounds = loaded.Limits(max_connections=None, max_keepalive_connections=0)
-    verify: ssl.SSLContext | bool = _context() if url.lower().startswith("https:") else False
-    made: httpx.AsyncClient = loaded.AsyncClient(
-        verify=verify, trust_env=False, timeout=None, follow_redirects=False, limits=bounds
-    )
-    return made
+def client(url: str, seconds: float, at: str | None = None) -> Peer:
+    """A client that does only what it is told: no proxy of the environment, no redirect, each call on a connection of its own.
+
+    Its connections end with their exchanges. It is not to be closed, since a thread of one that was given up may still be at it.
+    at: the address that the host was looked up to be.
+    """
+    return peer(url, extra="workflow", seconds=seconds + _SPARE, at=at, keep=False)
 
 
-async def body(response: httpx.Response, most: int) -> bytes:
-    """The bytes of an answer; raises Broken above so many, and for bytes that are packed."""
-    if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-        raise Broken("the answer is compressed, and nobody asked for that")
-    data = bytearray()
-    async for part in response.aiter_raw():
-        data += part
-        if len(data) > most:
-            raise Broken(f"the answer has more than {most} bytes")
-    return bytes(data)
+def unreadable(error: NoAnswer) -> str | None:
+    """What is wrong with an answer of which the beginning came; None for one that did not come."""
+    if isinstance(error, Packed):
+        return "the answer is compressed, and nobody asked for that"
+    return f"the answer has {error.why}" if isinstance(error, Overrun) else None
 
 
 @dataclass(frozen=True)
@@ -53,46 +46,42 @@ class HttpService(Declared):
 
     spec: Http
     parallel: int
-    _client: httpx.AsyncClient
     _headers: dict[str, str]
 
     @classmethod
     @asynccontextmanager
     async def open(cls, spec: Http, parallel: int, key: str | None) -> AsyncIterator[HttpService]:
         """Ready to be asked; closed with the context."""
-        headers = {"content-type": "application/json", "accept": "application/json", "accept-encoding": "identity"}
+        headers = {"content-type": "application/json", "accept": "application/json"}
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
-        async with client(spec.url) as opened:
-            await library("anyio").lowlevel.checkpoint()  # what the first connection would load is loaded now
-            yield cls(spec, parallel, opened, headers)
+        client(spec.url, 0.0).close()  # what the first connection would load is loaded now
+        yield cls(spec, parallel, headers)
 
     async def ask(self, call: Call) -> bytes:
         """See `Asked`."""
-        httpx = library("httpx")
         headers = self._headers | {"idempotency-key": call.step, "assay-attempt": str(call.attempt)}
+        most = self.spec.answer_bytes
         try:
-            async with self._client.stream("POST", self.spec.url, content=call.request, headers=headers) as response:
-                status = response.status_code
-                if status == 200:
-                    return await body(response, self.spec.answer_bytes)
-                if 400 <= status < 500 and status not in _BUSY:
-                    raise await self._denied(response)
-                raise Broken(f"the service answered {status}")
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise Broken(f"the service cannot be reached: {error or type(error).__name__}") from None
+            asking = client(self.spec.url, call.seconds)
+            answer = await asking.ask_aside("POST", headers=headers, body=call.request, most=most, bodies=_DENIED | {200})
+        except NoAnswer as error:
+            what = unreadable(error)
+            if what is not None and error.head is not None and error.head.status in _DENIED:
+                raise Denied(f"the service answered {error.head.status}") from None
+            raise Broken(what or f"the service cannot be reached: {error.why}") from None
+        if answer.status == 200:
+            return answer.body
+        if answer.status in _DENIED:
+            raise self._denied(answer.status, answer.body)
+        raise Broken(f"the service answered {answer.status}")
 
-    async def _denied(self, response: httpx.Response) -> CallFailed:
+    def _denied(self, status: int, body: bytes) -> CallFailed:
         """What a 4xx says: its own words, and its cost, if it is written as an answer."""
         try:
-            read(await body(response, self.spec.answer_bytes), self.spec.max_cost)
+            read(body, self.spec.max_cost)
         except (Denied, Lied) as error:
             return error
         except CallFailed:
             pass
-        return Denied(f"the service answered {response.status_code}")
-
-
-@cache
-def _context() -> ssl.SSLContext:
-    return ssl.create_default_context()
+        return Denied(f"the service answered {status}")

@@ -1,0 +1,161 @@
+"""lm-evaluation-harness: the samples that `--log_samples` keeps, `samples_<task>_<time>.jsonl` beside `results_<time>.json`.
+
+The source is such a file, or a folder of them. A document becomes the task `task/doc_id`; the k-th evaluation of a model on a
+task, by time, is of run k. The chosen metric of a document is a pass if it is 1, or at least the threshold; NaN is no score, and
+so an error. Which model it was stands in the results file of the same time; without one it is the folder's name.
+
+The harness keeps no errors: where an evaluation broke off there are no documents, and what one model lacks is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInput
+from assay.folder.text import opened
+from assay.imports.files import json_object, kind_of, listed, optional_text, parsed
+from assay.imports.trials import MAX_TRIALS, Options, Trial, Trials, Trouble, passed, runs_of, task_id, validator_of
+
+__all__ = ["MAX_LINE", "Choice", "read"]
+
+MAX_LINE = 64_000_000
+"""A line, which holds one document and the model's answers, is refused above this size."""
+
+_NAME = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl", re.ASCII)
+_KEPT = frozenset(
+    [
+        "doc_id",
+        "doc",
+        "target",
+        "arguments",
+        "resps",
+        "filtered_resps",
+        "filter",
+        "metrics",
+        "doc_hash",
+        "prompt_hash",
+        "target_hash",
+    ]
+)
+"""What a line holds that is no metric."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which number of a document decides, and from where on it is a pass."""
+
+    metric: str | None = None
+    filter: str | None = None
+    threshold: Decimal | None = None
+
+
+def read(src: Path, options: Options | None = None, choice: Choice | None = None) -> Trials:
+    """The trials in a file of samples, or in a folder of them; raises BadInput naming file, line and field."""
+    options, choice = options or Options(), choice or Choice()
+    if options.attempts == "runs":
+        hint = "leave out --attempts: each evaluation is a run"
+        raise BadInput("the samples of this harness are one attempt each", field="--attempts", hint=hint)
+    files, found = listed(src, r"samples_.+\.jsonl")
+    trials: list[Trial] = []
+    times: dict[tuple[str, str], list[str]] = defaultdict(list)
+    hashes: dict[str, str] = {}
+    for file in files:
+        name = _NAME.fullmatch(file.name)
+        if name is None:
+            hint = "the harness calls it samples_<task>_<time>.jsonl"
+            raise BadInput("is not called as a file of samples", file=file, hint=hint)
+        task, time = name["task"], name["time"]
+        agent = options.agent or _model(file, time)
+        times[agent, task].append(time)
+        start = datetime.strptime(time[:19], "%Y-%m-%dT%H-%M-%S").replace(tzinfo=UTC)
+        for line, sample in _lines(file):
+            try:
+                trial = _trial(sample, Trial(agent, time, task, started_at=start, file=str(file), line=line), choice, hashes)
+            except BadInput as error:
+                raise error.at(file=file, line=line) from None
+            if trial is not None:
+                trials.append(trial)
+            if len(trials) > MAX_TRIALS:
+                raise BadInput(f"holds more than {MAX_TRIALS} documents", file=src, hint="import it in parts")
+    if not trials:
+        hint = "give the folder that --output_path named; --log_samples must have been said"
+        raise BadInput("has no samples of lm-evaluation-harness in it (samples_*.jsonl)", file=src, hint=hint)
+    numbers = runs_of(times, key=lambda time: time)
+    named = (replace(one, validator=validator_of(numbers[one.agent, one.version, one.validator]), version="") for one in trials)
+    return Trials(tuple(named), (*found.notes, "start times are read as UTC; the harness records none with a time zone"))
+
+
+def _model(file: Path, time: str) -> str:
+    """The model that the results of the same time name, else the folder's name."""
+    results = file.with_name(f"results_{time}.json")
+    if results.is_file() and not results.is_symlink():
+        name = optional_text(json_object(results), "model_name", results)
+        if name is not None:
+            return name
+    return file.resolve().parent.name
+
+
+def _lines(file: Path) -> Iterator[tuple[int, Json]]:
+    try:
+        with opened(file) as lines:
+            number = 0
+            while line := lines.readline(MAX_LINE + 1):
+                number += 1
+                if len(line) > MAX_LINE:
+                    raise BadInput(f"is longer than {MAX_LINE} bytes", file=file, line=number, hint="is this a file of samples?")
+                if line.strip():
+                    try:
+                        yield number, parsed(line, file)
+                    except BadInput as error:
+                        error.line = number
+                        raise
+    except OSError as error:
+        raise BadInput(f"cannot be read ({error.strerror})", file=file, hint="check its permissions") from None
+
+
+def _trial(sample: Json, trial: Trial, choice: Choice, hashes: dict[str, str]) -> Trial | None:
+    """The trial of a line; None if it is of another filter. `version` holds the task's name until runs are numbered."""
+    doc = sample.get("doc_id")
+    if not isinstance(doc, int | str) or isinstance(doc, bool) or doc == "":
+        raise BadInput(f"is {kind_of(doc)}, not a number or text", field="doc_id", hint="is this a line of samples?")
+    if choice.filter is not None and sample.get("filter") != choice.filter:
+        return None
+    name = task_id(trial.task, doc)
+    said = optional_text(sample, "doc_hash", trial.file)
+    if said is not None and hashes.setdefault(name, said) != said:
+        what = f"document {doc} of {trial.task!r} is not the one that another evaluation had"
+        raise BadInput(what, field="doc_hash", hint="compare evaluations of one version of a task only")
+    metric = _metric(sample, choice.metric)
+    if metric not in sample:
+        raise BadInput(
+            f"has no {metric[:80]!r}", field=metric[:80], hint=f"--metric is one of {', '.join(_metrics(sample))[:200]}"
+        )
+    resolved = passed(sample[metric], choice.threshold, f"{metric[:80]!r}")
+    mode = "none" if resolved is not None else "no score"
+    return replace(trial, task=name, version=trial.task, resolved=resolved, trouble=Trouble.NONE, mode=mode)
+
+
+def _metrics(sample: Json) -> list[str]:
+    said = sample.get("metrics")
+    if isinstance(said, list) and said and all(isinstance(name, str) for name in said):
+        return said
+    return sorted(name for name in sample if name not in _KEPT)
+
+
+def _metric(sample: Json, chosen: str | None) -> str:
+    if chosen is not None:
+        return chosen
+    names = _metrics(sample)
+    if len(names) != 1:
+        hint = f"name the one that decides: --metric, one of {', '.join(names)[:200]}" if names else "is this a line of samples?"
+        raise BadInput(f"has {len(names) or 'no'} metrics", field="metrics", hint=hint)
+    return names[0]

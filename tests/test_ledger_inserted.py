@@ -1,0 +1,130 @@
+"""Who may insert into a shared ledger's evidence, and no more, neither has anything counted nor stops the season."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ledger_kit
+from assay.ledger import bundle, keys, settling
+from assay.ledger.batch import Batch
+from assay.ledger.verify import verify
+from cli_kit import output, run
+from inserting import Inserter, batch_row, record_rows, signed_anew
+from ledger_kit import KEY, SIGNER, V1, V2
+
+MALLORY = keys.read(b"99" * 32)
+Rows = tuple[list[Any], list[list[Any]]]
+Last = tuple[int, int]
+
+
+def of(validator: str = V1, place: Path | None = None, **changes: Any) -> Batch:
+    """What a validator signs."""
+    assert place is not None
+    (found,) = ledger_kit.batches(place, ledger_kit.records(validators=[validator], **changes))
+    return found
+
+
+def whole(found: Batch, last: Last, **changes: Any) -> Rows:
+    return batch_row(found, last, **changes), record_rows(found, last)
+
+
+def garbage(found: Batch, last: Last) -> Rows:
+    """The true envelope, the true digests, and bodies that say something else."""
+    return batch_row(found, last), record_rows(found, last, body=b"{}")
+
+
+def in_anothers_name(place: Path, last: Last) -> Rows:
+    """A validator signs, with its own key, records that name another one."""
+    return whole(signed_anew(of(V1, place, outcome="pass", trial=1), validator=V2), last)
+
+
+def anothers_records(place: Path, last: Last) -> Rows:
+    """A validator signs what is there already of another one."""
+    own = signed_anew(of(V1, place, epoch=1), validator=V2)
+    return batch_row(own, last, members="[[1,4]]", first_seq=None, last_seq=None), []
+
+
+def not_canonical(place: Path, last: Last) -> Rows:
+    found = of(V2, place)
+    bodies = sorted((b" " + body for body in found.bodies), key=lambda body: sha256(body).digest())
+    digests = tuple(sha256(body).digest() for body in bodies)
+    from assay.ledger.batch import root_of
+
+    changed = replace(found, bodies=tuple(bodies), digests=digests)
+    return whole(signed_anew(changed, root=root_of(digests)), last)
+
+
+def other_form(place: Path, last: Last) -> Rows:
+    row, records = whole(of(V1, place), last)
+    return [*row[:6], row[6].replace(b'"payload"', b'"other"'), *row[7:]], records
+
+
+FORGED: dict[str, tuple[Callable[[Path, Last], Rows], str]] = {
+    "its own batch under another signature": (
+        lambda place, last: whole(signed_anew(of(V1, place), MALLORY), last),
+        "it is not signed by the key",
+    ),
+    "its own batch, with other records": (lambda place, last: garbage(of(V1, place), last), "it has another digest"),
+    "its own batch, with no records": (
+        lambda place, last: (batch_row(of(V1, place), last, members="[]", first_seq=None, last_seq=None), []),
+        "4 records are expected, 0 are there",
+    ),
+    "its own batch, with records of before": (
+        lambda place, last: (batch_row(of(V1, place), last, members="[[1,4]]", first_seq=None, last_seq=None), []),
+        "is kept as of another epoch",
+    ),
+    "records in another's name": (in_anothers_name, "is not of"),
+    "records that another signed": (anothers_records, "is not of"),
+    "another competition": (
+        lambda place, last: whole(signed_anew(of(V2, place), competition="another"), last),
+        "it is of the competition 'another'",
+    ),
+    "another epoch than its statement": (lambda place, last: whole(of(V1, place), last, root="x"), "states is not what it was"),
+    "another root": (lambda place, last: whole(signed_anew(of(V2, place), root=f"sha256:{'0' * 64}"), last), "another root"),
+    "an envelope that is none": (other_form, "the envelope of batch 4 is none"),
+    "no JSON in the place of ranges": (lambda place, last: whole(of(V1, place), last, members="x"), "0 are there"),
+    "brackets without end": (lambda place, last: whole(of(V1, place), last, members="[" * 200_000), "0 are there"),
+    "ranges of something": (lambda place, last: whole(of(V1, place), last, members='[[1e400,"4"]]'), "0 are there"),
+    "ranges that turn back": (lambda place, last: whole(of(V1, place), last, members="[[4,1]]"), "0 are there"),
+    "ranges without end": (
+        lambda place, last: whole(of(V1, place), last, members="[[1,9007199254740991]]"),
+        "4 records are expected, 9007199254740991 are there",
+    ),
+    "a slot of another record": (
+        lambda place, last: (batch_row(of(V2, place), last), record_rows(of(V2, place), last, slot=bytes(16))),
+        "slot",
+    ),
+    "records that are not canonical": (not_canonical, "not in its canonical form"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(case: str, database: str, tmp_path: Path) -> None:
+    """It is there before the true evidence of the epoch, after that of the first."""
+    make, why = FORGED[case]
+    place = ledger_kit.made(tmp_path / "small", database=database)
+    clean = ledger_kit.made(tmp_path / "clean")
+    inserter = Inserter(database, place)
+    for one in (place, clean):
+        ledger_kit.add(one, ledger_kit.records(epoch=1))
+    row, records = make(place, inserter.last())
+    inserter.put(row, records)
+    for one in (place, clean):
+        ledger_kit.add(one, ledger_kit.records(outcome="fail"))
+        ledger_kit.add(one, ledger_kit.records())
+    for epoch in (3, 4):
+        with ledger_kit.opened(place) as ledger, ledger_kit.opened(clean) as other:
+            made = settling.settle(ledger, SIGNER, epoch, skip=True)
+            assert made.settlement.digest == settling.settle(other, SIGNER, epoch, skip=True).settlement.digest
+            assert [one.new for one in made.aside] == [epoch == 3]
+            assert why in made.aside[0].why
+            bundle.export(ledger, epoch, tmp_path / f"bundle-{epoch}")
+        assert verify(tmp_path / f"bundle-{epoch}", key=str(KEY)).recomputed
+        assert "1 batch does not count; all else is whole." in run("ledger", "check", place, columns=10_000).stdout
+        assert "comes out as settled" in output("ledger", "replay", place) or epoch == 4
+        for one in (place, clean):
+            ledger_kit.add(one, ledger_kit.records(epoch=4))
