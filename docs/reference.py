@@ -10,9 +10,8 @@ granted it prepares in comments, `<!-- $ COMMAND -->`, which are run before its 
 
     python docs/reference.py --live docs/machines.md    write the output of a page's live blocks again
 
-A live block is a text block whose first line begins with `NAME$ `: machine NAME is a folder of its own, with `assay`, a checkout,
-in it. Digests and keys differ each time and are shown as `…`. Agents are judged, so that needs a sandbox; a test compares the
-page.
+A live block is a text block whose first line begins with `NAME$ `: machine NAME is a folder of its own, in which `assay` is a
+checkout. Digests and keys differ each time and are shown as `…`. Judging needs a sandbox, so a test of its own compares the page.
 """
 
 from __future__ import annotations

@@ -94,7 +94,8 @@ def test_an_epoch_without_a_score_is_closed_only_by_saying_so(tmp_path: Path) ->
     said = refused("settle", place, code=1)
     for words in (
         "epoch 1 was not closed. Nobody has an agreed score in epoch 1, so everything would burn.",
-        "2 validators have not reported yet: val-2 and ",
+        "2 validators have not reported yet: ",
+        " and val-2;",
         "wait for the validators",
         "--without-scores",
     ):

@@ -79,7 +79,7 @@ def test_what_the_epoch_was_settled_before_is_signed_for_the_open_one(folder: Pa
     run("submit", folder, "ann", tmp_path / "better")
     run(*words)  # judged and not handed in: its epoch is closed meanwhile
     evidence = next(folder.glob("evidence/*.jsonl")).read_bytes()
-    run("settle", folder, "--without-scores")
+    run("settle", folder, "--without-scores", "--yes")
     said = " ".join(output(*words, "--sign", "val-1").split())
     assert "1 record signed and added to the ledger; 1 of an epoch that was settled before, signed for epoch 2." in said
     assert next(folder.glob("evidence/*.jsonl")).read_bytes() == evidence

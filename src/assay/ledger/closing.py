@@ -57,7 +57,7 @@ def silent(settlement: Settlement, reported: frozenset[str]) -> tuple[str, ...]:
     seats, names = settlement.seats, called(settlement.inputs.validators)
     asked = [row for row, may in enumerate(seats.may_count) if may and (seats.drawn is None or seats.drawn[row].any())]
     keys = [settlement.frame.validators[row] for row in asked]
-    return tuple(names[key] for key in keys if key not in reported)
+    return tuple(sorted(names[key] for key in keys if key not in reported))
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def run(
     )
     with Live(jobs, quiet=quiet) as live:
         summary = judge(folder, whose, options, live.event)
-    _conclude(folder, summary, signing, as_json=as_json)
+    _conclude(folder, summary, signing, epoch, as_json=as_json)
 
 
 def _whose(folder: Path, validator: str | None, sign: str | None) -> tuple[str, Signing | None]:
@@ -163,22 +163,22 @@ def _whose(folder: Path, validator: str | None, sign: str | None) -> tuple[str, 
     return named, None
 
 
-def _conclude(folder: Path, summary: Summary, signing: Signing | None, *, as_json: bool) -> None:
-    """Say what came of the run, sign it, and settle. Raises typer.Exit where something is missing."""
+def _conclude(folder: Path, summary: Summary, signing: Signing | None, asked: int | None, *, as_json: bool) -> None:
+    """Say what came of the run, sign it, and settle. asked: --epoch. Raises typer.Exit where something is missing."""
     from assay.cli.show import command, show
 
     if as_json:
         from assay.cli.output import emit
 
         if signing is not None:
-            signing.add()
+            signing.add(asked)
         emit(_document(summary) | {"signed": signing is not None})
         if summary.stopped or summary.errors:
             raise typer.Exit(STOPPED if summary.stopped else MISSING)
         return
     show(*_told(summary))
     if signing is not None:
-        show(signing.add(), "")
+        show(signing.add(asked), "")
     if summary.stopped:
         raise typer.Exit(STOPPED)
     if signing is not None and signing.away is not None:  # what it would settle as, only the ledger can say

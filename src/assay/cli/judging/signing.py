@@ -64,10 +64,11 @@ class Signing:
         """The epoch that evidence is for, if nothing else says: the first that is open; None before anything is settled."""
         return None if self.settled is None else self.settled + 1
 
-    def add(self) -> RenderableType:
+    def add(self, epoch: int | None = None) -> RenderableType:
         """Sign the validator's evidence of the epochs that are open, and what came too late for others; say how much was new.
 
-        Where the ledger is not here, files are written to be sent: of the open epochs only, since what it has is not known.
+        Where the ledger is not here, files are written to be sent: of the epochs from `epoch` on, or of those that are open as
+        far as that is known. What the ledger has is not known.
         """
         from assay.cli.show import sentence
         from assay.ledger import config, intake, signing
@@ -75,7 +76,8 @@ class Signing:
 
         if self.away is not None:
             batches = signing.sign_folder(self.folder, self.signer) if self._written() else []
-            return self._to_be_sent([one for one in batches if self.settled is None or one.statement.epoch > self.settled])
+            first = (0 if self.settled is None else self.settled + 1) if epoch is None else epoch
+            return self._to_be_sent([batch for batch in batches if batch.statement.epoch >= first])
         new, late = 0, None
         if self._written():
             known = intake.terms(self.folder)

@@ -56,7 +56,8 @@ def settled(
         with Working(f"settling {folder}"):
             made = settling.settle(ledger, signer, found.settlement.epoch, skip=meant.skip, without_scores=meant.without_scores)
         _warn(made.aside)
-        return made.settlement, " ".join([_remark(ledger, made), *_told(found)])
+        told = _told(found)
+        return made.settlement, " ".join([_remark(ledger, made) + ("." if told else ""), *told])
 
 
 def _told(found: Draft) -> list[str]:
