@@ -314,3 +314,10 @@ def test_a_ledger_goes_from_postgresql_to_sqlite(tmp_path: Path, postgresql: pos
     restore(place, tmp_path / "backup.zip", now=NOW)
     with ledger_kit.opened(place) as ledger:
         assert audit(ledger.store).records == 12
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small")
+    with pytest.raises(BadInput, match=r"cannot be written \(File name too long\)"):
+        back_up(place, tmp_path / ("x" * 300), now=NOW)
+    assert [path.name for path in tmp_path.iterdir()] == ["small"]
