@@ -167,7 +167,7 @@ def grid(columns: Iterable[Column], *, width: int | None = None, styles: Sequenc
 
 def first(columns: Iterable[Column], top: int, rows: int) -> list[Column]:
     """The columns without the cells of rows from number `top` up to `rows`; what is below those, such as a sum, stays."""
-    return [replace(one, cells=[*one.cells[:top], *one.cells[rows:]]) for one in columns]
+    return [replace(one, cells=[*one.cells[: min(top, rows)], *one.cells[rows:]]) for one in columns]
 
 
 def rest(top: int, rows: int) -> list[Text]:
