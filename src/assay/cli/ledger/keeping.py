@@ -1,4 +1,4 @@
-"""`assay ledger backup|restore|adopt`: what an operator does with a ledger's database as a whole."""
+"""`assay ledger backup|restore|adopt|grant`: what an operator does with a ledger's database as a whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from assay.errors import BadInput
 if TYPE_CHECKING:
     from assay.ledger.backup import About
 
-__all__ = ["Folder", "adopt", "backup", "restore"]
+__all__ = ["Folder", "adopt", "backup", "grant", "restore"]
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR|SUBNET.toml", help="The competition's folder, or a subnet file.", show_default=False)
@@ -137,3 +137,34 @@ def adopt(
         return
     here = "The ledger lives here already; nothing was changed." if why is None else "The ledger lives here from now on."
     show(sentence(here))
+
+
+def grant(
+    folder: Folder,
+    role: Annotated[str, typer.Argument(metavar="USER", help="A user of the PostgreSQL server.", show_default=False)],
+    revoke: Annotated[bool, typer.Option("--revoke", help="Take all rights in the ledger from the user instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a validator's user read the ledger in a shared PostgreSQL and add evidence to it, and nothing else.
+
+    The user gets SELECT on all tables, INSERT where evidence is kept, and a turn among the writers. Whatever other rights it had
+    on these tables is taken away, and so is what everybody had. The owner of the tables stays the operator's alone: it can do
+    everything, and gives this command. Give each validator a user of its own.
+
+    \b
+    Examples:
+      createuser --pwprompt val-1
+      assay ledger grant my-competition val-1
+      assay ledger grant my-competition val-1 --revoke
+    """
+    from assay.cli.show import sentence, show
+    from assay.ledger import config
+    from assay.ledger.opened import open_store
+
+    with open_store(config.read(folder)) as database:
+        database.grant(role, nothing=revoke)
+    if as_json:
+        emit({"user": role, "rights": "none" if revoke else "evidence"})
+        return
+    what = "has no right in the ledger any more." if revoke else "may read the ledger and add evidence, and nothing else."
+    show(sentence(f"{role} {what}"))

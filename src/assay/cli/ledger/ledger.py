@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from assay.cli.errors import warn
-from assay.cli.ledger.keeping import Folder, adopt, backup, restore
+from assay.cli.ledger.keeping import Folder, adopt, backup, grant, restore
 from assay.cli.output import AsJson, emit
 from assay.errors import BadInput
 
 __all__ = ["app"]
 
 app = typer.Typer(name="ledger", help="A competition's ledger.", no_args_is_help=True, rich_markup_mode=None)
-for one in (backup, restore, adopt):
+for one in (backup, restore, adopt, grant):
     app.command()(one)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, select
 
-from assay.ledger.store import schema
+from assay.ledger.store import rights, schema
 from assay.ledger.store.tables import SCHEMA, triggers
 
 __all__ = ["pour", "vacuum"]
@@ -30,3 +30,4 @@ def pour(source: Connection, target: Connection, name: str) -> None:
             target.execute(table.insert(), [row._asdict() for row in rows])
     for statement in triggers(target.dialect.name):
         target.exec_driver_sql(statement)
+    rights.make_turn(target)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, func, inspect, select, update
 
-from assay.ledger.store import home
+from assay.ledger.store import home, rights
 from assay.ledger.store.errors import NotALedger, OtherVersion
 from assay.ledger.store.rows import Meta
 from assay.ledger.store.tables import SCHEMA, append_only, attempts, batches, checked, fitting, meta, records, triggers
@@ -93,6 +93,7 @@ def make(connection: Connection, whose: Meta, name: str) -> None:
     values[UNNAMED] = "0"  # so that nobody who may only insert can put it there
     connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in values.items()])
     home.settle_in(connection)
+    rights.make_turn(connection)
 
 
 def read(connection: Connection, name: str) -> tuple[int, Meta]:
@@ -131,5 +132,6 @@ def migrate(connection: Connection, name: str) -> tuple[int, int]:
         connection.execute(update(meta).where(meta.c.key == "schema_version").values(value=str(version())))
         if not home.noted(connection):
             home.settle_in(connection)
+        rights.make_turn(connection)
     check(max(before, version()), name)
     return before, version()

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, inspect
 
 from assay.errors import BadInput
 from assay.folder.write import check_locks
-from assay.ledger.store import copying, home, schema
+from assay.ledger.store import copying, home, rights, schema
 from assay.ledger.store.engine import WAIT, engine, shown
 from assay.ledger.store.errors import RESTORE, Damaged, Elsewhere, NotALedger, Unreachable, translated
 from assay.ledger.store.rows import Meta
@@ -73,6 +73,11 @@ class Store:
         """Write down that this database was restored at a time, so that it is to be adopted."""
         with transaction(self._engine, self.name, writing=True) as connection:
             home.forget(connection, when)
+
+    def grant(self, role: str, *, nothing: bool = False) -> None:
+        """Let a user of the PostgreSQL server read all and add evidence, or nothing; raises BadInput, StoreError."""
+        with transaction(self._engine, self.name, writing=True) as connection:
+            (rights.revoke if nothing else rights.grant)(connection, role)
 
     def copy_to(self, path: Path) -> None:
         """Write one snapshot of the database to a new SQLite file, while others write; raises StoreError."""
