@@ -41,13 +41,14 @@ def test_the_board_of_256_stays_short_unless_asked(subnet: Path) -> None:
         table = shown.split("─\n")[1].split("\n\n")[0].splitlines()
         rows = [line for line in table if "miner-" in line]
         assert [line.split()[0] for line in rows] == [str(place) for place in range(1, top + 1)]
-        assert any(line.split()[0] == "burn" for line in table)
+        assert [line.split()[0] for line in table].count("burn") == 1
         assert (f"The first {top} of {MANY}." in shown) == (top < MANY)
 
 
 def test_the_board_of_a_subnet_takes_top_as_well() -> None:
     whole = output("emission", EXAMPLES / "platform" / "my-subnet.toml")
     assert "The first" not in whole
+    assert whole.count("burn ") == 1
     short = output("emission", EXAMPLES / "platform" / "my-subnet.toml", "--top", "2")
     assert "The first 2 of 6. All of them: --top 6." in short
     assert "60000000000   60" in whole
