@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from assay.judge.sandbox.choose import NAMES
-from cheating import BEGIN, CHEATS, END, MODES, Cheat, Ground, ground, opened
+from cheating import BEGIN, CHEATS, END, MODES, Cheat, Ground, ground, opened, read_table, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "security.md"
 
@@ -49,6 +49,7 @@ def test_nothing_is_known_to_pass_in_separate() -> None:
 
 def test_the_page_lists_every_cheat_and_what_is_known() -> None:
     text = PAGE.read_text(encoding="utf-8")
+    assert table(read_table(text.split(BEGIN)[1].split(END)[0]), sorted(NAMES)) == text.split(BEGIN)[1].split(END)[0]
     head, _, *rows = text.split(BEGIN)[1].split(END)[0].splitlines()
     columns = [cell.strip() for cell in head.strip("|").split("|")][2:]
     found: dict[str, tuple[str, dict[str, str]]] = {}

@@ -62,14 +62,16 @@ def test_each_step_is_told_in_its_order(competition: Path) -> None:
     titles = [line for line in story.splitlines() if line[:1].isdigit()]
     assert titles == [
         "1. What the validators saw",
-        "2. Quorum",
-        "3. Outliers",
-        "4. Agreed score",
-        "5. Rank",
-        "6. Share",
-        "7. Cap",
-        "8. Decay",
-        "9. Weight",
+        "2. Tasks that were not passed",
+        "3. Quorum",
+        "4. Outliers",
+        "5. Agreed score",
+        "6. Rank",
+        "7. Share",
+        "8. Cap",
+        "9. Decay",
+        "10. Weight",
+        "11. The next place",
     ]
     words = " ".join(story.split())
     assert "validator-2 350 6 of 12 passed 0.5 5.620833311 no: outlier" in words

@@ -102,9 +102,9 @@ def test_the_payout_board(tmp_path: Path) -> None:
     place = made(tmp_path / "prize", "agonaut")
     board = lines(output("settle", place, columns=200))
     assert "The best score is 135.71 % of the threshold of 7000 BPS: 100 % of the deposit is released." in board
-    assert any(line.startswith("1 miner-a 9500 1000000000000000000 0 1000000000000000000 0x") for line in board)
+    assert any(line.startswith("1 miner-a 9500 1000000000000000000 0 1000000000000000000 1 0x") for line in board)
     assert "3 miner-c 2000" in board
-    assert "refund 0" in board
+    assert "refund 0 0" in board
     rewrite(place / "participants.csv", "address", "name")
     rewrite(place / "participants.csv", ",name,", ",address,")
     assert "participants.csv has no address to pay to: miner-a." in lines(output("settle", place, columns=200))
@@ -116,7 +116,7 @@ def test_a_prize_that_nobody_reaches(tmp_path: Path) -> None:
     with_records(place, [one | {"outcome": "unjudged"} for one in found])
     board = lines(output("settle", place))
     assert "Nobody has an agreed score, so the deposit is refunded." in board
-    assert "refund 1000000000000000000" in board
+    assert "refund 1000000000000000000 1" in board
 
 
 def test_who_has_no_score_and_why(competition: Path) -> None:

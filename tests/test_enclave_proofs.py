@@ -1,6 +1,7 @@
 """What attests a score: published attestations where an enclave judged, and nothing where none did; on the chain, and told."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,19 @@ def test_another_submissions_attestation_is_neither_published_nor_shown(sealed: 
     assert (found["digest"], found["files"]) == (None, [])
     assert why in found["why"]
     assert said("explain", sealed, P1)["attestation"]["digest"] is not None
+
+
+def test_verifying_one_says_of_which_submission_it_is(sealed: Path) -> None:
+    one = record(sealed)
+    attest(sealed, one)
+    file = sealed / "judgements" / f"{str(one.attestation)[7:]}.attestation.json"
+    words: list[str | Path] = ["enclave", "verify", file, "--bounty", sealed, "--at", "2027-01-15T08:00:00Z"]
+    assert said(*words)["submission"] == "s-1"
+    assert re.search(r"submission +s-1\n", output(*words))
+    other = record(sealed, bounty=f"sha256:{'ee' * 32}")
+    attest(sealed, other)
+    words[2] = sealed / "judgements" / f"{str(other.attestation)[7:]}.attestation.json"
+    assert said(*words, code=1)["stage"] == "judgement"
 
 
 def test_a_score_that_names_no_judgement_is_not_published_where_an_enclave_judges(sealed: Path, chain: Chain) -> None:

@@ -159,4 +159,4 @@ def test_a_model_that_always_fails(tmp_path: Path) -> None:
                         more='network = "model"\n')  # fmt: skip
     with service(say(500)) as behind:
         summary = run(folder, "val-1", replace(QUICK, model=Model(behind.url, KEY), attempts=2))
-    assert (summary.outcomes, len(summary.errors), len(behind.asked), lines(folder)) == (Counter(), 1, 8, [])
+    assert (summary.outcomes, len(summary.errors), len(behind.asked), lines(folder)) == (Counter(), 1, 10, [])

@@ -48,11 +48,6 @@ def seconds(name: str) -> float:
     return SECONDS if name in ENDLESS else LONG
 
 
-def patience(name: str) -> float:
-    """Of the clients that bound the body and the whole time, but do not count the bytes around the body."""
-    return SECONDS if name == "chunks of a byte" else seconds(name)
-
-
 @contextmanager
 def no_harm(*kinds: type[Exception]) -> Iterator[None]:
     """What is done within ends with one of these errors, soon, in plain words, without the secret and without much memory."""
@@ -197,7 +192,7 @@ def test_metadata_that_are_a_bomb() -> None:
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_a_model_that_judges(name: str, tmp_path: Path) -> None:
     """The model has failed, or nobody was there: nothing is judged by what came."""
-    limits = Limits(seconds=patience(name), tries=1, first_pause=0.0, longest_pause=0.0, patience=0.0)
+    limits = Limits(seconds=seconds(name), tries=1, first_pause=0.0, longest_pause=0.0, patience=0.0)
     with hostile(BEHAVIOURS[name]) as there, no_harm():
         found = asked(make_case(tmp_path), f"{there.url}/v1", limits=limits, api_key=SECRET)
         assert found.outcome != "judged"
@@ -209,7 +204,7 @@ def test_a_service_of_workflows(name: str) -> None:
     async def ask(url: str) -> None:
         spec = {"kind": "http", "url": url, "actions": ["do"], "health": "do", "max_cost": "1", "answer_bytes": 64_000_000}
         services = Services.model_validate({"services": {"s": spec}})
-        async with opened(services, ["s"], Given(Path(), {}, None)) as found, asyncio.timeout(patience(name)):
+        async with opened(services, ["s"], Given(Path(), {}, None)) as found, asyncio.timeout(seconds(name)):
             read(await found["s"].ask(Call(b"{}", LONG)), 1)
 
     with hostile(BEHAVIOURS[name]) as there, no_harm(CallFailed, TimeoutError):
@@ -218,7 +213,7 @@ def test_a_service_of_workflows(name: str) -> None:
 
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_a_planner(name: str) -> None:
-    rules = Planners.model_validate({"seconds": str(patience(name)), "private": True})
+    rules = Planners.model_validate({"seconds": str(seconds(name)), "private": True})
     planner = Planner("p", "1", "sha256:00", Path(), url="")
     with hostile(BEHAVIOURS[name]) as there, no_harm(NoPlan):
         data = asyncio.run(ask_planner(replace(planner, url=there.url), "t", b"{}", MIB, rules, None))

@@ -281,10 +281,10 @@ def test_a_damaged_database_is_told(folder: Path, tmp_path: Path) -> None:
 
 def test_migrate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     init(folder)
-    assert output("ledger", "migrate", folder) == "The database has version 3 of the schema already.\n"
+    assert output("ledger", "migrate", folder) == "The database has version 4 of the schema already.\n"
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, lambda _: None))
     assert "`assay ledger migrate`" in refused("ledger", "check", folder)
-    assert output("ledger", "migrate", folder) == "The database was brought from version 3 of the schema to 4.\n"
+    assert output("ledger", "migrate", folder) == "The database was brought from version 4 of the schema to 5.\n"
     assert output("ledger", "check", folder).startswith("0 records")
 
 

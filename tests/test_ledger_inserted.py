@@ -118,8 +118,8 @@ def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(case: str, dat
         ledger_kit.add(one, ledger_kit.records())
     for epoch in (3, 4):
         with ledger_kit.opened(place) as ledger, ledger_kit.opened(clean) as other:
-            made = settling.settle(ledger, SIGNER, epoch)
-            assert made.settlement.digest == settling.settle(other, SIGNER, epoch).settlement.digest
+            made = settling.settle(ledger, SIGNER, epoch, skip=True)
+            assert made.settlement.digest == settling.settle(other, SIGNER, epoch, skip=True).settlement.digest
             assert [one.new for one in made.aside] == [epoch == 3]
             assert why in made.aside[0].why
             bundle.export(ledger, epoch, tmp_path / f"bundle-{epoch}")

@@ -1,11 +1,8 @@
 """A subnet from its ledgers: one split, signed in the subnet's log, exported, verified by strangers, refused if it is forged."""
 
-import base64
 import json
 import os
 import shutil
-from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,95 +10,21 @@ import pytest
 
 import assay
 import cli_kit
+import joint_kit
 import ledger_kit
 import small_folder
 from assay.errors import BadInput, CannotSettle, Refused
 from assay.exact import canonical, digest
-from assay.ledger import bundle, check, config, joint, keys, making, merkle, note, settling, split
-from assay.ledger.envelope import sign
-from assay.ledger.merkle import Tree
+from assay.ledger import config, joint, keys, note, split
 from assay.ledger.opened import open_ledger
 from assay.ledger.store import Damaged
 from assay.ledger.verify import verify
 from cli_kit import files_under, output, refused
+from joint_kit import EPOCH, KEY, KEYS, ORIGIN, ORIGINS, OTHER, PEOPLE, SUBNET, competition, receipts, settle, subnet, with_log
 from ledger_kit import SIGNER, VALIDATORS
 
-OTHER = keys.read(b"78" * 32)
-ORIGINS = {"one": "example.org/small", "two": "x.example.org/small"}
-SIGNERS = {"one": SIGNER, "two": OTHER}
-SUBNET = keys.read(b"90" * 32)
-ORIGIN = "example.org/my-subnet"
-KEY = str(note.log_key(ORIGIN, SUBNET.public))
-KEYS = [str(note.log_key(ORIGINS[name], SIGNERS[name].public)) for name in ORIGINS]
-EPOCH = 3
-PEOPLE = "key,uid,name,submission\nm1,1,,s1\nm2,2,,s2\n"
-Json = dict[str, Any]
-
-
-def competition(place: Path, kind: str, *epochs: int) -> Path:
-    """A competition with a ledger of its own, and evidence of these epochs."""
-    small_folder.make(place, kind, validators_csv=ledger_kit.NAMES, participants_csv=PEOPLE, evidence=None)
-    making.make(place, ORIGINS[place.name], SIGNERS[place.name])
-    for epoch in epochs:
-        rows = ledger_kit.records(kind, epoch=epoch)
-        if kind == "given":
-            rows = [row | {"score": "0.5" if row["participant"] == "m1" else "0"} for row in rows]
-        ledger_kit.add(place, rows)
-    return place
-
-
-def settle(place: Path, epoch: int = EPOCH) -> str:
-    """Settles; the receipt's digest."""
-    with open_ledger(place) as ledger:
-        made = settling.settle(ledger, SIGNERS[place.name], epoch)
-        assert made.receipt is not None
-        return made.receipt.digest
-
-
-def subnet(place: Path, *members: str, **logs: str) -> Path:
-    rows = "".join(
-        f'[[competitions]]\npath = "{name}"\nshare = "{share}"\n' + (f'log = "{logs[name]}"\n' if name in logs else "")
-        for name, share in (one.split() for one in members)
-    )
-    path = place / "my-subnet.toml"
-    path.write_text(f'emission = "1000"\n{rows}', encoding="utf-8")
-    return path
-
-
-def with_log(path: Path) -> Path:
-    """The subnet file, given a log of its own."""
-    making.make(path, ORIGIN, SUBNET, name="subnet-log")
-    return path
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two competitions with ledgers, both settled at epoch 3, the first at 4 too; the split of 3, signed and exported."""
-    place = tmp_path_factory.mktemp("joint")
-    for name, kind in (("one", "tests"), ("two", "given")):
-        competition(place / name, kind, EPOCH)
-        settle(place / name)
-    path = with_log(subnet(place, "one 60%", "two 40%"))
-    assert joint.sign(path, SUBNET).new
-    joint.export(path, EPOCH, place / "emission-3")
-    ledger_kit.add(place / "one", ledger_kit.records("tests", epoch=4, trial=2))
-    settle(place / "one", 4)
-    return place
-
-
-@pytest.fixture
-def exported(place: Path, tmp_path: Path) -> Path:
-    """A copy of what was exported, to be changed."""
-    return Path(shutil.copytree(place / "emission-3", tmp_path / "emission-3"))
-
-
-def receipts(place: Path) -> list[Json]:
-    found = []
-    for name in ORIGINS:
-        with open_ledger(place / name) as ledger:
-            row = {"competition": "small", "epoch": EPOCH, "digest": ledger.receipt(EPOCH).digest}
-            found.append(row | {"log": str(ledger.key)})
-    return found
+place = pytest.fixture(scope="module")(joint_kit.signed_once)
+exported = pytest.fixture(joint_kit.exported)
 
 
 def test_the_split_is_of_the_last_epoch_that_all_have_settled_and_names_the_receipts(place: Path) -> None:
@@ -356,192 +279,6 @@ def test_every_key_must_be_of_a_log_that_is_checked(exported: Path) -> None:
     assert verify(one, key=[KEYS[0], KEYS[0]]).recomputed
     with pytest.raises(BadInput, match="is of one log, and 2 keys were given"):
         verify(one, key=KEYS)
-
-
-def put(old: str, new: str) -> Any:
-    """A change that replaces the first of a text."""
-    return lambda text: text.replace(old, new, 1)
-
-
-CHANGES = [
-    ("emission.receipt", lambda _: "{", "is not JSON"),
-    ("emission.receipt", lambda _: "[]", "it is not of the format assay.emission-receipt/1"),
-    ("emission.receipt", put("c2sp.org/tlog-proof@v1", "c2sp.org/tlog-proof@v2"), "log: "),
-    ("log/checkpoint", put("my-subnet", "my-sobnet"), "log: "),
-    ("competitions/1/settlement.json", put('"u16":', '"u16":1'), "u16 differs"),
-    ("competitions/2/evidence/epoch-3.jsonl", put('"0.5"', '"0.6"'), "at least one was changed"),
-]
-
-
-@pytest.mark.parametrize(("name", "change", "said"), CHANGES)
-def test_what_was_changed_is_found(exported: Path, name: str, change: Any, said: str) -> None:
-    path = exported / name
-    text = path.read_text(encoding="utf-8")
-    assert change(text) != text
-    path.write_text(change(text), encoding="utf-8")
-    with pytest.raises(Refused) as error:
-        verify(exported, key=KEY)
-    assert said in str(error.value)
-
-
-def forge(
-    exported: Path,
-    change: Callable[[Json], object],
-    signer: keys.PrivateKey = SUBNET,
-    *,
-    digests: bool = True,
-    before: bytes | None = None,
-) -> None:
-    """The signed split changed, and signed anew in a log of its own by a key: what the holder of the key can make of it.
-
-    before: an entry that the log has before it.
-    """
-    receipt = json.loads((exported / "emission.receipt").read_bytes())
-    stated = json.loads(base64.b64decode(receipt["envelope"]["payload"]))
-    change(stated["predicate"])
-    said = stated["predicate"]
-    if digests:
-        said["split"]["digest"] = digest({name: value for name, value in said["split"].items() if name != "digest"})
-        stated["subject"][0] |= {"name": f"{said['subnet']} epoch {said['epoch']}"}
-        stated["subject"][0]["digest"]["sha256"] = said["split"]["digest"][7:]
-    payload = canonical(stated)
-    entry = sha256(payload).digest()
-    entries = [entry] if before is None else [before, entry]
-    leaves = [check.leaf_hash(one) for one in entries]
-    checkpoint = note.sign_checkpoint(len(leaves), merkle.root(leaves), note.log_key(ORIGIN, signer.public), signer)
-    place = Tree(leaves).inclusion(len(leaves) - 1)
-    document = split.document_of(canonical(sign(payload, signer)), place, checkpoint)
-    (exported / "emission.receipt").write_bytes(canonical(document))
-    shutil.rmtree(exported / "log")
-    for name, data in bundle.log_files(entries, checkpoint).items():
-        (exported / "log" / name).parent.mkdir(parents=True, exist_ok=True)
-        (exported / "log" / name).write_bytes(data)
-
-
-def shares(said: Json) -> None:
-    """70 and 30 % instead of 60 and 40, and the rao by them."""
-    for row, share, rao in zip(said["split"]["competitions"], ("0.7", "0.3"), ("700", "300"), strict=True):
-        row |= {"share": share, "emission": rao}
-
-
-def twice(field: str) -> Callable[[Json], object]:
-    def change(said: Json) -> None:
-        first, second = said["split"]["receipts"]
-        second[field] = first[field]
-
-    return change
-
-
-def test_a_split_that_somebody_else_signed_is_refused(exported: Path) -> None:
-    forge(exported, lambda _: None)
-    assert verify(exported, key=KEY).recomputed
-    forge(exported, shares, SIGNER)
-    with pytest.raises(Refused, match="it is not signed by the key"):
-        verify(exported, key=KEY)
-    receipt = json.loads((exported / "emission.receipt").read_bytes())
-    receipt["envelope"]["signatures"][0]["keyid"] = SUBNET.public.id
-    (exported / "emission.receipt").write_bytes(canonical(receipt))
-    with pytest.raises(Refused, match="receipt: "):
-        verify(exported, key=KEY)
-
-
-@pytest.mark.parametrize(
-    ("previous", "why"),
-    [
-        ({"epoch": 2, "receipt": f"sha256:{'ab' * 32}"}, "log: .*it does not name the split before it in the log"),
-        (None, ""),
-    ],
-)
-def test_the_first_split_of_a_log_follows_nothing(exported: Path, previous: Json | None, why: str) -> None:
-    forge(exported, lambda said: said.update(previous=previous))
-    if not why:
-        assert verify(exported, key=KEY).recomputed
-        return
-    with pytest.raises(Refused, match=why):
-        verify(exported, key=KEY)
-
-
-@pytest.mark.parametrize(
-    ("previous", "why"),
-    [
-        (None, "log: .*it does not name the split before it in the log"),
-        ({"epoch": EPOCH, "receipt": f"sha256:{'ab' * 32}"}, "log: .*it follows a split of no earlier epoch"),
-        ({"epoch": 2, "receipt": f"sha256:{'ab' * 32}"}, "log: .*the split that it follows is not the entry before it"),
-        ({"epoch": 2, "receipt": f"sha256:{'01' * 32}"}, ""),
-    ],
-)
-def test_an_epoch_is_not_signed_twice_in_one_log(exported: Path, previous: Json | None, why: str) -> None:
-    """A second split of the epoch, after the first in the same log: who shows it must say what it follows."""
-    forge(exported, lambda said: said.update(previous=previous), before=b"\x01" * 32)
-    if not why:
-        assert verify(exported, key=KEY).recomputed
-        return
-    with pytest.raises(Refused, match=why):
-        verify(exported, key=KEY)
-
-
-def test_what_is_signed_and_does_not_follow_is_refused(exported: Path, tmp_path: Path) -> None:
-    cases: list[tuple[Callable[[Json], object], str]] = [
-        (shares, r"m2: weights\[1\].share differs"),
-        (lambda said: said["split"]["weights"][0].update(u16=1), "u16 differs"),
-        (lambda said: said["split"]["competitions"][0].update(share="0.70"), "does not fit"),
-        (lambda said: said["split"]["competitions"][0].update(share="0.9"), "sum to 1.3"),
-        (lambda said: said["rules"].update(emission="1001"), r"competitions\[0\].emission differs"),
-        (lambda said: said["rules"].update(encoding="any"), "encoding"),
-        (lambda said: said["rules"].update(unearned="others"), r"competitions\[0\].received differs"),
-        (lambda said: said.update(colour="red"), "does not fit"),
-        (lambda said: said.update(epoch=4), "the split is of another epoch"),
-        (lambda said: said["split"]["receipts"][0].update(epoch=2), "a receipt is of another epoch"),
-        (lambda said: said["split"]["receipts"].pop(), "it does not name a receipt of each competition"),
-        (lambda said: said["split"]["receipts"][0].update(competition="x"), "it does not name a receipt of each competition"),
-        (lambda said: said["split"]["receipts"][0].update(log="x"), "it is not a vkey"),
-        (lambda said: said["split"]["receipts"][0].update(log=KEY), "a competition is said to have the subnet's own log"),
-        (lambda said: said["split"]["receipts"][0].update(log=KEYS[0].replace("small", "other")), "the digits of the vkey"),
-        (lambda said: said["split"]["receipts"][0].update(digest="sha256:" + "0" * 64), "another receipt than the split names"),
-        (twice("log"), "two competitions have one log"),
-        (twice("digest"), "two competitions have one receipt"),
-        (lambda said: said["split"].update(competitions=[], receipts=[]), "it names no competition"),
-    ]
-    for number, (change, said) in enumerate(cases):
-        copy = Path(shutil.copytree(exported, tmp_path / f"copy-{number}"))
-        forge(copy, change)
-        with pytest.raises(Refused, match=said):
-            verify(copy, key=KEY)
-    forge(exported, shares, digests=False)
-    with pytest.raises(Refused, match="the split is not of the digest that it states"):
-        verify(exported, key=KEY)
-    forge(exported, lambda said: said.update(subnet="other"), digests=False)
-    with pytest.raises(Refused, match="its subject is not the split that it states"):
-        verify(exported, key=KEY)
-
-
-def test_one_competition_does_not_stand_for_another(place: Path, exported: Path, tmp_path: Path) -> None:
-    one, two = exported / "competitions" / "1", exported / "competitions" / "2"
-    shutil.rmtree(two)
-    shutil.copytree(one, two)
-    with pytest.raises(Refused, match="it is not signed by the key"):
-        verify(exported, key=KEY)
-    with pytest.raises(Refused, match="it is not signed by the key"):
-        verify(exported)
-    shutil.rmtree(one)
-    with open_ledger(place / "one") as ledger:
-        bundle.export(ledger, 4, one)
-    with pytest.raises(Refused, match="it is of another receipt than the split names"):
-        verify(exported, key=KEY)
-
-
-def test_who_holds_one_log_cannot_forge_another(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SIGNERS, "two", SIGNER)
-    forged = competition(tmp_path / "two", "given", EPOCH)
-    settle(forged)
-    two = exported / "competitions" / "2"
-    shutil.rmtree(two)
-    with open_ledger(forged) as ledger:
-        bundle.export(ledger, EPOCH, two)
-    assert verify(two, key=str(note.log_key(ORIGINS["two"], SIGNER.public))).recomputed
-    for given in ([KEY], [KEY, *KEYS], []):
-        with pytest.raises(Refused, match="it is not signed by the key"):
-            verify(exported, key=given)
 
 
 def test_a_bundle_that_is_not_what_was_exported_is_refused_by_name(exported: Path, tmp_path: Path) -> None:

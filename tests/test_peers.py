@@ -376,7 +376,10 @@ def test_what_goes_wrong_beside_a_body_is_not_the_peers() -> None:
 
 def test_asked_beside_the_event_loop_and_hung_up_on_when_cancelled() -> None:
     async def all_of_it() -> None:
-        with hostile(lambda line: line.answer(line.head)) as there, Peer("http://somewhere", at="127.0.0.1", seconds=60) as one:
+        with (
+            hostile(lambda line: line.answer(line.head)) as there,
+            Peer("http://somewhere", at="127.0.0.1", seconds=60, keep=False) as one,
+        ):
             found = await asyncio.gather(*(one.ask_aside("GET", f"http://somewhere:{there.port}/", most=MIB) for _ in range(20)))
             assert all(b"Host: somewhere" in answer.body for answer in found)
             with pytest.raises(Overrun):

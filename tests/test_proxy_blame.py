@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from assay.judge.service import Model
-from assay.judge.tests import upstream
+from assay.judge.tests import proxy, upstream
 from assay.judge.tests.proxy import open_proxy
 from hostile_kit import BEHAVIOURS, GIVE_UP, grown, hostile, is_plain
 from proxy_kit import KEY, QUICK, Asked, Service, Through, ask, proxied, say, service
@@ -205,7 +205,7 @@ def test_a_limit_is_waited_for_and_nothing_goes_out_in_between(door: Path) -> No
 def test_a_limit_that_lasts_longer_than_our_patience_is_not_waited_for(door: Path) -> None:
     with proxied(door, say(429, b"", Retry_After="3600")) as (behind, seen):
         assert ask(door)[0] == 429
-    assert len(behind.asked) == 2  # the agent's and ours
+    assert [one.path for one in behind.asked] == ["/v1/embeddings"] * 2 + ["/v1/v1/embeddings"]  # the agent's, and ours
     assert len(seen.troubles) == 1
 
 
@@ -249,7 +249,7 @@ def test_a_model_that_the_account_may_not_use(door: Path, models: int) -> None:
     with proxied(door, say()) as (behind, seen):
         behind.answer = no_access(behind, models)
         assert ask(door, path="/v1/chat/completions", body=b'{"model": "not-ours"}')[0] == 403
-        assert (behind.asked[-1].method, behind.asked[-1].path) == ("GET", "/v1/v1/models")
+        assert (behind.asked[2].method, behind.asked[2].path) == ("GET", "/v1/v1/models")
     assert bool(seen.troubles) == (models != 200)
     assert bool(seen.own) == (models == 200)
 
@@ -286,6 +286,30 @@ def test_a_question_is_one_that_the_endpoint_takes(door: Path, path: str, asked:
         assert behind.asked[1].path == f"/v1{path}"
         assert set(json.loads(behind.asked[1].body)) == asked
     assert (seen.own, seen.troubles) == (["POST: status 403"], [])
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+@pytest.mark.parametrize("path", ["/embeddings?key=bad", "/v1/embeddings", "/v1/embeddings?a=b"])
+def test_an_address_that_only_an_agent_writes_so_is_its_own(door: Path, path: str, status: int) -> None:
+    def strict(behind: Service) -> Answer:
+        def answer(handler: BaseHTTPRequestHandler) -> None:
+            say(200 if behind.asked[-1].path == "/v1/embeddings" else status)(handler)
+
+        return answer
+
+    with proxied(door, say()) as (behind, seen):
+        behind.answer = strict(behind)
+        assert ask(door, path=path)[0] == status
+    assert (seen.troubles, seen.own) == ([], [f"POST: status {status}"])
+
+
+def test_an_answer_that_the_agent_kept_waiting_is_its_own(door: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "_SLOW", -1.0)
+    with proxied(door, say()) as (behind, seen):
+        behind.answer = in_turn([cut, say()])
+        with pytest.raises(http.client.IncompleteRead):
+            ask(door)
+    assert (seen.troubles, len(seen.own), len(behind.asked)) == ([], 1, 1)
 
 
 def wait_for(event: threading.Event, arrived: threading.Event) -> Answer:

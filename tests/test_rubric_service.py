@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from assay.errors import AssayError, BadInput, Unreachable
@@ -28,6 +26,7 @@ from assay.judge.rubric.scripted import Server, opened
 from assay.judge.rubric.scripted.script import CONTENTS
 from assay.judge.rubric.scripted.seen import Seen
 from assay.judge.rubric.solution import Solution
+from hostile_kit import Line, hostile
 from rubric_kit import ADD, KEY, QUICK, asked, asked_all, make_case, script
 
 BRIEF = Limits(first_pause=0.001, longest_pause=0.01, patience=0.05, tries=3, seconds=60.0)
@@ -202,17 +201,19 @@ def test_retry_after_has_a_bound(case: Case) -> None:
         assert asked(case, server.url, limits=QUICK).outcome == "judged"
 
 
-def test_the_body_of_an_error_is_not_read_without_end() -> None:
-    async def endless() -> AsyncIterator[bytes]:
-        while True:
-            yield b"x" * 100_000
+def test_the_body_of_an_error_is_not_read_without_end(case: Case) -> None:
+    """It is turned down by its status, and `Retry-After` is kept to."""
 
-    async def look() -> None:
-        await service._raise_for_status(httpx2.Response(503, content=endless(), headers={"Retry-After": "3"}))
+    def endless(line: Line) -> None:
+        line.send(b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\n\r\n")
+        for _ in range(1000):
+            line.send(b"x" * 100_000)
 
-    with pytest.raises(service._Status) as status:
-        asyncio.run(look())
-    assert (status.value.status, status.value.code, status.value.retry_after) == (503, "", "3")
+    began = time.monotonic()
+    with hostile(endless) as there:
+        error = _unreachable(case, f"{there.url}/v1", limits=Limits(tries=2, first_pause=0.01))
+    assert "big (status-503), small (status-503)" in str(error)
+    assert time.monotonic() - began >= 1.0
 
 
 def test_a_question_that_a_filter_turns_down_is_a_refusal_not_an_outage(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def test_every_story_repeats_the_settlement_and_nothing_else(case: Json) -> None
         assert all(len(line) == len(c.table.columns) for c in story.chapters if c.table for line in c.table.rows)
         if row["status"] != "agreed":
             assert story["status"] == missing[key]
-            assert chapters <= {"status", "evidence", "quorum", "outliers"}
+            assert chapters <= {"status", "evidence", "failed", "quorum", "outliers"}
             continue
         assert key not in missing
         assert story["score"].facts["score"] == row["score"]
@@ -222,7 +222,7 @@ def test_decay_since_when_and_what_ends_it() -> None:
     case["participants"][0]["last_reset_epoch"] = 0
     assert said(told(case, "a"), "decay") == (
         "Its clock last started anew in epoch 0, 12 epochs ago; the first 10 are free. "
-        "2 stale epochs at 5 % (linear, at most 80 %): 10 % burns, 90 % is kept. "
+        "2 stale epochs at 5 % (linear, at most 80 %), from epoch 11 on: 10 % burns, 90 % is kept. "
         "A new submission with a score above its own best, 0.8, starts it anew."
     )
     case["scheme"]["decay"] = {"reset": "update"}

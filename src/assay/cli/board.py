@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from assay.cli import ranking
 from assay.cli.runs import standings
-from assay.cli.show import Column, command, grid, heading, note, sentence
+from assay.cli.show import TOP, WEI, Column, coins, command, first, grid, heading, note, rest, sentence
 from assay.exact import BPS, NANO, nanos
 from assay.folder.tasks import unsolved, weaker
 from assay.scheme.model import Payout, Reward
@@ -30,20 +30,23 @@ INTERVAL = "95 % interval"
 TIED = "≈ the tasks do not show that this one is better than the one below."
 
 
-def board(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
-    """Title, ranking, those without a score and why, notes, and the digest that two people can compare."""
+def board(settlement: Settlement, folder: Path, top: int = TOP) -> Iterator[RenderableType]:
+    """Title, ranking, those without a score and why, notes, and the digest that two people can compare.
+
+    top: of each table so many rows.
+    """
     document, scheme = settlement.document, settlement.inputs.scheme
     agreed, everybody = len(settlement.ranking), len(document["agreed"])
     yield heading(f"{scheme.name} {scheme.scheme.version} · epoch {settlement.epoch}")
     yield sentence(f"{agreed} of {plural(everybody, 'participant')} {'has' if agreed == 1 else 'have'} an agreed score.")
     yield ""
     if scheme.reward.kind == "ranking":
-        yield from _ranking(settlement)
+        yield from _ranking(settlement, top)
     elif scheme.payout is None:
-        yield from _weights(settlement)
+        yield from _weights(settlement, top)
     else:
-        yield from _payouts(settlement, scheme.payout)
-    yield from _others(settlement)
+        yield from _payouts(settlement, scheme.payout, top)
+    yield from _others(settlement, top)
     yield from _outliers(settlement)
     yield from _weaker(settlement, folder)
     yield from _fallback(settlement, folder)
@@ -57,7 +60,7 @@ def _names(settlement: Settlement) -> dict[str, str]:
     return {participant.key: participant.name for participant in settlement.inputs.participants}
 
 
-def _weights(settlement: Settlement) -> Iterator[RenderableType]:
+def _weights(settlement: Settlement, top: int) -> Iterator[RenderableType]:
     document, rules = settlement.document, settlement.inputs.scheme.reward
     rows, burn, names = document["weights"], document["burn"], _names(settlement)
     sure = standings(settlement)
@@ -80,22 +83,24 @@ def _weights(settlement: Settlement) -> Iterator[RenderableType]:
         Column("share", percents([row["share"] for row in (*rows, burn)]), right=True),
         Column("u16", [*(str(row["u16"]) for row in rows), str(burn["u16"])], right=True),
     ]
-    table = grid(columns, styles=[*("" for _ in rows), "dim"])
+    table = grid(first(columns, top, len(rows)), styles=[*("" for _ in rows[:top]), "dim"])
     yield table
+    yield from rest(top, len(rows))
     yield ""
     yield from _remarks(settlement, rules)
     shown = any(INTERVAL in str(column.header) for column in table.columns)
     yield from _doubts(settlement, {} if sure and not shown else sure, bool(rows))
 
 
-def _ranking(settlement: Settlement) -> Iterator[RenderableType]:
+def _ranking(settlement: Settlement, top: int) -> Iterator[RenderableType]:
     """Places and scores, and nothing of payment."""
     found = ranking.rows(settlement)
     if not found:
         yield sentence("Nobody has an agreed score.")
         return
-    table = grid(ranking.columns(found, INTERVAL))
+    table = grid(first(ranking.columns(found, INTERVAL), top, len(found)))
     yield table
+    yield from rest(top, len(found))
     yield ""
     if all(row["low"] is None for row in found):
         yield from _doubts(settlement, None, True)
@@ -151,7 +156,7 @@ def _doubts(settlement: Settlement, sure: dict[str, Standing] | None, any_rows: 
         yield note(TIED)
 
 
-def _others(settlement: Settlement) -> Iterator[RenderableType]:
+def _others(settlement: Settlement, top: int) -> Iterator[RenderableType]:
     """Those without an agreed score, and why."""
     missing = without_score(settlement)
     if not missing:
@@ -172,7 +177,8 @@ def _others(settlement: Settlement) -> Iterator[RenderableType]:
         ]
         if any(names[key] for key, _, _ in rows):
             columns.insert(1, Column("name", [names[key] for key, _, _ in rows], kind="crop", spare=1))
-        yield grid(columns)
+        yield grid(first(columns, top, len(rows)))
+        yield from rest(top, len(rows))
     for (status, why), keys in same.items():
         if len(keys) > ALIKE:
             called = [names[key] or key for key in keys]
@@ -225,7 +231,7 @@ def _fallback(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
         yield sentence(f"The fallback model {model} judged {named(sorted({*participants}))}, because {why}.")
 
 
-def _payouts(settlement: Settlement, rules: Payout) -> Iterator[RenderableType]:
+def _payouts(settlement: Settlement, rules: Payout, top: int) -> Iterator[RenderableType]:
     document, names = settlement.document, _names(settlement)
     ranked = document["agreed"][: len(settlement.ranking)]
     paid = {row["participant"]: row for row in document["payouts"]}
@@ -254,12 +260,15 @@ def _payouts(settlement: Settlement, rules: Payout) -> Iterator[RenderableType]:
             Column("gross", amounts("gross"), right=True, spare=3),
             Column("fee", amounts("fee"), right=True, spare=1),
             Column("paid", amounts("net"), right=True),
+            Column("in ether", [coins(amount, WEI) if amount else "" for amount in amounts("net")], right=True, spare=2),
             Column("to", [_address(paid.get(row["participant"])) for row in ranked], kind="key", spare=4),
         ]
-        yield grid(columns)
+        yield grid(first(columns, top, len(ranked)))
+        yield from rest(top, len(ranked))
         yield ""
     sums = [("deposit", str(rules.deposit)), ("fees", document["fees"]), ("refund", document["refund"])]
-    yield grid([Column("", [name for name, _ in sums]), Column("amount", [amount for _, amount in sums], right=True)])
+    in_ether = Column("in ether", [coins(amount, WEI) for _, amount in sums], right=True)
+    yield grid([Column("", [name for name, _ in sums]), Column("amount", [amount for _, amount in sums], right=True), in_ether])
     homeless = [row["participant"] for row in document["payouts"] if row["address"] is None and row["net"] != "0"]
     if homeless:
         yield ""

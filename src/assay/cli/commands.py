@@ -25,7 +25,7 @@ COMMANDS = {
     "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),
     "issues": ("issues.app:app", "Issues: accounts linked, and what counted for whom."),
     "trial": ("judging.trial:trial", "Run one agent on one task, and show what it prints."),
-    "trials": ("judging.trials:trials", "List the trials that were judged here."),
+    "trials": ("judging.trials:trials", "List the trials that were judged here, and those that came as evidence."),
     "logs": ("judging.logs:logs", "Show what one trial printed, and how it ended."),
     "tasks": ("judging.tasks:app", "Task sets in Harbor's format."),
     "workflow": ("workflow.app:app", "Plans of workflows, and the tasks they are for."),

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.output import AsJson, emit
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -29,6 +31,7 @@ def run(
     case: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only the case of this name: what is expected, and what came.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run the cases; exit code 1 if one fails. What the other implementation says it does not support is counted apart.
 
@@ -44,7 +47,10 @@ def run(
 
     with Working(f"running the cases in {folder}"):
         report = run_cases(folder, other, seconds=seconds, case=case)
-    typer.echo("\n".join(map(printable, report.lines())))
+    if as_json:
+        emit(report.document())
+    else:
+        typer.echo("\n".join(map(printable, report.lines())))
     if not report.good:
         raise typer.Exit(1)
 

@@ -23,6 +23,7 @@ def emission(
         typer.Option(metavar="N", help="The epoch; otherwise the last that all have settled, or have evidence of.", min=0),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The split as canonical JSON.")] = False,
+    top: Annotated[int | None, typer.Option(metavar="N", help="Show so many rows of each table [32].", min=1)] = None,
     sign: Annotated[
         bool, typer.Option("--sign", help="Sign the split, and add it to the subnet's log: `assay ledger init SUBNET.toml`.")
     ] = False,
@@ -60,9 +61,9 @@ def emission(
         put(json_bytes(found.document), None)
         return
 
-    from assay.cli.show import note, show
+    from assay.cli.show import TOP, note, show
 
-    show(*_board(found, _called(subnet, found)), *([note(remark)] if remark else []))
+    show(*_board(found, _called(subnet, found), top or TOP), *([note(remark)] if remark else []))
 
 
 def _called(subnet: Path, found: Emission) -> list[str]:
@@ -93,8 +94,8 @@ def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[Emission,
     return made.emission, where
 
 
-def _board(found: Emission, called: list[str]) -> Iterator[RenderableType]:
-    from assay.cli.show import Column, grid, heading, note
+def _board(found: Emission, called: list[str], top: int) -> Iterator[RenderableType]:
+    from assay.cli.show import RAO, Column, coins, first, grid, heading, note, rest
     from assay.exact import NANO, nanos
     from assay.settle.story.telling import percent, percents
 
@@ -108,6 +109,7 @@ def _board(found: Emission, called: list[str]) -> Iterator[RenderableType]:
     ]
     if all(one["emission"] is not None for one in parts):
         columns.append(Column("rao", [one["emission"] for one in parts], right=True))
+        columns.append(Column("TAO", [coins(one["emission"], RAO) for one in parts], right=True, spare=1))
     moved = [one for one in parts if one.get("received", one["share"]) != one["share"]]
     if moved:
         columns.insert(2, Column("receives", percents([one["received"] for one in parts]), right=True))
@@ -119,16 +121,15 @@ def _board(found: Emission, called: list[str]) -> Iterator[RenderableType]:
     if unclaimed:
         yield note(f"No competition claims {percent(unclaimed)}, which burns.")
     yield ""
-    yield grid(
-        [
-            Column("participant", [*(row["participant"] for row in rows), "burn"], kind="key", style="bold"),
-            Column("uid", ["–" if row["uid"] is None else str(row["uid"]) for row in (*rows, burn)], right=True),
-            Column("share", percents([row["share"] for row in (*rows, burn)]), right=True),
-            Column("u16", [str(row["u16"]) for row in (*rows, burn)], right=True),
-            Column("on chain", [str(row["chain_u16"]) for row in (*rows, burn)], right=True),
-        ],
-        styles=[*("" for _ in rows), "dim"],
-    )
+    shares = [
+        Column("participant", [*(row["participant"] for row in rows), "burn"], kind="key", style="bold"),
+        Column("uid", ["–" if row["uid"] is None else str(row["uid"]) for row in (*rows, burn)], right=True),
+        Column("share", percents([row["share"] for row in (*rows, burn)]), right=True),
+        Column("u16", [str(row["u16"]) for row in (*rows, burn)], right=True),
+        Column("on chain", [str(row["chain_u16"]) for row in (*rows, burn)], right=True),
+    ]
+    yield grid(first(shares, top, len(rows)), styles=[*("" for _ in rows[:top]), "dim"])
+    yield from rest(top, len(rows))
     yield ""
     receipts = {name: part.receipt for name, part in zip(called, found.competitions, strict=True) if part.receipt is not None}
     for name, receipt in receipts.items():

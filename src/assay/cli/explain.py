@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,15 +13,21 @@ from assay.cli.keys import complete
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assay.records import Rubric
+    from assay.records import Evidence, Rubric
     from assay.settle import Settlement
     from assay.settle.story import Explanation
+
+    Shown = tuple[Settlement, str, Callable[[str], list[Evidence] | None]]
+    """A settlement, what to say beside its story, and whence to take single records where it was computed from sums."""
 
 __all__ = ["explain"]
 
 
 def explain(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="The competition's folder, or what `assay export epoch` wrote.", show_default=False),
+    ],
     participant: Annotated[
         str,
         typer.Argument(
@@ -32,50 +38,139 @@ def explain(
         ),
     ],
     epoch: Annotated[
-        int | None, typer.Option(metavar="N", help="The epoch; otherwise the highest that has evidence.", min=0)
+        int | None,
+        typer.Option(
+            metavar="N", help="The epoch; otherwise the highest that has evidence. With a ledger: the last one settled.", min=0
+        ),
     ] = None,
     previous: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The settlement (JSON) of an earlier epoch, which decay goes on from.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Of an exported epoch: the log's public key, or a file that holds it."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The story and its numbers as canonical JSON.")] = False,
 ) -> None:
     """Explain each number of one participant.
 
-    Which validators judged it and what they saw, who was left out and how far off it was, quorum, agreed score, what the
-    strategy gave, what the cap moved, what decayed and since when, and the weight or payout. Without an agreed score: why
-    not, what is missing, and what to do. Of a bounty: who judged where the first model could not, and the attestation of where
-    the judge ran, held against the judgement and the submission that it is of.
+    Which validators judged it and what they saw, which tasks or checks failed by name, who was left out and how far off it was,
+    quorum, agreed score, what the strategy gave, what the cap moved, since when it decays or from which epoch on it would, the
+    weight or payout, and what score would take the next place. Without an agreed score: why not, what is missing, and what to do.
+    Of a bounty: who judged where the first model could not, and the attestation of where the judge ran, held against the
+    judgement and the submission that it is of.
+
+    An exported epoch is verified first, and not explained if anything of it is not right.
 
     \b
     Examples:
       assay explain my-competition miner-a
       assay explain my-competition miner-a --epoch 12 --json
+      assay explain epoch-12 miner-a --key log.vkey
     """
     from assay.cli.keys import find
-    from assay.cli.progress import Working
-    from assay.competition import open_competition
+    from assay.cli.output import json_bytes, put
+    from assay.cli.show import note, show
+    from assay.errors import Refused
+    from assay.settle.inputs import Scored
 
-    with Working(f"settling {folder}"):
-        settlement = open_competition(folder).settle(epoch, previous=previous)
-        key = find(participant, settlement.inputs.participants)
-        told = settlement.explain(key)
-    judging = _judging(folder, settlement, key)
+    exported = _is_bundle(folder)
+    try:
+        if exported:
+            settlement, remark, records = _verified(folder, epoch, previous, key)
+        else:
+            settlement, remark, records = _settled(folder, epoch, previous, key)
+    except Refused as refused:
+        if as_json:
+            from assay.cli.output import refused_json
+
+            put(json_bytes(refused_json(refused)), None)
+            raise typer.Exit(refused.exit_code) from None
+        raise
+    whom = find(participant, settlement.inputs.participants)
+    told = settlement.explain(whom, records(whom) if isinstance(settlement.inputs.evidence, Scored) else None)
+    judging = {} if exported else _judging(folder, settlement, whom)
     if as_json:
-        from assay.cli.output import json_bytes, put
-
         put(json_bytes(told.document() | judging), None)
         return
 
+    names = (one.name for one in settlement.inputs.participants if one.key == whom and one.name != whom)
+    show(*_told(told, next(names, "")))
+    if not exported:
+        _beside(folder, settlement, whom, judging)
+    if remark:
+        show(note(remark))
+
+
+def _is_bundle(folder: Path) -> bool:
+    """Whether a folder is what `assay export` wrote rather than a competition's."""
+    from assay.ledger.bundle import INPUTS
+    from assay.ledger.verify.joint import is_joint
+
+    if folder.is_dir() and not (folder / "scheme.toml").exists() and is_joint(folder):
+        from assay.errors import BadInput
+
+        raise BadInput("is of a subnet", file=folder, hint="explain one of its competitions: the folders in competitions/")
+    return (folder / INPUTS).exists() and not (folder / "scheme.toml").exists()
+
+
+def _verified(folder: Path, epoch: int | None, previous: Path | None, key: str | None) -> Shown:
+    """The settlement of an exported epoch, everything of it verified. Raises Refused."""
+    from assay.cli.ledger.verify import log_key
+    from assay.cli.progress import Working
+    from assay.errors import BadInput
+    from assay.ledger.verify import verify
+    from assay.ledger.verify.recompute import records_about
+
+    with Working(f"verifying {folder}"):
+        found = verify(folder, key=None if key is None else log_key(key))
+    assert found.settlement is not None  # of a bundle it is always computed again
+    settlement = found.settlement
+    if previous is not None:
+        raise BadInput("an exported epoch has the settlement before it", field="--previous", hint="leave it out")
+    if epoch not in (None, settlement.epoch):
+        raise BadInput(f"is of epoch {settlement.epoch}", file=folder, field="--epoch", hint="leave it out, or export that epoch")
+    whose = "" if key is not None else " Whose receipt it is was not checked: give the log's public key with --key."
+    remark = f"Verified before it was explained: receipt, log, evidence, signatures, settlement.{whose}"
+    return settlement, remark, lambda participant: records_about(folder, found, participant)
+
+
+def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | None) -> Shown:
+    """The settlement that a competition's folder gives; what is said beside it is that a later epoch is open."""
+    from assay.cli.progress import Working
+    from assay.competition import open_competition
+    from assay.errors import BadInput
+
+    if key is not None:
+        raise BadInput("is for an exported epoch", field="--key", hint="leave it out")
+    competition = open_competition(folder)
+    with Working(f"settling {folder}"):
+        settlement = competition.settle(epoch, previous=previous)
+    newest = competition.newest if epoch is None else None
+    open_ = newest is not None and newest > settlement.epoch
+    remark = f"Epoch {newest} has evidence and is not settled: --epoch {newest} shows how it stands." if open_ else ""
+
+    def records(participant: str) -> list[Evidence] | None:
+        if not competition.has_ledger:
+            return None
+        from assay.ledger.settling import records_about
+
+        with competition.ledger as ledger:
+            return records_about(ledger, settlement, participant)
+
+    return settlement, remark, records
+
+
+def _beside(folder: Path, settlement: Settlement, key: str, judging: dict[str, Any]) -> None:
+    """What the folder has beside the numbers: who judged by the fallback, what attests it, the trials."""
     from assay.cli.show import command, sentence, show
 
-    names = (one.name for one in settlement.inputs.participants if one.key == key and one.name != key)
-    show(*_told(told, next(names, "")))
     for one in judging.get("fallback", ()):
         show(sentence(f"The judgement by {one['validator']} is the fallback model's, {one['model']}, because {one['why']}."))
     if judging:
         show(sentence(_in_words(judging["attestation"])))
-    if settlement.inputs.scheme.score.kind == "tests" and (folder / "trials").is_dir():
-        show(command("Which of its trials passed here", "assay", "trials", folder, "--participant", key))
+    if settlement.inputs.scheme.score.kind == "tests" and ((folder / "trials").is_dir() or (folder / "ledger.toml").exists()):
+        show(command("Its trials, one by one", "assay", "trials", folder, "--participant", key))
 
 
 def _told(told: Explanation, name: str) -> Iterator[RenderableType]:

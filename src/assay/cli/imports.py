@@ -149,7 +149,7 @@ def csv(
         list[str] | None,
         typer.Option(
             metavar="FIELD=COLUMN",
-            help="The column of a field: agent, run (or validator), task, trial, resolved, outcome, failure_mode, started_at, "
+            help="The column of a field, such as run=seed: agent, run, task, trial, resolved, outcome, failure_mode, started_at, "
             "version. Can be given several times.",
         ),
     ] = None,

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.output import AsJson, emit
 from assay.cli.schemes import presets
 from assay.errors import BadInput
 
@@ -28,6 +29,7 @@ def init(
             show_default=False,
         ),
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Make a competition from a preset.
 
@@ -52,6 +54,9 @@ def init(
         raise BadInput(f"there is no preset {preset[:80]!r}", field="--preset", hint=hint)
     files = files_of(preset, texts)
     place(folder, files)
+    if as_json:
+        emit({"folder": str(folder), "preset": preset, "files": list(files)})
+        return
 
     from assay.cli.show import Column, command, grid, heading, note, show
 

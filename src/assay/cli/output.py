@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.errors import told
 from assay.exact import canonical
-from assay.folder import write_bytes
-from assay.folder.csvs import dumped
 
 if TYPE_CHECKING:
     from assay.errors import Refused
     from assay.settle import Settlement
 
-__all__ = ["json_bytes", "put", "refused_json", "settlement_csv"]
+__all__ = ["AsJson", "emit", "json_bytes", "put", "refused_json", "settlement_csv"]
 
 Json = dict[str, Any]
+AsJson = Annotated[bool, typer.Option("--json", help="As one line of canonical JSON.")]
 
 WEIGHTS = ("participant", "uid", "score", "strategy", "capped", "last", "stale", "kept", "share", "u16", "chain_u16")
 PAYOUTS = ("participant", "address", "place", "gross", "fee", "net")
@@ -27,6 +26,11 @@ PAYOUTS = ("participant", "address", "place", "gross", "fee", "net")
 def json_bytes(document: Json) -> bytes:
     """The document as one line of canonical JSON (RFC 8785)."""
     return canonical(document) + b"\n"
+
+
+def emit(document: Json) -> None:
+    """What a command says, for programs: one document on stdout."""
+    put(json_bytes(document), None)
 
 
 def refused_json(error: Refused) -> Json:
@@ -47,6 +51,8 @@ def refused_json(error: Refused) -> Json:
 
 def settlement_csv(settlement: Settlement) -> bytes:
     """The rows of the ranking, or of weights or payouts; the last of those, without a participant, is what burns or returns."""
+    from assay.folder.csvs import dumped
+
     document = settlement.document
     if settlement.inputs.scheme.reward.kind == "ranking":
         from assay.cli import ranking
@@ -63,4 +69,6 @@ def put(data: bytes, file: Path | None) -> None:
     if file is None or str(file) == "-":
         typer.echo(data, nl=False)
     else:
+        from assay.folder import write_bytes
+
         write_bytes(file, data)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.errors import warn
+from assay.cli.output import AsJson, emit
 
 if TYPE_CHECKING:
     from assay.scheme.model import Scheme
@@ -26,7 +27,7 @@ def presets(incomplete: str) -> list[str]:
 
 
 @app.command("list")
-def list_() -> None:
+def list_(as_json: AsJson = False) -> None:
     """List the presets that ship with Assay.
 
     \b
@@ -37,6 +38,9 @@ def list_() -> None:
     from assay.scheme.load import presets as known
 
     texts = known()
+    if as_json:
+        emit({"presets": [{"name": name, "what": _first_sentence(text)} for name, text in texts.items()]})
+        return
     columns = [
         Column("preset", [*texts], style="bold"),
         Column("what it is", [_first_sentence(text) for text in texts.values()], kind="text"),
@@ -78,6 +82,7 @@ def check(
     which: Annotated[
         str, typer.Argument(metavar="PRESET|FILE|DIR", help="A preset, a scheme file or a folder.", autocompletion=presets)
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Check a scheme file: its digest if it is right, the first fault if not.
 
@@ -88,7 +93,12 @@ def check(
     from assay.scheme.load import warnings
 
     scheme = _scheme(which)
-    warn(warnings(scheme))
+    remarks = list(warnings(scheme))
+    if as_json:
+        named = {"name": scheme.name, "version": scheme.scheme.version, "digest": scheme.digest}
+        emit(named | {"score": scheme.score.kind, "reward": scheme.reward.kind, "warnings": remarks})
+        return
+    warn(remarks)
     typer.echo(f"{scheme.name} {scheme.scheme.version}: {scheme.score.kind} into {scheme.reward.kind}")
     typer.echo(scheme.digest)
 

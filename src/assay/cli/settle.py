@@ -46,6 +46,7 @@ def settle(
         str | None, typer.Option(metavar="NAME", help="With a ledger: the log's key, if ledger.toml does not name it.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With a ledger: show the settlement, and keep nothing.")] = False,
+    top: Annotated[int | None, typer.Option(metavar="N", help="Show so many rows of each table [32].", min=1)] = None,
     early: Annotated[
         bool, typer.Option("--early", help="Settle a payout before its scoring deadline, without whom nobody has judged yet.")
     ] = False,
@@ -91,7 +92,7 @@ def settle(
 
         put(settlement_csv(settlement) if as_csv else json_bytes(settlement.document), output)
     if str(output) != "-" and (output is not None or not (as_json or as_csv)):
-        _show(settlement, folder, remark)
+        _show(settlement, folder, remark, top)
 
 
 def _settled(
@@ -131,11 +132,11 @@ def _settled(
     return settlement, remark
 
 
-def _show(settlement: Settlement, folder: Path, remark: str) -> None:
+def _show(settlement: Settlement, folder: Path, remark: str, top: int | None) -> None:
     from assay.cli.board import board
     from assay.cli.progress import Working
-    from assay.cli.show import note, show
+    from assay.cli.show import TOP, note, show
 
     with Working("comparing participants"):
-        parts = list(board(settlement, folder))
+        parts = list(board(settlement, folder, top or TOP))
     show(*parts, *([note(remark)] if remark else []))

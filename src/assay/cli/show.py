@@ -24,7 +24,29 @@ from assay.cli.errors import printable
 if TYPE_CHECKING:
     from rich.style import StyleType
 
-__all__ = ["Column", "command", "console", "grid", "heading", "note", "sentence", "shorten", "show", "stages"]
+__all__ = [
+    "RAO",
+    "TOP",
+    "WEI",
+    "Column",
+    "coins",
+    "command",
+    "console",
+    "first",
+    "grid",
+    "heading",
+    "note",
+    "rest",
+    "sentence",
+    "shorten",
+    "show",
+    "stages",
+]
+
+TOP = 32
+"""Rows of a board, unless --top asks for more or fewer."""
+RAO, WEI = 9, 18
+"""Decimals of TAO and of ether."""
 
 PIPED = 200
 """Columns where the output goes to a file or another program: whole keys rather than short ones."""
@@ -141,6 +163,22 @@ def grid(columns: Iterable[Column], *, width: int | None = None, styles: Sequenc
     for at, row in enumerate(zip(*(column.cells for column in fitted), strict=True)):
         table.add_row(*(Text(cell) for cell in row), style=styles[at] if at < len(styles) else None)
     return table
+
+
+def first(columns: Iterable[Column], top: int, rows: int) -> list[Column]:
+    """The columns without the cells of rows from number `top` up to `rows`; what is below those, such as a sum, stays."""
+    return [replace(one, cells=[*one.cells[:top], *one.cells[rows:]]) for one in columns]
+
+
+def rest(top: int, rows: int) -> list[Text]:
+    """What to say of a table that was cut to its first rows; nothing if it was not."""
+    return [note(f"The first {top} of {rows}. All of them: --top {rows}.")] if rows > top else []
+
+
+def coins(amount: str | int, decimals: int) -> str:
+    """An amount of a chain's smallest unit in its coin, exactly: wei in ether (18 decimals), rao in TAO (9)."""
+    whole, part = divmod(int(amount), 10**decimals)
+    return f"{whole}.{part:0{decimals}d}".rstrip("0").rstrip(".")
 
 
 class _Stage(Protocol):

@@ -77,6 +77,20 @@ class Report:
         """Whether nothing failed."""
         return self.failed == 0
 
+    def document(self) -> dict[str, Any]:
+        """The report for programs: what `lines` says, file by file."""
+        files = [
+            {"file": one.path.name, "kind": one.kind, "cases": one.cases, "passed": one.passed, "refusals": one.refusals}
+            | {"unsupported": one.unsupported, "failures": [{"case": bad.case, "why": bad.why} for bad in one.failures]}
+            | (
+                {"shown": [{"expected": json.dumps(want), "got": json.dumps(got)} for want, got in one.shown]}
+                if one.shown
+                else {}
+            )
+            for one in self.files
+        ]
+        return {"good": self.good, "cases": self.cases, "failed": self.failed, "files": files}
+
     def lines(self) -> list[str]:
         """The report as text: a line a file, a line a failure under it, and the sum at the end.
 

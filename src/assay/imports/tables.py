@@ -50,7 +50,7 @@ def mapping(pairs: Iterable[str]) -> dict[str, str]:
     fields = {column: field for field, column in COLUMNS.items()}
     for pair in pairs:
         name, equals, column = pair.partition("=")
-        name = "validator" if name == COLUMNS["validator"] else name  # called as the column that it stands in by default
+        name = fields.get(name, name)  # a run is what the column of validators is called
         if not equals or not column:
             raise BadInput(f"{pair[:80]!r} is no mapping", field="--column", hint="write FIELD=COLUMN, for example run=seed")
         if name not in COLUMNS:

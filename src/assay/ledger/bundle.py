@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCHES",
     "COMPETITIONS",
+    "EARLIER",
     "EMISSION",
     "EVIDENCE",
     "INPUTS",
@@ -47,7 +48,7 @@ __all__ = [
 
 INPUTS, PREVIOUS, SETTLEMENT, BATCHES = "inputs.json", "previous.json", "settlement.json", "batches.jsonl"
 EVIDENCE, RECEIPTS, LOG = "evidence", "receipts", "log"
-SPLIT, COMPETITIONS = "emission.receipt", "competitions"
+SPLIT, EARLIER, COMPETITIONS = "emission.receipt", "earlier.jsonl", "competitions"
 """Of a subnet, whose bundles are together: see `assay.ledger.joint`."""
 EMISSION = "emission.json"
 """By it earlier versions' bundles of a subnet are known, which nobody signed."""

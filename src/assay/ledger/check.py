@@ -292,12 +292,8 @@ def check_consistency(
     if first != old_root:
         raise Refused(stage, f"the first {old} entries are not those that they were", old_root.hex(), first.hex())
     if second != new_root:
-        raise Refused(
-            stage,
-            f"the proof does not lead from the first {old} entries to the {new}",
-            new_root.hex(),
-            second.hex(),
-        )
+        what = f"the proof does not lead from the first {old} entries to the {new}"
+        raise Refused(stage, what, new_root.hex(), second.hex())
 
 
 # C2SP: signed notes, checkpoints, log proofs
@@ -423,6 +419,11 @@ def parse_hashes(lines: Sequence[str], stage: str) -> tuple[bytes, ...]:
 # Receipts
 
 DIGEST, WORD, BLOCK = "sha256:[0-9a-f]{64}", "(?s:.+)", "0x[0-9a-f]{64}"
+_REGISTRY = {  # of which block of a chain uids and stakes are
+    **dict.fromkeys(("chain", "hash"), BLOCK),
+    **dict.fromkeys(("netuid", "mechanism", "block", "spec_version"), int),
+    "rows": DIGEST,
+}
 _STATEMENT = {
     "_type": re.escape(STATEMENT),
     "subject": [{"name": WORD, "digest": {"sha256": "[0-9a-f]{64}"}}],
@@ -438,15 +439,7 @@ _STATEMENT = {
         "results": {"root": DIGEST, "count": int},
         "settlement": DIGEST,
         "software": {"name": WORD, "version": WORD},
-        "registry?": {  # of which block of a chain uids and stakes are
-            "chain": BLOCK,
-            "netuid": int,
-            "mechanism": int,
-            "block": int,
-            "hash": BLOCK,
-            "spec_version": int,
-            "rows": DIGEST,
-        },
+        "registry?": _REGISTRY,
     },
 }
 

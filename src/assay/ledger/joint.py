@@ -6,6 +6,7 @@ splits stand in the place of settlements.
 What is exported of an epoch:
 
 emission.receipt        the signed split, and the proof that it is in the subnet's log
+earlier.jsonl           the signed statement of each split before it in the log, if there are some: so it is the epoch's only one
 log/                    the subnet's log, as it was with this split
 competitions/1, 2, …    the bundles, in the order of the split
 """
@@ -20,7 +21,7 @@ from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical, digest
 from assay.folder.write import new_folder, write_bytes
 from assay.ledger import bundle, check, config, settling, split
-from assay.ledger.bundle import COMPETITIONS, LOG, SPLIT
+from assay.ledger.bundle import COMPETITIONS, EARLIER, LOG, SPLIT
 from assay.ledger.keys import PrivateKey
 from assay.ledger.opened import Ledger, open_ledger
 from assay.ledger.split import Split
@@ -225,7 +226,10 @@ def export(path: Path, epoch: int, target: Path) -> Emission:
 def _write(ledger: Ledger, view: View, there: Receipt, place: Path) -> None:
     proof = ledger.log.inclusion(there.position, there.position + 1)
     write_bytes(place / SPLIT, canonical(split.document_of(there.envelope, proof, there.checkpoint)) + b"\n")
-    entries = [bytes.fromhex(one.digest.removeprefix("sha256:")) for one in view.receipts() if one.position <= there.position]
+    rows = [one for one in view.receipts() if one.position <= there.position]
+    if rows[:-1]:
+        write_bytes(place / EARLIER, b"".join(one.envelope + b"\n" for one in rows[:-1]))
+    entries = [bytes.fromhex(one.digest.removeprefix("sha256:")) for one in rows]
     for name, data in bundle.log_files(entries, there.checkpoint).items():
         (place / LOG / name).parent.mkdir(parents=True, exist_ok=True)
         write_bytes(place / LOG / name, data)

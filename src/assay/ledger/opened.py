@@ -31,7 +31,10 @@ from assay.ledger.store.errors import RESTORE
 __all__ = ["Ledger", "kept", "open_ledger", "open_store", "predicate", "version"]
 
 _COPY = "bring the one that is wrong back from a copy"
-_ABSENT = "only the operator has it: a validator signs with `assay evidence sign` and sends the batches"
+_ABSENT = (
+    "only the operator has it: a validator signs with `assay evidence sign` and sends the batches; the operator can put a backup"
+    " there: `assay ledger restore`"
+)
 
 
 class Ledger:

@@ -33,6 +33,7 @@ from assay.ledger.opened import Ledger, kept, predicate
 from assay.ledger.sound import Aside, Counted
 from assay.ledger.store import Damaged, Kept, Receipt, Settled, View
 from assay.ledger.store.errors import RESTORE
+from assay.records import Evidence, record
 from assay.settle import Settlement, pipeline
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "draft",
     "is_settled",
     "newest",
+    "records_about",
     "replay",
     "rests",
     "settle",
@@ -219,6 +221,13 @@ def rests(view: View, document: Json, settlement: Json) -> Mapping[str, Json]:
     """Participant → root and count of the records that its result in a settlement document rests on; document: of its inputs."""
     epoch = settlement["epoch"]
     return resting.bound(view.records(0, epoch), document, settlement, _left_out(view, epoch, settlement["task_set"]))
+
+
+def records_about(ledger: Ledger, settlement: Settlement, participant: str) -> list[Evidence]:
+    """The records that the result of one participant rests on, with their seq. Raises StoreError."""
+    with ledger.counted() as view:
+        found = about(view, inputs.document(settlement.inputs), settlement.document, participant)
+        return [record(json.loads(one.body) | {"seq": one.seq}) for _, one in found]
 
 
 def about(view: View, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, Kept]]:

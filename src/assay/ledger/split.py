@@ -24,7 +24,7 @@ from assay.scheme.reading import validate
 from assay.scheme.subnet import Subnet
 from assay.settle.emission import SCHEMA, Emission
 
-__all__ = ["FORMAT", "PREDICATE", "Split", "document_of", "rules_of", "statement"]
+__all__ = ["FORMAT", "PREDICATE", "Split", "document_of", "rules_of", "stated", "statement"]
 
 Json = dict[str, Any]
 FORMAT = "assay.emission-receipt/1"
@@ -67,14 +67,7 @@ class Split(Receipt):
         if bad := check.misfit(document, {"schema": re.escape(FORMAT), "envelope": object, "proof": WORD}):
             raise Refused(stage, f"it is not of the format {FORMAT}: {bad} does not fit")
         envelope = Envelope.parse(document["envelope"], stage)
-        stated = check.parse_json(envelope.payload, stage)
-        if bad := check.misfit(stated, _STATEMENT):
-            raise Refused(stage, f"what it states is not what a signed split states: {bad} does not fit")
-        said = stated["predicate"]
-        about = [_subject(said["subnet"], said["epoch"], said["split"]["digest"])]
-        if stated["subject"] != about:
-            raise Refused(stage, "its subject is not the split that it states", about, stated["subject"])
-        _check_split(said, stage)
+        said = stated(envelope.payload, stage)
         digest = hashlib.sha256(envelope.payload).digest()
         return cls(envelope, said, digest, LogProof.parse(document["proof"], "log"))
 
@@ -82,6 +75,19 @@ class Split(Receipt):
     def logs(self) -> list[LogKey]:
         """The public key of each competition's log, in the order of the competitions."""
         return [LogKey.parse(row["log"]) for row in self.predicate["split"]["receipts"]]
+
+
+def stated(payload: bytes, stage: str = "receipt") -> Json:
+    """The predicate of a signed split, by its payload; raises `check.Refused`, also where it contradicts itself."""
+    statement = check.parse_json(payload, stage)
+    if bad := check.misfit(statement, _STATEMENT):
+        raise Refused(stage, f"what it states is not what a signed split states: {bad} does not fit")
+    said: Json = statement["predicate"]
+    about = [_subject(said["subnet"], said["epoch"], said["split"]["digest"])]
+    if statement["subject"] != about:
+        raise Refused(stage, "its subject is not the split that it states", about, statement["subject"])
+    _check_split(said, stage)
+    return said
 
 
 def _check_split(said: Json, stage: str) -> None:

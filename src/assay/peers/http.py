@@ -200,8 +200,9 @@ class Peer:
     def _exchanging(
         self, budget: Budget, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None, most: int
     ) -> Iterator[Exchange]:
-        given = {name: value for name, value in (headers or {}).items() if name.lower() != "accept-encoding"}
-        named = {name.lower() for name in given}
+        given = dict(headers or {})
+        named = {name.lower() for name in given} - {"accept-encoding", "connection"}  # these are not for others to say
+        given = {name: value for name, value in given.items() if name.lower() in named}
         given |= {name: value for name, value in self._headers.items() if name.lower() not in named}
         with self._lock:
             self._going.add(budget)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from assay import tables
+from assay.records import Evidence
 from assay.settle import story
 from assay.settle.consensus import Agreement
 from assay.settle.document import document
 from assay.settle.inputs import Bools, Clock, Frame, Inputs, Previous, Scored
 from assay.settle.payout import Payouts
 from assay.settle.reward import Allotment
+from assay.settle.rewarding import Decayed, Warmth
 
 __all__ = ["Decayed", "Seats", "Settlement", "Warmth", "Weight"]
 
@@ -33,27 +35,6 @@ class Seats:
     """[validators, participants]: who was assigned; None if everybody is."""
     totals: tuple[int, ...]
     """By column: the stake that the quorum is a share of."""
-
-
-@dataclass(frozen=True)
-class Decayed:
-    """By place in the ranking: the epoch of the last reset, the stale epochs τ, and the share kept, 1 − B, in nanos. SPEC 4."""
-
-    last: tuple[int | None, ...]
-    stale: tuple[int, ...]
-    kept: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Warmth:
-    """By place in the ranking: in how many tasks each was seen, of how many that a whole share takes. SPEC 2.2."""
-
-    seen: tuple[int, ...]
-    whole: int
-
-    def kept(self, place: int) -> Fraction:
-        """What is kept of a share: min(1, seen / whole)."""
-        return Fraction(min(self.seen[place], self.whole), self.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +119,12 @@ class Settlement:
         """What the settlement of a later epoch needs of this one. SPEC 4, Decay."""
         return Previous(scheme=self.inputs.scheme.name, epoch=self.epoch, task_set=self.inputs.task_set, clock=self.clock)
 
-    def explain(self, participant: str) -> story.Explanation:
-        """How this participant's numbers came about, or why it has none; raises BadInput for a stranger. SPEC 2–5."""
-        return story.explain(self, participant)
+    def explain(self, participant: str, records: Sequence[Evidence] | None = None) -> story.Explanation:
+        """How this participant's numbers came about, or why it has none; raises BadInput for a stranger. SPEC 2–5.
+
+        records: those about it, where this was computed from sums and so cannot name its tasks.
+        """
+        return story.explain(self, participant, records)
 
     def to_arrow(self) -> tables.Tables:
         """The document as Arrow tables for polars, pandas and DuckDB; raises CannotSettle without the extra `bulk`. SPEC 6."""

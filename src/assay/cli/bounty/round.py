@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,9 +59,13 @@ def parts(found: State, different: Rows, rest: str, names: Mapping[str, str], *,
     """The round for people. rest: to be checked elsewhere. names: address → participant. bounty: is there a bounty.toml."""
     from assay.cli.show import Column, grid, heading, sentence
 
+    ether = _ether(found)
     yield heading(f"{found.address}: {found.state}")
     yield sentence(_NEXT.get(found.state) or _open(found))
     rows = [*found.terms.told(), ("commitments", str(found.commitments)), ("held", str(found.held))]
+    rows = [
+        (name, f"{value} wei ({ether(value)} ether)" if ether and name in ("deposit", "held") else value) for name, value in rows
+    ]
     yield grid([Column("", [name for name, _ in rows]), Column("there", [value for _, value in rows], kind="text")])
     if found.scores or found.owed:
         yield ""
@@ -94,6 +99,7 @@ def _open(found: State) -> str:
 def _people(found: State, names: Mapping[str, str]) -> Any:
     from assay.cli.show import Column, grid
 
+    ether = _ether(found)
     scores, owed = {agent: bps for agent, bps, _ in found.scores}, dict(found.owed)
     proofs = {agent: proof or "" for agent, _, proof in found.scores}
     accounts = list(dict.fromkeys([*scores, *owed]))
@@ -105,8 +111,17 @@ def _people(found: State, names: Mapping[str, str]) -> Any:
             Column("BPS", [str(scores.get(one, "")) for one in accounts], right=True),
             Column("attestation", [proofs.get(one, "") for one in accounts], kind="key", spare=1),
             Column("owed", [str(owed.get(one, "")) for one in accounts], right=True),
+            *([Column("in ether", [ether(owed[one]) if one in owed else "" for one in accounts], right=True)] if ether else []),
         ]
     )
+
+
+def _ether(found: State) -> Callable[[str | int], str] | None:
+    """What shows an amount of wei in ether; None where the deposit is of a token, which has decimals of its own."""
+    from assay.cli.show import WEI, coins
+    from assay.publish.evm.settings import NOBODY
+
+    return partial(coins, decimals=WEI) if found.terms.token == NOBODY else None
 
 
 def _time(seconds: int) -> str:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.output import AsJson, emit
+
 __all__ = ["compose_hash"]
 
 
@@ -19,6 +21,7 @@ def compose_hash(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write app-compose.json, to be deployed as it is.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the compose hash: the SHA-256 of app-compose.json, which dstack measures and a bounty pins.
 
@@ -35,4 +38,7 @@ def compose_hash(
     data = compose.read_compose(file, name)
     if output is not None:
         write_bytes(output, data)
+    if as_json:
+        emit({"compose_hash": compose.compose_hash(data), "file": str(output or file)})
+        return
     typer.echo(compose.compose_hash(data))

@@ -47,7 +47,8 @@ def verify(
 
     It works offline, with the collateral in the attestation or beside it. Says what was checked, or the first stage that is not
     right, what was expected and what was found. What could not be looked at is said too. With --bounty, it is what that bounty
-    pins, and the attestation must be about that bounty; a judgement's must be of a judgement in its folder.
+    pins, and the attestation must be about that bounty; a judgement's must be of a judgement in its folder, and it says of which
+    submission that is.
 
     Ends with 0 if everything that was looked at is right, 1 if something is not.
 
@@ -73,7 +74,7 @@ def verify(
     if bounty is not None and (tcb or development or report_data or any(pins.values())):
         raise BadInput("with --bounty nothing else is pinned", field="--bounty", hint="bounty.toml says what must be measured")
     try:
-        found = _checked(source, policy, bounty, collateral_in(collateral), report_data, seconds_of(at))
+        found, about = _checked(source, policy, bounty, collateral_in(collateral), report_data, seconds_of(at))
     except Refused as refused:
         if as_json:
             from assay.cli.output import json_bytes, put, refused_json
@@ -84,9 +85,9 @@ def verify(
     if as_json:
         from assay.cli.output import json_bytes, put
 
-        put(json_bytes(found.document()), None)
+        put(json_bytes(found.document() | about), None)
         return
-    _show(found)
+    _show(found, about)
 
 
 def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool) -> Measured:
@@ -113,8 +114,11 @@ def _checked(
     collateral: Collateral | None,
     report_data: str | None,
     now: int,
-) -> Verified:
-    """Verify what is in the file, or what the service shows; a policy, or a bounty. Raises BadInput and Refused."""
+) -> tuple[Verified, dict[str, str]]:
+    """Verify what is in the file, or what the service shows; a policy, or a bounty. Raises BadInput and Refused.
+
+    Beside it, of a judgement in the bounty's folder, `submission`: what it is a judgement of.
+    """
     from assay.cli.enclave.collateral import quote_in
     from assay.enclave.attest import verify as check
     from assay.enclave.attest import verify_quote
@@ -130,17 +134,17 @@ def _checked(
         if policy is None:
             assert bounty is not None  # one of the two is there
             return _of_bounty(bounty, found, collateral, now)
-        return check(found, policy=policy, now=now, collateral=collateral)
+        return check(found, policy=policy, now=now, collateral=collateral), {}
     if policy is None:
         raise BadInput(
             "is a bare quote, which says nothing of a bounty", file=file, hint="leave --bounty out, and say what is pinned"
         )
     wanted = None if report_data is None else _bytes(report_data)
     if reply is None:
-        return verify_quote(quote_in(data, Path(file)), policy=policy, now=now, collateral=collateral, report_data=wanted)
+        return verify_quote(quote_in(data, Path(file)), policy=policy, now=now, collateral=collateral, report_data=wanted), {}
     of_reply = verify_quote(reply.quote, policy=policy, now=now, collateral=collateral, report_data=wanted, events=reply.events)
     reply.check(of_reply.report_data)
-    return of_reply
+    return of_reply, {}
 
 
 def _data(source: str) -> tuple[bytes, str]:
@@ -155,19 +159,23 @@ def _data(source: str) -> tuple[bytes, str]:
     return load(Path(source), ATTESTATION_BYTES, hint="give an attestation, or a quote"), source
 
 
-def _of_bounty(folder: Path, found: Attestation, collateral: Collateral | None, now: int) -> Verified:
+def _of_bounty(folder: Path, found: Attestation, collateral: Collateral | None, now: int) -> tuple[Verified, dict[str, str]]:
     """Verify that it is of the bounty's enclave, or of a judgement that is in the bounty's folder; raises Refused."""
     from assay.enclave import attested
     from assay.enclave.attest import JudgementStatement
+    from assay.errors import Refused
     from assay.judge.rubric.keep import document_of
     from assay.scheme.bounty import read_bounty
 
     terms = read_bounty(folder)
     said = found.statement
     if not isinstance(said, JudgementStatement):
-        return attested.check_enclave(terms, found, now=now, collateral=collateral)[1]
-    document_of(folder, said.judgement)  # it is there, and is what its digest is of
-    return attested.check_judgement(terms, found, said.judgement, said.signer, now=now, collateral=collateral)
+        return attested.check_enclave(terms, found, now=now, collateral=collateral)[1], {}
+    document = document_of(folder, said.judgement)  # it is there, and is what its digest is of
+    if document.get("bounty") != terms.digest:
+        raise Refused("judgement", "it is of another bounty", expected=terms.digest, found=document.get("bounty"))
+    verified = attested.check_judgement(terms, found, said.judgement, said.signer, now=now, collateral=collateral)
+    return verified, {"submission": str(document.get("submission"))}
 
 
 def _bytes(text: str) -> bytes:
@@ -182,14 +190,14 @@ def _bytes(text: str) -> bytes:
     return found
 
 
-def _show(found: Verified) -> None:
+def _show(found: Verified, about: dict[str, str]) -> None:
     from assay.cli.show import Column, grid, heading, sentence, show, stages
 
-    about = found.statement["type"] if found.statement else "quote"
+    what = found.statement["type"] if found.statement else "quote"
     how = "of a development root, so it proves nothing" if found.development else "verified"
-    show(heading(f"{about}: {how}"), stages(found.checked), "")
+    show(heading(f"{what}: {how}"), stages(found.checked), "")
     if found.development:
         show(sentence("Anybody can make such an attestation. Never seal anything to it that is worth something."), "")
     bound = {name: value for name, value in (found.statement or {"report data": found.report_data}).items() if name != "type"}
-    facts = bound | found.logged
+    facts = bound | about | found.logged
     show(grid([Column("", list(facts)), Column("what it says", list(facts.values()), kind="key")]))

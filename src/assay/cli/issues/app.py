@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.output import AsJson, emit
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -24,6 +26,7 @@ def link(
     participant: Annotated[
         str | None, typer.Option(metavar="KEY", help="The participant, if he is not called by that key in participants.csv.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make the statement by which a participant links a GitHub account.
 
@@ -41,7 +44,11 @@ def link(
     from assay.ledger import keys
 
     signer = keys.load(key, asking())
-    typer.echo(making.statement(competition, signer, login, participant, told), nl=False)
+    statement = making.statement(competition, signer, login, participant, told)
+    if as_json:
+        emit({"login": login, "statement": statement})
+        return
+    typer.echo(statement, nl=False)
     typer.echo(f"Publish it as {login}, in a gist or in a comment on an issue, and give its address for accounts.csv.", err=True)
 
 
@@ -49,6 +56,7 @@ def link(
 def id_(
     folder: Folder,
     name: Annotated[str, typer.Argument(metavar="NAME", help="An account, or a repository as OWNER/NAME.", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """Show the id of an account or a repository, which issues.toml goes by: names change, and can be taken by others.
 
@@ -62,6 +70,9 @@ def id_(
 
     api = rules.api(folder)
     found = lookup.repository(api, name, told) if "/" in name else lookup.account(api, name, told)
+    if as_json:
+        emit({"name": name, "id": found.id})
+        return
     typer.echo(str(found.id))
 
 
@@ -74,7 +85,7 @@ def show(
     validator: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose count: a key or a name; otherwise the only one there is.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a validator counted: for everybody, or for one participant issue by issue.
 
@@ -90,9 +101,7 @@ def show(
 
     found, whose = chosen(folder, participant, validator)
     if as_json:
-        from assay.cli.output import json_bytes, put
-
-        put(json_bytes(document(found, whose)), None)
+        emit(document(found, whose))
         return
     from assay.cli.show import show as print_
 

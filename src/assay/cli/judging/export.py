@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.ledger.epochs import export_emission, export_epoch
+from assay.cli.output import AsJson, emit
 
 __all__ = ["app"]
 
@@ -29,6 +30,7 @@ def harbor(
     validator: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this validator's; can be said several times.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Harbor job folders: one job a validator, of the trials about current submissions.
 
@@ -44,6 +46,9 @@ def harbor(
 
     done = do(folder, out, validators=[validator_of(folder, one) for one in validator or ()])
     rows = list(done.jobs.items())
+    if as_json:
+        emit({"jobs": {name: str(job) for name, job in rows}, "trials": done.trials, "from_records_alone": done.bare})
+        return
     show(grid([Column("validator", [name for name, _ in rows]), Column("job", [str(job) for _, job in rows])]))
     bare = f", {done.bare} of them from their record alone" if done.bare else ""
     show("", sentence(f"{plural(done.trials, 'trial')}{bare}."))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -67,6 +67,7 @@ def run(
     again: _Again = False,
     sign: _Sign = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="What came of it as one line of canonical JSON; no board.")] = False,
 ) -> None:
     """Judge what has no evidence yet, then settle.
 
@@ -144,7 +145,7 @@ def run(
     )
     with Live(jobs, quiet=quiet) as live:
         summary = judge(folder, whose, options, live.event)
-    _conclude(folder, summary, signing)
+    _conclude(folder, summary, signing, as_json=as_json)
 
 
 def _whose(folder: Path, validator: str | None, sign: str | None) -> tuple[str, Signing | None]:
@@ -162,10 +163,19 @@ def _whose(folder: Path, validator: str | None, sign: str | None) -> tuple[str, 
     return named, None
 
 
-def _conclude(folder: Path, summary: Summary, signing: Signing | None) -> None:
+def _conclude(folder: Path, summary: Summary, signing: Signing | None, *, as_json: bool) -> None:
     """Say what came of the run, sign it, and settle. Raises typer.Exit where something is missing."""
     from assay.cli.show import command, show
 
+    if as_json:
+        from assay.cli.output import emit
+
+        if signing is not None:
+            signing.add()
+        emit(_document(summary) | {"signed": signing is not None})
+        if summary.stopped or summary.errors:
+            raise typer.Exit(STOPPED if summary.stopped else MISSING)
+        return
     show(*_told(summary))
     if signing is not None:
         show(signing.add(), "")
@@ -189,6 +199,14 @@ def _check_meant(kind: str, others: Mapping[str, object]) -> None:
     for name, given in others.items():
         if given:
             raise typer.BadParameter(f"says nothing to the judge of the kind {kind!r}; leave it out", param_hint=name)
+
+
+def _document(summary: Summary) -> dict[str, Any]:
+    """What came of a run, for programs."""
+    errors = [{"participant": cell.participant, **cell.parts, "why": why} for cell, why in summary.errors]
+    counts = {"planned": summary.planned, "judged": summary.judged, "outcomes": dict(summary.outcomes), "errors": errors}
+    rest = {"absent": list(summary.absent), "others": list(summary.others), "remarks": list(summary.remarks)}
+    return {"unit": summary.unit, "stopped": summary.stopped, **counts, **rest}
 
 
 def _told(summary: Summary) -> Iterator[RenderableType]:

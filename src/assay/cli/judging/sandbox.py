@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.cli.judging.words import EngineOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.output import AsJson, emit
+
+if TYPE_CHECKING:
+    from assay.judge.sandbox.bases import Base
 
 __all__ = ["app"]
 
@@ -25,7 +29,12 @@ def _group() -> None:
 
 
 @app.command()
-def check(sandbox: SandboxOption = SandboxName.bubblewrap, engine: EngineOption = None, runtime: RuntimeOption = None) -> None:
+def check(
+    sandbox: SandboxOption = SandboxName.bubblewrap,
+    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
+    as_json: AsJson = False,
+) -> None:
     """Try out what any sandbox must hold: no network, no host files, no privilege, bounds, everything dead afterwards.
 
     Ends with 1 if something does not hold. Then do not run strangers' agents here.
@@ -41,15 +50,22 @@ def check(sandbox: SandboxOption = SandboxName.bubblewrap, engine: EngineOption 
 
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
     chosen.sweep()
-    typer.echo(printable(chosen.describe()))
-    failed = total = 0
+    if not as_json:
+        typer.echo(printable(chosen.describe()))
+    results = []
     for result in checks(chosen):
-        total += 1
-        failed += not result.ok
+        results.append(result)
+        if as_json:
+            continue
         mark, colour = ("✓", typer.colors.GREEN) if result.ok else ("✗", typer.colors.RED)
         typer.secho(mark, fg=colour, nl=False)
         typer.echo(f" {result.name}" + ("" if result.ok else f": {printable(result.why)}"))
-    typer.echo(f"{total - failed} of {total} hold")
+    failed = sum(not result.ok for result in results)
+    if as_json:
+        rows = [{"name": result.name, "holds": result.ok, "why": result.why} for result in results]
+        emit({"sandbox": chosen.describe(), "holds": not failed, "checks": rows})
+    else:
+        typer.echo(f"{len(results) - failed} of {len(results)} hold")
     if failed:
         raise typer.Exit(1)
 
@@ -72,6 +88,7 @@ def add(
         typer.Option("--from-archive", metavar="FILE", help="A tar archive of its files, as `podman export` writes it."),
     ] = None,
     engine: EngineOption = None,
+    as_json: AsJson = False,
 ) -> None:
     """Add the root file system of an image: out of a container engine that has it, or out of an archive of its files.
 
@@ -87,11 +104,18 @@ def add(
     if archive is not None and engine is not None:
         raise BadInput("an archive comes from no engine", field="--engine", hint="leave one of the two out")
     made = bases.add_image(image, engine) if archive is None else bases.add_archive(image, archive)
+    if as_json:
+        emit(_base(made))
+        return
     typer.echo(printable(f"{made.name} is {made.digest}, in {made.folder}"))
 
 
+def _base(found: Base) -> dict[str, str]:
+    return {"name": found.name, "digest": found.digest, "folder": str(found.folder), "source": found.source}
+
+
 @base.command("list")
-def list_() -> None:
+def list_(as_json: AsJson = False) -> None:
     """List the root file systems that were added, with the digests of their files.
 
     \b
@@ -102,6 +126,9 @@ def list_() -> None:
     from assay.judge.sandbox import bases
 
     found = list(bases.kept())
+    if as_json:
+        emit({"bases": [_base(one) for one in found]})
+        return
     if not found:
         show(sentence(f"There are none in {bases.state() / 'bases'}."))
         return
@@ -117,7 +144,7 @@ def list_() -> None:
 
 
 @base.command()
-def remove(image: ImageName) -> None:
+def remove(image: ImageName, as_json: AsJson = False) -> None:
     """Remove the root file system of an image. Do not do it while a run uses it.
 
     \b
@@ -127,4 +154,7 @@ def remove(image: ImageName) -> None:
     from assay.judge.sandbox import bases
 
     bases.remove(image)
+    if as_json:
+        emit({"removed": image})
+        return
     typer.echo(f"{image} is removed")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.output import AsJson, emit
+
 __all__ = ["submit"]
 
 
@@ -31,6 +33,7 @@ def submit(
             show_default=False,
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make an agent, a solution or a planner the current submission of a participant.
 
@@ -69,6 +72,9 @@ def submit(
         own = done.agent.name in BUILT_IN or is_folder(agent)
         name, submission = f"{done.agent.name} {done.agent.version}" if own else f"The command {agent!r}", done.agent.digest
         changed, accepted = done.changed, done.epoch
+    if as_json:
+        emit({"participant": participant, "submission": submission, "name": name, "changed": changed, "accepted_epoch": accepted})
+        return
     what = "is the submission" if changed else "is already the submission"
     kept = "" if accepted is None else f", accepted in epoch {accepted}"
     show(sentence(f"{name} {what} of {participant}{kept}: {submission}"))

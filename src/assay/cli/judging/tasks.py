@@ -116,6 +116,7 @@ def pin(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
     tasks: Annotated[Path | None, typer.Option(metavar="DIR", help="The task set, if it is not DIR/tasks.")] = None,
     change: Annotated[bool, typer.Option("--change", help="Change a set that there is evidence about.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As one line of canonical JSON.")] = False,
 ) -> None:
     """Write tasks.txt: every task of the set with the digest of its files.
 
@@ -142,6 +143,13 @@ def pin(
             hint="make a new competition of it, or say --change: what was judged before then has to be put away by hand",
         )
     manifest.write(now, file)
+    if as_json:
+        from assay.cli.output import emit
+
+        lists = ("added", "removed", "changed", "moded", "unpinned")
+        pins = [{"id": one.id, "digest": one.digest, "mode": one.mode} for one in now.pins]
+        emit({"digest": now.digest, "tasks": pins} | {name: list(getattr(changes, name)) if changes else [] for name in lists})
+        return
     show(*_told(now, changes))
 
 

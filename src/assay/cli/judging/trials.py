@@ -1,15 +1,22 @@
-"""`assay trials`: the trials that were judged here, listed and filtered."""
+"""`assay trials`: the trials that were judged here or came as evidence, listed and filtered.
+
+Of a trial that was judged on another machine only its signed record is here: whose it is, its task and its outcome.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from assay.judge.tests.record import TrialRecord
+    from assay.records import Evidence, Tests
 
 __all__ = ["trials"]
 
@@ -23,6 +30,25 @@ class Ended(StrEnum):
     error = "error"
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """A trial that was judged here and where it is kept, or the record of one that came as evidence."""
+
+    record: TrialRecord | Tests
+    judged: TrialRecord | None = None
+    place: Path | None = None
+
+    @property
+    def slot(self) -> tuple[str, str, str, int]:
+        """Whose it is, of which submission, task and trial."""
+        return self.record.validator, self.record.submission, self.record.task, self.record.trial
+
+    def document(self) -> dict[str, Any]:
+        """As JSON; `folder` is null where nothing is kept of it here."""
+        found = self.record.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return found | {"folder": None if self.place is None else str(self.place)}
+
+
 def trials(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
     validator: Annotated[str | None, typer.Option(metavar="NAME", help="Only this validator's.")] = None,
@@ -31,13 +57,15 @@ def trials(
     outcome: Annotated[list[Ended] | None, typer.Option(help="Only those; can be said several times.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each trial.")] = False,
 ) -> None:
-    """List the trials that were judged here.
+    """List the trials that were judged here, and those that came as evidence.
+
+    Of those that other machines judged, the ledger or evidence/ has the outcome alone: no folder, no times, no logs.
 
     \b
     Examples:
       assay trials my-competition --outcome error
       assay trials my-competition --participant miner-7 --json | jq .agent.wall_seconds
-      assay logs "$(assay trials my-competition --task git-rescue --json | jq -r .folder | head -1)"
+      assay logs "$(assay trials my-competition --task git-rescue --json | jq -r '.folder // empty' | head -1)"
     """
     from assay.cli.keys import validator_of
     from assay.errors import BadInput
@@ -47,25 +75,60 @@ def trials(
         raise BadInput("no such folder", file=folder, hint="name a competition's folder")
     validator = None if validator is None else validator_of(folder, validator)
     wanted = {one.value for one in outcome or ()}
+    here = [_Trial(one, one, place) for place, one in kept(folder)]
+    known = {one.slot for one in here}
     found = [
-        (place, one)
-        for place, one in kept(folder)
-        if validator in (None, one.validator)
-        and participant in (None, one.participant)
-        and task in (None, one.task)
-        and (not wanted or one.outcome in wanted)
+        one
+        for one in (*here, *(one for one in _sent(folder) if one.slot not in known))
+        if validator in (None, one.record.validator)
+        and participant in (None, one.record.participant)
+        and task in (None, one.record.task)
+        and (not wanted or one.record.outcome in wanted)
     ]
     if as_json:
         from assay.exact import canonical
 
-        for place, one in found:
-            document = one.model_dump(mode="json", by_alias=True, exclude_none=True)
-            typer.echo((canonical(document | {"folder": str(place)}) + b"\n"), nl=False)
+        for one in found:
+            typer.echo((canonical(one.document()) + b"\n"), nl=False)
         return
     _show(folder, found)
 
 
-def _show(folder: Path, found: list[tuple[Path, TrialRecord]]) -> None:
+def _sent(folder: Path) -> Iterator[_Trial]:
+    """The trials of which only the evidence is here."""
+    from assay.records import Tests
+
+    found = [_Trial(one) for one in _evidence(folder) if isinstance(one, Tests)]
+    yield from sorted(found, key=lambda one: (one.record.epoch, one.record.participant, one.record.task, one.record.trial))
+
+
+def _evidence(folder: Path) -> Iterator[Evidence]:
+    """The records of the ledger that count, or, where there is no ledger, those in the lines of evidence/."""
+    from assay.errors import BadInput
+    from assay.folder import evidence
+    from assay.folder.places import Place
+    from assay.folder.text import opened, present
+    from assay.records import record
+
+    if present(folder / "ledger.toml"):
+        from assay.ledger.opened import open_ledger
+
+        with open_ledger(folder) as ledger, ledger.counted() as view:
+            for one in view.records():
+                yield record(json.loads(one.body))
+        return
+    for path in sorted((folder / "evidence").glob("*.jsonl")):
+        with opened(path) as file:
+            for number, line in evidence.lines(file, path):
+                at = Place(path, number)
+                try:
+                    found = record(evidence.parse(line, at))
+                except BadInput as error:
+                    raise at.put(error) from None
+                yield found
+
+
+def _show(folder: Path, found: list[_Trial]) -> None:
     from collections import Counter
 
     from assay.cli.judging.words import duration, memory
@@ -76,32 +139,29 @@ def _show(folder: Path, found: list[tuple[Path, TrialRecord]]) -> None:
     if not found:
         show(sentence("There are no such trials."))
         return
-    rows = [one for _, one in found]
+    rows, judged = [one.record for one in found], [one.judged for one in found]
     names = called_in(folder, (one.validator for one in rows))
 
-    def took(one: TrialRecord, whose: str) -> str:
-        ran = one.agent if whose == "agent" else one.tests
+    def took(one: TrialRecord | None, whose: str) -> str:
+        ran = None if one is None else one.agent if whose == "agent" else one.tests
         return "" if ran is None else duration(float(ran.wall_seconds))
 
-    table = grid(
-        [
-            Column("outcome", [one.outcome for one in rows]),
-            Column("why", [one.message or one.reason for one in rows], kind="crop"),
-            Column("participant", [one.participant for one in rows], kind="key"),
-            Column("task", [one.task for one in rows], kind="crop"),
-            Column("trial", [str(one.trial) for one in rows], right=True),
-            Column("validator", [names[one.validator] for one in rows], kind="key", spare=1),
-            Column("agent", [took(one, "agent") for one in rows], right=True, spare=2),
-            Column("tests", [took(one, "tests") for one in rows], right=True, spare=3),
-            Column("memory", [memory(one.agent.peak_memory) if one.agent else "" for one in rows], right=True, spare=4),
-            Column("folder", [str(place) for place, _ in found], spare=5),
-        ]
-    )
-    counts = Counter(one.outcome for one in rows)
-    show(
-        table,
-        "",
-        sentence(
-            f"{plural(len(rows), 'trial')}: {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}."
-        ),
-    )
+    columns = [
+        Column("outcome", [one.outcome for one in rows]),
+        Column("why", ["" if one is None else one.message or one.reason for one in judged], kind="crop"),
+        Column("participant", [one.participant for one in rows], kind="key"),
+        Column("task", [one.task for one in rows], kind="crop"),
+        Column("trial", [str(one.trial) for one in rows], right=True),
+        Column("epoch", [str(one.epoch) for one in rows], right=True, spare=6),
+        Column("validator", [names[one.validator] for one in rows], kind="key", spare=1),
+        Column("agent", [took(one, "agent") for one in judged], right=True, spare=2),
+        Column("tests", [took(one, "tests") for one in judged], right=True, spare=3),
+        Column("memory", [memory(one.agent.peak_memory) if one and one.agent else "" for one in judged], right=True, spare=4),
+        Column("folder", ["" if one.place is None else str(one.place) for one in found], spare=5),
+    ]
+    table = grid(column for column in columns if any(column.cells))
+    counts, sent = Counter(one.outcome for one in rows), judged.count(None)
+    told = f"{plural(len(rows), 'trial')}: {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}."
+    if sent:
+        told += f" {sent} came as evidence from elsewhere, which says how they ended and no more."
+    show(table, "", sentence(told))

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.output import AsJson, emit
+
 __all__ = ["export_emission", "export_epoch", "import_epoch"]
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
@@ -17,6 +19,7 @@ def export_epoch(
     epoch: Annotated[int, typer.Argument(metavar="EPOCH", help="A settled epoch.", min=0, show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="A new folder.", show_default=False)],
     parquet: Annotated[bool, typer.Option("--parquet", help="Evidence of kind tests as Parquet, for very many records.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """A settled epoch of the ledger as files: all that anybody needs to verify it, offline.
 
@@ -35,6 +38,9 @@ def export_epoch(
     with Working(f"exporting epoch {epoch}"), open_ledger(folder) as ledger:
         bundle.export(ledger, epoch, output, as_parquet=parquet)
         key = str(ledger.key)
+    if as_json:
+        emit({"epoch": epoch, "folder": str(output), "key": key})
+        return
     show(command("Anybody can check it", "assay", "verify", output, "--key", key))
 
 
@@ -42,6 +48,7 @@ def export_emission(
     subnet: Annotated[Path, typer.Argument(metavar="SUBNET.toml", help="The subnet file.", show_default=False)],
     epoch: Annotated[int, typer.Argument(metavar="EPOCH", help="An epoch whose split is signed.", min=0, show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="A new folder.", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """A subnet's signed split of an epoch as files: all that anybody needs to verify it, offline.
 
@@ -60,12 +67,17 @@ def export_emission(
 
     with Working(f"exporting epoch {epoch}"):
         joint.export(subnet, epoch, output)
-    show(command("Anybody can check it", "assay", "verify", output, "--key", config.read(subnet).key))
+    key = config.read(subnet).key
+    if as_json:
+        emit({"epoch": epoch, "folder": str(output), "key": key})
+        return
+    show(command("Anybody can check it", "assay", "verify", output, "--key", key))
 
 
 def import_epoch(
     folder: Folder,
     source: Annotated[Path, typer.Argument(metavar="BUNDLE", help="What `assay export epoch` wrote.", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """An exported epoch into a copy of its ledger: the same records, receipts and log. It is verified first.
 
@@ -80,6 +92,9 @@ def import_epoch(
 
     with Working(f"importing {source}"), open_ledger(folder) as ledger:
         found = import_bundle(ledger, source)
+    if as_json:
+        emit({"epoch": found.epoch, "records": found.records, "batches": found.batches, "new": found.new})
+        return
     several = "batch" if found.batches == 1 else "batches"
     said = f"Epoch {found.epoch}: {found.records} records in {found.batches} {several}, verified and added."
     show(sentence(said if found.new else f"Epoch {found.epoch} is there already."))

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.output import AsJson, emit
+
 __all__ = ["app"]
 
 app = typer.Typer(name="evidence", help="Signed evidence.", no_args_is_help=True, rich_markup_mode=None)
@@ -46,6 +48,7 @@ def sign(
         Path | None,
         typer.Option("--out", "-o", metavar="PATH", help="A folder, or a file *.batch where it is one batch [DIR/batches]."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Sign the evidence of one validator: what DIR/evidence/*.jsonl has by the key of that name.
 
@@ -80,9 +83,13 @@ def sign(
             what = f"there are {len(found)} batches for one file"
             raise BadInput(what, file=place, hint="give a folder, or say --by epoch --epoch N")
         write_bytes(place, found[0].data)
-    for path in [place] if place.suffix == ".batch" else signing.write(found, place):
-        typer.echo(str(path))
+    files = [place] if place.suffix == ".batch" else signing.write(found, place)
     records = sum(one.statement.count for one in found)
+    if as_json:
+        emit({"files": list(map(str, files)), "records": records, "of_a_former_epoch": 0 if late is None else late.chosen})
+        return
+    for path in files:
+        typer.echo(str(path))
     of = f", {late.chosen} of them of epoch {late.former}" if late is not None else ""
     show(sentence(f"{records} records in {len(found)} {'batch' if len(found) == 1 else 'batches'}, signed{of}."))
 
@@ -91,6 +98,7 @@ def sign(
 def add(
     folder: Folder,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Signed batches.", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """Add signed batches to the competition's ledger: each whole, or not at all; one that is refused does not stop the others.
 
@@ -119,12 +127,18 @@ def add(
                     error.line = None
                 tell("error", str(error), typer.colors.RED)
                 continue
-            added.append(found)
+            added.append((file, found))
+            if as_json:
+                continue
             conflicts = f", {found.conflicting} in conflict with an earlier one" if found.conflicting else ""
             typer.echo(f"{printable(str(file))}: {found.new} new, {found.known} known{conflicts}")
-    new, refused = sum(one.new for one in added), len(files) - len(added)
-    told = f"{new} records added by {len(added)} {'batch' if len(added) == 1 else 'batches'}"
-    show(sentence(f"{told}; {refused} refused." if refused else f"{told}."))
+    new, refused = sum(one.new for _, one in added), len(files) - len(added)
+    if as_json:
+        rows = [{"file": str(at), "new": one.new, "known": one.known, "conflicting": one.conflicting} for at, one in added]
+        emit({"added": rows, "new": new, "refused": refused})
+    else:
+        told = f"{new} records added by {len(added)} {'batch' if len(added) == 1 else 'batches'}"
+        show(sentence(f"{told}; {refused} refused." if refused else f"{told}."))
     if refused:
         raise typer.Exit(BadInput.exit_code)
 

@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 
 from assay.cli.errors import warn
-from assay.cli.ledger.keeping import Folder, adopt
+from assay.cli.ledger.keeping import Folder, adopt, backup, grant, restore
+from assay.cli.output import AsJson, emit
 from assay.errors import BadInput
 
 __all__ = ["app"]
 
 app = typer.Typer(name="ledger", help="A competition's ledger.", no_args_is_help=True, rich_markup_mode=None)
-app.command()(adopt)
+for one in (backup, restore, adopt, grant):
+    app.command()(one)
 
 
 @app.command()
@@ -30,6 +32,7 @@ def init(
     log: Annotated[
         str | None, typer.Option(metavar="DIR", help="The folder of the log, for any web server; otherwise `log`.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Give a competition or a subnet a ledger: its database, and ledger.toml, which says where it is and whose log it has.
 
@@ -59,6 +62,9 @@ def init(
         warn([f"{folder / 'validators.csv'}: {what}; put there what `assay keys show` prints"])
     said = make(folder, origin, keys.load(key, asking()), database=database, log=log, name=key)
     place = store.shown(said.database)
+    if as_json:
+        emit({"ledger": str(said.file), "database": said.database, "log": said.log, "key": said.key})
+        return
     following = command("Add signed evidence", "assay", "evidence", "add", folder, "FILE.batch")
     if subnet:
         following = command("Sign the split of an epoch", "assay", "emission", folder, "--sign")
@@ -70,7 +76,7 @@ def init(
 
 
 @app.command()
-def check(folder: Folder) -> None:
+def check(folder: Folder, as_json: AsJson = False) -> None:
     """Look everything over that the ledger holds: the database, every digest, every batch, every receipt up to the log, what was
     sent to chains, and whether every batch is there that acknowledged.jsonl says was taken in.
 
@@ -87,7 +93,7 @@ def check(folder: Folder) -> None:
     from assay.ledger.audit import audit, audit_receipts
 
     if config.is_subnet(folder):
-        _check_subnet(folder)
+        _check_subnet(folder, as_json=as_json)
         return
     from assay.ledger.opened import open_ledger
     from assay.publish.kept import journal_of
@@ -98,6 +104,13 @@ def check(folder: Folder) -> None:
             targets, aside = view.targets(), view.aside
             answered = settling.check_answered(ledger, view)
     entries = sum(len(journal_of(folder, target).entries) for target in targets)
+    if as_json:
+        counts = {"records": found.records, "batches": found.batches, "conflicts": found.conflicts, "receipts": receipts}
+        rest = {"sent_to_chains": entries, "acknowledged": answered, "not_counted": list(map(str, aside))}
+        emit(counts | rest)
+        if any(one.new for one in aside):
+            raise typer.Exit(1)
+        return
     several = "batch" if found.batches == 1 else "batches"
     show(
         sentence(f"{found.records} records in {found.batches} {several}, {found.conflicts} in conflict with an earlier one."),
@@ -117,7 +130,7 @@ def _rest(aside: int) -> str:
     return f"{aside} {'batch does' if aside == 1 else 'batches do'} not count; all else is whole."
 
 
-def _check_subnet(subnet: Path) -> None:
+def _check_subnet(subnet: Path, *, as_json: bool) -> None:
     from assay.cli.progress import Working
     from assay.cli.show import sentence, show
     from assay.ledger import joint
@@ -126,11 +139,14 @@ def _check_subnet(subnet: Path) -> None:
     with Working(f"checking {subnet}"), open_ledger(subnet) as ledger:
         ledger.store.check_integrity()
         found = joint.audit(ledger)
+    if as_json:
+        emit({"splits": found})
+        return
     show(sentence(f"{found} signed {'split' if found == 1 else 'splits'} in the log. All of it is whole."))
 
 
 @app.command()
-def replay(folder: Folder) -> None:
+def replay(folder: Folder, as_json: AsJson = False) -> None:
     """Compute every settled epoch again, from the first: evidence roots, settlements and results must come out the same.
 
     Of a subnet file it is every signed split, from its competitions' ledgers.
@@ -147,15 +163,18 @@ def replay(folder: Folder) -> None:
     subnet = config.is_subnet(folder)
     with Working(f"settling {folder} again"):
         if subnet:
-            found = [(str(one.epoch), one.digest) for one in joint.replay(folder)]
+            found = [(one.epoch, one.digest) for one in joint.replay(folder)]
         else:
             with open_ledger(folder) as ledger:
-                found = [(str(one.settlement.epoch), one.settlement.digest) for one in settling.replay(ledger)]
+                found = [(one.settlement.epoch, one.settlement.digest) for one in settling.replay(ledger)]
+    if as_json:
+        emit({"epochs": [{"epoch": epoch, "emission" if subnet else "settlement": digest} for epoch, digest in found]})
+        return
     if not found:
         show(sentence(f"No epoch is {'signed' if subnet else 'settled'} yet."))
         return
     columns = [
-        Column("epoch", [epoch for epoch, _ in found], right=True),
+        Column("epoch", [str(epoch) for epoch, _ in found], right=True),
         Column("emission" if subnet else "settlement", [digest for _, digest in found], kind="key"),
     ]
     several = "epoch comes" if len(found) == 1 else "epochs come"
@@ -170,6 +189,7 @@ def consistency(
     later: Annotated[
         int | None, typer.Argument(metavar="NEW", help="How many it had later; otherwise, has now.", min=0, show_default=False)
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the proof that the log only grew between two checkpoints: its hashes in base64, one a line.
 
@@ -190,14 +210,19 @@ def consistency(
         if not earlier <= new <= size:
             what = f"the log has {size} receipts, and {earlier} and {new} are not an earlier and a later number of them"
             raise BadInput(what, file=ledger.log.folder, hint="give the second lines of two checkpoints, the smaller one first")
-        for one in ledger.log.consistency(earlier, new):
-            typer.echo(base64.b64encode(one).decode())
+        hashes = [base64.b64encode(one).decode() for one in ledger.log.consistency(earlier, new)]
+    if as_json:
+        emit({"old": earlier, "new": new, "hashes": hashes})
+        return
+    for one in hashes:
+        typer.echo(one)
 
 
 @app.command()
 def lost(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
     batches: Annotated[list[str], typer.Argument(metavar="BATCH...", help="Their digests: sha256:…", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """Go on without batches that were acknowledged and are gone from the database for good.
 
@@ -219,6 +244,9 @@ def lost(
     if still := next((one for one in batches if one in there), None):
         raise BadInput(f"batch {still} is there, and counts", file=folder / FILE, hint="name one that is missing")
     give_up(folder / FILE, batches)
+    if as_json:
+        emit({"given_up": list(batches)})
+        return
     several = "batch is" if len(batches) == 1 else "batches are"
     show(
         sentence(f"{len(batches)} {several} given up; {folder / FILE} says so."),
@@ -227,7 +255,7 @@ def lost(
 
 
 @app.command()
-def migrate(folder: Folder) -> None:
+def migrate(folder: Folder, as_json: AsJson = False) -> None:
     """Bring the ledger's database to the version that this Assay reads; keep a copy of it before.
 
     \b
@@ -238,5 +266,8 @@ def migrate(folder: Folder) -> None:
     from assay.ledger import config, store
 
     before, after = store.migrate(config.read(folder).place)
+    if as_json:
+        emit({"before": before, "after": after})
+        return
     same = f"The database has version {after} of the schema already."
     show(sentence(same if before == after else f"The database was brought from version {before} of the schema to {after}."))

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from assay.ledger.verify import Verified
 
-__all__ = ["verify"]
+__all__ = ["log_key", "verify"]
 
 
 def verify(
@@ -64,7 +64,7 @@ def verify(
                 receipt,
                 evidence=evidence,
                 scheme=scheme,
-                key=[_key(one) for one in key or ()],
+                key=[log_key(one) for one in key or ()],
                 checkpoint=checkpoint,
                 log=log,
                 subnet=subnet,
@@ -84,7 +84,7 @@ def verify(
     _show(found, own=not key)
 
 
-def _key(said: str) -> str:
+def log_key(said: str) -> str:
     """The key itself, or what the file of that name holds."""
     from assay.folder.text import decode, load
     from assay.ledger.check import LogKey

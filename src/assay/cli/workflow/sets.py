@@ -73,6 +73,7 @@ def _show(found: Task, retries: int) -> None:
 def pin(
     folder: Competition,
     tasks: Annotated[Path | None, typer.Option(metavar="DIR", help="The tasks, if they are not in DIR/tasks.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write tasks.txt: every task with the digest of its files. Each is read, so none is pinned that cannot be judged.
 
@@ -90,6 +91,11 @@ def pin(
     found = taskset.everything(tasks or folder / taskset.TASKS)
     write_text(folder / taskset.LIST, taskset.text(found))
     pinned = taskset.read(folder, tasks)
+    if as_json:
+        from assay.cli.output import emit
+
+        emit({"digest": pinned.digest, "tasks": dict(pinned.digests)})
+        return
     show(sentence(f"{plural(len(found), 'task')} pinned; the set is {pinned.digest}"))
 
 

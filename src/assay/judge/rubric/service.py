@@ -2,7 +2,7 @@
 
 - 429, 408, 409, 5xx, time-outs, lost connections and bodies that are no completion are asked again, after pauses that double;
   `Retry-After` is kept to, within a bound. After a 429 nobody asks before the pause is over.
-- A body that is packed is no completion: nobody asked for a content coding, and its bounds would be those of what is packed.
+- A body that is packed is no completion: nobody asked for a content coding. Time and bytes are bounded as those of every peer.
 - When the bounds are reached, that model has failed (`Failed`); so has one that is not there (404) or does not take the question
   (other 4xx). Where nobody listens, no other model would be heard either: Unreachable.
 - A key that is refused, an account that is empty and a redirect are for somebody to mend: Unreachable, and final.
@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import httpx2
 import openai
@@ -34,7 +35,10 @@ from assay.judge.rubric.judgement import Spent, Usage
 from assay.judge.rubric.limits import BODY_BYTES, Limits
 from assay.judge.rubric.model import Models
 from assay.judge.rubric.reply import Reply
-from assay.peers import retry_after
+from assay.peers import NoAnswer, Overrun, Packed, Silent, peer, retry_after
+
+if TYPE_CHECKING:
+    from assay.peers.http import Answer
 
 __all__ = ["Service", "opened"]
 
@@ -54,8 +58,40 @@ class _Status(openai.OpenAIError):
         self.status, self.code, self.said, self.retry_after = status, code, said, retry_after
 
 
-class _Packed(openai.OpenAIError):
-    """The body has a content coding, which nobody asked for: a few bytes could become gigabytes, and the event loop halt."""
+class _TooMuch(openai.OpenAIError):
+    """A body that is no completion, whatever is in it: too large, or with a content coding, which nobody asked for."""
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    """The client's way out: a `Peer`, in threads of its own, so that what comes is bounded before the client sees it."""
+
+    def __init__(self, models: Models, limits: Limits) -> None:
+        options = {"seconds": limits.seconds, "proxies": True, "keep": False}
+        self._peer = peer(models.base_url, extra="llm", **options)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """One request and its whole answer; raises _Status for what is no success, _TooMuch, and httpx2's errors."""
+        headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers.raw}
+        try:
+            answer = await self._peer.ask_aside(
+                request.method, str(request.url), headers=headers, body=await request.aread(), most=BODY_BYTES
+            )
+        except (Overrun, Packed) as error:
+            if error.head is None or error.head.status < HTTPStatus.BAD_REQUEST:
+                raise _TooMuch from None
+            raise _status(error.head) from None
+        except Silent as error:
+            raise httpx2.ReadTimeout(error.why, request=request) from None
+        except NoAnswer as error:
+            kind = httpx2.ConnectError if error.never else httpx2.ReadError
+            raise kind(error.why, request=request) from None
+        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            raise _status(answer)
+        return httpx2.Response(answer.status, headers=answer.headers, content=answer.body, request=request)
+
+
+def _status(answer: Answer) -> _Status:
+    return _Status(answer.status, *error_of(answer.body), answer.header("retry-after"))
 
 
 class _Trouble(Exception):
@@ -113,14 +149,14 @@ class Service:
         try:
             async with asyncio.timeout(min(self.limits.seconds, asked.called.model.timeout)):
                 data = await self._body(asked)
-            found = None if data is None else completion(data)
+            found = completion(data)
             if found is None:
                 raise _Trouble("no-completion")
             usage = found[1]
             return found[0]
         except (TimeoutError, openai.APITimeoutError, httpx2.TimeoutException):
             raise _Trouble("timeout") from None
-        except _Packed:
+        except _TooMuch:
             raise _Trouble("no-completion") from None
         except _Status as error:
             usage = Usage()
@@ -133,16 +169,11 @@ class Service:
         finally:
             spent.usage += usage
 
-    async def _body(self, asked: Asked) -> bytes | None:
-        """The bytes of a reply; None where there are too many."""
-        data = bytearray()
+    async def _body(self, asked: Asked) -> bytes:
+        """The bytes of a reply."""
         create = self._client.chat.completions.with_streaming_response.create
         async with create(**asked.body) as response:
-            async for piece in response.iter_bytes():
-                data += piece
-                if len(data) > BODY_BYTES:
-                    return None
-        return bytes(data)
+            return bytes(await response.read())
 
     def _refused(self, error: _Status, asked: Asked) -> Reply | Failed:
         """What a status means; raises _Trouble or Unreachable."""
@@ -171,8 +202,7 @@ async def opened(models: Models, limits: Limits) -> AsyncIterator[Service]:
     http = openai.DefaultAsyncHttpxClient(
         follow_redirects=False,
         timeout=limits.seconds,
-        headers={"Accept-Encoding": "identity"},
-        event_hooks={"response": [_raise_for_status]},
+        transport=_Bounded(models, limits),
     )
     async with openai.AsyncOpenAI(
         base_url=models.base_url,
@@ -184,20 +214,6 @@ async def opened(models: Models, limits: Limits) -> AsyncIterator[Service]:
         http_client=http,
     ) as client:
         yield Service(models, limits, client)
-
-
-async def _raise_for_status(response: httpx2.Response) -> None:
-    """Raise _Status for what is no success, and _Packed, before the client would read a body without a bound."""
-    if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-        raise _Packed
-    if response.is_success:
-        return
-    data = bytearray()
-    async for piece in response.aiter_bytes():
-        data += piece
-        if len(data) > BODY_BYTES:
-            break
-    raise _Status(response.status_code, *error_of(bytes(data)), response.headers.get("retry-after"))
 
 
 def _spread(asked: Asked) -> float:

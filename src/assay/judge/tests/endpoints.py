@@ -59,12 +59,15 @@ Streams, since the beginning of an answer is enough; without `max_tokens` where 
 
 
 class Question(NamedTuple):
-    """A small question of the judge's own. `listing`: where models are listed beside it."""
+    """A small question of the judge's own."""
 
     method: str
     target: str
     body: bytes
     listing: str
+    """Where models are listed beside it."""
+    others: tuple[str, ...]
+    """The same endpoint otherwise written: with and without `/v1`, and without the query, which the agent chose."""
 
 
 class Refused(Exception):
@@ -87,19 +90,24 @@ def check(model: Model, method: str, target: str) -> None:
         raise Refused(403, f"only these are forwarded: {', '.join(allowed)}")
 
 
-def question(method: str, target: str, body: bytes) -> Question | None:
-    """To the same endpoint, about the same model as a request that was forwarded; None where none is known."""
+def question(base: str, method: str, target: str, body: bytes) -> Question | None:
+    """To the same endpoint, about the same model as a request that was forwarded below `base`; None where none is known."""
     path = target.partition("?")[0]
     if method == "GET" and (found := re.search("/models(/[^/]+)?$", path)):
         listing = f"{path[: found.start()]}/models"
-        return Question("GET", listing, b"", listing)
+        return Question("GET", listing, b"", listing, _others(base, listing, listing))
     end = max((one for one in _QUESTIONS if path.endswith(one)), key=len, default=None)
     if method != "POST" or end is None:
         return None
     asked = dict(_QUESTIONS[end])
     if isinstance(model := _model(body), str):
         asked["model"] = model
-    return Question("POST", target, json.dumps(asked).encode(), f"{path.removesuffix(end)}/models")
+    return Question("POST", target, json.dumps(asked).encode(), f"{path.removesuffix(end)}/models", _others(base, path, target))
+
+
+def _others(base: str, path: str, target: str) -> tuple[str, ...]:
+    bare = _bare(path.removeprefix(base))
+    return tuple(one for one in (base + bare, f"{base}/v1{bare}") if one != target)
 
 
 def _model(body: bytes) -> Any:

@@ -48,6 +48,8 @@ _HEAD = 65_536
 """Bytes of a request's line and headers."""
 _PIECE = 256
 """Bytes that the shortest piece of a body counts as: what it costs to take one apart."""
+_SLOW = 5.0
+"""Seconds for which an agent may keep an answer waiting; if it is cut off after that, the agent is to blame."""
 _HEARD_OUT = 5.0
 """Seconds that who is refused may go on sending."""
 
@@ -244,6 +246,7 @@ class _Handler(socketserver.BaseRequestHandler):
         if (length := answer.header("content-length")) is not None and answer.header("transfer-encoding") is None:
             headers.append(("Content-Length", length))
         self._send(h11.Response(status_code=answer.status, headers=headers))
+        waited = 0.0
         while True:
             try:
                 part = opened.read()
@@ -251,14 +254,16 @@ class _Handler(socketserver.BaseRequestHandler):
                 self.server.refused()
                 return
             except NoAnswer as error:
-                self.server.upstream.cut_off(request, error)
+                self.server.upstream.cut_off(request, error, slow=waited > _SLOW)
                 return
             if not part:
                 break
             if not self.server.count(received=len(part)):
                 self.server.refused()
                 return
+            began = time.monotonic()
             self._send(h11.Data(data=part))
+            waited += time.monotonic() - began
         self._send(h11.EndOfMessage())
 
     def _send(self, event: h11.Event) -> None:

@@ -92,7 +92,7 @@ class Upstream:
         self._peer = Peer(model.base_url, seconds=limits.whole, idle=limits.seconds, keep=False)
         self._own = Peer(model.base_url, seconds=limits.question_seconds, keep=False)
         parts = urlsplit(model.base_url)
-        self._root = f"{parts.scheme}://{parts.netloc}"
+        self._root, self._base = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
         self._closed = threading.Event()
         self._sent: deque[float] = deque()
         self._not_before, self._patience, self._cut = 0.0, limits.patience, _CUT
@@ -114,17 +114,19 @@ class Upstream:
                     doubt.failed = failure is not None
                     if failure is not None and self._again(doubt, failure):
                         continue
-                    with self._lock:
-                        self._doubts.discard(doubt)
+                    doubt.failed, doubt.since = False, time.monotonic()  # its body may still keep us waiting
                     yield opened
                     return
         finally:
             with self._lock:
                 self._doubts.discard(doubt)
 
-    def cut_off(self, request: Request, error: NoAnswer) -> None:
-        """Notes whose trouble it is that an answer had a beginning and no end."""
+    def cut_off(self, request: Request, error: NoAnswer, *, slow: bool) -> None:
+        """Notes whose trouble it is that an answer had a beginning and no end. slow: the agent kept it waiting."""
         why = f"{request.method}: cut off ({error.why})"
+        if slow:  # a service does not wait for ever
+            self._blame(why)
+            return
         with self._lock:
             again = self._cut > 0 and not isinstance(error, Silent) and not self._seen.troubles
             self._cut -= again
@@ -220,7 +222,7 @@ class Upstream:
 
     def _refusal(self, request: Request, since: float, *, whole: bool = False, last: bool = False) -> str:
         """What a question of our own comes to; "" if one was answered after `since`, or none may be asked any more."""
-        question = endpoints.question(request.method, request.target, request.body)
+        question = endpoints.question(self._base, request.method, request.target, request.body)
         if question is None:
             return "and this endpoint has no question by which to see whose failure it is"
         with self._asking:
@@ -231,18 +233,27 @@ class Upstream:
                 if known or self._seen.questions >= self._limits.questions or (self._closed.is_set() and not last):
                     return ""
                 self._seen.questions += 1
-            status = self._status(question.method, question.target, question.body, whole=whole)
-            if status == "status 403" and not self._model.names and question.method == "POST":
-                # The agent may have named a model that this account may not use. If it may list models, the account is good.
-                status = self._status("GET", question.listing, b"", whole=whole)
+            status = self._outcome(question, whole=whole)
             if not status:
                 self._answered[question] = time.monotonic()
             return f"and a question of ours: {status}" if status else ""
 
-    def _status(self, method: str, target: str, body: bytes, *, whole: bool) -> str:
-        """What comes of a question; "" for a status that refuses neither the key nor the work, and the beginning of a body.
+    def _outcome(self, question: endpoints.Question, *, whole: bool) -> str:
+        """What comes of a question; "" if the agent is to blame for what it asked, or for how it wrote it."""
+        status = self._status(question.method, question.target, question.body, whole=whole)
+        if status == "status 403" and not self._model.names and question.method == "POST":
+            # The agent may have named a model that this account may not use. If it may list models, the account is good.
+            status = self._status("GET", question.listing, b"", whole=whole)
+        if status.startswith("status"):  # a service may refuse what it does not know: `/v1` twice, or a key in the query
+            others = (self._status(question.method, one, question.body, whole=whole, good=True) for one in question.others)
+            if not all(others):
+                return ""
+        return status
 
-        whole: all of the body.
+    def _status(self, method: str, target: str, body: bytes, *, whole: bool, good: bool = False) -> str:
+        """What is answered; "" for a status that refuses neither the key nor the work, and the beginning of a body.
+
+        whole: all of the body. good: only for a status of success.
         """
         headers = {"Content-Type": "application/json", "Anthropic-Version": "2023-06-01", **self._model.credentials}
         came = False
@@ -257,7 +268,7 @@ class Upstream:
             if not came or not isinstance(error, Overrun if whole else Silent | Overrun):  # more than enough came
                 return f"no answer ({error.why})"
         refused = status in _FOR_GOOD or status in _PASSING or status >= 500 or (status == 404 and bool(self._model.names))
-        return f"status {status}" if refused else ""
+        return f"status {status}" if refused or (good and status >= 300) else ""
 
     def _whole(self, request: Request) -> bool:
         """Whether the same request is answered to the end."""

@@ -25,7 +25,7 @@ from assay.ledger.store.errors import (
     Unreachable,
 )
 from assay.ledger.store.rows import Accepted, Conflict, Kept, KeptBatch, Meta, Receipt, Row, Settled, Submission
-from assay.ledger.store.store import Store, create, migrate, open
+from assay.ledger.store.store import Store, create, fill, migrate, open
 from assay.ledger.store.view import View
 from assay.ledger.store.writer import Writer
 
@@ -53,6 +53,7 @@ __all__ = [
     "View",
     "Writer",
     "create",
+    "fill",
     "migrate",
     "open",
     "shown",

@@ -30,7 +30,7 @@ _PRAGMAS = (
     f"PRAGMA cache_size = -{CACHE_KIB}",
 )
 LOCK = 0x6173736179
-"""The advisory lock of PostgreSQL that writers hold, one at a time."""
+"""The advisory lock that writers hold in a PostgreSQL without the table `assay_turn`: see `assay.ledger.store.rights`."""
 
 
 def shown(place: str | Path) -> str:
@@ -87,7 +87,8 @@ def _sqlite(path: Path, *, create: bool, wait: float) -> Engine:
 
     @event.listens_for(made, "begin")
     def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if _writing(connection) else "BEGIN")
+        if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if _writing(connection) else "BEGIN")
 
     return made
 
@@ -106,13 +107,16 @@ def _postgresql(url: URL, *, wait: float) -> Engine:
     @event.listens_for(made, "begin")
     def _begin(connection: Connection) -> None:
         if _writing(connection):
-            connection.exec_driver_sql(
-                "SELECT set_config('lock_timeout', %s, true), set_config('synchronous_commit',"
-                " CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,"
-                " true)",
+            turn = connection.exec_driver_sql(
+                "SELECT to_regclass('assay_turn') IS NOT NULL, set_config('lock_timeout', %s, true),"
+                " set_config('synchronous_commit', CASE current_setting('synchronous_commit')"
+                " WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)",
                 (f"{int(wait * 1000)}ms",),
-            )
-            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+            ).scalar()
+            if turn:
+                connection.exec_driver_sql("LOCK TABLE assay_turn IN EXCLUSIVE MODE")
+            else:
+                connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
 
     return made
 

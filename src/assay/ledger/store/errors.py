@@ -102,7 +102,12 @@ _SQLITE: tuple[tuple[str, type[AssayError], str, str], ...] = (
 _STATES: tuple[tuple[str, type[AssayError], str, str], ...] = (
     ("28", Forbidden, "the server does not accept this user and password", "correct the URL, or PGPASSWORD or ~/.pgpass"),
     ("3D000", NotALedger, "there is no such database", "make it with `createdb`"),
-    ("42501", Forbidden, "the user may not do this", "the user must own the tables of the ledger"),
+    (
+        "42501",
+        Forbidden,
+        "the user may not do this",
+        "the operator lets a user add evidence: `assay ledger grant`",
+    ),
     ("53100", Full, f"the server's disk is full, {KEPT}", "make room, then do it again"),
     ("25006", ReadOnly, f"the server is read-only (a standby?), {KEPT}", "use the URL of the primary"),
     ("55P03", Busy, f"another program kept it locked, {KEPT}", "try again when that program is done"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, func, inspect, select, update
 
-from assay.ledger.store import home
+from assay.ledger.store import home, rights
 from assay.ledger.store.errors import NotALedger, OtherVersion
 from assay.ledger.store.rows import Meta
 from assay.ledger.store.tables import SCHEMA, append_only, attempts, batches, checked, fitting, meta, records, triggers
@@ -74,13 +74,18 @@ def version() -> int:
     return 1 + len(MIGRATIONS)
 
 
-def make(connection: Connection, whose: Meta, name: str) -> None:
-    """All tables, in a database that has none of them; raises NotALedger if it has."""
+def check_empty(connection: Connection, name: str) -> None:
+    """Refuse a database that has one of our tables; raises NotALedger."""
     here = set(inspect(connection).get_table_names()) & set(SCHEMA.tables)
     if here:
         raise NotALedger(
             f"there is a table {min(here)!r} already", file=name, hint="use an empty database, or the ledger that is in it"
         )
+
+
+def make(connection: Connection, whose: Meta, name: str) -> None:
+    """All tables, in a database that has none of them; raises NotALedger if it has."""
+    check_empty(connection, name)
     SCHEMA.create_all(connection, checkfirst=False)
     for statement in triggers(connection.dialect.name):
         connection.exec_driver_sql(statement)
@@ -88,6 +93,7 @@ def make(connection: Connection, whose: Meta, name: str) -> None:
     values[UNNAMED] = "0"  # so that nobody who may only insert can put it there
     connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in values.items()])
     home.settle_in(connection)
+    rights.make_turn(connection)
 
 
 def read(connection: Connection, name: str) -> tuple[int, Meta]:
@@ -126,5 +132,6 @@ def migrate(connection: Connection, name: str) -> tuple[int, int]:
         connection.execute(update(meta).where(meta.c.key == "schema_version").values(value=str(version())))
         if not home.noted(connection):
             home.settle_in(connection)
+        rights.make_turn(connection)
     check(max(before, version()), name)
     return before, version()

@@ -13,14 +13,14 @@ from sqlalchemy import Connection, Engine, inspect
 
 from assay.errors import BadInput
 from assay.folder.write import check_locks
-from assay.ledger.store import home, schema
+from assay.ledger.store import copying, home, rights, schema
 from assay.ledger.store.engine import WAIT, engine, shown
 from assay.ledger.store.errors import RESTORE, Damaged, Elsewhere, NotALedger, Unreachable, translated
 from assay.ledger.store.rows import Meta
 from assay.ledger.store.view import View
 from assay.ledger.store.writer import Writer
 
-__all__ = ["Store", "create", "migrate", "open"]
+__all__ = ["Store", "create", "fill", "migrate", "open"]
 
 
 class Store:
@@ -68,6 +68,32 @@ class Store:
                     f"the ledger still is in {former}, and this is a copy of it", file=self.name, hint="move that file away first"
                 )
             home.settle_in(connection)
+
+    def forget_home(self, when: str) -> None:
+        """Write down that this database was restored at a time, so that it is to be adopted."""
+        with transaction(self._engine, self.name, writing=True) as connection:
+            home.forget(connection, when)
+
+    def grant(self, role: str, *, nothing: bool = False) -> None:
+        """Let a user of the PostgreSQL server read all and add evidence, or nothing; raises BadInput, StoreError."""
+        with transaction(self._engine, self.name, writing=True) as connection:
+            (rights.revoke if nothing else rights.grant)(connection, role)
+
+    def copy_to(self, path: Path) -> None:
+        """Write one snapshot of the database to a new SQLite file, while others write; raises StoreError."""
+        if self._engine.dialect.name == "sqlite":
+            with translated(self.name), self._engine.connect() as connection:
+                copying.vacuum(connection.execution_options(isolation_level="AUTOCOMMIT"), path)
+            return
+        copy = engine(path, create=True)
+        try:
+            with (
+                transaction(self._engine, self.name, writing=False) as source,
+                transaction(copy, str(path), writing=True) as target,
+            ):
+                copying.pour(source, target, str(path))
+        finally:
+            copy.dispose()
 
     def check_integrity(self) -> None:
         """Let the database look itself over; raises Damaged. PostgreSQL does so with every page that it reads."""
@@ -163,6 +189,17 @@ def migrate(place: str | Path) -> tuple[int, int]:
             return schema.migrate(connection, name)
     finally:
         found.dispose()
+
+
+def fill(place: str | Path, copy: Path) -> None:
+    """Put what `copy_to` wrote into an empty database, whole or not at all; raises NotALedger if it is not empty, StoreError."""
+    name, target, source = shown(place), engine(place), engine(copy)
+    try:
+        with transaction(source, str(copy), writing=False) as read, transaction(target, name, writing=True) as written:
+            copying.pour(read, written, name)
+    finally:
+        source.dispose()
+        target.dispose()
 
 
 def _there(found: Engine, name: str) -> None:

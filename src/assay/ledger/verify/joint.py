@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 
 from assay.errors import BadInput, Refused
 from assay.folder.text import load
 from assay.ledger import check, split
-from assay.ledger.bundle import COMPETITIONS, EMISSION, LOG, SPLIT
+from assay.ledger.bundle import COMPETITIONS, EARLIER, EMISSION, LOG, SPLIT
 from assay.ledger.check import Checkpoint, LogKey, Receipt
 from assay.ledger.split import Split
 from assay.ledger.verify import receipts
@@ -115,21 +117,57 @@ def _after(found: Split, file: Path) -> None:
 def _logs(
     root: Path | None, key: LogKey, now: Checkpoint, into: Verified, found: Split, *, checkpoint: Path | None, log: Path | None
 ) -> None:
-    """Stages `log` and `consistency`, of the subnet's log; the split that `found` follows is the entry before it."""
+    """Stages `log` and `consistency`, of the subnet's log; `found` is the only split of its epoch in it, so far."""
     tiles = None
     if root is not None:
         tiles = receipts.log_of(root / LOG, key, now, into, whole=True)
         previous = found.predicate["previous"]
-        if previous is not None:
-            with stage("log"):
-                before = f"sha256:{next(tiles.entries(found.proof.index - 1)).hex()}"
-            if before != previous["receipt"]:
-                what = "the split that it follows is not the entry before it"
-                raise Refused("log", what, expected=before, found=previous["receipt"], file=root / SPLIT)
+        with stage("log"):
+            entries = list(islice(tiles.entries(0), found.proof.index))
+        if previous is not None and (before := f"sha256:{entries[-1].hex()}") != previous["receipt"]:
+            what = "the split that it follows is not the entry before it"
+            raise Refused("log", what, expected=before, found=previous["receipt"], file=root / SPLIT)
+        if entries:
+            _earlier(root / EARLIER, entries, key, found)
+        into.right(
+            "log", f"the only split of epoch {found.predicate['epoch']} of the {several(len(entries) + 1, 'split')} up to it"
+        )
     if log is not None:
         tiles = receipts.log_of(log, key, now, into, whole=False)
     if checkpoint is not None:
         receipts.consistency(checkpoint, key, now, tiles, into)
+
+
+def _earlier(file: Path, entries: Sequence[bytes], key: LogKey, found: Split) -> None:
+    """Refuse what is before a split in its log unless all of it is shown, signed, each of a later epoch than the one before."""
+
+    def refuse(number: int, what: str, expected: object = None, given: object = None) -> Refused:
+        return Refused("log", f"split {number} of the log: {what}", expected=or_null(expected), found=or_null(given), file=file)
+
+    if not os.path.lexists(file):
+        what = f"{several(len(entries), 'split')} before it in the log not shown, so it may not be the only one of its epoch"
+        raise Refused("log", what, file=file)
+    lines = load(file, check.RECEIPT_BYTES * len(entries), hint=HINT).splitlines()
+    if len(lines) != len(entries):
+        raise Refused("log", "it has not every split before this one", expected=len(entries), found=len(lines), file=file)
+    before: dict[str, object] | None = None
+    for number, (line, entry) in enumerate(zip(lines, entries, strict=True), start=1):
+        try:
+            envelope = check.Envelope.parse(check.parse_json(line, "log", check.RECEIPT_BYTES), "log")
+            check.check_envelope(envelope, [key], "log")
+            said = split.stated(envelope.payload, "log")
+        except check.Refused as refused:
+            raise refuse(number, refused.what, refused.expected, refused.found) from None
+        digest = sha256(envelope.payload).hexdigest()
+        if digest != entry.hex():
+            raise refuse(number, "it is not the entry of the log", entry.hex(), digest)
+        if said["previous"] != before:
+            raise refuse(number, "it does not follow the one before it", before, said["previous"])
+        if before is not None and said["epoch"] <= before["epoch"]:
+            raise refuse(number, "it is of no later epoch than the one before it", None, said["epoch"])
+        before = {"epoch": said["epoch"], "receipt": f"sha256:{digest}"}
+    if found.predicate["previous"] != before:
+        raise refuse(len(entries) + 1, "it does not follow the one before it", before, found.predicate["previous"])
 
 
 def follows(found: Split, rules: Subnet, name: str) -> None:

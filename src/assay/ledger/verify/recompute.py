@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from operator import itemgetter
@@ -14,13 +15,14 @@ from assay.errors import Refused
 from assay.exact import digest
 from assay.ledger import bundle, evidence, inputs, lines, receipt, resting, standing
 from assay.ledger.standing import Judged
-from assay.ledger.verify.material import Material, content, document
+from assay.ledger.verify.material import Material, content, document, gathered
 from assay.ledger.verify.receipts import Chain
 from assay.ledger.verify.report import Verified, or_null, several, stage
+from assay.records import Evidence, record
 from assay.scheme.load import read as read_scheme
 from assay.settle import Settlement, pipeline
 
-__all__ = ["differs", "same_scheme", "settlement"]
+__all__ = ["differs", "records_about", "same_scheme", "settlement"]
 
 Json = dict[str, Any]
 
@@ -64,12 +66,21 @@ def settlement(given: Material, before: Chain, judged: Sequence[Judged], into: V
         into.right("settlement", f"computed again to the bit: {again.digest}")
     held = (lines.Kept(seq, sha256(body).digest(), body) for seq, body in _in_order(paths))
     first = before.receipts[-1].version == 1
-    gone = frozenset(without.tolist())
+    into.left_out = gone = frozenset(without.tolist())
     rows = receipt.results(again.document, None if first else resting.bound(held, found, again.document, gone))
     root = f"sha256:{receipt.results_tree(rows).root().hex()}"
     _same({"root": root, "count": len(rows)}, said["results"], "results", "the receipt is of other results", given.path)
     into.right("results", f"{several(len(rows), 'result')} under their root")
     return again
+
+
+def records_about(bundle_: Path, found: Verified, participant: str) -> list[Evidence]:
+    """The records that the result of one participant rests on, of a bundle that was verified, with their seq."""
+    assert found.settlement is not None
+    paths = list(gathered(bundle_, None).evidence.values())
+    held = (lines.Kept(seq, sha256(body).digest(), body) for seq, body in _in_order(paths))
+    rows = resting.resting(held, document(bundle_ / bundle.INPUTS), found.settlement.document, found.left_out)
+    return [record(json.loads(one.body) | {"seq": one.seq}) for name, _, one in rows if name == participant]
 
 
 def _in_order(paths: Sequence[Path]) -> Iterator[tuple[int, bytes]]:

@@ -39,6 +39,8 @@ class Verified:
     emission: dict[str, Any] | None = None
     settlement: Settlement | None = field(default=None, repr=False, compare=False)
     """As it was computed again, if it was."""
+    left_out: frozenset[int] = field(default=frozenset(), repr=False, compare=False)
+    """The seqs of records of another task set, from which it was not."""
 
     def right(self, stage: str, what: str) -> None:
         """Note that a stage is right."""

@@ -19,7 +19,7 @@ from assay.scheme.model import WorkflowScore
 from assay.settle.inputs import Frame, Scored
 from assay.settle.score.accepted import accepted, first_epochs, of_kind
 
-__all__ = ["Task", "score", "task"]
+__all__ = ["Task", "score", "succeeded", "task", "windows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def task(record: Workflow, rules: WorkflowScore) -> Task:
     weights, penalties = rules.weights, rules.penalties
     steps, budget, limit = record.steps_total, record.budget, record.max_seconds
     success = record.quality * record.steps_completed  # over `steps`, in nanos
-    passed = success > rules.gate * steps
+    passed = succeeded(record, rules)
     spared = max(0, budget - record.cost) if passed else 0  # over `budget`
     early = max(0, limit - record.seconds) if passed else 0  # over `limit`
     unplanned = max(0, record.retries - min(record.declared_retries, rules.max_retries_per_step * steps))
@@ -67,10 +67,14 @@ def task(record: Workflow, rules: WorkflowScore) -> Task:
     )
 
 
-def score(records: Sequence[Evidence], frame: Frame, rules: WorkflowScore) -> Scored:
-    """Each validator's mean over the window of each participant's tasks; raises BadInput as `accepted` does. SPEC 2.2."""
-    mine = of_kind(records, Workflow)
-    standing = accepted(mine, frame)
+def succeeded(record: Workflow, rules: WorkflowScore) -> bool:
+    """Whether success is above the gate, so that cost and latency count. SPEC 2.2."""
+    return record.outcome == "ran" and record.quality * record.steps_completed > rules.gate * record.steps_total
+
+
+def windows(records: Sequence[Workflow], frame: Frame, rules: WorkflowScore) -> dict[tuple[int, int], list[Workflow]]:
+    """(validator, participant) → the tasks of its window, in order; none if service errors took out all. SPEC 2.2."""
+    standing = accepted(records, frame)
     failed = {(record.validator, record.epoch, record.task) for record in standing if record.outcome == "service-error"}
     kept: dict[tuple[int, int], list[Workflow]] = {}
     for record in standing:
@@ -79,10 +83,19 @@ def score(records: Sequence[Evidence], frame: Frame, rules: WorkflowScore) -> Sc
             tasks = kept.setdefault((frame.row[record.validator], column), [])
             if (record.validator, record.epoch, record.task) not in failed:
                 tasks.append(record)
+    return {cell: sorted(tasks, key=_place)[-rules.window :] for cell, tasks in kept.items()}
+
+
+def _place(record: Workflow) -> tuple[int, bytes]:
+    return record.epoch, record.task.encode()
+
+
+def score(records: Sequence[Evidence], frame: Frame, rules: WorkflowScore) -> Scored:
+    """Each validator's mean over the window of each participant's tasks; raises BadInput as `accepted` does. SPEC 2.2."""
+    mine = of_kind(records, Workflow)
     scores, count = np.zeros(frame.shape, np.int64), np.zeros(frame.shape, np.int64)
     emptied = np.zeros(frame.shape, np.bool_)
-    for cell, tasks in kept.items():
-        window = sorted(tasks, key=lambda record: (record.epoch, record.task.encode()))[-rules.window :]
+    for cell, window in windows(mine, frame, rules).items():
         emptied[cell] = not window
         if window:
             count[cell] = len(window)

@@ -1,6 +1,7 @@
 """How a participant's numbers came about, told from a settlement: one story for the library, the command line and the pages.
 
-    evidence ─▶ quorum ─▶ outliers ─▶ score ─▶ rank ─▶ share ─▶ cap ─▶ decay ─▶ weight     (or: release ─▶ payout; or nothing)
+    evidence ─▶ failed ─▶ quorum ─▶ outliers ─▶ score ─▶ rank ─▶ share ─▶ cap ─▶ decay ─▶ weight ─▶ next-place
+                                                            (or: rank ─▶ release ─▶ payout ─▶ next-place, or: rank ─▶ next-place)
 
 A story only reads what the stages computed, so it cannot disagree with the numbers. Each chapter has sentences and a table
 for people and the same numbers as `facts` for programs. SPEC 2–6.
@@ -9,11 +10,15 @@ for people and the same numbers as `facts` for programs. SPEC 2–6.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInput
+from assay.records import Evidence
 from assay.settle.story import agreeing, paying, weighing
+from assay.settle.story.failing import failing
 from assay.settle.story.missing import why_not
+from assay.settle.story.reaching import reaching
 from assay.settle.story.telling import Case, Chapter, Explanation, Json, Table, called, ordinal, percent
 
 if TYPE_CHECKING:
@@ -22,16 +27,21 @@ if TYPE_CHECKING:
 __all__ = ["Chapter", "Explanation", "Table", "called", "explain", "percent", "without_score"]
 
 
-def explain(settlement: Settlement, key: str) -> Explanation:
-    """The story of one participant, agreed or not; raises BadInput if the registry does not have it. SPEC 2–5."""
+def explain(settlement: Settlement, key: str, records: Sequence[Evidence] | None = None) -> Explanation:
+    """The story of one participant, agreed or not; raises BadInput if the registry does not have it. SPEC 2–5.
+
+    records: those about it, where the settlement was computed from sums and so cannot name its tasks.
+    """
     column = settlement.frame.column.get(key)
     if column is None:
         raise _unknown(key, settlement.frame.participants)
     row = next(row for row in settlement.document["agreed"] if row["participant"] == key)
     case = _case(settlement, row)
-    chapters = [*agreeing.chapters(case)]
-    if case.agreed and case.scheme.reward.kind != "ranking":
-        chapters += paying.chapters(case, case.scheme.payout) if case.scheme.payout else weighing.chapters(case)
+    chapters = [*agreeing.chapters(case, failing(settlement, case, records))]
+    if case.agreed:
+        if case.scheme.reward.kind != "ranking":
+            chapters += paying.chapters(case, case.scheme.payout) if case.scheme.payout else weighing.chapters(case)
+        chapters.append(reaching(settlement, case))
     return Explanation(
         participant=key,
         epoch=settlement.epoch,

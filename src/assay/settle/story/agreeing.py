@@ -11,14 +11,16 @@ from assay.settle.story.telling import Case, Chapter, Json, Table, named, ordina
 __all__ = ["chapters"]
 
 
-def chapters(case: Case) -> Iterator[Chapter]:
-    """Status if there is no score; what was seen, quorum, outliers, score and rank as far as it came."""
+def chapters(case: Case, failed: Chapter | None) -> Iterator[Chapter]:
+    """Status if there is no score; what was seen and what failed, quorum, outliers, score and rank as far as it came."""
     if not case.agreed:
         yield why_not(case)
     if case.row["status"] == "duplicate":
         return
     if case.row["validators"] or case.row["not_counted"]:
         yield _evidence(case)
+        if failed is not None:
+            yield failed
         yield _quorum(case)
     if case.quorum and not case.alike:
         yield _outliers(case)
@@ -212,10 +214,11 @@ def _rank(case: Case) -> Chapter:
     equal = [key for key in near if key != case.participant.key and scores[key] == case.row[by]]
     shown = case.place if shares else place
     text_ = [f"{ordinal(shown)} of {plural(len(ranking), 'participant')} with an agreed score."]
-    if equal and shares:
-        text_.append(f"{named(equal)} {'has' if len(equal) == 1 else 'have'} the same score, so they share the place.")
-    elif equal:
-        text_.append(f"{named(equal)} has the same score: the earlier submission is first, then the key decides.")
+    if equal:
+        have = f"{named(equal)} {'has' if len(equal) == 1 else 'have'} the same score"
+        text_.append(
+            f"{have}, so they share the place." if shares else f"{have}: the earlier submission is first, then the key decides."
+        )
     return Chapter(
         name="rank",
         title="Rank",

@@ -92,6 +92,7 @@ def _cap(case: Case) -> Chapter:
 def _decay(case: Case, rules: Decay) -> Chapter:
     weight, epoch = case.weight, case.document["epoch"]
     last, stale, kept = weight["last"], weight["stale"], nanos(weight["kept"])
+    begins = last + rules.grace_epochs + 1
     if rules.curve == "none":
         said: tuple[str, ...] = ("Nothing decays under this scheme.",)
     else:
@@ -100,9 +101,9 @@ def _decay(case: Case, rules: Decay) -> Chapter:
         since = f"{whose} clock last started anew in epoch {last}, {ago}; the first {rules.grace_epochs} are free."
         if stale:
             lost = f"{plural(stale, 'stale epoch')} at {percent(rules.rate)} ({rules.curve}, at most {percent(rules.max_burn)})"
-            since += f" {lost}: {percent(NANO - kept)} burns, {percent(kept)} is kept."
+            since += f" {lost}, from epoch {begins} on: {percent(NANO - kept)} burns, {percent(kept)} is kept."
         else:
-            since += " Everything is kept."
+            since += f" Everything is kept. Decay begins in epoch {begins}, unless the clock starts anew before."
         said = (since, _anew(case, rules))
     return Chapter(
         name="decay",
@@ -117,6 +118,7 @@ def _decay(case: Case, rules: Decay) -> Chapter:
             "last": last,
             "stale": stale,
             "kept": weight["kept"],
+            "begins": None if rules.curve == "none" else begins,
         },
     )
 

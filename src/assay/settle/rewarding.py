@@ -1,0 +1,166 @@
+"""From agreed scores to the reward: ranking, clocks, decay, and weights or payouts, or no more. SPEC 2.1, 4, 5.
+
+It goes by the inputs and the agreement alone, so that what another agreed score would have brought is computed in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from assay.exact import BPS, NANO
+from assay.records import Participant
+from assay.scheme.model import Decay, Scheme
+from assay.settle import clock as clocks
+from assay.settle import decay, payout, reward
+from assay.settle.consensus import Agreement, Status
+from assay.settle.inputs import Bools, Clock, Frame, Inputs, Ints, Scored, arrived
+
+__all__ = ["Decayed", "Rewarded", "Warmth", "alive", "rank", "rewarded"]
+
+
+@dataclass(frozen=True)
+class Decayed:
+    """By place in the ranking: the epoch of the last reset, the stale epochs τ, and the share kept, 1 − B, in nanos. SPEC 4."""
+
+    last: tuple[int | None, ...]
+    stale: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """By place in the ranking: in how many tasks each was seen, of how many that a whole share takes. SPEC 2.2."""
+
+    seen: tuple[int, ...]
+    whole: int
+
+    def kept(self, place: int) -> Fraction:
+        """What is kept of a share: min(1, seen / whole)."""
+        return Fraction(min(self.seen[place], self.whole), self.whole)
+
+
+@dataclass(frozen=True)
+class Rewarded:
+    """What follows from the agreed scores of an epoch. SPEC 4, 5."""
+
+    order: tuple[int, ...]
+    """The ranking, as columns."""
+    clock: Clock
+    """Both clocks after this epoch."""
+    decayed: Decayed | None
+    allotment: reward.Allotment | None
+    """None where the scheme pays out instead, or only ranks."""
+    payouts: payout.Payouts | None
+    warmth: Warmth | None
+    """None where the scheme has no warm-up."""
+
+
+def rewarded(inputs: Inputs, axes: Frame, scored: Scored, agreement: Agreement) -> Rewarded:
+    """Ranking, clocks and reward of an epoch with these agreed scores. SPEC 2.1, 4, 5."""
+    scheme = inputs.scheme
+    order = rank(agreement, alive(axes), _arrivals(inputs.participants))
+    after = _advance(inputs, agreement, order)
+    ranked = [inputs.participants[column] for column in order]
+    decayed = None if scheme.decay is None else _decayed(inputs, after, ranked)
+    warmth = _warmth(scheme, agreement, scored, order)
+    return Rewarded(
+        order=tuple(order),
+        clock=after,
+        decayed=decayed,
+        allotment=None if scheme.reward.kind != "weights" else _allot(scheme, agreement, order, ranked, decayed, warmth),
+        warmth=warmth,
+        payouts=None if scheme.payout is None else payout.pay(_paid_by(agreement, order), scheme.payout),
+    )
+
+
+def alive(axes: Frame) -> Bools:
+    """Whose submission is nobody else's before, [participants]. SPEC 2."""
+    return np.fromiter((key not in axes.duplicate_of for key in axes.participants), dtype=np.bool_, count=len(axes.participants))
+
+
+def rank(agreement: Agreement, alive: Bools, arrivals: Ints) -> list[int]:
+    """The columns with an agreed score, best first: score (BPS for a rubric), then earlier submission, then key. SPEC 2.1."""
+    values = agreement.score if agreement.bps is None else agreement.bps
+    columns = np.flatnonzero((agreement.status == Status.AGREED) & alive)
+    order: list[int] = columns[np.lexsort((arrivals[columns], -values[columns]))].tolist()
+    return order
+
+
+def _arrivals(participants: tuple[Participant, ...]) -> Ints:
+    """The place of each column when sorted by submission time, then key. SPEC 2.1."""
+    places = np.empty(len(participants), dtype=np.int64)
+    places[sorted(range(len(participants)), key=lambda column: arrived(participants[column]))] = np.arange(len(participants))
+    return places
+
+
+def _advance(inputs: Inputs, agreement: Agreement, order: list[int]) -> Clock:
+    """Both clocks after this epoch. SPEC 4, Decay."""
+    previous = inputs.previous
+    standings = [
+        clocks.Standing(
+            key=(participant := inputs.participants[column]).key,
+            submission=participant.submission,
+            score=int(agreement.score[column]),
+            last_reset_epoch=participant.last_reset_epoch,
+        )
+        for column in order
+    ]
+    return clocks.advance(
+        before=None if previous is None else previous.clock,
+        previous_task_set=None if previous is None else previous.task_set,
+        task_set=inputs.task_set,
+        epoch=inputs.epoch,
+        agreed=standings,
+        history=inputs.history,
+        rules=inputs.scheme.decay or Decay(),
+    )
+
+
+def _decayed(inputs: Inputs, after: Clock, ranked: list[Participant]) -> Decayed:
+    """How stale each ranked participant is, and what share (nanos) of it is kept. SPEC 4, Decay."""
+    rules = inputs.scheme.decay
+    if rules is None:  # pragma: no cover  (the caller asks only where there is decay)
+        raise ValueError("no decay")
+    whole = rules.clock == "competition"
+    lasts = [after.last if whole else after.participants[participant.key].last for participant in ranked]
+    burnt = {last: decay.burnt(last, inputs.epoch, rules) for last in set(lasts)}
+    return Decayed(
+        last=tuple(lasts), stale=tuple(burnt[last][0] for last in lasts), kept=tuple(NANO - burnt[last][1] for last in lasts)
+    )
+
+
+def _allot(
+    scheme: Scheme,
+    agreement: Agreement,
+    order: list[int],
+    ranked: list[Participant],
+    decayed: Decayed | None,
+    warmth: Warmth | None,
+) -> reward.Allotment:
+    kept = (NANO,) * len(order) if decayed is None else decayed.kept
+    registered = [participant.uid is not None for participant in ranked]
+    scores = agreement.score[order].tolist()
+    if warmth is None:
+        return reward.allot(scores, scheme.reward, kept, registered)
+    return reward.allot(scores, scheme.reward, kept, registered, warmth.seen, warmth.whole)
+
+
+def _warmth(scheme: Scheme, agreement: Agreement, scored: Scored, order: list[int]) -> Warmth | None:
+    """In how many tasks each was seen: the lower median of what the validators say whose scores count."""
+    rules = scheme.score
+    if rules.kind != "workflow" or rules.warm_up is None:
+        return None
+    tasks, count = scored.work["tasks"], agreement.votes.counting & ~agreement.excluded
+    said = [sorted(tasks[count[:, column], column].tolist()) for column in order]
+    return Warmth(tuple(int(one[(len(one) - 1) // 2]) for one in said), rules.warm_up)
+
+
+def _paid_by(agreement: Agreement, order: list[int]) -> list[int]:
+    """The nanos that payouts go by: a rubric's are its agreed BPS, exactly. SPEC 2.3, 5."""
+    if agreement.bps is not None:
+        return [int(bps) * (NANO // BPS) for bps in agreement.bps[order]]
+    scores: list[int] = agreement.score[order].tolist()
+    return scores

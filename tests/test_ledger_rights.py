@@ -1,0 +1,130 @@
+"""A PostgreSQL that several share: what a validator's user may do, and that nobody without rights can hold up who has them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import ledger_kit
+import postgres
+import store_kit as kit
+from assay.errors import BadInput
+from assay.ledger import config, intake, settling, store
+from assay.ledger.store import Store, Submission
+from assay.ledger.store.engine import LOCK
+from cli_kit import output, refused
+from ledger_kit import SIGNER
+
+ROLES = ("val-1", "100%", "stranger")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgres.Cluster]:
+    """A server for this file's tests, whose users are gone with it."""
+    with postgres.cluster() as made:
+        for role in ROLES:
+            made.sql("postgres", f"CREATE ROLE \"{role}\" LOGIN PASSWORD '{postgres.PASSWORD}'")
+        yield made
+
+
+def of(place: str, role: str) -> str:
+    """The URL of another user."""
+    return place.replace("//assay:", f"//{role.replace('%', '%25')}:")
+
+
+def add(ledger: Store, *tasks: int) -> None:
+    with ledger.writing() as tx:
+        tx.add_batch(kit.signed(*kit.trials(tasks)))
+
+
+def test_a_validators_user_reads_and_adds_evidence_and_no_more(server: postgres.Cluster, tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small", database=server.database())
+    url = config.read(place).place
+    server.sql(url, 'GRANT ALL ON ALL TABLES IN SCHEMA public TO "val-1"; GRANT SELECT ON receipts TO PUBLIC')  # too much
+    assert output("ledger", "grant", place, "val-1") == "val-1 may read the ledger and add evidence, and nothing else.\n"
+    output("ledger", "grant", place, "100%")
+    batches = list(ledger_kit.batches(place, ledger_kit.records()))
+    with store.open(of(url, "val-1")) as theirs:
+        for batch in batches:
+            assert intake.accept(theirs, batch, intake.terms(place)).new == 4
+        assert theirs.elsewhere() is None
+        forbidden: list[Callable[[store.Writer], object]] = [
+            lambda tx: tx.add_submission(Submission("m1", "s1", 3)),
+            lambda tx: tx.add_settled(*kit.settled(3)),
+            lambda tx: tx.add_checked(1, b"{}"),
+            lambda tx: tx.add_attempts("chain", b"{}"),
+            *(
+                lambda tx, statement=statement: tx._connection.exec_driver_sql(statement)
+                for statement in (
+                    "UPDATE meta SET value = '9' WHERE key = 'schema_version'",
+                    "UPDATE batches SET epoch = 9",
+                    "DELETE FROM records",
+                    "TRUNCATE records",
+                    "DROP TRIGGER records_append_only ON records",
+                    "CREATE TABLE mine ()",
+                    "INSERT INTO assay_turn DEFAULT VALUES",
+                )
+            ),
+        ]
+        for act in forbidden:
+            with pytest.raises(store.Forbidden, match="the user may not do this"), theirs.writing() as tx:
+                act(tx)
+        with pytest.raises(store.Forbidden, match="assay ledger grant"):
+            theirs.adopt()
+    with store.open(of(url, "100%")) as theirs, theirs.reading() as view:
+        assert view.count() == 12
+    with pytest.raises(store.Forbidden):
+        store.open(of(url, "stranger")).close()
+    with ledger_kit.opened(place) as ledger:
+        assert settling.settle(ledger, SIGNER, 3).new
+    output("ledger", "grant", place, "val-1", "--revoke")
+    with pytest.raises(store.Forbidden):
+        store.open(of(url, "val-1")).close()
+
+
+def test_who_has_no_right_cannot_hold_up_writers(server: postgres.Cluster) -> None:
+    place = server.database()
+    store.create(place, kit.META).close()
+    server.sql(place, 'GRANT SELECT ON ALL TABLES IN SCHEMA public TO "val-1"')
+    for role in ("stranger", "val-1"):
+        with psycopg.connect(of(place, role)) as theirs, store.open(place, wait=0.2) as ledger:
+            theirs.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
+            add(ledger, len(role))
+            for mode in ("EXCLUSIVE", "SHARE", "ROW EXCLUSIVE"):
+                theirs.rollback()
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    theirs.execute(f"LOCK TABLE assay_turn IN {mode} MODE")
+
+
+def test_a_ledger_of_before_takes_turns_by_the_advisory_lock(server: postgres.Cluster) -> None:
+    place = server.database()
+    with store.create(place, kit.META) as first:
+        server.sql(place, "DROP TABLE assay_turn")
+        with store.open(place, wait=0.05) as second, first.writing() as tx:
+            tx.add_batch(kit.signed(kit.one()))
+            with pytest.raises(store.Busy):
+                add(second, 2)
+        first.grant("val-1")
+        with store.open(of(place, "val-1"), wait=0.05) as second, first.writing() as tx:
+            tx.add_batch(kit.signed(*kit.trials([3])))
+            with pytest.raises(store.Busy):
+                add(second, 2)
+
+
+def test_whom_rights_do_not_bind_is_refused(server: postgres.Cluster, tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small", database=server.database())
+    assert "there is no user 'nobody' on the server; make one: createuser" in refused("ledger", "grant", place, "nobody")
+    assert "the user 'assay' is a superuser, whom no right binds" in refused("ledger", "grant", place, "assay")
+    server.sql("postgres", 'CREATE ROLE owner LOGIN; GRANT owner TO "val-1"')
+    server.sql(config.read(place).place, "ALTER TABLE batches OWNER TO owner")
+    assert "the user 'val-1' is the owner, or may act as it, whom" in refused("ledger", "grant", place, "val-1")
+    url = config.read(place).place
+    server.sql(url, "GRANT SELECT ON meta TO stranger; GRANT SELECT, UPDATE ON assay_turn TO stranger")
+    with store.open(of(url, "stranger")) as theirs, pytest.raises(BadInput, match="the tables are somebody else's; grant as"):
+        theirs.grant("100%")
+
+
+def test_a_file_has_no_users(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small")
+    assert "the ledger is a file, which has no users; whoever may write" in refused("ledger", "grant", place, "val-1")
