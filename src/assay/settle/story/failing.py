@@ -78,9 +78,9 @@ def _tests(case: Case, records: Sequence[Tests], tasks: Sequence[str]) -> Chapte
             rows.append((task, f"{passed} of {trials * len(_votes(case))}", ", ".join(_failed(case, one) for one in by)))
     said = (
         f"{plural(len(rows), 'task')} of {len(tasks)} {'was' if len(rows) == 1 else 'were'} not passed in every trial by every "
-        f"validator."
+        f"{case.judge}."
         if rows
-        else "Every validator saw every task passed."
+        else f"Every {case.judge} saw every task passed."
     )
     return _chapter("Tasks that were not passed", said, {"tasks": facts}, ("task", "passed", "failed at"), rows)
 

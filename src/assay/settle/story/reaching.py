@@ -73,7 +73,7 @@ def _enough(case: Case, value: int) -> tuple[tuple[str, ...], Json]:
         return (), {}
     trials = case.tasks * rules.trials
     passed = _passed(value, trials)
-    said = f"If every validator sees the same, {passed} of {trials} trials passed are enough."
+    said = f"If every {case.judge} sees the same, {passed} of {trials} trials passed are enough."
     return (said,), {"trials_passed": passed, "trials": trials}
 
 
