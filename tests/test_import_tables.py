@@ -40,7 +40,7 @@ def test_a_field_is_mapped_by_its_name_or_by_its_columns(tmp_path: Path) -> None
     for name in ("run", "validator"):
         (found,) = tables.read(table(tmp_path, text), tables.mapping([f"{name}=seed"])).trials
         assert found.validator == "run-3"
-    with pytest.raises(BadInput, match="validator is mapped twice"):
+    with pytest.raises(BadInput, match="run is mapped twice"):
         tables.mapping(["run=seed", "validator=seed"])
 
 

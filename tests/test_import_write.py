@@ -177,7 +177,7 @@ def test_what_the_report_warns_of(tmp_path: Path) -> None:
         "from the reader",
         "1 trials were told twice and count once",
         "1 errors gave way to a later result of the same trial",
-        "1 runs are incomplete (errors are missing trials) and will not count for their agents",
+        "1 run is incomplete (errors are missing trials) and will not count for their agents",
         "2 runs, and the scheme asks for 3 validators: nothing will be agreed until consensus.min_validators is lower",
     )
     assert done.document()["incomplete"] == [{"participant": "b", "validator": "run-2", "missing": 1}]

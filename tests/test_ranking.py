@@ -145,3 +145,50 @@ def test_warm_up_goes_with_weights_alone() -> None:
 
 def test_the_list_of_presets_has_it() -> None:
     assert "benchmark" in run("scheme", "list").stdout
+
+
+def harbor_job(place: Path) -> Path:
+    """A job as Harbor keeps it: two agents on three tasks, one trial of which met a broken environment."""
+    for agent, rewards in {"finch": (1, 1, 0), "wren": (1, 0, None)}.items():
+        for number, reward in enumerate(rewards):
+            trial = place / "job" / f"task-{number}__{agent}"
+            trial.mkdir(parents=True)
+            broken = {"exception_type": "EnvironmentStartTimeoutError", "exception_message": "", "exception_traceback": ""}
+            result = {
+                "task_name": f"task-{number}",
+                "trial_name": trial.name,
+                "agent_info": {"name": agent, "version": "1", "model_info": {"name": "small", "provider": "acme"}},
+                "verifier_result": None if reward is None else {"rewards": {"reward": reward}},
+                "exception_info": broken if reward is None else None,
+                "started_at": "2026-11-02T09:00:00Z",
+            }
+            (trial / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    return place
+
+
+@pytest.mark.parametrize("harness", ["harbor", "inspect", "csv"])
+def test_a_newcomers_board_has_not_a_word_of_a_chain(tmp_path: Path, harness: str) -> None:
+    root = Path(__file__).parents[1]
+    source = {
+        "harbor": harbor_job(tmp_path / "jobs"),
+        "inspect": root / "tests" / "harness-logs" / "inspect" / "board",
+        "csv": root / "examples" / "benchmark" / "trials.csv",
+    }[harness]
+    board = tmp_path / "board"
+    shown = output("import", harness, source, board)
+    shown += json.dumps(json.loads(output("import", harness, source, tmp_path / "other", "--json"))["notes"])
+    shown += output("settle", board)
+    ranking = json.loads(output("settle", board, "--json"))["ranking"]
+    everybody = [row["participant"] for row in json.loads(output("settle", board, "--json"))["agreed"]]
+    shown += "".join(output("explain", board, key) for key in everybody)
+    shown += output("settle", board, "--csv")
+    assert CHAIN.findall(shown) == []
+    expected = {"harbor": ["finch_small"], "inspect": ["mockllm/large", "mockllm/small"]}
+    assert ranking == expected.get(harness, ["finch", "heron", "plover", "wren"])
+    if harness == "csv":
+        assert re.findall(r"^(\S+) +(\w+) +0\.", output("settle", board), re.MULTILINE) == [
+            ("1", "finch"),
+            ("2=", "heron"),
+            ("2=", "plover"),
+            ("4", "wren"),
+        ]

@@ -34,14 +34,15 @@ def rows(settlement: Settlement) -> list[Json]:
         if key in sure:
             its = sure[key]
             counts = {name: getattr(its, name) for name in ("tied_with_next", "passed", "trials", "tasks")}
-            row |= counts | {name: None if end is None else f"{end:.4f}" for name, end in (("low", its.low), ("high", its.high))}
+            row |= counts | {"low": its.low, "high": its.high}
         found.append({name: row.get(name) for name in COLUMNS})
     return found
 
 
 def plain(row: Json) -> Json:
-    """The row as a table of text has it: booleans as JSON writes them."""
-    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+    """The row as a table of text has it: booleans as JSON writes them, intervals to four digits."""
+    shown = {name: f"{value:.4f}" for name, value in row.items() if isinstance(value, float)}
+    return row | shown | {name: str(value).lower() for name, value in row.items() if isinstance(value, bool)}
 
 
 def _value(row: Json) -> object:
@@ -63,7 +64,7 @@ def columns(found: list[Json], interval: str) -> list[Column]:
     ]
     wanted = {
         "name": any(row["name"] for row in found),
-        interval: any(row["low"] for row in found),
+        interval: any(row["low"] is not None for row in found),
         "passed": any(row["trials"] for row in found),
         "runs": several,
     }
@@ -74,7 +75,7 @@ def _interval(row: Json) -> str:
     """The interval of the pass rate, and the mark of a neighbour that is not clearly behind."""
     if row["low"] is None or row["high"] is None:
         return "–  "
-    return f"{100 * float(row['low']):.1f}–{100 * float(row['high']):.1f} % {'≈' if row['tied_with_next'] else ' '}"
+    return f"{100 * row['low']:.1f}–{100 * row['high']:.1f} % {'≈' if row['tied_with_next'] else ' '}"
 
 
 def _passed(row: Json) -> str:

@@ -181,7 +181,8 @@ def _remarks(built: Built, rules: Scheme, options: Options) -> list[str]:
     if several:
         said.append(f"{len(several)} agents ran in several versions, {several[0]!r} for one; each counts as one submission")
     if built.missing:
-        said.append(f"{len(built.missing)} runs are incomplete (errors are missing trials) and will not count for their agents")
+        runs = "1 run is" if len(built.missing) == 1 else f"{len(built.missing)} runs are"
+        said.append(f"{runs} incomplete (errors are missing trials) and will not count for their agents")
     least = rules.consensus.min_validators
     if len(built.validators) < least and options.into != "add":
         runs = f"{len(built.validators)} run{'s' if len(built.validators) > 1 else ''}"

@@ -20,7 +20,9 @@ _MOST = 1 << 20
 class Follow:
     """Looks after the files of a trial while the block runs: `with Follow(folder) as follow: run_trial(…, say=follow.phase)`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, quiet: bool = False) -> None:
+        """quiet: nothing is shown."""
+        self._quiet = quiet
         self._files = [
             (folder / whose / f"{stream}.txt", stream == "stderr")
             for whose in ("agent", "tests")
@@ -46,7 +48,7 @@ class Follow:
         """Say what begins; what was printed before comes before it."""
         with self._lock:
             self._look(last=True)
-            if name != "done":
+            if name != "done" and not self._quiet:
                 typer.secho(f"── {name}", dim=True, err=True)
 
     def _watch(self) -> None:
@@ -55,6 +57,8 @@ class Follow:
                 self._look()
 
     def _look(self, *, last: bool = False) -> None:
+        if self._quiet:
+            return
         for path, wrong in self._files:
             try:
                 with path.open("rb") as file:

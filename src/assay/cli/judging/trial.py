@@ -1,4 +1,4 @@
-"""`assay trial`: one agent on one task, as it happens, for whoever develops either."""
+"""`assay trial`: one agent on one task, as it happens, or on a set of them, for whoever develops either."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_PASSED, STOPPED = 1, 130
 
 
 def trial(
-    task: Annotated[Path, typer.Argument(metavar="TASK", help="The task's folder.", show_default=False)],
+    task: Annotated[Path, typer.Argument(metavar="TASK", help="A task's folder, or a folder of tasks.", show_default=False)],
     agent: Annotated[
         str, typer.Argument(metavar="AGENT", help="A folder with agent.toml, a command line, oracle or noop.", show_default=False)
     ],
@@ -30,37 +30,54 @@ def trial(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Keep what was printed and left in a new folder.")
     ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Of a folder of tasks, so many at a time.", min=1)] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as canonical JSON, not what is printed.")] = False,
 ) -> None:
-    """Run one agent on one task, and show what it prints.
+    """Run one agent on one task, and show what it prints; or on a folder of tasks, and show its score.
 
     The task is calibrated first, once: its solution has to pass here, and doing nothing has to fail, or the trial is an error.
 
-    Nothing becomes evidence. Ends with 0 if the tests pass, 1 if not, 130 if it was stopped.
+    Of a folder, each task is tried in the same way, and the share of tasks passed is the score. An error is no failure: while a
+    task has no result there is no score. Ctrl-C ends with what there is.
+
+    Nothing becomes evidence. Ends with 0 if the tests of every task pass, 1 if not, 130 if it was stopped.
 
     \b
     Examples:
       assay trial tasks/git-rescue oracle
       assay trial tasks/git-rescue my-agent/
       assay trial tasks/git-rescue "bash -c 'git reflog'" --output last
+      assay trial tasks my-agent/ --jobs 4
     """
     import os
     from tempfile import TemporaryDirectory
 
     from assay.cli.judging.follow import Follow
     from assay.cli.judging.words import given
+    from assay.cli.output import json_bytes, put
     from assay.errors import BadInput
     from assay.judge import service
     from assay.judge.sandbox.choose import choose
     from assay.judge.tests import agent as agents
     from assay.judge.tests.calibration import Uncalibrated, calibrate
-    from assay.judge.tests.tasks import read_task
+    from assay.judge.tests.tasks import read
+    from assay.judge.tests.tasks.read import folders, read_task
     from assay.judge.tests.trial import Judge, Tried, image_of, run_trial
 
-    loaded, who = read_task(task.resolve()), agents.find(agent)
+    who = agents.find(agent)
+    one = not task.is_dir() or folders(task)[0] == [task.resolve()]
+    tasks = [read_task(task.resolve())] if one else list(read(task))
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
     judge = Judge(chosen, "verify" if verify else "fail", service.of_agents(os.environ), env=given(env))
-    agents.check(who, [loaded], judge.env, model=judge.model is not None)
+    agents.check(who, tasks, judge.env, model=judge.model is not None)
     judge.sandbox.sweep()
+    if not one:
+        said = ["--sandbox", sandbox.value, *(["--verify"] if verify else [])]
+        said += [word for name in env or () for word in ("--env", name)]
+        said += [word for option, value in (("--engine", engine), ("--runtime", runtime)) if value for word in (option, value)]
+        _set(agent, [loaded.folder for loaded in tasks], said, jobs, output, as_json=as_json)
+        return
+    loaded = tasks[0]
     with TemporaryDirectory(prefix="assay-trial-") as made:
         folder = output or Path(made) / "trial"
         try:
@@ -70,7 +87,7 @@ def trial(
                 f"cannot be made ({error.strerror})", file=folder, hint="name a folder that is not there yet"
             ) from None
         try:
-            with Follow(folder) as follow:
+            with Follow(folder, quiet=as_json) as follow:
                 image = image_of(judge.sandbox, loaded)
                 if who not in agents.BUILT_IN.values():  # which are what a calibration tries, and show why one fails
                     calibrate(judge.sandbox, loaded, image)
@@ -79,9 +96,48 @@ def trial(
             raise typer.Exit(STOPPED) from None
         except Uncalibrated as error:
             tried = Tried.failed(f"{error.what}; {error.hint}")
-        _tell(tried)
+        if as_json:
+            put(json_bytes(_document(loaded.id, tried)), None)
+        else:
+            _tell(tried)
     if tried.verdict.outcome != "pass":
         raise typer.Exit(NOT_PASSED)
+
+
+def _set(agent: str, tasks: list[Path], said: list[str], jobs: int, output: Path | None, *, as_json: bool) -> None:
+    """Try a folder of tasks, show what came of it, and end as it ended."""
+    from assay.cli.judging.trial_set import try_set
+    from assay.cli.judging.words import duration
+    from assay.cli.output import json_bytes, put
+    from assay.cli.show import Column, grid, sentence, show
+
+    found = try_set(agent, tasks, said, jobs, output=output, loud=not as_json)
+    if as_json:
+        put(json_bytes(found.document()), None)
+    else:
+        rows = [found.trials.get(task, {"outcome": "–", "reason": "not tried"}) for task in found.tasks]
+        times = [duration(float(row["seconds"])) if row.get("seconds") else "–" for row in rows]
+        columns = [
+            Column("task", found.tasks, kind="key", style="bold"),
+            Column("outcome", [row["outcome"] for row in rows]),
+            Column("why", ["" if row["outcome"] == "pass" else row.get("message") or row["reason"] for row in rows], kind="text"),
+            Column("time", times, right=True, spare=1),
+        ]
+        show(grid(columns), "", sentence(found.summary()))
+    if found.stopped or found.passed < len(found.tasks):
+        raise typer.Exit(STOPPED if found.stopped else NOT_PASSED)
+
+
+def _document(task: str, tried: Tried) -> dict[str, str | None]:
+    seconds = (tried.finished_at - tried.started_at).total_seconds()
+    verdict = tried.verdict
+    return {
+        "task": task,
+        "outcome": verdict.outcome,
+        "reason": str(verdict.reason),
+        "message": tried.message,
+        "seconds": f"{seconds:.3f}",
+    }
 
 
 def _tell(tried: Tried) -> None:
