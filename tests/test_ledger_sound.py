@@ -265,6 +265,28 @@ def test_a_number_that_no_batch_is_given_is_refused_by_the_database(place: Path)
         settling.settle(ledger, SIGNER)
 
 
+def test_a_true_batch_that_is_there_twice_counts_once(place: Path) -> None:
+    """Somebody writes its row a second time, as one that brought no new records."""
+    columns = "digest, validator, epoch, count, root, envelope, members, NULL, NULL"
+    inserted(place, f"INSERT INTO batches SELECT 4, {columns} FROM batches WHERE id = 1")
+    with ledger_kit.opened(place) as ledger:
+        made = settling.settle(ledger, SIGNER)
+        assert [(one.batch.id, one.why) for one in made.aside] == [(4, "it is there already, as batch 1")]
+        with ledger.counted() as view:
+            assert [one.id for one in view.batches()] == [1, 2, 3]
+
+
+def test_a_batch_of_too_many_bytes_is_not_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What somebody put there past the intake does not have to fit into memory."""
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, SIGNER)
+    planted(place, saying(epoch=4))
+    monkeypatch.setattr(batch, "BATCH_BYTES", 100)
+    monkeypatch.setattr(sound.View, "between", lambda *_: pytest.fail("it was read"))
+    with ledger_kit.opened(place) as ledger, ledger.counted() as view:
+        assert [one.why for one in view.aside] == ["it has more than 100 bytes"]
+
+
 def as_owner(place: Path, statement: str) -> None:
     """Past the triggers, as the owner of the tables may."""
     with closing(sqlite3.connect(place / "ledger.db", isolation_level=None)) as database:
