@@ -17,7 +17,7 @@ from assay.ledger.batch import Batch, BatchStatement
 from assay.ledger.envelope import sign
 from assay.ledger.keys.hotkey import NotInstalled
 from assay.ledger.opened import open_ledger
-from assay.ledger.store import Damaged
+from assay.ledger.store import Damaged, View
 from assay.ledger.verify import verify
 from assay.records import record
 from cli_kit import run
@@ -282,7 +282,7 @@ def test_a_batch_of_too_many_bytes_is_not_read(place: Path, monkeypatch: pytest.
         settling.settle(ledger, SIGNER)
     planted(place, saying(epoch=4))
     monkeypatch.setattr(batch, "BATCH_BYTES", 100)
-    monkeypatch.setattr(sound.View, "between", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr(View, "between", lambda *_: pytest.fail("it was read"))
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
         assert [one.why for one in view.aside] == ["it has more than 100 bytes"]
 
