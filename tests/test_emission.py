@@ -19,6 +19,7 @@ from assay.scheme.subnet import Subnet, read
 from assay.settle.emission import Settled, labels, split
 from assay.settle.shares import Shares
 from cli_kit import output
+from test_ledger_registry import pull
 
 
 def subnet(*shares: str, **fields: Any) -> Subnet:
@@ -340,6 +341,46 @@ def test_competitions_that_agree_on_uids_are_joined(tmp_path: Path) -> None:
     assert [part.name for part in found.competitions] == ["small", "other"]
     assert sum(row.share for row in found.rows) + found.burn.share == 1
     assert found.receipts == []
+
+
+def pulled_at(tmp_path: Path, older: str, newer: str, **changes: Any) -> Path:
+    """A subnet of two competitions, one with the registry of an older block; rows: participants.csv after m1."""
+    for name, rows, block in (("a", older, 100), ("b", newer, 200)):
+        scheme = small_folder.SCHEME.replace("small", name)
+        table = f"key,uid,name,submission\nm1,1,,s1\n{rows}"
+        small_folder.make(tmp_path / name, scheme_toml=scheme, participants_csv=table)
+        pull(tmp_path / name, **{"block": block} | (changes if name == "b" else {}))
+    file = tmp_path / "s.toml"
+    file.write_text("".join(f'[[competitions]]\npath = "{path}"\nshare = "0.5"\n' for path in "ab"))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("newer", "held"),
+    [("m2,7,,s2\n", "uid 7"), ("m2,,,s2\n", "no uid"), ("m3,2,,s3\n", "no uid"), ("", "no uid")],
+)
+def test_the_uids_of_an_older_block_are_not_mixed_with_those_of_a_newer(tmp_path: Path, newer: str, held: str) -> None:
+    """Also where the newer registry does not know the key any more: nothing else would contradict its uid."""
+    older = "'a' has an older registry, of block 100, than 'b', of block 200"
+    file = pulled_at(tmp_path, "m2,2,,s2\n", newer)
+    with pytest.raises(BadInput, match=rf"s\.toml: competitions: {older}: 'm2' had uid 2, and has {held} since; .*registry pull"):
+        emission(file)
+
+
+def test_uids_that_two_blocks_agree_on_are_joined_and_the_board_says_which_is_older(tmp_path: Path) -> None:
+    file = pulled_at(tmp_path, "m2,,,s2\n", "m2,,,s2\nm3,3,,s3\n")
+    said = " ".join(output("emission", file, columns=200).split())
+    assert "The registry of a is of block 100, older than block 200; its uids were the same then." in said
+    assert "assay registry pull SUBNET.toml --to NAME" in said
+    pull(tmp_path / "a", block=200)
+    assert "registry" not in output("emission", file)
+
+
+@pytest.mark.parametrize("other", [{"netuid": 6}, {"chain": f"0x{'cd' * 32}"}])
+def test_uids_of_two_subnets_are_not_joined(tmp_path: Path, other: dict[str, Any]) -> None:
+    file = pulled_at(tmp_path, "m2,2,,s2\n", "m2,2,,s2\n", **other)
+    with pytest.raises(BadInput, match=r"the uids of 'a' are of subnet 5 of the chain 0xab.*, those of 'b' of subnet"):
+        emission(file)
 
 
 def test_the_board_says_what_the_others_receive(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import ledger_kit
+import store_kit as kit
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.ledger import acknowledged, intake, settling
@@ -151,6 +152,36 @@ def test_a_line_that_was_changed_or_left_out_is_found(place: Path, at: int) -> N
     for line in (b"{}\n", b"[]\n"):
         file.write_bytes(line)
         assert "acknowledged.jsonl:1: is no acknowledgement" in refused("ledger", "check", place)
+
+
+def test_a_ledger_of_an_earlier_version_says_what_could_vanish_unseen(place: Path) -> None:
+    """Versions 1 and 2 wrote nothing down of their batches, in the database or beside it."""
+    (place / "ledger.db").unlink()
+    kit.sql(place / "ledger.db", (Path(__file__).parent / "ledger-v2/sqlite.sql").read_text("utf-8"))
+    receipts = "".join(f"DROP TRIGGER {table}_no_delete; DELETE FROM {table};" for table in ("receipts", "settlements"))
+    kit.sql(place / "ledger.db", receipts)
+    found = run("ledger", "migrate", place, columns=10_000)
+    assert found.stdout == "The database was brought from version 2 of the schema to 4.\n"
+    assert found.stderr.startswith("warning: 2 batches of open epochs could be deleted from the database unseen: ")
+    assert f"`assay evidence add {place} FILE.batch`" in found.stderr
+
+
+def test_what_could_vanish_unseen_is_added_again_or_signed(place: Path, tmp_path: Path) -> None:
+    """As after it was brought forward: no line, and no word of the log's key."""
+    ledger_kit.add(place, ledger_kit.records())
+    batches = given(place)
+    (place / acknowledged.FILE).unlink()
+    assert len(json.loads(output("ledger", "migrate", place, "--json"))["unseen"]) == 3
+    forget(place, 3)
+    assert "12 records" not in output("ledger", "check", place)  # nobody misses it, as was said
+    (tmp_path / "first.batch").write_bytes(batches[0].data)
+    output("evidence", "add", place, tmp_path / "first.batch")
+    assert "warning: 1 batch of open epochs" in run("ledger", "migrate", place, columns=10_000).stderr
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, without_scores=True)
+    assert run("ledger", "migrate", place).stderr == ""
+    forget(place, 2)
+    assert "2 batches were checked, and the last one there is 1" in refused("ledger", "check", place, code=1)
 
 
 def test_a_folder_without_a_ledger_has_nothing_to_write_down(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import base64
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -69,23 +69,14 @@ def forge(
     signer: keys.PrivateKey = SUBNET,
     *,
     digests: bool = True,
-    before: bytes | None = None,
+    before: Sequence[bytes] = (),
 ) -> None:
     """The signed split changed, and signed anew in a log of its own by a key: what the holder of the key can make of it.
 
-    before: an entry that the log has before it.
+    before: the entries that the log has before it.
     """
-    receipt = json.loads((exported / "emission.receipt").read_bytes())
-    stated = json.loads(base64.b64decode(receipt["envelope"]["payload"]))
-    change(stated["predicate"])
-    said = stated["predicate"]
-    if digests:
-        said["split"]["digest"] = digest({name: value for name, value in said["split"].items() if name != "digest"})
-        stated["subject"][0] |= {"name": f"{said['subnet']} epoch {said['epoch']}"}
-        stated["subject"][0]["digest"]["sha256"] = said["split"]["digest"][7:]
-    payload = canonical(stated)
-    entry = sha256(payload).digest()
-    entries = [entry] if before is None else [before, entry]
+    payload = changed(exported, change, digests=digests)
+    entries = [*before, sha256(payload).digest()]
     leaves = [check.leaf_hash(one) for one in entries]
     checkpoint = note.sign_checkpoint(len(leaves), merkle.root(leaves), note.log_key(ORIGIN, signer.public), signer)
     place = Tree(leaves).inclusion(len(leaves) - 1)
@@ -95,6 +86,19 @@ def forge(
     for name, data in bundle.log_files(entries, checkpoint).items():
         (exported / "log" / name).parent.mkdir(parents=True, exist_ok=True)
         (exported / "log" / name).write_bytes(data)
+
+
+def changed(exported: Path, change: Callable[[Json], object], *, digests: bool = True) -> bytes:
+    """The statement of the signed split, changed; digests: with the digests of what it says then."""
+    receipt = json.loads((exported / "emission.receipt").read_bytes())
+    stated = json.loads(base64.b64decode(receipt["envelope"]["payload"]))
+    change(stated["predicate"])
+    said = stated["predicate"]
+    if digests:
+        said["split"]["digest"] = digest({name: value for name, value in said["split"].items() if name != "digest"})
+        stated["subject"][0] |= {"name": f"{said['subnet']} epoch {said['epoch']}"}
+        stated["subject"][0]["digest"]["sha256"] = said["split"]["digest"][7:]
+    return canonical(stated)
 
 
 def shares(said: Json) -> None:
@@ -151,7 +155,7 @@ def test_the_first_split_of_a_log_follows_nothing(exported: Path, previous: Json
 )
 def test_an_epoch_is_not_signed_twice_in_one_log(exported: Path, previous: Json | None, why: str) -> None:
     """A second split of the epoch, after the first in the same log: who shows it must say what it follows."""
-    forge(exported, lambda said: said.update(previous=previous), before=b"\x01" * 32)
+    forge(exported, lambda said: said.update(previous=previous), before=[b"\x01" * 32])
     with pytest.raises(Refused, match=why):
         verify(exported, key=KEY)
 
@@ -160,9 +164,46 @@ def test_who_says_that_the_first_split_of_an_epoch_is_of_another_is_refused(expo
     """The operator signs a second split of the epoch, and that the one before it in the log is of the epoch before."""
     first = json.loads((exported / "emission.receipt").read_bytes())["envelope"]
     entry = sha256(base64.b64decode(first["payload"])).digest()
-    forge(exported, lambda said: said.update(previous={"epoch": 2, "receipt": f"sha256:{entry.hex()}"}), before=entry)
+    forge(exported, lambda said: said.update(previous={"epoch": 2, "receipt": f"sha256:{entry.hex()}"}), before=[entry])
     (exported / bundle.EARLIER).write_bytes(canonical(first) + b"\n")
     with pytest.raises(Refused, match="split 2 of the log: it does not follow the one before it"):
+        verify(exported, key=KEY)
+
+
+def of_epoch(number: int, previous: Json | None) -> Callable[[Json], object]:
+    """The split said to be of another epoch, after another one."""
+
+    def change(said: Json) -> None:
+        for one in (said, said["split"], *said["split"]["receipts"]):
+            one["epoch"] = number
+        said["previous"] = previous
+
+    return change
+
+
+def after(number: int, payload: bytes) -> Json:
+    return {"epoch": number, "receipt": f"sha256:{sha256(payload).hexdigest()}"}
+
+
+def show_earlier(exported: Path, *earlier: bytes) -> None:
+    """The split after these in one log, all signed by its key, and shown."""
+    last = after(2, earlier[-1])
+    forge(exported, lambda said: said.update(previous=last), before=[sha256(one).digest() for one in earlier])
+    (exported / bundle.EARLIER).write_bytes(b"".join(canonical(sign(one, SUBNET)) + b"\n" for one in earlier))
+
+
+def test_the_splits_before_it_follow_each_other(exported: Path) -> None:
+    """Also where the operator's own key signed them: an epoch of which there are two is found by whoever is shown the later."""
+    first = changed(exported, of_epoch(1, None))
+    second = changed(exported, of_epoch(2, after(1, first)))
+    show_earlier(exported, first, second)
+    assert verify(exported, key=KEY).recomputed
+    show_earlier(exported, first, changed(exported, of_epoch(2, None)))
+    with pytest.raises(Refused, match="split 2 of the log: it does not follow the one before it"):
+        verify(exported, key=KEY)
+    twice = changed(exported, of_epoch(2, None))
+    show_earlier(exported, twice, changed(exported, of_epoch(2, after(2, twice))))
+    with pytest.raises(Refused, match="split 2 of the log: it is of no later epoch than the one before it"):
         verify(exported, key=KEY)
 
 

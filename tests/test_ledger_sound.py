@@ -17,7 +17,7 @@ from assay.ledger.batch import Batch, BatchStatement
 from assay.ledger.envelope import sign
 from assay.ledger.keys.hotkey import NotInstalled
 from assay.ledger.opened import open_ledger
-from assay.ledger.store import Damaged
+from assay.ledger.store import Damaged, View
 from assay.ledger.verify import verify
 from assay.records import record
 from cli_kit import run
@@ -263,6 +263,28 @@ def test_a_number_that_no_batch_is_given_is_refused_by_the_database(place: Path)
     inserted(place, f"INSERT INTO batches SELECT {2**60}, {columns} FROM batches LIMIT 1")
     with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match=f"batch {2**60} has a number that none is given"):
         settling.settle(ledger, SIGNER)
+
+
+def test_a_true_batch_that_is_there_twice_counts_once(place: Path) -> None:
+    """Somebody writes its row a second time, as one that brought no new records."""
+    columns = "digest, validator, epoch, count, root, envelope, members, NULL, NULL"
+    inserted(place, f"INSERT INTO batches SELECT 4, {columns} FROM batches WHERE id = 1")
+    with ledger_kit.opened(place) as ledger:
+        made = settling.settle(ledger, SIGNER)
+        assert [(one.batch.id, one.why) for one in made.aside] == [(4, "it is there already, as batch 1")]
+        with ledger.counted() as view:
+            assert [one.id for one in view.batches()] == [1, 2, 3]
+
+
+def test_a_batch_of_too_many_bytes_is_not_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What somebody put there past the intake does not have to fit into memory."""
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, SIGNER)
+    planted(place, saying(epoch=4))
+    monkeypatch.setattr(batch, "BATCH_BYTES", 100)
+    monkeypatch.setattr(View, "between", lambda *_: pytest.fail("it was read"))
+    with ledger_kit.opened(place) as ledger, ledger.counted() as view:
+        assert [one.why for one in view.aside] == ["it has more than 100 bytes"]
 
 
 def as_owner(place: Path, statement: str) -> None:

@@ -137,4 +137,18 @@ def _board(found: Emission, called: list[str], top: int) -> Iterator[RenderableT
     without = [name for name in called if name not in receipts]
     if receipts and without:
         yield note(f"Not settled in a ledger, so without a receipt: {', '.join(without)}.")
+    yield from _blocks(found, called)
     yield note(f"Digest {document['digest']}")
+
+
+def _blocks(found: Emission, called: list[str]) -> Iterator[RenderableType]:
+    """Which registries are older than another's; the uids are the same at both blocks, or they would not have been joined."""
+    from assay.cli.show import note
+
+    blocks = {name: part.block for name, part in zip(called, found.competitions, strict=True) if part.block is not None}
+    newest = max(blocks.values(), default=0)
+    for name, block in blocks.items():
+        if block < newest:
+            yield note(f"The registry of {name} is of block {block}, older than block {newest}; its uids were the same then.")
+    if min(blocks.values(), default=0) < newest:
+        yield note("Pull all at one block next time: assay registry pull SUBNET.toml --to NAME")

@@ -28,9 +28,10 @@ from assay.folder.places import Place
 from assay.folder.write import lock
 from assay.ledger import check
 from assay.ledger.batch import Batch
-from assay.ledger.store import Damaged
+from assay.ledger.sound import Judge
+from assay.ledger.store import Damaged, KeptBatch, View
 
-__all__ = ["FILE", "add", "give_up", "held_against", "missing"]
+__all__ = ["FILE", "add", "give_up", "held_against", "missing", "unseen"]
 
 Row = dict[str, object]
 FILE = "acknowledged.jsonl"
@@ -88,6 +89,17 @@ def held_against(path: Path, batches: Container[str], aside: Mapping[str, str] =
         hint += f"; to go on without it for good: assay ledger lost {path.parent} {row['batch']}"
         raise Damaged(what, file=path, line=number, hint=hint)
     return count
+
+
+def unseen(path: Path, view: View, key: str) -> list[KeptBatch]:
+    """The batches of open epochs that could be deleted unseen: no line is of them, and the log's key signed nothing of them.
+
+    Such are in a ledger of an earlier version that was brought forward, until its next receipt. key: the log's public key.
+    """
+    answered = {str(row["batch"]) for _, row in _rows(path)}
+    settled, signed = view.settled_epoch(), Judge(view, key).before.batches
+    open_ = view.batches(0 if settled is None else settled + 1)
+    return [one for one in open_ if one.id > signed and one.digest not in answered]
 
 
 def _append(path: Path, row: Row, known: str, what: str, hint: str) -> None:

@@ -17,6 +17,7 @@ from assay.settle.encoding import encode
 from assay.settle.shares import Shares
 
 if TYPE_CHECKING:
+    from assay.records import Pulled
     from assay.settle.settlement import Settlement
 
 __all__ = ["Emission", "Part", "Row", "Settled", "joined", "labels", "part", "split"]
@@ -30,6 +31,7 @@ class Settled:
 
     took_part: whether anybody had a score that the strategy shares out by. listed: key and uid of everybody in the registry,
     agreed score or not. receipt, log: the digest of its receipt and the public key of the log that has it, where it has one.
+    pulled: of which block of a chain its uids are, if they are of one.
     """
 
     name: str
@@ -43,13 +45,15 @@ class Settled:
     listed: Sequence[tuple[str, int | None]] = ()
     receipt: str | None = None
     log: str | None = None
+    pulled: Pulled | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A competition's part of the subnet: α_c (nanos), E_c (rao; None if the emission is not known), digests of what it is of.
 
-    received: its part (exact) after what nobody earned went to the others; None where that burns.
+    received: its part (exact) after what nobody earned went to the others; None where that burns. block: that of its uids, if
+    they were pulled from a chain; it is no part of the document, the receipt has it.
     """
 
     name: str
@@ -59,6 +63,7 @@ class Part:
     receipt: str | None = None
     log: str | None = None
     received: Fraction | None = None
+    block: int | None = None
 
     @property
     def document(self) -> dict[str, Any]:
@@ -145,6 +150,7 @@ def part(settlement: Settlement, receipt: str | None = None, log: str | None = N
         listed=[(one.key, one.uid) for one in participants],
         receipt=receipt,
         log=log,
+        pulled=settlement.inputs.registry,
     )
 
 
@@ -161,6 +167,7 @@ def split(subnet: Subnet, settled: Sequence[Settled]) -> Emission:
     for name, one in zip(called, settled, strict=True):
         _check_rules(name, one.reward)
     _check_once(called, settled)
+    _check_blocks(called, settled)
     epoch = _epoch(called, settled)
     ranked = [list(zip(one.participants, one.uids, strict=True)) for one in settled]
     uids = joined(list(zip(called, ranked, strict=True)), subnet.burn_uid)
@@ -183,6 +190,7 @@ def split(subnet: Subnet, settled: Sequence[Settled]) -> Emission:
                 one.receipt,
                 one.log,
                 Fraction(claim, whole) if subnet.unearned == "others" else None,
+                None if one.pulled is None else one.pulled.block,
             )
             for one, member, claim, rao in zip(settled, subnet.competitions, claims, emissions[:-1], strict=True)
         ),
@@ -232,6 +240,24 @@ def _check_once(called: Sequence[str], settled: Sequence[Settled]) -> None:
                     hint="list each competition once, and give each a log of its own name",
                 )
             first |= {} if named is None else {named: name}
+
+
+def _check_blocks(called: Sequence[str], settled: Sequence[Settled]) -> None:
+    """Refuse uids of two subnets, and uids that are not those of the newest block that any competition was pulled at. SPEC 8."""
+    pulled = [(name, one.pulled, dict(one.listed)) for name, one in zip(called, settled, strict=True) if one.pulled is not None]
+    if not pulled:
+        return
+    newest, at, there = max(pulled, key=lambda one: one[1].block)
+    hint = "`assay registry pull SUBNET.toml --to NAME` pulls all at one block; then settle: an epoch that has a receipt stays"
+    for name, block, uids in pulled:
+        if (block.chain, block.netuid) != (at.chain, at.netuid):
+            here, other = (f"subnet {one.netuid} of the chain {one.chain}" for one in (block, at))
+            raise BadInput(f"the uids of {name!r} are of {here}, those of {newest!r} of {other}", field="competitions", hint=hint)
+        for key, uid in uids.items():
+            if block.block != at.block and uid is not None and there.get(key) != uid:
+                held = "no uid" if there.get(key) is None else f"uid {there[key]}"
+                older = f"{name!r} has an older registry, of block {block.block}, than {newest!r}, of block {at.block}"
+                raise BadInput(f"{older}: {key!r} had uid {uid}, and has {held} since", field="competitions", hint=hint)
 
 
 def _epoch(called: Sequence[str], settled: Sequence[Settled]) -> int:

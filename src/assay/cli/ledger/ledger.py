@@ -258,16 +258,29 @@ def lost(
 def migrate(folder: Folder, as_json: AsJson = False) -> None:
     """Bring the ledger's database to the version that this Assay reads; keep a copy of it before.
 
+    It says how many batches of open epochs could be deleted from the database unseen. An earlier version kept no word of them
+    elsewhere: the next receipt does. Before that, ask the validators for these batches and add them again.
+
     \b
     Example:
       assay ledger migrate my-competition
     """
     from assay.cli.show import sentence, show
-    from assay.ledger import config, store
+    from assay.ledger import acknowledged, config, store
 
-    before, after = store.migrate(config.read(folder).place)
+    said = config.read(folder)
+    before, after = store.migrate(said.place)
+    with store.open(said.place) as ledger, ledger.reading() as view:
+        unseen = acknowledged.unseen(said.folder / acknowledged.FILE, view, said.key)
+    if unseen:
+        named = f"{len(unseen)} batches" if len(unseen) > 1 else "1 batch"
+        what = f"{named} of open epochs could be deleted from the database unseen: nothing outside it says that they are there"
+        todo = (
+            f"ask the validators for what they handed in, and add it again before the next `assay settle {folder}`, which signs"
+        )
+        warn([f"{what}; {todo} what is there then: `assay evidence add {folder} FILE.batch`"])
     if as_json:
-        emit({"before": before, "after": after})
+        emit({"before": before, "after": after, "unseen": [one.digest for one in unseen]})
         return
     same = f"The database has version {after} of the schema already."
     show(sentence(same if before == after else f"The database was brought from version {before} of the schema to {after}."))

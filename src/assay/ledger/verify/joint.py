@@ -147,7 +147,7 @@ def _earlier(file: Path, entries: Sequence[bytes], key: LogKey, found: Split) ->
     if not os.path.lexists(file):
         what = f"{several(len(entries), 'split')} before it in the log not shown, so it may not be the only one of its epoch"
         raise Refused("log", what, file=file)
-    lines = load(file, check.RECEIPT_BYTES * len(entries), hint=HINT).splitlines()
+    lines = load(file, check.RECEIPT_BYTES * len(entries), hint=HINT).removesuffix(b"\n").split(b"\n")
     if len(lines) != len(entries):
         raise Refused("log", "it has not every split before this one", expected=len(entries), found=len(lines), file=file)
     before: dict[str, object] | None = None
