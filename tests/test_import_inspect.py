@@ -273,6 +273,21 @@ def test_a_zip_of_somebody_else_is_bounded(tmp_path: Path, monkeypatch: pytest.M
         inspect_ai.read(tmp_path / "f.eval")
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED])
+def test_a_damaged_log_is_refused_however_it_is_compressed(method: int, tmp_path: Path) -> None:
+    place, damaged = tmp_path / "whole.eval", tmp_path / "damaged.eval"
+    with zipfile.ZipFile(place, "w", method) as archive:
+        archive.writestr("header.json", json.dumps(a_log()))
+    data = bytearray(place.read_bytes())
+    begin = data.find(b"header.json") + len(b"header.json")
+    for at in range(begin, begin + 40):
+        changed = bytearray(data)
+        changed[at : at + 20] = bytes(255 - byte for byte in changed[at : at + 20])
+        damaged.write_bytes(changed)
+        with pytest.raises(BadInput, match=r"is not a log of Inspect|which is damaged"):
+            inspect_ai.read(damaged)
+
+
 def test_a_damaged_log_is_refused_whatever_byte_it_is(tmp_path: Path) -> None:
     whole = next(LIMITED.glob("*.eval")).read_bytes()
     place = tmp_path / "damaged.eval"

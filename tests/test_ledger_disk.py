@@ -278,7 +278,11 @@ def test_nothing_is_settled_over_damaged_records(change: str, three: Path, tmp_p
             database.execute(f"DROP TRIGGER {name}")
         assert database.execute(CHANGES[change]).rowcount == 1
         database.commit()
-    refused(Damaged, place / "ledger.db", "restore it from a copy")(lambda: settle(place, 6))
+    before = change == "a record of before"  # of the open epoch, what was acknowledged is missed first
+    where, what = (
+        ("ledger.db", "restore it from a copy") if before else ("acknowledged.jsonl", "restore the database from a copy")
+    )
+    refused(Damaged, place / where, what)(lambda: settle(place, 6))
     assert settled(place) == [3, 4, 5]
     assert "restore" in cli_kit.refused("ledger", "check", place, code=1)
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import ledger_kit
-from assay.ledger import bundle, keys, settling
+from assay.exact import canonical
+from assay.ledger import bundle, intake, keys, settling, signing
 from assay.ledger.batch import Batch
 from assay.ledger.verify import verify
 from cli_kit import output, run
 from inserting import Inserter, batch_row, record_rows, signed_anew
-from ledger_kit import KEY, SIGNER, V1, V2
+from ledger_kit import KEY, SIGNER, V1, V2, V3, VALIDATORS
 
 MALLORY = keys.read(b"99" * 32)
 Rows = tuple[list[Any], list[list[Any]]]
@@ -128,3 +129,23 @@ def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(case: str, dat
         assert "comes out as settled" in output("ledger", "replay", place) or epoch == 4
         for one in (place, clean):
             ledger_kit.add(one, ledger_kit.records(epoch=4))
+
+
+def test_what_is_forged_makes_no_late_evidence_one_that_was_handed_in(database: str, tmp_path: Path) -> None:
+    """A validator's evidence came too late for epoch 3; somebody puts the same records there in its name, which do not count."""
+    place = ledger_kit.made(tmp_path / "small", database=database)
+    ledger_kit.add(place, ledger_kit.records(validators=[V1, V2]))
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, SIGNER, 3, without_scores=True)
+    late = ledger_kit.records(validators=[V3])
+    (place / "evidence").mkdir()
+    (place / "evidence/late.jsonl").write_bytes(b"".join(canonical(one) + b"\n" for one in late))
+    inserter = Inserter(database, place)
+    forged = signed_anew(of(V3, place, epoch=4), MALLORY)
+    inserter.put(batch_row(forged, inserter.last()), record_rows(forged, inserter.last()))
+    with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
+        found = signing.sign_folder(place, VALIDATORS[V3], late=signing.late_in(view, str(KEY)))
+    assert [(one.statement.epoch, one.statement.count) for one in found] == [(4, 2), (4, 2)]
+    with ledger_kit.opened(place) as ledger:
+        assert [intake.accept(ledger.store, one, intake.terms(place)).new for one in found] == [2, 2]
+        assert settling.settle(ledger, SIGNER, 4).settlement.ranking == ["m1", "m2"]

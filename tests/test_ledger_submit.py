@@ -11,11 +11,12 @@ import store_kit as kit
 from assay.errors import BadInput
 from assay.judge.tests.agent import BUILT_IN
 from assay.judge.tests.submit import submit
-from assay.ledger import intake, settling, store
+from assay.ledger import intake, keys, settling
 from assay.ledger.store import ReadOnly, Submission, Writer
 from assay.scheme.times import instant
 from cli_kit import output, refused
-from ledger_kit import SIGNER
+from inserting import Inserter, batch_row, record_rows, signed_anew
+from ledger_kit import SIGNER, V1, V2
 
 ORACLE, NOOP = BUILT_IN["oracle"].digest, BUILT_IN["noop"].digest
 AT = instant("2026-11-05T06:07:08Z")
@@ -31,12 +32,13 @@ def row_of(place: Path, key: str) -> dict[str, str]:
         return next(row for row in csv.DictReader(file) if row["key"] == key)
 
 
-def test_a_submission_is_of_the_latest_epoch_that_is_open(database: str) -> None:
-    with store.create(database, kit.META) as ledger:
+def test_a_submission_is_of_the_epoch_that_is_judged_now(database: str, tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small", database=database)
+    with ledger_kit.opened(place) as opened:
+        ledger = opened.store
         first = intake.hand_in(ledger, "m1", "s1", submitted_at="2026-11-02T09:00:00Z")
         assert first == Submission("m1", "s1", 1, "2026-11-02T09:00:00Z")
-        with ledger.writing() as tx:
-            tx.add_batch(kit.signed(kit.one(epoch=3)))
+        ledger_kit.add(place, ledger_kit.records(epoch=3))
         assert intake.hand_in(ledger, "m1", "s1", submitted_at="2026-11-03T09:00:00Z") == first
         assert intake.hand_in(ledger, "m1", "s2").epoch == 3
         with ledger.writing() as tx:
@@ -49,6 +51,29 @@ def test_a_submission_is_of_the_latest_epoch_that_is_open(database: str) -> None
         with ledger.reading() as view:
             assert {key: one.submission for key, one in view.submissions().items()} == {"m1": "s1", "m2": "s4"}
             assert {key: one.submission for key, one in view.submissions(3).items()} == {"m1": "s2"}
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_an_epoch_at_which_nobody_is_puts_off_no_submission(settled: bool, database: str, tmp_path: Path) -> None:
+    """A validator signs an epoch of another century, and who may insert puts one there that nobody signed."""
+    place = ledger_kit.made(tmp_path / "small", database=database)
+    ledger_kit.add(place, ledger_kit.records(epoch=3))
+    if settled:
+        with ledger_kit.opened(place) as ledger:
+            settling.settle(ledger, SIGNER, 3)
+    ledger_kit.add(place, ledger_kit.records(epoch=4))
+    ledger_kit.add(place, ledger_kit.records(epoch=10**9, validators=[V1]))
+    (far,) = ledger_kit.batches(place, ledger_kit.records(epoch=10**12, validators=[V2]))
+    (near,) = ledger_kit.batches(place, ledger_kit.records(epoch=5, validators=[V2]))
+    inserter = Inserter(database, place)
+    for one in (far, near):
+        last, forged = inserter.last(), signed_anew(one, keys.read(b"99" * 32))
+        inserter.put(batch_row(forged, last), record_rows(forged, last))
+    with ledger_kit.opened(place) as ledger:
+        assert intake.hand_in(ledger.store, "m1", "s9").epoch == 4
+    ledger_kit.add(place, ledger_kit.records(epoch=5))
+    with ledger_kit.opened(place) as ledger:
+        assert intake.hand_in(ledger.store, "m1", "s10").epoch == 5
 
 
 def test_what_is_submitted_is_in_the_ledger_and_in_the_registry(tmp_path: Path) -> None:

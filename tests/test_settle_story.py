@@ -408,3 +408,19 @@ def test_long_keys_of_validators_are_called_by_name_or_shortened() -> None:
     several = [Validator("short", 1, "Ann"), Validator(first, 1, "Bob"), *(Validator(key, 1) for key in (second, third, fourth))]
     assert called(several) == {"short": "short", first: "Bob", second: "bbbbbb…bbbb", third: third, fourth: fourth}
     assert called([Validator(first, 1, "Bob"), Validator(second, 1, "Bob")]) == {first: first, second: second}
+
+
+def test_a_ranking_speaks_of_runs_and_of_no_reward() -> None:
+    runs = {"min_validators": 1, "min_stake": "0", "combine": "mean", "outliers": {"method": "none"}}
+    passed: dict[str, list[int | None]] = {"a": [9, 8], "b": [7, None], "c": [7, 7], "d": [None, None]}
+    case = passing(passed, [1, 1], consensus=runs, reward={"kind": "ranking"})
+    first, second = told(case, "a"), told(case, "b")
+    assert said(first, "quorum") == "2 runs count; 1 is needed."
+    assert said(second, "quorum") == "1 run counts; 1 is needed."
+    assert said(first, "next-place") == "It has the first place."
+    assert said(second, "rank") == "2nd of 3 participants with an agreed score. c has the same score, so they share the place."
+    assert said(second, "next-place").startswith("The place before, 1st, is that of a with 0.85. The same score shares it.")
+    assert {chapter.name for chapter in first.chapters}.isdisjoint({"share", "cap", "decay", "weight", "release", "payout"})
+    strict = passing(passed, [1, 1], consensus=runs | {"min_validators": 2}, reward={"kind": "ranking"})
+    assert "1 run counts, 2 are needed." in " ".join(without_score(settled(strict))["b"].text)
+    assert "2 are needed." in said(told(strict, "a"), "quorum")

@@ -95,6 +95,7 @@ REFUSALS = [
         "reward",
         to={"excess": "drop", "encoding": "exact-sum"},
     ),
+    changed("a ranking with a cap", "a ranking gives out nothing", "scheme", "reward", to={"kind": "ranking", "cap": "30%"}),
     changed(
         "history: one epoch twice",
         "an epoch has one row",

@@ -192,4 +192,29 @@ PAYOUT = [
 ]
 
 
-DRAFTS = [*REWARD, *DECAY, *PAYOUT]
+NOTHING: Doc = {"weights": [], "burn": None, "payouts": [], "unallocated": "0"}
+RANKED: Doc = {"reward": {"kind": "ranking"}, "consensus": ALONE | {"combine": "mean"}}
+RANKING = [
+    case(
+        "a ranking has neither weights nor payouts, and nothing burns",
+        tests({"a": ["pf", "ff"], "b": ["pp"], "c": ["pe"]}, **RANKED),
+        NOTHING | {"ranking": ["b", "a"], "agreed": [{"score": "1"}, {"score": "0.25"}, {"participant": "c", "score": None}]},
+    ),
+    case(
+        "equal scores of a ranking are in the order of submission, then key",
+        given(
+            {"a": ["0.7"], "b": ["0.7"], "c": ["0.7"]},
+            people={"c": {"submitted_at": "2026-01-01T00:00:00Z"}},
+            **RANKED,
+        ),
+        NOTHING | {"ranking": ["c", "a", "b"]},
+    ),
+    case(
+        "a ranking keeps its clocks",
+        after(given({"a": ["0.5"]}, **RANKED), given({"a": ["0.5"]}, epoch=30, **RANKED)),
+        NOTHING | {"clock": {"participants": [{"participant": "a", "last": 5}]}},
+    ),
+]
+
+
+DRAFTS = [*REWARD, *DECAY, *PAYOUT, *RANKING]

@@ -26,6 +26,8 @@ def shows(case: Doc, document: Doc) -> set[str]:
         found |= {"excluded" for one in row["validators"] if one["excluded"]}
         if row["flagged_majority"]:
             found.add("flagged majority")
+    if rules["reward"]["kind"] == "ranking":
+        return found | {"ranking"}
     if document["burn"] is None:
         return found | {"payout", f"tier {document['tier_bps']}", f"{len(document['payouts'])} places"}
     return found | weights(rules, document)

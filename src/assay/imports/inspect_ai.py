@@ -16,6 +16,8 @@ The file is somebody else's: members are bounded in size, number and ratio, read
 
 from __future__ import annotations
 
+import lzma
+import struct
 import zipfile
 import zlib
 from collections import defaultdict
@@ -51,6 +53,17 @@ MAX_RATIO = 2_000
 ZSTANDARD = 93
 """The method of a zip's member that the standard library cannot read before Python 3.14."""
 
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
+"""What a zip that is damaged raises, by how it is compressed; for bzip2 it is an OSError without a reason of the system."""
 _VALUES: Mapping[str, Decimal] = {"C": Decimal(1), "P": Decimal("0.5"), "I": Decimal(0), "N": Decimal(0)}
 _LIMITS: Mapping[str, Trouble] = {"time": Trouble.AGENT_TIMEOUT, "working": Trouble.AGENT_TIMEOUT, "operator": Trouble.ELSEWHERE}
 """What a limit is; any other (messages, tokens, cost, context, custom) is the agent's own trouble."""
@@ -116,11 +129,11 @@ def _log(file: Path, options: Options, choice: Choice, *, alone: bool) -> _Log |
                     if path.startswith("samples/") and path.endswith(".json")
                 )
                 return _read(header, samples, file, options, choice)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        except (*_BROKEN, OSError) as error:
+            if isinstance(error, OSError) and error.strerror is not None:
+                raise BadInput(f"cannot be read ({error.strerror})", file=file, hint="check its permissions") from None
             hint = "was it copied whole? `inspect log dump` says whether Inspect can read it"
             raise BadInput(f"is not a log of Inspect ({error})", file=file, hint=hint) from None
-        except OSError as error:
-            raise BadInput(f"cannot be read ({error.strerror})", file=file, hint="check its permissions") from None
     content = json_object(file, MAX_MEMBER)
     if "eval" not in content or "status" not in content:
         if alone:

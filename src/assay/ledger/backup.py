@@ -14,9 +14,11 @@ The file is a ZIP archive of two parts:
 
 from __future__ import annotations
 
+import lzma
 import os
 import secrets
 import shutil
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -44,6 +46,17 @@ _ABOUT_BYTES = 1_000_000
 _PIECE = 1 << 20
 _HELD = {"batches": int, "checkpoint": (check.WORD, None), "receipts": int, "records": int}
 _SHAPE = {"digest": check.DIGEST, "held": _HELD, "key": check.WORD, "schema": _FORMAT, "taken": _TIME}
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    KeyError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+)
+"""What an archive raises that is none, or is damaged, whatever it is compressed by."""
 _ANOTHER = "use another backup; this one is damaged, or was changed"
 
 
@@ -133,11 +146,11 @@ def _unpacked(file: Path, copy: Path) -> About:
                 about = _read(data.read(_ABOUT_BYTES), file)
             with archive.open(_DATABASE) as data, copy.open("xb") as out:
                 shutil.copyfileobj(data, out, _PIECE)
-    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
+    except _BROKEN as error:
         what = f"is no backup of a ledger, or is damaged ({brief(str(error))})"
         raise BadInput(what, file=file, hint="`assay ledger backup` makes one") from None
     except OSError as error:
-        what = f"cannot be read, or not be unpacked to {copy.parent} ({error.strerror})"
+        what = f"cannot be read, or not be unpacked to {copy.parent} ({error.strerror or error})"
         raise BadInput(what, file=file, hint="check both places, and the room there") from None
     if (digest := _digest(copy)) != about.digest:
         raise Damaged(f"holds a database of {digest}, and {about.digest} was put in", file=file, hint=_ANOTHER)

@@ -22,7 +22,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -48,6 +48,7 @@ ED25519 = b"\x01"  # the type of a key in a signed note
 
 # Runs of characters, written out: what Python calls a space, or printable, depends on its version of Unicode.
 SPACES = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+NAME = f"[^{SPACES}+]+"  # of a log
 UNPRINTABLE = "\0-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff"
 
 Json = dict[str, Any]
@@ -61,7 +62,7 @@ class Refused(Exception):
         self.stage, self.what, self.expected, self.found = stage, what, expected, found
 
     def __str__(self) -> str:
-        told = (("expected", self.expected), ("found", self.found))
+        told = {"expected": self.expected, "found": self.found}.items()
         values = ", ".join(f"{name} {str(value)[:200]}" for name, value in told if value is not None)
         return f"{self.stage}: {self.what}" + (f" ({values})" if values else "")
 
@@ -118,12 +119,10 @@ def misfit(value: Any, shape: Any, at: str = "the document") -> str:
     such; a tuple: any of these; text: a string that matches it whole; int: a count up to LARGEST; None: null; object: anything.
     """
     if isinstance(shape, dict):
-        if not isinstance(value, dict):
+        inner = {key.removesuffix("?"): one for key, one in shape.items()}
+        if not isinstance(value, dict) or not inner.keys() & shape.keys() <= value.keys() <= inner.keys():
             return at
-        inner = {key.removesuffix("?"): one for key, one in shape.items() if not key.endswith("?") or key[:-1] in value}
-        if value.keys() != inner.keys():
-            return at
-        return next((bad for key in inner if (bad := misfit(value[key], inner[key], key))), "")
+        return next((bad for key in inner if key in value and (bad := misfit(value[key], inner[key], key))), "")
     if isinstance(shape, list):
         return at if not isinstance(value, list) or any(misfit(one, shape[0]) for one in value) else ""
     if isinstance(shape, tuple):
@@ -151,13 +150,8 @@ class Key(Protocol):
 SomeKey = TypeVar("SomeKey", bound=Key)
 
 _P = 2**255 - 19
-_WEAK = {  # the y of the points of small order: with one of them as the key, anybody can sign
-    0,
-    1,
-    _P - 1,
-    0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826,
-    0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7,
-}
+_EIGHTH = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826  # the y of a point of order 8
+_WEAK = {0, 1, _P - 1, _EIGHTH, _P - _EIGHTH}  # those of all points of small order: with one as the key, anybody can sign
 
 
 @dataclass(frozen=True)
@@ -200,12 +194,10 @@ class Envelope:
         kind, signatures = found.get("payloadType"), found.get("signatures")
         if not isinstance(kind, str) or not isinstance(signatures, list) or not 0 < len(signatures) <= SIGNATURES:
             raise Refused(stage, f"it is not a DSSE envelope with 1 to {SIGNATURES} signatures")
-        payload, pairs = unbase64(found.get("payload"), stage, either=True), []
-        for one in signatures:
-            if not isinstance(one, dict) or not isinstance(one.get("keyid", ""), str):
-                raise Refused(stage, "a signature is not an object with a sig and perhaps a keyid")
-            pairs.append((one.get("keyid", ""), unbase64(one.get("sig"), stage, either=True)))
-        return cls(kind, payload, tuple(pairs))
+        if any(not isinstance(one, dict) or not isinstance(one.get("keyid", ""), str) for one in signatures):
+            raise Refused(stage, "a signature is not an object with a sig and perhaps a keyid")
+        pairs = [(one.get("keyid", ""), unbase64(one.get("sig"), stage, either=True)) for one in signatures]
+        return cls(kind, unbase64(found.get("payload"), stage, either=True), tuple(pairs))
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -246,54 +238,52 @@ def check_inclusion(root: bytes, size: int, index: int, leaf: bytes, proof: Sequ
     """Refuse unless the proof leads from leaf hash `index` to the root of a tree of `size` leaves. RFC 9162, 2.1.3.2."""
     if not 0 <= index < size:
         raise Refused(stage, "the entry is beyond the tree", f"an index below {size}", index)
-    at, last, found, steps = index, size - 1, leaf, iter(proof)
-    while last:
-        if (step := next(steps, None)) is None:
-            raise Refused(stage, "the proof ends before the root", found=f"{len(proof)} hashes")
-        at, last, right = _up(at, last)
-        found = node_hash(step, found) if right else node_hash(found, step)
-    if next(steps, None) is not None:
-        raise Refused(stage, "the proof goes on after the root", found=f"{len(proof)} hashes")
+    found = leaf
+    for step, left in _climb(index, size - 1, proof, stage):
+        found = node_hash(step, found) if left else node_hash(found, step)
     if found != root:
         raise Refused(stage, "the proof does not lead to the root", root.hex(), found.hex())
 
 
-def _up(at: int, last: int) -> tuple[int, int, bool]:
-    """One step of a proof: the places of the node and of the last one a level higher; whether the neighbour is on the left."""
-    right = bool(at % 2) or at == last
-    while right and at % 2 == 0:  # it has no neighbour on this level: it goes up as it is
-        at, last = at >> 1, last >> 1
-    return at >> 1, last >> 1, right
-
-
-def check_consistency(
-    old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes], stage: str = "consistency"
-) -> None:
+def check_consistency(old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]) -> None:
     """Refuse unless the proof shows the tree of `old` leaves to be the beginning of that of `new`. RFC 9162, 2.1.4.2."""
+    stage, first, second, at, last = "consistency", old_root, old_root, 0, 0
     if not 0 <= old <= new:
         raise Refused(stage, "the tree has become smaller", f"at least {old} leaves", new)
-    steps, first, second = iter(proof), old_root, old_root
     if old == 0:  # every tree goes on from the empty one, which has no part in its root
         first, second = EMPTY_ROOT, new_root if new else EMPTY_ROOT
     elif old < new:
         at, last = old - 1, new - 1
         while at % 2:  # up to the highest whole subtree at the end of the old tree
             at, last = at >> 1, last >> 1
-        if at:
-            first = second = next(steps, b"")
-        while last:
-            if (step := next(steps, None)) is None:
-                raise Refused(stage, "the proof ends before the root", found=f"{len(proof)} hashes")
-            at, last, right = _up(at, last)
-            first = node_hash(step, first) if right else first
-            second = node_hash(step, second) if right else node_hash(second, step)
-    if next(steps, None) is not None:
-        raise Refused(stage, "the proof goes on after the root", found=f"{len(proof)} hashes")
+        if at:  # it is a part of both trees, and the proof begins with it
+            first, proof = b"".join(proof[:1]), proof[1:]
+            second = first
+    for step, left in _climb(at, last, proof, stage):
+        first = node_hash(step, first) if left else first
+        second = node_hash(step, second) if left else node_hash(second, step)
     if first != old_root:
         raise Refused(stage, f"the first {old} entries are not those that they were", old_root.hex(), first.hex())
     if second != new_root:
-        what = f"the proof does not lead from the first {old} entries to the {new}"
-        raise Refused(stage, what, new_root.hex(), second.hex())
+        raise Refused(stage, f"the proof does not lead from the first {old} entries to the {new}", new_root.hex(), second.hex())
+
+
+def _climb(at: int, last: int, proof: Sequence[bytes], stage: str) -> Iterator[tuple[bytes, bool]]:
+    """Each hash of a proof from a node up to the root, and whether it is on the left; `last`: the last node of that level.
+
+    Refuse a proof that ends before the root or goes on after it.
+    """
+    steps = iter(proof)
+    while last:
+        left = bool(at % 2) or at == last
+        while left and at % 2 == 0:  # it has no neighbour on this level: it goes up as it is
+            at, last = at >> 1, last >> 1
+        if (step := next(steps, None)) is None:
+            raise Refused(stage, "the proof ends before the root", found=f"{len(proof)} hashes")
+        yield step, left
+        at, last = at >> 1, last >> 1
+    if next(steps, None) is not None:
+        raise Refused(stage, "the proof goes on after the root", found=f"{len(proof)} hashes")
 
 
 # C2SP: signed notes, checkpoints, log proofs
@@ -308,16 +298,12 @@ class LogKey(Ed25519Key):
     @classmethod
     def parse(cls, text: str) -> LogKey:
         """The key in a vkey; refused if it is none, is not Ed25519, or the hex digits are not those of name and key."""
-        name, digits, encoded = [*text.split("+", 2), "", ""][:3]
-        try:
-            data = unbase64(encoded, "key")
-        except Refused:
-            data = b""
-        if not _is_name(name) or data[:1] != ED25519:
+        found = re.fullmatch(f"({NAME})[+]([^+]*)[+]([A-Za-z0-9+/]{{44}})", text)
+        if found is None or (data := base64.b64decode(found[3]))[:1] != ED25519:
             raise Refused("key", "it is not a vkey NAME+HEX+BASE64 of an Ed25519 key")  # unquoted: it may be the private key
-        key = cls(data[1:], name)
-        if digits != key.hint.hex():
-            raise Refused("key", "the digits of the vkey are not those of its name and key", key.hint.hex(), digits)
+        key = cls(data[1:], found[1])
+        if found[2] != key.hint.hex():
+            raise Refused("key", "the digits of the vkey are not those of its name and key", key.hint.hex(), found[2])
         return key
 
     def __str__(self) -> str:
@@ -329,25 +315,19 @@ class LogKey(Ed25519Key):
         return hashlib.sha256(self.name.encode() + b"\n" + ED25519 + self.raw).digest()[:4]
 
 
-def _is_name(text: str) -> bool:
-    return bool(text) and not re.search(f"[{SPACES}+]", text)
-
-
 def check_note(note: bytes, keys: Iterable[LogKey], stage: str = "log") -> tuple[str, list[LogKey]]:
     """The text of a signed note and the keys that signed it, at least one. Signatures of keys that are not known are ignored."""
-    try:
-        text = note.decode("utf-8") if len(note) <= NOTE_BYTES else ""
-    except UnicodeDecodeError:
-        text = ""
+    text = note[:NOTE_BYTES].decode("utf-8", "ignore")
     body, _, signatures = text.rpartition("\n\n")
-    lines = signatures.split("\n")
-    if not body or lines.pop() or not 0 < len(lines) <= SIGNATURES or re.search("[\x00-\x09\x0b-\x1f]", text):
+    *lines, end = signatures.split("\n")
+    whole = text.encode() == note and not re.search("[\x00-\x09\x0b-\x1f]", text)  # else too long, not UTF-8, control characters
+    if not whole or not body or end or not 0 < len(lines) <= SIGNATURES:
         raise Refused(stage, "it is not a signed note: text, an empty line, lines with a signature each")
     known, good = {(key.name, key.hint): key for key in keys}, []
     for line in lines:
         dash, name, encoded = [*line.split(" ", 2), "", ""][:3]
         signature = unbase64(encoded, stage)
-        if dash != "—" or not _is_name(name) or len(signature) < 5:
+        if dash != "—" or not re.fullmatch(NAME, name) or len(signature) < 5:
             raise Refused(stage, "it is not a line with a signature", "— NAME BASE64", line)
         key = known.get((name, signature[:4]))
         if key is not None and not key.verifies(signature[4:], f"{body}\n".encode()):
@@ -404,8 +384,7 @@ class LogProof:
             unbase64(lines.pop(0).removeprefix("extra "), stage)
         if len(text) > NOTE_BYTES or first != PROOF or not blank or not lines or not lines[0].startswith("index "):
             raise Refused(stage, f"it is not a {PROOF}")
-        index = number(lines[0].removeprefix("index "), stage)
-        return cls(index, parse_hashes(lines[1:], stage), checkpoint.encode("utf-8"))
+        return cls(number(lines[0].removeprefix("index "), stage), parse_hashes(lines[1:], stage), checkpoint.encode("utf-8"))
 
 
 def parse_hashes(lines: Sequence[str], stage: str) -> tuple[bytes, ...]:
@@ -419,11 +398,6 @@ def parse_hashes(lines: Sequence[str], stage: str) -> tuple[bytes, ...]:
 # Receipts
 
 DIGEST, WORD, BLOCK = "sha256:[0-9a-f]{64}", "(?s:.+)", "0x[0-9a-f]{64}"
-_REGISTRY = {  # of which block of a chain uids and stakes are
-    **dict.fromkeys(("chain", "hash"), BLOCK),
-    **dict.fromkeys(("netuid", "mechanism", "block", "spec_version"), int),
-    "rows": DIGEST,
-}
 _STATEMENT = {
     "_type": re.escape(STATEMENT),
     "subject": [{"name": WORD, "digest": {"sha256": "[0-9a-f]{64}"}}],
@@ -431,15 +405,17 @@ _STATEMENT = {
     "predicate": {
         "competition": WORD,
         "epoch": int,
-        "scheme": DIGEST,
+        **dict.fromkeys(("scheme", "inputs", "settlement"), DIGEST),
         "task_set": (None, DIGEST),
-        "inputs": DIGEST,
         "evidence": {"root": DIGEST, "count": int},
-        "previous": (None, {"epoch": int, "receipt": DIGEST}),
         "results": {"root": DIGEST, "count": int},
-        "settlement": DIGEST,
+        "previous": (None, {"epoch": int, "receipt": DIGEST}),
         "software": {"name": WORD, "version": WORD},
-        "registry?": _REGISTRY,
+        "registry?": {  # of which block of a chain uids and stakes are
+            **dict.fromkeys(("chain", "hash"), BLOCK),
+            **dict.fromkeys(("netuid", "mechanism", "block", "spec_version"), int),
+            "rows": DIGEST,
+        },
     },
 }
 
@@ -472,9 +448,7 @@ class Receipt:
         return cls(envelope, said, hashlib.sha256(envelope.payload).digest(), proof, version)
 
 
-def check_receipt(
-    receipt: Receipt, keys: Sequence[LogKey], seen: bytes | None = None, consistency: Sequence[bytes] = ()
-) -> Checkpoint:
+def check_receipt(receipt: Receipt, keys: Sequence[LogKey], seen: bytes | None = None, proof: Sequence[bytes] = ()) -> Checkpoint:
     """The checkpoint that a receipt is in, everything checked; with a signed checkpoint `seen` at another time, against that."""
     check_envelope(receipt.envelope, keys, "receipt")
     now = check_checkpoint(receipt.proof.checkpoint, keys)
@@ -484,7 +458,7 @@ def check_receipt(
         if then.origin != now.origin:
             raise Refused("consistency", "the checkpoint that was seen is of another log", now.origin, then.origin)
         old, new = sorted((then, now), key=lambda one: one.size)
-        check_consistency(old.size, old.root, new.size, new.root, consistency)
+        check_consistency(old.size, old.root, new.size, new.root, proof)
     return now
 
 
@@ -512,14 +486,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, UnicodeDecodeError) as error:
         sys.stderr.write(f"cannot read: {error}\n")
         return 2
-    told = receipt.predicate
-    at = told.get("registry")
+    told, at = receipt.predicate, receipt.predicate.get("registry")
     block = f"it says: registry of subnet {at['netuid']} at block {at['block']}, {at['hash']}, of {at['chain']}\n" if at else ""
     sys.stdout.write(
         f"checked: signature; entry {receipt.proof.index} of {log.size} in {log.origin}{'; consistency' if seen else ''}\n"
         f"it says: {_plain(told['competition'])} epoch {told['epoch']}, settlement {told['settlement']}\n"
-        f"{block}"
-        "not checked: that this follows from the evidence, which `assay verify` recomputes\n"
+        f"{block}not checked: that this follows from the evidence, which `assay verify` recomputes\n"
     )
     return 0
 

@@ -159,8 +159,8 @@ def check(batch: Batch, known: Terms) -> None:
 def hand_in(store: Store, participant: str, submission: str, *, epoch: int | None = None, submitted_at: str = "") -> Submission:
     """Keep what a participant submitted, accepted in an epoch that is open, and return it as it is kept. SPEC 2, 3.0.
 
-    epoch: None is the highest that has evidence, or else the one after the last settled, from 1. What is its latest submission
-    already stays as it was. Raises BadInput for an epoch that is settled, and StoreError.
+    epoch: None is the one that is judged now, see `_judged_now`. What is its latest submission already stays as it was. Raises
+    BadInput for an epoch that is settled, and StoreError.
     """
     with store.writing() as tx:
         known, last = tx.submissions().get(participant), tx.settled_epoch()
@@ -169,10 +169,26 @@ def hand_in(store: Store, participant: str, submission: str, *, epoch: int | Non
         if epoch is not None and last is not None and epoch <= last:
             what = f"epoch {epoch} is settled, the last is {last}"
             raise BadInput(what, field="epoch", hint="name an epoch that is open, or none")
-        latest = max(tx.highest_epoch() or 1, 1 if last is None else last + 1)
-        made = Submission(participant, submission, latest if epoch is None else epoch, submitted_at)
+        chosen = _judged_now(tx, Judge(tx, store.meta.key), last) if epoch is None else epoch
+        made = Submission(participant, submission, chosen, submitted_at)
         tx.add_submission(made)
     return made
+
+
+def _judged_now(view: View, judge: Judge, last: int | None) -> int:
+    """The last of the epochs that follow one another, from the one after the last settled on, and have evidence that counts.
+
+    Before the first settlement they begin with the lowest that has some, or with 1. One batch that is labelled with an epoch at
+    which nobody is must not put off what everybody hands in until then.
+    """
+
+    def counts(epoch: int) -> bool:
+        return any(judge.counts(number) for number in view.numbers_of(epoch))
+
+    epoch = next(filter(counts, view.epochs()), 1) if last is None else last + 1
+    while counts(epoch + 1):
+        epoch += 1
+    return epoch
 
 
 def replaced(view: View, folder: Path) -> list[Submission]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import re
 
 from assay.characters import allowed
 from assay.errors import BadInput, brief
-from assay.ledger.check import PROOF, LogKey, _is_name
+from assay.ledger.check import NAME, PROOF, LogKey
 from assay.ledger.keys import ED25519, PrivateKey, PublicKey
 from assay.ledger.merkle import Proof
 from assay.ledger.refusal import as_bad_input
@@ -18,7 +19,7 @@ def log_key(origin: str, key: PublicKey) -> LogKey:
     """The vkey of a log of that name; raises BadInput if the name cannot be one, or if the key is not Ed25519."""
     if key.kind != ED25519:
         raise BadInput(f"{key} is not an Ed25519 key", hint="logs sign with Ed25519: assay keys new")
-    if not origin or not allowed(origin) or not _is_name(origin):
+    if not allowed(origin) or not re.fullmatch(NAME, origin):
         raise BadInput(f"{brief(origin)} cannot be the name of a log", hint="use a host and a path, such as example.org/my-log")
     with as_bad_input("give the public key of the log"):
         return LogKey(key.raw, origin)

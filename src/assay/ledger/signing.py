@@ -19,6 +19,7 @@ from assay.folder.write import write_all
 from assay.ledger import batch, config
 from assay.ledger.batch import Batch
 from assay.ledger.keys import PrivateKey, PublicKey, public
+from assay.ledger.sound import Judge
 from assay.ledger.store import View
 from assay.records import Evidence, record
 from assay.scheme.load import read as read_scheme
@@ -32,13 +33,14 @@ By = Literal["submission", "epoch"]
 class Late:
     """Evidence that was not handed in while its epoch was open: what is signed for `epoch` instead, chosen by `choose`.
 
-    former: the closed epoch that the records are labelled with; None: all that `view`, the ledger, has settled. chosen: how
-    many records were signed so.
+    former: the closed epoch that the records are labelled with; None: all that `view`, the ledger, has settled. judge: which of
+    its batches count; what others put there past the intake was not handed in. chosen: how many records were signed so.
     """
 
     epoch: int
     former: int | None = None
     view: View | None = None
+    judge: Judge | None = None
     chosen: int = 0
 
     def choose(self, records: Sequence[Evidence]) -> list[Evidence]:
@@ -53,15 +55,15 @@ class Late:
             if relabelled.slot not in taken and (self.former is not None or relabelled.slot == one.slot):
                 taken.add(relabelled.slot)
                 found.append(relabelled)
-        found = found if self.view is None else self.view.without_slots(found)
+        found = found if self.view is None or self.judge is None else self.view.without_slots(found, self.judge.counts)
         self.chosen += len(found)
         return found
 
 
-def late_in(view: View) -> Late | None:
-    """What is late by what a ledger has settled, and has not of it; None where nothing is settled yet."""
+def late_in(view: View, key: str) -> Late | None:
+    """What is late by what a ledger has settled, and has not of it; None where nothing is settled yet. key: the log's."""
     settled = view.settled_epoch()
-    return None if settled is None else Late(settled + 1, view=view)
+    return None if settled is None else Late(settled + 1, view=view, judge=Judge(view, key))
 
 
 def sign_folder(

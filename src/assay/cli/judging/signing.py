@@ -83,7 +83,7 @@ class Signing:
             known = intake.terms(self.folder)
             with open_store(config.read(self.folder)) as database:
                 with database.reading() as view:
-                    late = signing.late_in(view)
+                    late = signing.late_in(view, database.meta.key)
                     batches = signing.sign_folder(self.folder, self.signer, late=late)
                 for batch in batches:
                     new += intake.accept(database, batch, known).new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from itertools import groupby, pairwise
 from typing import Any
@@ -85,10 +85,13 @@ class View:
         for _, rows in groupby(map(Row._make, found), key=lambda row: row.slot):
             yield list(rows)
 
-    def without_slots(self, found: Sequence[Evidence]) -> list[Evidence]:
-        """Those of the records whose slot has nothing here yet: what they say was never handed in."""
+    def without_slots(self, found: Sequence[Evidence], counts: Callable[[int], bool]) -> list[Evidence]:
+        """Those of the records whose slot has nothing here yet: what they say was never handed in.
+
+        counts: whether the batch of a number does; what only one has that does not is as if it were not there.
+        """
         slots = list(map(slot_of, found))
-        there = candidates(self._connection, slots)
+        there = {slot: [one for one in some if counts(one.batch)] for slot, some in candidates(self._connection, slots).items()}
         return [one for one, slot in zip(found, slots, strict=True) if same(one, there.get(slot, ())) is None]
 
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
@@ -109,6 +112,14 @@ class View:
         """The lowest epoch from this one on that has evidence."""
         found: int | None = self._connection.scalar(select(func.min(batches.c.epoch)).where(batches.c.epoch >= first))
         return found
+
+    def epochs(self) -> list[int]:
+        """The epochs that have evidence, ascending."""
+        return list(self._connection.scalars(select(batches.c.epoch).distinct().order_by(batches.c.epoch)))
+
+    def numbers_of(self, epoch: int) -> list[int]:
+        """The numbers of an epoch's batches, in order of acceptance."""
+        return list(self._connection.scalars(select(batches.c.id).where(batches.c.epoch == epoch).order_by(batches.c.id)))
 
     def batches(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[KeptBatch]:
         """The batches of these epochs, in order of acceptance."""
