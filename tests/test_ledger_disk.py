@@ -240,7 +240,8 @@ def test_a_log_that_is_gone_before_the_first_receipt_is_made_by_init(tmp_path: P
     place = ledger_kit.made(tmp_path / "small")
     shutil.rmtree(place / "log")
     said = cli_kit.refused("ledger", "check", place)
-    assert "no receipt to make the log anew from; move ledger.toml away and do `assay ledger init` again" in said
+    assert "no receipt to make the log anew from; whoever settles has it" in said
+    assert "move ledger.toml away and do `assay ledger init` again" in said
     (place / "ledger.toml").unlink()
     making.make(place, ORIGIN, SIGNER)
     assert "0 receipts in the log" in cli_kit.output("ledger", "check", place)

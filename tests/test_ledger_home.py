@@ -1,5 +1,6 @@
 """Where a ledger lives: a copy of it says that it is one, and takes nothing in; one that was moved is told so."""
 
+import json
 import shutil
 import signal
 import sqlite3
@@ -15,7 +16,7 @@ import store_kit as kit
 from assay.errors import BadInput
 from assay.ledger import keys, settling, store
 from assay.ledger.store import Store
-from cli_kit import output, refused
+from cli_kit import output, refused, run
 from ledger_kit import SIGNER
 
 
@@ -173,6 +174,11 @@ def test_a_copied_folder_is_not_settled_and_takes_nothing_in(tmp_path: Path, mon
         assert f"copy/ledger.db: is a copy of the ledger in {place}/ledger.db, so it is only read; " in refused(*words)
     assert (copy / "ledger.db").read_bytes() == before
     assert "u16" in output("settle", copy, "--dry-run")
+    checked = run("ledger", "check", copy, columns=10_000)
+    assert "All of it is whole." in checked.stdout
+    assert f"copy/ledger.db: is a copy of the ledger in {place}/ledger.db, so it is only read" in checked.stderr
+    assert json.loads(output("ledger", "check", copy, "--json"))["elsewhere"].startswith("is a copy of the ledger in ")
+    assert json.loads(output("ledger", "check", place, "--json"))["elsewhere"] is None
     assert "the ledger still is in" in refused("ledger", "adopt", copy, "--old-is-stopped")
     assert output("ledger", "adopt", place) == "The ledger lives here already; nothing was changed.\n"
     shutil.rmtree(place)

@@ -1,5 +1,6 @@
 """A PostgreSQL that several share: what a validator's user may do, and that nobody without rights can hold up who has them."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import postgres
 import store_kit as kit
 from assay.errors import BadInput
 from assay.ledger import config, intake, settling, store
+from assay.ledger.opened import open_ledger
 from assay.ledger.store import Store, Submission
 from assay.ledger.store.engine import LOCK
 from cli_kit import output, refused
@@ -81,6 +83,25 @@ def test_a_validators_user_reads_and_adds_evidence_and_no_more(server: postgres.
     assert output("ledger", "grant", place, "val-1", "--revoke", "--json") == '{"rights":"none","user":"val-1"}\n'
     with pytest.raises(store.Forbidden):
         store.open(of(url, "val-1")).close()
+
+
+def test_a_validators_folder_needs_no_log(server: postgres.Cluster, tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small", database=server.database())
+    output("ledger", "grant", place, "val-1")
+    ledger_kit.add(place, ledger_kit.records())
+    theirs = tmp_path / "theirs"
+    shutil.copytree(place, theirs, ignore=shutil.ignore_patterns("log", "acknowledged.jsonl"))
+    url = of(config.read(place).place, "val-1")
+    (theirs / "ledger.toml").write_text((place / "ledger.toml").read_text().replace(config.read(place).database, url))
+    assert output("settle", theirs, "--dry-run") == output("settle", place, "--dry-run").replace(str(place), str(theirs))
+    assert not (theirs / "log").exists()
+    why = "there is no such folder, and no receipt to make the log anew from"
+    assert f"theirs/log: {why}; whoever settles has it" in refused("ledger", "check", theirs)
+    with open_ledger(theirs) as ledger, pytest.raises(BadInput, match=why):
+        settling.settle(ledger, SIGNER)
+    with open_ledger(place) as ledger:
+        settling.settle(ledger, SIGNER)
+    assert "1 receipt in the log. All of it is whole." in output("ledger", "check", theirs)
 
 
 def test_who_has_no_right_cannot_hold_up_writers(server: postgres.Cluster) -> None:

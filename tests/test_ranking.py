@@ -90,6 +90,7 @@ def test_errors_leave_a_run_out_and_nobody_without_runs_has_a_place(tmp_path: Pa
     told = output("explain", place, "agent-b")
     assert "so it has no place in the ranking." in " ".join(told.split())
     assert CHAIN.findall(told + board + output("explain", place, "agent-a")) == []
+    assert "\n\n\n" not in board
 
 
 def test_a_board_without_intervals_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

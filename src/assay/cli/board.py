@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,8 @@ def _weights(settlement: Settlement, top: int) -> Iterator[RenderableType]:
     table = grid(first(columns, top, len(rows)), styles=[*("" for _ in rows[:top]), "dim"])
     yield table
     yield from rest(top, len(rows))
-    yield ""
-    yield from _remarks(settlement, rules)
     shown = any(INTERVAL in str(column.header) for column in table.columns)
-    yield from _doubts(settlement, {} if sure and not shown else sure, bool(rows))
+    yield from _apart(_remarks(settlement, rules), _doubts(settlement, {} if sure and not shown else sure, bool(rows)))
 
 
 def _ranking(settlement: Settlement, top: int) -> Iterator[RenderableType]:
@@ -101,11 +100,18 @@ def _ranking(settlement: Settlement, top: int) -> Iterator[RenderableType]:
     table = grid(first(ranking.columns(found, INTERVAL), top, len(found)))
     yield table
     yield from rest(top, len(found))
-    yield ""
     if all(row["low"] is None for row in found):
-        yield from _doubts(settlement, None, True)
+        yield from _apart(_doubts(settlement, None, True))
     elif any(str(column.header).strip() == INTERVAL for column in table.columns) and any(row["tied_with_next"] for row in found):
-        yield note(TIED)
+        yield from _apart([note(TIED)])
+
+
+def _apart(*notes: Iterable[RenderableType]) -> Iterator[RenderableType]:
+    """The notes below a table, an empty line before them; nothing where there are none."""
+    for number, said in enumerate(chain(*notes)):
+        if number == 0:
+            yield ""
+        yield said
 
 
 def _interval(standing: Standing) -> str:

@@ -35,6 +35,10 @@ __all__ = ["Log"]
 _ROOM = "check its place, permissions and space"
 KEPT = 64
 """Tiles that are kept in memory once they were checked."""
+_ABSENT = (
+    "whoever settles has it, a validator needs none; if this is where it was: move ledger.toml away and do `assay ledger init`"
+    " again, with the same names"
+)
 _BACK = "bring the right one back from a copy"
 _COPY = "bring it back from a copy; or move the log's folder away: `assay ledger check` makes it anew from the database"
 
@@ -86,8 +90,17 @@ class Log:
             shutil.rmtree(beside, ignore_errors=True)
         return cls(folder, key)
 
+    @classmethod
+    def absent(cls, folder: Path, key: LogKey) -> Log:
+        """The log before its first entry, where its folder is not: it is read as empty, and neither checked nor gone on from."""
+        log = cls.__new__(cls)
+        log.folder, log.key, log.note, log.checkpoint = folder, key, b"", Checkpoint(key.name, 0, check.EMPTY_ROOT)
+        log._checked, log._edge = {}, {}
+        return log
+
     def reload(self) -> None:
         """Read the checkpoint again, and the tiles that its root is made of: another process may have added to the log."""
+        self._check_there()
         path = self.folder / "checkpoint"
         while True:
             self.note = self._note()
@@ -100,6 +113,10 @@ class Log:
                     raise
             else:
                 return
+
+    def _check_there(self) -> None:
+        if not (self.folder.exists() or self.folder.is_symlink()):
+            raise BadInput("there is no such folder, and no receipt to make the log anew from", file=self.folder, hint=_ABSENT)
 
     def _note(self) -> bytes:
         return load(self.folder / "checkpoint", check.NOTE_BYTES, hint=f"the folder of a log has one; {_COPY}")
@@ -117,6 +134,7 @@ class Log:
 
     def check_end(self) -> None:
         """Refuse unless the log can be gone on from: its last entries are whole, and its folder can be written."""
+        self._check_there()
         with alone(self.folder):
             self.reload()
             for _ in self.entries(self.size - self.size % WIDTH):
@@ -136,6 +154,7 @@ class Log:
         """
         with as_bad_input("sign it with the log's own key", file=self.folder):
             after = check.check_checkpoint(note, [self.key])
+        self._check_there()
         with alone(self.folder):
             self.reload()
             if after.size <= self.size:

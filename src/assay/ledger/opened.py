@@ -174,8 +174,7 @@ def _log(said: Config, key: LogKey, database: Store) -> Log:
     with database.reading() as view:
         last, entries = view.last_receipt(), [_entry(one.digest) for one in view.receipts()]
     if last is None:
-        hint = f"move {said.name} away and do `assay ledger init` again, with the same names"
-        raise BadInput("there is no such folder, and no receipt to make the log anew from", file=said.tiles, hint=hint)
+        return Log.absent(said.tiles, key)
     with _undamaged(database):
         return Log.anew(said.tiles, key, last.checkpoint, entries)
 

@@ -103,10 +103,12 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
         with ledger.counted() as view:
             targets, aside = view.targets(), view.aside
             answered = settling.check_answered(ledger, view)
+        away = ledger.store.elsewhere()
     entries = sum(len(journal_of(folder, target).entries) for target in targets)
     if as_json:
         counts = {"records": found.records, "batches": found.batches, "conflicts": found.conflicts, "receipts": receipts}
         rest = {"sent_to_chains": entries, "acknowledged": answered, "not_counted": list(map(str, aside))}
+        rest["elsewhere"] = None if away is None else away.what
         emit(counts | rest)
         if any(one.new for one in aside):
             raise typer.Exit(1)
@@ -118,7 +120,7 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
         *([sentence(f"Each of the {answered} batches that were acknowledged is there.")] if answered else []),
         sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. {_rest(len(aside))}"),
     )
-    warn([str(one) for one in aside])
+    warn([*map(str, aside), *([] if away is None else [str(away)])])
     if any(one.new for one in aside):
         raise typer.Exit(1)
 
