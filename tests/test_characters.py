@@ -139,7 +139,6 @@ ALLOWED = {
     ("settle/consensus/agreement.py", "lower"): "names of Python's own",
     ("settle/score/accepted.py", "lower"): "names of Python's own",
     ("settle/settlement.py", "hash"): "of a digest, for sets within a run",
-    ("settle/story/missing.py", "capitalize"): "a word of ours, in ASCII",
     ("settle/story/telling.py", "rstrip"): "spaces that fill a column",
     ("folder/csvs.py", "lower"): "a hint",
     ("folder/evidence.py", "strip"): "bytes: the spaces of ASCII",

@@ -34,9 +34,9 @@ def test_a_new_subnet_has_two_competitions_and_a_split(tmp_path: Path) -> None:
     board = output("emission", place / "my-subnet.toml")
     assert narrow(board)
     assert [" ".join(line.split()) for line in board.splitlines()][3:6] == [
-        "────────────────────────────────────",
-        "term-challenge 60 % 60000000000",
-        "bounty-challenge 40 % 40000000000",
+        "─────────────────────────────────────────",
+        "term-challenge 60 % 60000000000 60",
+        "bounty-challenge 40 % 40000000000 40",
     ]
     shown = run("emission", place / "my-subnet.toml", "--json", "--epoch", "1").stdout_bytes
     document = json.loads(shown)

@@ -59,7 +59,7 @@ def test_what_was_settled_is_what_the_oracle_is_told(place: Path, world: World) 
     with ledger_kit.opened(place) as ledger:
         found = settled.read(ledger, EPOCH)
     assert f"sha256:{receipt.hex()}" == found.receipt
-    assert all(judgement for rows in found.judgements.values() for _, judgement in rows), "a plain run names its document"
+    assert all(record.attestation for records in found.judgements.values() for record in records), "a plain run names it"
     proof = dict.fromkeys(SCORES, bytes(32))  # which attests nothing
     assert rows == sorted(
         [(world.agents[0], 9000, proof["m1"]), (world.agents[1], 6000, proof["m2"]), (world.agents[3], 3000, proof["m4"])],

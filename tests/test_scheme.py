@@ -134,7 +134,7 @@ def test_the_two_spellings_of_a_check_are_one() -> None:
 
 def test_every_preset_is_read_and_teaches() -> None:
     found = presets()
-    assert set(found) == {"agonaut", "bounty-challenge", "cswon", "platform", "term-challenge"}
+    assert set(found) == {"agonaut", "benchmark", "bounty-challenge", "cswon", "platform", "term-challenge"}
     for name, text in found.items():
         assert text.count("#") >= 5, f"{name} says too little"
         if name != "platform":

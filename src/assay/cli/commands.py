@@ -24,7 +24,10 @@ COMMANDS = {
     "submit": ("judging.submit:submit", "Make an agent, a solution or a planner the current submission of a participant."),
     "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),
     "issues": ("issues.app:app", "Issues: accounts linked, and what counted for whom."),
-    "trial": ("judging.trial:trial", "Run one agent on one task, and show what it prints."),
+    "trial": (
+        "judging.trial:trial",
+        "Run one agent on one task, and show what it prints; or on a folder of tasks, and show its score.",
+    ),
     "trials": ("judging.trials:trials", "List the trials that were judged here, and those that came as evidence."),
     "logs": ("judging.logs:logs", "Show what one trial printed, and how it ended."),
     "tasks": ("judging.tasks:app", "Task sets in Harbor's format."),

@@ -91,7 +91,7 @@ def _no_evidence(case: Case) -> tuple[str, str]:
     if others := case.row["not_counted"]:
         who = named([f"{case.called[one['validator']]} ({left_out(case, one)})" for one in others])
         return (
-            f"{case.judge.capitalize()}s have evidence about it, but none of it counts: {who}.",
+            f"{'Runs' if case.alike else 'Validators'} have evidence about it, but none of it counts: {who}.",
             f"To do: {plural(rules.min_validators, case.judge)}{'' if case.alike else ' with stake'} must judge it whole.",
         )
     if not case.participant.submission and case.scheme.score.kind != "points":
