@@ -83,6 +83,15 @@ def test_the_uids_of_another_subnet_are_not_joined(tmp_path: Path, chain: Simula
     for name, netuid in (("one", NETUID), ("two", NETUID + 1)):
         kit.registry_of(tmp_path / name, chain, netuid=netuid)
         kit.settle(tmp_path / name, {"//M2": "0.2"}, EPOCH + 1)
+    with pytest.raises(BadInput, match=r"the uids of '(one|two)' are of subnet [0-9]+ of the chain"):
+        joint.sign(file, SIGNER)
+
+
+def test_the_uids_of_another_subnet_are_not_published(tmp_path: Path, chain: Simulator) -> None:
+    file = joined(tmp_path, chain)
+    for name in ("one", "two"):
+        kit.registry_of(tmp_path / name, chain, netuid=NETUID + 1)
+        kit.settle(tmp_path / name, {"//M2": "0.2"}, EPOCH + 1)
     joint.sign(file, SIGNER)
     found = kit.opened(tmp_path).send(kit.opened(tmp_path).plan(settled.joined(file)), print)
     assert isinstance(found, Refusal)
