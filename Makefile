@@ -1,20 +1,23 @@
 # Two to begin with: `make demo` shows it working, `make test` proves it.
-.PHONY: help demo test check full bench schemas docs clean setup
+.PHONY: help demo demo-full test check full bench schemas docs clean setup
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
-demo:  ## run an example competition live in sandboxes, settle it, explain one score
+demo:  ## in three screens: a live run in sandboxes, the leaderboard, a verified receipt and a refused change
 	@bash tools/demo
 
-test:  ## everything: lint, types, contracts, coverage, the whole suite
+demo-full:  ## all of it at length: a bounty with sealed solutions, three validators, every proof
+	@bash tools/demo-full
+
+test:  ## what CI runs: lint, types, contracts, coverage, every room's tests in short
 	@bash tools/test
 
 check:  ## the quick part of it, while working
 	@bash tools/check
 
-full:  ## the long runs: 100,000 records by eight writers, kills at random moments, 1,500 competitions on two Pythons
+full:  ## every test at full depth and the mutation run: before a release
 	@bash tools/full
 
 bench:  ## measure

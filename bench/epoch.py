@@ -9,10 +9,9 @@ from pathlib import Path
 
 from assay.exact import canonical
 from assay.folder.evidence import Gathered
-from assay.ledger import batch, bundle, check, envelope, evidence, inputs, keys, merkle, note, parquet, receipt, resting
-from assay.ledger.batch import BatchStatement
+from assay.ledger import batch, bundle, check, eligible, evidence, keys, log, merkle, statements
+from assay.ledger.batch import BatchStatement, StoredRecord
 from assay.ledger.check import LogKey
-from assay.ledger.store.rows import Kept
 from assay.settle import pipeline
 
 NAME, EPOCH, TASKS, RUNS = "bench", 12, 89, 11
@@ -47,8 +46,8 @@ def make(folder: Path, validators: int, participants: int) -> Epoch:
         "history": [],
         "randomness": [],
     }
-    given = inputs.settled_from(document, epoch=EPOCH, evidence=lambda _: Gathered(), previous=None)
-    document = inputs.document(given)
+    given = eligible.settled_from(document, epoch=EPOCH, evidence=lambda _: Gathered(), previous=None)
+    document = eligible.inputs_document(given)
     rows: list[tuple[int, bytes]] = []
     leaves: list[bytes] = []
     signed = []
@@ -67,14 +66,14 @@ def make(folder: Path, validators: int, participants: int) -> Epoch:
                 names = tuple(sorted(submissions[one] for one in some))
                 said = BatchStatement(ORIGIN, NAME, EPOCH, "tests", validator, given.task_set, len(found), root, names)
                 payload = canonical(said.document())
-                made = envelope.sign(payload, judge)
+                made = keys.sign_envelope(payload, judge)
                 seq = len(rows) + 1
                 file.write(b'{"envelope":%b,"members":[[%d,%d]]}\n' % (canonical(made), seq, seq + len(found) - 1))
                 rows += [(seq + index, body) for index, (_, body) in enumerate(found)]
-                leaves += [evidence.leaf(seq + index, digest) for index, digest in enumerate(digests)]
+                leaves += [evidence.evidence_leaf(seq + index, digest) for index, digest in enumerate(digests)]
                 parsed = check.Envelope.parse(made, "batch")
                 signed.append((judge.public, parsed.signatures[0][1], check.pae(check.IN_TOTO, payload)))
-    parquet.write(folder / bundle.EVIDENCE / f"epoch-{EPOCH}.parquet", rows)
+    evidence.write_parquet(folder / bundle.EVIDENCE / f"epoch-{EPOCH}.parquet", rows)
     key = _settle(folder, document, f"sha256:{merkle.root(leaves).hex()}", rows)
     return Epoch(folder, key, len(rows), signed)
 
@@ -91,28 +90,28 @@ def _bodies(at: int, validator: str, first: int, runs: list[tuple[str, str]]) ->
             ).encode()
 
 
-def _settle(folder: Path, document: inputs.Json, root: str, rows: list[tuple[int, bytes]]) -> LogKey:
+def _settle(folder: Path, document: eligible.Json, root: str, rows: list[tuple[int, bytes]]) -> LogKey:
     """The rest of the bundle: settlement, receipt, and a log that has it as its first entry."""
     signer = keys.new()
-    key = note.log_key(ORIGIN, signer.public)
+    key = log.log_key(ORIGIN, signer.public)
     settled = settle(folder, document)
-    held = (Kept(seq, hashlib.sha256(body).digest(), body) for seq, body in rows)
-    payload = receipt.statement(
+    held = (StoredRecord(seq, hashlib.sha256(body).digest(), body) for seq, body in rows)
+    payload = statements.receipt_statement(
         settled,
-        inputs=inputs.digest_of(document),
+        inputs=eligible.inputs_digest(document),
         evidence=(root, len(rows)),
-        records=resting.bound(held, document, settled, ()),
+        records=eligible.bind_results(held, document, settled, ()),
         previous=None,
         version="0",
     )
     entry = hashlib.sha256(payload).digest()
     tree = merkle.Tree([check.leaf_hash(entry)])
-    checkpoint = note.sign_checkpoint(1, tree.root(), key, signer)
+    checkpoint = log.sign_checkpoint(1, tree.root(), key, signer)
     files = {
         bundle.INPUTS: canonical(document) + b"\n",
         bundle.SETTLEMENT: canonical(settled) + b"\n",
-        f"{bundle.RECEIPTS}/epoch-{EPOCH}.receipt": receipt.file_of(
-            canonical(envelope.sign(payload, signer)), tree.inclusion(0), checkpoint
+        f"{bundle.RECEIPTS}/epoch-{EPOCH}.receipt": statements.receipt_file(
+            canonical(keys.sign_envelope(payload, signer)), tree.inclusion(0), checkpoint
         ),
         **{f"{bundle.LOG}/{path}": data for path, data in bundle.log_files([entry], checkpoint).items()},
     }
@@ -122,7 +121,7 @@ def _settle(folder: Path, document: inputs.Json, root: str, rows: list[tuple[int
     return key
 
 
-def settle(folder: Path, document: inputs.Json) -> inputs.Json:
+def settle(folder: Path, document: eligible.Json) -> eligible.Json:
     """The plain settlement of the same Parquet file, with nothing of a ledger."""
     path = folder / bundle.EVIDENCE / f"epoch-{EPOCH}.parquet"
-    return pipeline.settle(inputs.settled_from(document, epoch=EPOCH, evidence=lambda _: (path,), previous=None)).document
+    return pipeline.settle(eligible.settled_from(document, epoch=EPOCH, evidence=lambda _: (path,), previous=None)).document

@@ -19,7 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kits"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "judge" / "rubric"))
 
 from assay.judge.rubric.questions import PARAMETERS, Case, Question
 from assay.judge.rubric.reply import Faulty, Reply, read_baseline

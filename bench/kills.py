@@ -20,7 +20,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from assay.judge.tests.store import Store, kept
+from assay.judge.terminal.record import Store, kept
 from bench import small
 
 TASKS, TRIALS, JOBS = 3, 2, 2

@@ -27,7 +27,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 import assay
 from assay.exact import canonical
-from assay.ledger import check, envelope, keys, merkle, note, receipt, tiles
+from assay.ledger import check, keys, merkle, statements
+from assay.ledger import log as note
+from assay.ledger import log as tiles
 from assay.ledger.log import Log
 
 BUILD = Path(__file__).parents[1] / "build" / "bench"
@@ -62,13 +64,15 @@ def made(size: int) -> tuple[bytes, str]:
     """The file of the receipt in the middle of a log of this size, and its inclusion proof as text."""
     settlement = {"scheme": {"name": "bench", "digest": ROOT}, "epoch": 12, "digest": ROOT, "task_set": ROOT}
     rows = dict.fromkeys(("ranking", "weights", "payouts", "agreed"), ())
-    payload = receipt.statement(settlement | rows, inputs=ROOT, evidence=(ROOT, 1), records={}, previous=(11, ROOT), version="1")
+    payload = statements.receipt_statement(
+        settlement | rows, inputs=ROOT, evidence=(ROOT, 1), records={}, previous=(11, ROOT), version="1"
+    )
     leaves = [sha256(b"%d" % at).digest() for at in range(size)]
     leaves[size // 2] = check.leaf_hash(sha256(payload).digest())
     proof = merkle.Tree(leaves).inclusion(size // 2)
     checkpoint = note.sign_checkpoint(size, merkle.root(leaves), KEY, SIGNER)
     text = note.proof_text(proof, checkpoint).removesuffix(checkpoint.decode())
-    return receipt.file_of(canonical(envelope.sign(payload, SIGNER)), proof, checkpoint), text
+    return statements.receipt_file(canonical(keys.sign_envelope(payload, SIGNER)), proof, checkpoint), text
 
 
 def checked(place: Path, size: int) -> Checked:
@@ -110,7 +114,7 @@ def _in_turns(several: Sequence[Callable[[], None]]) -> list[float]:
 
 def appended(place: Path, size: int) -> Appended:
     entries = [sha256(b"%d" % at).digest() for at in range(size)]
-    for path, data in tiles.files(entries).items():
+    for path, data in tiles.log_files(entries).items():
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (place / path).write_bytes(data)
     leaves = [check.leaf_hash(one) for one in entries]

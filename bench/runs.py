@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.judge.running import Event, Options
-from assay.judge.tests.run import run
+from assay.judge.terminal.run import run
 from bench import small
 
 SHARE = 0.8
 TASKS = 10
-_IMPORTED = "import bench.runs, assay.judge.sandbox.bubblewrap, assay.judge.tests.worker"
+_IMPORTED = "import bench.runs, assay.judge.sandbox.bubblewrap, assay.judge.terminal.worker"
 
 
 @dataclass(frozen=True)

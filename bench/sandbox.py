@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from assay.judge.sandbox.box import Box, Limits
+from assay.judge.sandbox import Box, Limits
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 
 LIMITS = Limits(seconds=60, memory=512 << 20, processes=64, disk=64 << 20, output=1 << 20)

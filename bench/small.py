@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from assay.judge.tests.submit import submit
-from assay.judge.tests.tasks import manifest, read
+from assay.judge.terminal.competition import pin_tasks, submit_agent, write_manifest
+from assay.judge.terminal.tasks import read_tasks
 
 AGENT = "echo hello > out.txt\n"
 TESTS = "#!/bin/bash\ngrep -qx hello out.txt\n"
@@ -54,9 +54,9 @@ def competition(folder: Path, *, tasks: int, trials: int, pause: float = 0.0) ->
     (folder / "scheme.toml").write_text(_SCHEME.format(trials=trials))
     (folder / "participants.csv").write_text(f"key,uid,submission,submitted_at\n{SOLVER},1,,\n{IDLER},2,,\n")
     (folder / "validators.csv").write_text(f"key,stake\n{VALIDATOR},100\n")
-    manifest.write(manifest.pin(read(folder / "tasks")), folder / "tasks.txt")
+    write_manifest(pin_tasks(read_tasks(folder / "tasks")), folder / "tasks.txt")
     for name, script in ((SOLVER, f"sleep {pause}\n{AGENT}" if pause else AGENT), (IDLER, "true\n")):
-        submit(folder, name, str(agent(folder / "sources" / name, script)))
+        submit_agent(folder, name, str(agent(folder / "sources" / name, script)))
     return folder
 
 

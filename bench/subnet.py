@@ -18,7 +18,7 @@ import numpy as np
 
 from assay.exact import NANO
 from assay.scheme.model import Consensus, Decay, Reward
-from assay.settle import decay, reward
+from assay.settle import reward
 from assay.settle.consensus import Agreement, Votes, agree_many
 from assay.settle.inputs import Bools, Ints
 from bench import plain
@@ -70,7 +70,7 @@ def exact(subnets: Subnets) -> Callable[[], list[reward.Allotment]]:
 
 
 def _allot(agreement: Agreement, lasts: list[int]) -> reward.Allotment:
-    kept = {last: NANO - decay.burnt(last, EPOCH, DECAY)[1] for last in set(lasts)}
+    kept = {last: NANO - reward.burnt(last, EPOCH, DECAY)[1] for last in set(lasts)}
     scores = np.maximum(agreement.score, 0).tolist()
     return reward.allot(scores, REWARD, [kept[last] for last in lasts], [True] * len(lasts))
 

@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from assay.judge import tree
-from assay.judge.sandbox import again, bubblewrap, cgroups, disk, root, scratch
-from assay.judge.sandbox.box import Image
+from assay.judge.sandbox import Image, bubblewrap, cgroups, reuse, root, scratch, usage
 from assay.judge.sandbox.bubblewrap import Bubblewrap
-from assay.judge.tests import agent as agents
-from assay.judge.tests import record as records
-from assay.judge.tests.store import Store
-from assay.judge.tests.trial import Judge, image_of, run_trial
-from assay.judge.tests.worker import Job, TaskReader, record_of
+from assay.judge.terminal import agent as agents
+from assay.judge.terminal import record as records
+from assay.judge.terminal.record import Store
+from assay.judge.terminal.trial import Judge, image_of, run_trial
+from assay.judge.terminal.worker import Job, TaskReader, record_of
 from bench import small
 
 AIM = 0.25
@@ -69,14 +68,14 @@ class Trials:
         self._store = Store(folder, small.VALIDATOR)
         self._tasks = TaskReader()
         self._task = self._tasks.read(folder / "tasks" / "t000")
-        self._agent = agents.load(next((folder / "agents").glob("*")))
+        self._agent = agents.load_agent(next((folder / "agents").glob("*")))
         self._image: Image = image_of(sandbox, self._task)
         self._count = 0
 
     def one(self) -> None:
         self._count += 1
         task = self._tasks.read(self._task.folder)
-        agent = agents.load(self._agent.folder or Path())
+        agent = agents.load_agent(self._agent.folder or Path())
         partial = self._store.partial()
         tried = run_trial(Judge(self._sandbox), task, agent, self._image, partial)
         job = Job(
@@ -85,7 +84,7 @@ class Trials:
         )  # fmt: skip
         found = record_of(job, (agent.name, agent.version, task.mode), self._sandbox.name, tried)
         assert found.outcome == ("pass" if agent.name == small.SOLVER else "fail"), found
-        records.write(partial, found)
+        records.write_record(partial, found)
         self._store.keep(partial, found)
         self._store.append(found)
 
@@ -158,12 +157,12 @@ class Rounds:
 
 
 PLACES: tuple[tuple[str, tuple[tuple[Any, tuple[str, ...]], ...]], ...] = (
-    ("boxes' folders made ready", ((root.Root, ("__init__", "prepare", "fresh")), (again._Start, ("passed",)))),
-    ("boxes' folders made as they were", ((again._Start, ("restore",)), (scratch._Run, ("remove",)))),
+    ("boxes' folders made ready", ((root.Root, ("__init__", "prepare", "fresh")), (reuse._Start, ("passed",)))),
+    ("boxes' folders made as they were", ((reuse._Start, ("restore",)), (scratch._Run, ("remove",)))),
     ("control groups made, looked at, removed",
      ((cgroups.Groups, ("make",)), (cgroups._V1Group, ("early", "add", "look", "cpu_seconds", "peak", "close")),
       (cgroups._V2Group, ("early", "add", "look", "cpu_seconds", "peak", "close")))),
-    ("what the boxes hold on disk, measured", ((disk.Watch, ("__init__", "look", "over")),)),
+    ("what the boxes hold on disk, measured", ((usage.Watch, ("__init__", "look", "over")),)),
     ("bubblewrap started, the commands, the end of both", ((bubblewrap, ("supervise",)),)),
     ("files copied in and out", ((tree, ("copy", "peek")),)),
     ("digests of task, agent and work", ((tree, ("digest",)),)),

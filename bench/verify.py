@@ -26,7 +26,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 import assay
-from assay.ledger import bundle, parquet
+from assay.ledger import bundle, evidence
 from bench import epoch
 from bench.epoch import Epoch
 
@@ -58,7 +58,7 @@ def plain(one: object) -> bytes:
 def hashes(made: Epoch) -> tuple[float, float]:
     """`hash` and `sha256`, some thousand records at a time, so that memory is none of it."""
     whole = alone = 0.0
-    for _, bodies, _ in parquet.read(made.parquet):
+    for _, bodies, _ in evidence.read_parquet(made.parquet):
         dicts = [json.loads(body) for body in bodies]
         assert [plain(one) for one in dicts] == bodies
         begun = time.perf_counter()
@@ -77,7 +77,7 @@ def root(level: list[bytes]) -> bytes:
 
 
 def trees(made: Epoch) -> float:
-    digests = [sha256(body).digest() for _, bodies, _ in parquet.read(made.parquet) for body in bodies]
+    digests = [sha256(body).digest() for _, bodies, _ in evidence.read_parquet(made.parquet) for body in bodies]
     sizes = [json.loads(line)["members"] for line in (made.folder / bundle.BATCHES).read_bytes().splitlines()]
     ranges = [(first - 1, last) for ((first, last),) in sizes]
 

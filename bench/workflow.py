@@ -16,9 +16,8 @@ from typing import Any
 
 from assay.exact import NANO
 from assay.judge.workflow import execute as judge
-from assay.judge.workflow import plan as plans
-from assay.judge.workflow.call.service import Call
-from assay.judge.workflow.plan import Bounds, Plan, Rules
+from assay.judge.workflow.call import Call
+from assay.judge.workflow.plan import Bounds, Plan, Rules, parse_plan
 
 STEPS, ROUNDS = 1000, 5
 AIM = 1.0
@@ -107,7 +106,7 @@ def main() -> None:
     for name, needs in SHAPES.items():
         data = made(needs)
         began = time.perf_counter()
-        plan = plans.parse(data, _RULES)
+        plan = parse_plan(data, _RULES)
         checked = time.perf_counter() - began
         for moment in (0.0, 0.002):
             service = Instant(moment)

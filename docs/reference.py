@@ -16,11 +16,14 @@ checkout. Digests and keys differ each time and are shown as `…`. Judging need
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,26 +49,33 @@ DIFFERING = (
     (re.compile(r"\b[0-9a-f]{64}\b"), "…"),
 )
 """What is another each time, and how it is shown."""
+TRACEBACK = "Traceback (most recent call last)"
 PREPARED = re.compile(r"^<!-- \$ (.*) -->$", re.MULTILINE)
 SHELL = re.compile(r"[|<>;&*`]")
+SERVER = "github.py"
+"""An example's server, whose port is always the same: a command that starts it has a network of its own, see `own_network`."""
 HEAD = """# Command line
 
-Every command, as `--help` shows it. This page is made from the commands: `python docs/reference.py`.
+This page lists every command as `--help` shows it. `python docs/reference.py` makes the page from the commands.
 
-Output for people goes to stdout as tables, `--json` prints canonical JSON (RFC 8785) in one line, `--csv` rows. Warnings and
-errors go to stderr. Nothing is coloured where the output is not a terminal; there, keys are printed whole. On a terminal long
-keys are shortened in the middle, and the short form is accepted wherever a participant is asked for.
+Commands print tables for people on stdout. `--json` prints canonical JSON (RFC 8785) in one line, and `--csv` prints rows.
+Warnings and errors go to stderr. On a terminal, long keys are shortened in the middle, and every command that asks for a
+participant accepts the short form. If the output is not a terminal, it has no colours, and keys are printed in full.
 
 | exit code | meaning |
 |---|---|
-| 0 | fine |
-| 1 | the input is right, but nothing follows from it: nothing settled or published; or a trial, a task, a sandbox, a case fails |
-| 2 | the input or the command is wrong; one message says what, where, and what to do; nothing is written |
-| 3 | `assay publish --watch` ended while an alarm stands |
-| 130 | stopped by Ctrl-C; what was done is kept |
+| 0 | success |
+| 1 | the input is right, but the command could not settle or publish; or a trial, a task, a sandbox or a case failed |
+| 2 | the input or the command is wrong; one message says what is wrong, where, and what to do; nothing is written |
+| 3 | `assay publish --watch` ended during an alarm |
+| 130 | stopped by Ctrl-C; finished work is kept |
 
-`assay --install-completion` teaches the shell to complete commands, presets and participants.
+`assay --install-completion` lets the shell complete commands, presets and participants.
 """
+
+
+class Broken(Exception):
+    """A command of a page ended with a traceback, which no page may show."""
 
 
 def commands(group: Any = None, path: tuple[str, ...] = ("assay",)) -> Iterator[tuple[str, ...]]:
@@ -125,12 +135,11 @@ def _output(command: str, cwd: Path) -> str:
     if SHELL.search(command) or not command.startswith("assay "):
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         env = os.environ | ENVIRONMENT | {"PATH": path, "NO_COLOR": "1"}
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
+        words = [*(own_network() if SERVER in command else ()), "bash", "-c", command]
+        done = subprocess.run(words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if TRACEBACK in done.stdout:
+            raise Broken(f"`{command}` ended with a traceback:\n{done.stdout}")
         return done.stdout
-    import shlex
-
     before = Path.cwd()
     os.chdir(cwd)
     try:
@@ -139,11 +148,23 @@ def _output(command: str, cwd: Path) -> str:
         os.chdir(before)
 
 
+@functools.cache
+def own_network() -> tuple[str, ...]:
+    """What to put before a command so that no other program has its ports; nothing where bubblewrap cannot do that."""
+    words = ("bwrap", "--dev-bind", "/", "/", "--unshare-net", "--die-with-parent", "--")
+    try:
+        subprocess.run([*words, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    return words
+
+
 def _run(words: list[str]) -> str:
-    """What `assay` with these words prints; raises what it should not have raised."""
+    """What `assay` with these words prints; raises Broken if it raised what no command may raise."""
     result = CliRunner().invoke(app, words, prog_name="assay", env=ENVIRONMENT)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
+        told = "".join(traceback.format_exception(result.exception))
+        raise Broken(f"`{shlex.join(['assay', *words])}` ended with a traceback:\n{told}") from result.exception
     return result.output
 
 
@@ -173,7 +194,18 @@ def stale(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
 
 
 def main() -> int:
-    """Write what is stale, or with --check name it: 1 if there is any. With --live PAGE, carry its live blocks out."""
+    """Write what is stale, or with --check name it: 1 if there is any. With --live PAGE, carry its live blocks out.
+
+    1 as well, and nothing is written, where a command of a page is broken.
+    """
+    try:
+        return _main()
+    except Broken as error:
+        print(f"nothing was written: {error}", file=sys.stderr)
+        return 1
+
+
+def _main() -> int:
     if sys.argv[1:2] == ["--live"]:
         for page in map(Path, sys.argv[2:]):
             with tempfile.TemporaryDirectory() as place:

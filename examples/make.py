@@ -9,6 +9,7 @@ import csv
 import hashlib
 import io
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -16,11 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from assay.judge.issues.statement import Claim, block
-from assay.judge.tests.agent import load
-from assay.judge.tests.tasks import manifest, read
-from assay.judge.workflow import taskset
+from assay.errors import AssayError
+from assay.judge.github.accounts import AccountClaim, signed_block
+from assay.judge.terminal import competition
+from assay.judge.terminal.agent import load_agent
+from assay.judge.terminal.tasks import read_tasks
 from assay.judge.workflow.planner import load_planner
+from assay.judge.workflow.tasks import everything, manifest_text
 from assay.ledger.keys import PrivateKey
 from assay.ledger.keys import read as read_key
 from assay.scheme.load import presets
@@ -36,6 +39,7 @@ BY_HAND = (
     "agonaut/",
     "base/",
     "benchmark/",
+    "latency/",
     "term-challenge/tasks/",
     "term-challenge/agents/",
     "term-challenge/publish",
@@ -221,7 +225,7 @@ def workflows() -> Files:
     """cswon, to be judged: four planners and six tasks; no evidence, for `assay run` makes it."""
     folder = HERE / "cswon"
     validators = [("loom", 500), ("spindle", 300), ("weft", 200)]
-    tasks = taskset.everything(folder / "tasks")
+    tasks = everything(folder / "tasks")
     lines = {"alba": "fast", "briar": "slow", "dill": "bad"}
     plans = {
         f"planners/{key}/{task.id}.json": json.dumps(plan(task.id, line), indent=1) + "\n"
@@ -235,7 +239,7 @@ def workflows() -> Files:
         "cswon/scheme.toml": presets()["cswon"],
         "cswon/participants.csv": table(PARTICIPANTS, rows),
         "cswon/validators.csv": table(VALIDATORS, [(key, stake * TAO, key.title()) for key, stake in validators]),
-        "cswon/tasks.txt": taskset.text(tasks),
+        "cswon/tasks.txt": manifest_text(tasks),
         **{f"cswon/{path}": text for path, text in plans.items()},
     }
 
@@ -379,7 +383,7 @@ def github() -> Files:
                 "id": gist_of(key),
                 "owner": number,
                 "at": at(0, place),
-                "files": {"assay.txt": block(Claim("bounty-challenge", key, number, login), key_of(key))},
+                "files": {"assay.txt": signed_block(AccountClaim("bounty-challenge", key, number, login), key_of(key))},
             }
             for place, (key, (number, login)) in enumerate(ACCOUNTS.items())
         ],
@@ -459,28 +463,39 @@ def live() -> Files:
     """term-challenge, to be judged: six agents and ten tasks, written by hand; no evidence, for `assay run` makes it."""
     folder = HERE / "term-challenge"
     validators = [("elm", 500, "Elm"), ("fir", 300, "Fir"), ("gum", 200, "Gum")]
-    found = [load(one.parent) for one in sorted(folder.glob("agents/*/agent.toml"))]
+    found = [load_agent(one.parent) for one in sorted(folder.glob("agents/*/agent.toml"))]
     rows = [(one.name, 51 + i, None, one.digest, at(0, i), None, None) for i, one in enumerate(found)]
     return {
         "term-challenge/scheme.toml": presets()["term-challenge"],
         "term-challenge/participants.csv": table(PARTICIPANTS, rows),
         "term-challenge/validators.csv": table(VALIDATORS, [(key, stake * TAO, name) for key, stake, name in validators]),
-        "term-challenge/tasks.txt": manifest.pin(read(folder / "tasks")).text(),
+        "term-challenge/tasks.txt": competition.pin_tasks(read_tasks(folder / "tasks")).text(),
     }
+
+
+EXAMPLES = (season, live, window, workflows, judged, verdicts, platform)
 
 
 def files() -> Files:
     """Every generated file: path below examples/ → content."""
-    return {**season(), **live(), **window(), **workflows(), **judged(), **verdicts(), **platform()}
+    return {path: content for make in EXAMPLES for path, content in make().items()}
 
 
-def main() -> None:
-    """Writes them."""
-    for path, content in files().items():
+def main() -> int:
+    """Writes them, all or, where one cannot be made, none: then it says which, and the exit code is 1."""
+    made: Files = {}
+    for make in EXAMPLES:
+        try:
+            made |= make()
+        except AssayError as error:
+            print(f"nothing was written: examples/make.py, {make.__name__}: {error}", file=sys.stderr)
+            return 1
+    for path, content in made.items():
         place = HERE / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content.encode("utf-8"))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 SHARED = Path(__file__).parents[1].parent / "shared"
 
 # Derandomised and without deadlines: a run on a slow machine finds what every other run finds, and nothing else.
+# "check" is for `make check` and `make test`; "full" is for `make full`, see also kits/depth.py.
 settings.register_profile(
     "check", max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("full", settings.get_profile("check"), max_examples=150)
-# For looking further by hand: ASSAY_PROFILE=search pytest tests/test_settle.py
+# For looking further by hand: ASSAY_PROFILE=search pytest tests/settle/test_settle.py
 settings.register_profile("search", settings.get_profile("check"), max_examples=5000, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("ASSAY_PROFILE", "check"))
 
@@ -32,6 +33,26 @@ RECURSION = sys.getrecursionlimit()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it that starts us in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # or no program that a test starts would hear Ctrl-C
+
+
+BOTH_DATABASES = (
+    "ledger/test_ledger_store.py",
+    "ledger/test_ledger_crash.py",
+    "ledger/test_ledger_writers.py",
+    "ledger/test_ledger_versions.py",
+    "ledger/test_ledger_settling.py::test_the_ledger_settles_as_the_folder_does_epoch_after_epoch",
+)
+"""Where the database matters: there the twins on PostgreSQL run in `make test` too; elsewhere only in `make full`."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before those are left out that are marked
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make full` alone runs on the other database."""
+    for item in items:
+        call = getattr(item, "callspec", None)
+        elsewhere = call is not None and call.params.get("database") == "postgresql"
+        if elsewhere and not item.nodeid.removeprefix("tests/").startswith(BOTH_DATABASES):
+            item.add_marker("full")
 
 
 def pytest_collection_finish() -> None:

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from assay.conformance import answer, differences
-from assay.conformance.cases import SCHEMA, dumped
-from assay.conformance.compare import Difference
+from assay.conformance.cases import SCHEMA, Difference, dumped
 from assay.errors import AssayError
 
 from . import (

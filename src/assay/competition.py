@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from assay import folder
 from assay.errors import BadInput, CannotSettle
-from assay.folder.text import present
 from assay.scheme import subnet
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
+from assay.scheme.reading import present
 from assay.settle import Settlement, pipeline
 from assay.settle.emission import Emission, Settled, part, split
 
 if TYPE_CHECKING:
-    from assay.ledger.opened import Ledger
+    from assay.ledger.access import Ledger
 
 __all__ = ["Competition", "emission", "open_competition"]
 
@@ -37,7 +37,7 @@ class Competition:
     @property
     def ledger(self) -> Ledger:
         """The competition's ledger, open: a context manager. Raises BadInput if it has none, and StoreError. SPEC 6."""
-        from assay.ledger.opened import open_ledger
+        from assay.ledger.access import open_ledger
 
         return open_ledger(self.path)
 
@@ -111,7 +111,7 @@ def _settled_by_all(competitions: Sequence[Competition]) -> int | None:
     folders = [one.path for one in competitions if one.has_ledger]
     if not folders:
         return None
-    from assay.ledger.joint import last_epoch
+    from assay.ledger.subnet_bundle import last_epoch
 
     return last_epoch(folders)
 

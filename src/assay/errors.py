@@ -15,6 +15,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from assay.characters import printable
@@ -31,6 +32,7 @@ __all__ = [
     "check_linux",
     "not_here",
     "printable",
+    "suggest",
     "told",
 ]
 
@@ -168,6 +170,19 @@ def brief(value: object, most: int = 60) -> str:
         return json.dumps(value)  # as the file has it
     shown = repr(value[: most + 1] if isinstance(value, str) else value)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def suggest(name: str, known: Iterable[str], otherwise: str = "", *, then: str = "", most: int = 1) -> str:
+    """The hint for a name that is not known: `did you mean 'quorum'?` with the nearest names, at most `most` of them.
+
+    `then` follows the question; `otherwise` is the whole hint if no known name is near.
+    """
+    import difflib  # rarely needed
+
+    near = difflib.get_close_matches(name[:80], list(known), n=most, cutoff=0.5)
+    if not near:
+        return otherwise
+    return f"did you mean {' or '.join(map(repr, near))}?" + (f" {then}" if then else "")
 
 
 def broken(error: BaseException) -> str:

@@ -20,11 +20,32 @@ import rfc8785
 
 from assay.errors import BadInput, brief
 
-__all__ = ["BPS", "NANO", "U16", "apportion", "canonical", "digest", "half_even", "half_up", "nanos", "softmax", "text", "whole"]
+__all__ = [
+    "BPS",
+    "LARGEST",
+    "NANO",
+    "RAO",
+    "U16",
+    "WEI",
+    "apportion",
+    "canonical",
+    "coins",
+    "digest",
+    "half_even",
+    "half_up",
+    "nanos",
+    "softmax",
+    "text",
+    "whole",
+]
 
 NANO = 1_000_000_000
 BPS = 10_000
 U16 = 65_535
+LARGEST = 2**53 - 1
+"""The largest integer that canonical JSON (RFC 8785) writes; what counts things or epochs stays within it."""
+RAO, WEI = 9, 18
+"""Decimals of TAO and of ether."""
 DIGITS = 9
 INTEGER_DIGITS = 78
 """Enough for 2^256 − 1, the largest amount of wei."""
@@ -74,6 +95,11 @@ def text(count: int, digits: int = DIGITS) -> str:
     """The normalised decimal string of a count of nanos (or another power of ten): 800000000 → "0.8"; undoes `nanos`."""
     integer, fraction = divmod(count, 10**digits)
     return f"{integer}.{fraction:0{digits}d}".rstrip("0") if fraction else str(integer)
+
+
+def coins(amount: str | int, decimals: int) -> str:
+    """An amount of a chain's smallest unit in its coin, exactly: wei in ether (18 decimals), rao in TAO (9)."""
+    return text(int(amount), decimals)
 
 
 def half_even(numerator: int, denominator: int) -> int:

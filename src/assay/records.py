@@ -6,23 +6,21 @@ and then it is kept and counts as unjudged. SPEC 2.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainSerializer, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, PlainSerializer, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from assay import kind as kinds
 from assay.errors import BadInput
 from assay.exact import NANO, canonical, digest, nanos, text
-from assay.scheme.fields import LINE, Key, OneLine, Rao, Section, checked
-from assay.scheme.reading import refusal
-from assay.scheme.times import Instant
+from assay.scheme.fields import LINE, Count, Digest, Epoch, Instant, Key, OneLine, Rao, Section, Whole, checked
+from assay.scheme.reading import refusal, union_tag
 
 __all__ = [
-    "KINDS",
     "Evidence",
     "Given",
     "History",
@@ -92,10 +90,10 @@ class Pulled(Section):
     chain: _Hash
     netuid: Annotated[int, Field(ge=0, le=65_535)]
     mechanism: Annotated[int, Field(ge=0, le=255)]
-    block: Annotated[int, Field(ge=0, le=2**53 - 1)]
+    block: Whole
     hash: _Hash
     spec_version: Annotated[int, Field(ge=0, le=2**32 - 1)]
-    rows: Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+    rows: Digest
 
 
 class Registered(Section):
@@ -105,7 +103,7 @@ class Registered(Section):
     hotkey: Key
     stake: Rao
     permit: bool
-    registered: Annotated[int, Field(ge=0, le=2**53 - 1)]
+    registered: Whole
 
 
 def _score(value: object) -> int:
@@ -128,8 +126,6 @@ Fraction = Annotated[int, checked(_score), _TEXT, _PATTERN]
 """0 … 1 as nanos, a decimal string in JSON."""
 Amount = Annotated[int, checked(_amount), _TEXT, _PATTERN]
 """At least 0, as nanos of a unit (money, seconds), a decimal string in JSON."""
-Epoch = Annotated[int, Field(ge=0, le=2**53 - 1)]
-Count = Annotated[int, Field(ge=0, le=10**9)]
 Submission = Annotated[str, Field(max_length=256, json_schema_extra=LINE), OneLine]
 
 
@@ -143,13 +139,23 @@ class Record(Section):
     observed_at: Instant
     seq: Count | None = None
 
+    if TYPE_CHECKING:
+        kind: str
+
     shared_key: ClassVar[bool] = True
     """Whether the participant is no part of the key: records that differ in it alone are the same. SPEC 3.0."""
+    parts: ClassVar[tuple[str, ...]] = ()
+    """The fields that tell apart what one validator saw of one submission (or participant). SPEC 3.0."""
+    by_participant: ClassVar[bool] = False
+    """Whether it is about a participant, whatever that one handed in: nobody is then a duplicate. SPEC 2, 2.4."""
+    holds_json: ClassVar[bool] = False
+    """Whether a field holds objects or numbers as somebody else wrote them, which take a full RFC 8785 encoder."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """What a second record of the same thing would share with this one. SPEC 3.0."""
-        raise TypeError("a record has a kind")  # pragma: no cover
+        about = self.submission if self.shared_key else self.participant
+        return (self.kind, self.validator, about, *(getattr(self, part) for part in self.parts))
 
     @property
     def slot(self) -> tuple[object, ...]:
@@ -175,6 +181,7 @@ class Tests(Record):
     """One trial of one task. SPEC 2.1."""
 
     __test__ = False
+    parts: ClassVar[tuple[str, ...]] = ("task", "trial")
     kind: Literal["tests"]
     task: Key
     outcome: Literal["pass", "fail", "timeout", "error"]
@@ -182,16 +189,12 @@ class Tests(Record):
     image: Annotated[str, Field(max_length=256)] | None = None
     """The digest of what the box started from, where the judge says it; nothing is computed from it."""
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """(kind, validator, submission, task, trial). SPEC 3.0."""
-        return (self.kind, self.validator, self.submission, self.task, self.trial)
-
 
 class Workflow(Record):
     """One task of a workflow, as it ran: quality, steps, cost, time and troubles. SPEC 2.2."""
 
     shared_key: ClassVar[bool] = False
+    parts: ClassVar[tuple[str, ...]] = ("epoch", "task")
     kind: Literal["workflow"]
     task: Key
     quality: Fraction = 0
@@ -221,15 +224,11 @@ class Workflow(Record):
             raise PydanticCustomError("assay", "steps_completed is more than steps_total; correct one of them")
         return self
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """(kind, validator, participant, epoch, task). SPEC 3.0."""
-        return (self.kind, self.validator, self.participant, self.epoch, self.task)
-
 
 class Rubric(Record):
     """A judgement by rubric: baseline, checks, verdict, as they came; anything malformed in them makes it unjudged. SPEC 2.3."""
 
+    holds_json: ClassVar[bool] = True
     kind: Literal["rubric"]
     baseline: Any = None
     checks: Any = None
@@ -238,11 +237,6 @@ class Rubric(Record):
     injection_suspected: bool | None = None
     attestation: Annotated[str, Field(max_length=256)] | None = None
     quotes: dict[str, str] | None = None
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """(kind, validator, submission). SPEC 3.0."""
-        return (self.kind, self.validator, self.submission)
 
     @cached_property
     def content(self) -> dict[str, Any]:
@@ -255,6 +249,8 @@ class Points(Record):
     """One repository's issues in one epoch. SPEC 2.4."""
 
     shared_key: ClassVar[bool] = False
+    parts: ClassVar[tuple[str, ...]] = ("repository", "epoch")
+    by_participant: ClassVar[bool] = True
     kind: Literal["points"]
     repository: Key
     valid: Count = 0
@@ -263,33 +259,29 @@ class Points(Record):
     revoked_invalid: Count = 0
     starred: bool = False
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """(kind, validator, participant, repository, epoch). SPEC 3.0."""
-        return (self.kind, self.validator, self.participant, self.repository, self.epoch)
-
 
 class Given(Record):
     """A score that arrives already computed. SPEC 2.5."""
 
+    parts: ClassVar[tuple[str, ...]] = ("epoch",)
     kind: Literal["given"]
     score: Fraction
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """(kind, validator, submission, epoch). SPEC 3.0."""
-        return (self.kind, self.validator, self.submission, self.epoch)
 
-
-Evidence = Tests | Workflow | Rubric | Points | Given
-KINDS: Mapping[str, type[Evidence]] = {"tests": Tests, "workflow": Workflow, "rubric": Rubric, "points": Points, "given": Given}
-_ANY: TypeAdapter[Evidence] = TypeAdapter(Annotated[Evidence, Field(discriminator="kind")])
+if TYPE_CHECKING:
+    Evidence = Record
+else:
+    Evidence = Tests | Workflow | Rubric | Points | Given
+"""A record of any kind. What is published of records (the JSON schema) is of the five kinds of SPEC 2."""
 
 
 def record(content: object) -> Evidence:
-    """The record in parsed JSON; raises BadInput naming the field."""
+    """The record in parsed JSON, of any kind that is installed; raises BadInput naming the field."""
+    name = content.get("kind") if isinstance(content, dict) else None
+    if isinstance(content, dict) and not kinds.known(name):
+        raise union_tag("kind")
+    model = kinds.find(str(name)).record if isinstance(content, dict) else Record
     try:
-        return _ANY.validate_python(content)
+        return model.model_validate(content)
     except ValidationError as error:
-        kind = content.get("kind") if isinstance(content, dict) else None
-        raise refusal(error, KINDS.get(kind, Record) if isinstance(kind, str) else Record) from None
+        raise refusal(error, model) from None

@@ -6,8 +6,10 @@ are text: 2^256 does not fit the widest decimal that Arrow has.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import CannotSettle
@@ -15,56 +17,73 @@ from assay.errors import CannotSettle
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["NEEDS", "Tables", "tables"]
+__all__ = ["ABSENT", "NEEDS", "Column", "Holds", "Tables", "flat", "tables"]
 
 NEEDS = "install it: pip install 'assay[bulk]'"
 
 Json = dict[str, Any]
 
-INTEGER, TRUTH, WORD, FRACTION, STAKE = "int64", "bool", "string", "fraction", "stake"
-AGREED = {
-    "participant": WORD,
-    "submission": WORD,
-    "rank": INTEGER,
-    "score": FRACTION,
-    "bps": INTEGER,
-    "status": WORD,
-    "reason": WORD,
-    "duplicate_of": WORD,
-    "stake": STAKE,
-    "needed_stake_of": STAKE,
-    "median": FRACTION,
-    "mad": FRACTION,
-    "mean": FRACTION,
-    "flagged_majority": TRUTH,
+
+class Holds(StrEnum):
+    """What a column holds, and so how it is written, read again, and kept in a table."""
+
+    KEY = "key"
+    TEXT = "text"
+    SUBMISSION = "submission"
+    WORD = "word"
+    """One of `Column.words`."""
+    SCORE = "score"
+    """0 … 1 in nanos; read back as a number, since the next settlement may rest on it."""
+    SHARE = "share"
+    """0 … 1 in nanos."""
+    FRACTION = "fraction"
+    """Any count of nanos."""
+    STAKE = "stake"
+    """rao"""
+    AMOUNT = "amount"
+    """wei"""
+    BPS = "bps"
+    COUNT = "count"
+    PLACE = "place"
+    """1, 2, …"""
+    U16 = "u16"
+    EPOCH = "epoch"
+    FLAG = "flag"
+    DIGEST = "digest"
+    WORK = "work"
+    """What a kind of evidence says of its own: an object."""
+    KEYS = "keys"
+    OBJECT = "object"
+    """Of `Column.columns`."""
+    ROWS = "rows"
+    """A list of objects of `Column.columns`."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A field of the document or of a row in it."""
+
+    name: str
+    holds: Holds
+    value: Callable[[Any], Any]
+    """The value, from what the row is about; `ABSENT` leaves an optional field out."""
+    null: bool = False
+    optional: bool = False
+    words: tuple[str | None, ...] = ()
+    columns: tuple[Column, ...] = ()
+
+
+ABSENT = object()
+
+_TRUTH, _INTEGER, _WORD, _FRACTION, _STAKE = "bool", "int64", "string", "fraction", "stake"
+_ARROW = {
+    **dict.fromkeys((Holds.KEY, Holds.TEXT, Holds.SUBMISSION, Holds.WORD, Holds.DIGEST, Holds.AMOUNT), _WORD),
+    **dict.fromkeys((Holds.SCORE, Holds.SHARE, Holds.FRACTION), _FRACTION),
+    **dict.fromkeys((Holds.BPS, Holds.COUNT, Holds.PLACE, Holds.U16, Holds.EPOCH), _INTEGER),
+    Holds.STAKE: _STAKE,
+    Holds.FLAG: _TRUTH,
 }
-VALIDATORS = {
-    "participant": WORD,
-    "validator": WORD,
-    "counts": TRUTH,
-    "reason": WORD,
-    "missing": INTEGER,
-    "score": FRACTION,
-    "stake": STAKE,
-    "flagged": TRUTH,
-    "excluded": TRUTH,
-    "modified_z": FRACTION,
-    "z_squared": FRACTION,
-}
-WEIGHTS = {
-    "participant": WORD,
-    "uid": INTEGER,
-    "score": FRACTION,
-    "strategy": FRACTION,
-    "capped": FRACTION,
-    "last": INTEGER,
-    "stale": INTEGER,
-    "kept": FRACTION,
-    "share": FRACTION,
-    "u16": INTEGER,
-    "chain_u16": INTEGER,
-}
-PAYOUTS = {"participant": WORD, "address": WORD, "place": INTEGER, "gross": WORD, "fee": WORD, "net": WORD}
+"""What a column becomes in a table; one that is not here is no column of a table."""
 
 
 @dataclass(frozen=True)
@@ -81,45 +100,57 @@ class Tables:
     """A row for every place that is paid; amounts are text."""
 
 
-def tables(document: Json) -> Tables:
-    """The tables of a settlement's document; raises CannotSettle where pyarrow is not installed. SPEC 6."""
+def flat(columns: Iterable[Column]) -> dict[str, Holds]:
+    """The columns that a table has: those of one value that every row has."""
+    return {column.name: column.holds for column in columns if column.holds in _ARROW and not column.optional}
+
+
+def tables(document: Json, columns: Sequence[Column], burnt: Sequence[str]) -> Tables:
+    """The tables of a settlement's document; raises CannotSettle where pyarrow is not installed. SPEC 6.
+
+    columns: those of the document. burnt: those that the burn has as a row of weights.
+    """
     try:
         import pyarrow as arrow
     except ImportError:
         raise CannotSettle("Arrow tables need pyarrow, which is not installed", hint=NEEDS) from None
     types = {
-        INTEGER: arrow.int64(),
-        TRUTH: arrow.bool_(),
-        WORD: arrow.string(),
-        FRACTION: arrow.decimal128(38, 9),
-        STAKE: arrow.decimal128(38, 0),
+        _INTEGER: arrow.int64(),
+        _TRUTH: arrow.bool_(),
+        _WORD: arrow.string(),
+        _FRACTION: arrow.decimal128(38, 9),
+        _STAKE: arrow.decimal128(38, 0),
     }
 
-    def table(columns: dict[str, str], rows: list[Json]) -> pyarrow.Table:
-        fields = [arrow.field(name, types[kind]) for name, kind in columns.items()]
-        values = [arrow.array([_value(row.get(name), kind) for row in rows], types[kind]) for name, kind in columns.items()]
+    def table(columns: dict[str, Holds], rows: list[Json]) -> pyarrow.Table:
+        kinds = {name: _ARROW[holds] for name, holds in columns.items()}
+        fields = [arrow.field(name, types[kind]) for name, kind in kinds.items()]
+        values = [arrow.array([_value(row.get(name), kind) for row in rows], types[kind]) for name, kind in kinds.items()]
         return arrow.table(values, schema=arrow.schema(fields))
 
+    lists = {column.name: column.columns for column in columns}
+    said = {column.name: column.columns for column in lists["agreed"]}
+    agreed = flat(lists["agreed"])
+    agreed = {name: agreed[name] for name in ("participant", "submission")} | {"rank": Holds.PLACE} | agreed
+    votes = {"participant": Holds.KEY, "validator": Holds.KEY, "counts": Holds.FLAG}
+    votes |= flat(said["not_counted"]) | flat(said["validators"])
     ranks = {key: place for place, key in enumerate(document["ranking"], start=1)}
     burn = document["burn"]
     return Tables(
-        agreed=table(AGREED, [row | {"rank": ranks.get(row["participant"])} for row in document["agreed"]]),
-        validators=table(VALIDATORS, [seen for row in document["agreed"] for seen in _validators(row)]),
-        weights=table(WEIGHTS, [*document["weights"], *([] if burn is None else [_burnt(burn)])]),
-        payouts=table(PAYOUTS, document["payouts"]),
+        agreed=table(agreed, [row | {"rank": ranks.get(row["participant"])} for row in document["agreed"]]),
+        validators=table(votes, [seen for row in document["agreed"] for seen in _validators(row)]),
+        weights=table(
+            flat(lists["weights"]), [*document["weights"], *([] if burn is None else [{name: burn[name] for name in burnt}])]
+        ),
+        payouts=table(flat(lists["payouts"]), document["payouts"]),
     )
 
 
 def _value(value: Any, kind: str) -> Any:
-    return Decimal(value) if value is not None and kind in {FRACTION, STAKE} else value
+    return Decimal(value) if value is not None and kind in {_FRACTION, _STAKE} else value
 
 
 def _validators(row: Json) -> list[Json]:
     of = {"participant": row["participant"]}
     counted = [of | {"counts": True} | vote for vote in row["validators"]]
     return counted + [of | {"counts": False} | one for one in row["not_counted"]]
-
-
-def _burnt(burn: Json) -> Json:
-    """The burn as a row of weights; what burns has no score and no clock."""
-    return {key: burn[key] for key in ("uid", "share", "u16", "chain_u16")}

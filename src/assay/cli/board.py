@@ -1,29 +1,136 @@
-"""The leaderboard of a settlement, for people. It only reads the settlement; the intervals beside the scores change nothing."""
+"""The board of a scheme that ranks and pays nobody: places, scores, intervals, ties. It only reads the settlement.
+
+Equal scores share a place, written "2=". Intervals and ≈ are beside the scores and change no place. SPEC 2.1.
+
+The runs behind a settlement's scores, as the uncertainty beside them wants them. SPEC 2.1.
+
+The leaderboard of a settlement, for people. It only reads the settlement; the intervals beside the scores change nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
 
-from assay.cli import ranking
-from assay.cli.runs import standings
-from assay.cli.show import TOP, WEI, Column, coins, command, first, grid, heading, note, rest, sentence
-from assay.exact import BPS, NANO, nanos
-from assay.folder.tasks import unsolved, weaker
+from assay.cli.show import TOP, Column, command, first, grid, heading, note, rest, sentence
+from assay.exact import BPS, NANO, WEI, coins, nanos
+from assay.folder.registry import unsolved_tasks
+from assay.folder.registry import weaker_tasks as weaker
+from assay.records import Tests
 from assay.scheme.model import Payout, Reward
 from assay.settle import Settlement
 from assay.settle.inputs import Scored
+from assay.settle.score import accepted, holding
 from assay.settle.story import called, without_score
 from assay.settle.story.telling import named, part, percent, percents, plural
-from assay.uncertainty import NEEDS, Standing, available
-
-__all__ = ["board"]
+from assay.uncertainty import Cells, Run, Standing, available, leaderboard
 
 Json = dict[str, Any]
+
+COLUMNS = ("place", "participant", "name", "score", "low", "high", "tied_with_next", "passed", "trials", "tasks", "runs")
+"""What a row says, in the order of `--csv`."""
+
+
+def rows(settlement: Settlement) -> list[Json]:
+    """A row for everybody with an agreed score, best first; without an interval `low`, `high` and the counts are None."""
+    names = {participant.key: participant.name for participant in settlement.inputs.participants}
+    ranked = settlement.document["agreed"][: len(settlement.ranking)]
+    sure = settlement.inputs.scheme.kind.standings(settlement) or {}
+    found: list[Json] = []
+    for at, agreed in enumerate(ranked, start=1):
+        key = agreed["participant"]
+        same = bool(found) and _value(agreed) == _value(ranked[at - 2])
+        row = {"place": found[-1]["place"] if same else at, "participant": key, "name": names[key], "score": agreed["score"]}
+        row["runs"] = sum(not vote["excluded"] for vote in agreed["validators"])
+        if key in sure:
+            its = sure[key]
+            counts = {name: getattr(its, name) for name in ("tied_with_next", "passed", "trials", "tasks")}
+            row |= counts | {"low": its.low, "high": its.high}
+        found.append({name: row.get(name) for name in COLUMNS})
+    return found
+
+
+def plain(row: Json) -> Json:
+    """The row as a table of text has it: booleans as JSON writes them, intervals to four digits."""
+    shown = {name: f"{value:.4f}" for name, value in row.items() if isinstance(value, float)}
+    return row | shown | {name: str(value).lower() for name, value in row.items() if isinstance(value, bool)}
+
+
+def _value(row: Json) -> object:
+    return row["score"] if row["bps"] is None else row["bps"]
+
+
+def columns(found: list[Json], interval: str) -> list[Column]:
+    """The rows as columns of a table; `interval` heads the intervals."""
+    shared = Counter(row["place"] for row in found)
+    several = max((row["runs"] for row in found), default=0) > 1
+    columns = [
+        Column("#", [f"{row['place']}{'=' if shared[row['place']] > 1 else ''}" for row in found]),
+        Column("participant", [row["participant"] for row in found], kind="key", style="bold"),
+        Column("name", [row["name"] for row in found], kind="crop", spare=3),
+        Column("score", [row["score"] for row in found]),
+        Column(interval, [_interval(row) for row in found], right=True, spare=1),
+        Column("passed", [_passed(row) for row in found], right=True, spare=2),
+        Column("runs", [str(row["runs"]) for row in found], right=True, spare=2),
+    ]
+    wanted = {
+        "name": any(row["name"] for row in found),
+        interval: any(row["low"] is not None for row in found),
+        "passed": any(row["trials"] for row in found),
+        "runs": several,
+    }
+    return [column for column in columns if wanted.get(column.heading, True)]
+
+
+def _interval(row: Json) -> str:
+    """The interval of the pass rate, and the mark of a neighbour that is not clearly behind."""
+    if row["low"] is None or row["high"] is None:
+        return "–  "
+    return f"{100 * row['low']:.1f}–{100 * row['high']:.1f} % {'≈' if row['tied_with_next'] else ' '}"
+
+
+def _passed(row: Json) -> str:
+    return f"{row['passed']} of {row['trials']}" if row["trials"] else "–"
+
+
+MOST = 2_000_000
+"""Records above which a board does without intervals, so that it stays quick."""
+
+
+def standings(settlement: Settlement) -> dict[str, Standing] | None:
+    """Participant → its interval and whether its neighbour below is clearly behind; None where that cannot be said."""
+    if not available():
+        return None
+    found = cells(settlement)
+    if found is None:
+        return None
+    return {row.participant: row for row in leaderboard(settlement.ranking, found)}
+
+
+def cells(settlement: Settlement) -> Cells | None:
+    """The runs of every ranked participant by validators that count and are not excluded; None without single records."""
+    inputs, axes, agreement = settlement.inputs, settlement.frame, settlement.agreement
+    if isinstance(inputs.evidence, Scored) or len(inputs.evidence) > MOST:
+        return None
+    counts = (agreement.votes.counting & ~agreement.excluded).tolist()
+    trials = getattr(inputs.scheme.score, "trials", 1)
+    tasks, column_of = frozenset(inputs.tasks), holding(axes)
+    found: dict[str, dict[Run, bool]] = {key: {} for key in settlement.ranking}
+    for record in accepted([record for record in inputs.evidence if isinstance(record, Tests)], axes):
+        column = column_of(record)
+        if column is None or record.task not in tasks or record.trial > trials or not counts[axes.row[record.validator]][column]:
+            continue
+        own = found.get(axes.participants[column])
+        if own is not None:
+            own[record.validator, record.task, record.trial] = record.outcome == "pass"
+    return found
+
+
 BURNT = "burn"
 ALIKE = 8
 """So many without a score for the same reason have a line each; of more, one tells of all."""
@@ -49,8 +156,9 @@ def board(settlement: Settlement, folder: Path, top: int = TOP) -> Iterator[Rend
         yield from _payouts(settlement, scheme.payout, top)
     yield from _others(settlement, top)
     yield from _outliers(settlement)
-    yield from _weaker(settlement, folder)
-    yield from _fallback(settlement, folder)
+    for said in scheme.kind.notes(settlement, folder):
+        yield ""
+        yield sentence(said)
     yield ""
     yield note(f"Digest {settlement.digest}")
     for row in document["agreed"][:1]:
@@ -64,7 +172,7 @@ def _names(settlement: Settlement) -> dict[str, str]:
 def _weights(settlement: Settlement, top: int) -> Iterator[RenderableType]:
     document, rules = settlement.document, settlement.inputs.scheme.reward
     rows, burn, names = document["weights"], document["burn"], _names(settlement)
-    sure = standings(settlement)
+    sure = settlement.inputs.scheme.kind.standings(settlement)
     decays = settlement.inputs.scheme.decay is not None and settlement.inputs.scheme.decay.curve != "none"
     columns = [
         Column("#", [*(str(place) for place in range(1, len(rows) + 1)), ""], right=True),
@@ -77,7 +185,7 @@ def _weights(settlement: Settlement, top: int) -> Iterator[RenderableType]:
         Column("score", [*(row["score"] for row in rows), ""]),
     ]
     if sure is not None:
-        columns.append(Column(INTERVAL, [*(_interval(sure[row["participant"]]) for row in rows), ""], right=True, spare=1))
+        columns.append(Column(INTERVAL, [*(_interval_board(sure[row["participant"]]) for row in rows), ""], right=True, spare=1))
     if decays:
         columns.append(Column("kept", [*percents([row["kept"] for row in rows]), ""], right=True))
     columns += [
@@ -93,11 +201,11 @@ def _weights(settlement: Settlement, top: int) -> Iterator[RenderableType]:
 
 def _ranking(settlement: Settlement, top: int) -> Iterator[RenderableType]:
     """Places and scores, and nothing of payment."""
-    found = ranking.rows(settlement)
+    found = rows(settlement)
     if not found:
         yield sentence("Nobody has an agreed score.")
         return
-    table = grid(first(ranking.columns(found, INTERVAL), top, len(found)))
+    table = grid(first(columns(found, INTERVAL), top, len(found)))
     yield table
     yield from rest(top, len(found))
     if all(row["low"] is None for row in found):
@@ -114,7 +222,7 @@ def _apart(*notes: Iterable[RenderableType]) -> Iterator[RenderableType]:
         yield said
 
 
-def _interval(standing: Standing) -> str:
+def _interval_board(standing: Standing) -> str:
     """The interval of the pass rate, and the mark of a neighbour that is not clearly behind."""
     if standing.low is None or standing.high is None:
         return "–  "
@@ -150,14 +258,13 @@ def _remarks(settlement: Settlement, rules: Reward) -> Iterator[RenderableType]:
         yield sentence(f"Not registered (no uid), so the share burns: {named(missing)}.")
 
 
-def _doubts(settlement: Settlement, sure: dict[str, Standing] | None, any_rows: bool) -> Iterator[RenderableType]:
+def _doubts(settlement: Settlement, sure: Mapping[str, Standing] | None, any_rows: bool) -> Iterator[RenderableType]:
     """What ≈ is, or why there are no intervals."""
-    if settlement.inputs.scheme.score.kind != "tests" or not any_rows:
+    why = settlement.inputs.scheme.kind.doubts()
+    if why is None or not any_rows:
         return
     if sure is None:
-        yield note(
-            f"No intervals: {NEEDS}." if not available() else "No intervals: there are too many records, or only sums of them."
-        )
+        yield note(f"No intervals: {why}.")
     elif any(standing.tied_with_next for standing in sure.values()):
         yield note(TIED)
 
@@ -205,36 +312,33 @@ def _outliers(settlement: Settlement) -> Iterator[RenderableType]:
         yield sentence(f"Scores left out as outliers: {'; '.join(said)}.")
 
 
-def _weaker(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
+def weaker_tasks(settlement: Settlement, folder: Path) -> Iterator[str]:
     """That scores rest on tests which an agent may have tampered with. SPEC 2.1."""
-    if settlement.inputs.scheme.score.kind != "tests" or not settlement.ranking:
+    if not settlement.ranking:
         return
     found = weaker(folder / "tasks.txt")
     if found:
         modes = [(mode, [task for task, its in found.items() if its == mode]) for mode in sorted({*found.values()})]
         which = "; ".join(f"{mode}: {named(tasks, 4)}" for mode, tasks in modes)
         share = f"{len(found)} of {plural(len(settlement.inputs.tasks), 'task')} {'is' if len(found) == 1 else 'are'}"
-        yield ""
-        yield sentence(f"Weaker scores: {share} verified in the agent's own files ({which}).")
-    if without := unsolved(folder):
+        yield f"Weaker scores: {share} verified in the agent's own files ({which})."
+    if without := unsolved_tasks(folder):
         share = f"{len(without)} of {plural(len(settlement.inputs.tasks), 'task')} {'has' if len(without) == 1 else 'have'}"
-        yield ""
-        yield sentence(f"Not shown to be solvable: {share} no reference solution ({named(without, 4)}).")
+        yield f"Not shown to be solvable: {share} no reference solution ({named(without, 4)})."
 
 
-def _fallback(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
+def fallback_judgements(settlement: Settlement, folder: Path) -> Iterator[str]:
     """That scores are of the fallback model's answers, and why. SPEC 2.3."""
     inputs = settlement.inputs
-    if inputs.scheme.score.kind != "rubric" or isinstance(inputs.evidence, Scored):
+    if isinstance(inputs.evidence, Scored):
         return
-    from assay.judge.rubric.keep import by_fallback
+    from assay.judge.rubric.stored import by_fallback
 
     whom: dict[tuple[str, str], list[str]] = {}
     for one in by_fallback(folder, inputs.participants, inputs.evidence):
         whom.setdefault((one.model, one.why), []).append(one.participant)
     for (model, why), participants in sorted(whom.items()):
-        yield ""
-        yield sentence(f"The fallback model {model} judged {named(sorted({*participants}))}, because {why}.")
+        yield f"The fallback model {model} judged {named(sorted({*participants}))}, because {why}."
 
 
 def _payouts(settlement: Settlement, rules: Payout, top: int) -> Iterator[RenderableType]:
@@ -260,9 +364,9 @@ def _payouts(settlement: Settlement, rules: Payout, top: int) -> Iterator[Render
         ]
         if any(names[row["participant"]] for row in ranked):
             columns.append(Column("name", [names[row["participant"]] for row in ranked], kind="crop", spare=3))
-        rubric = settlement.inputs.scheme.score.kind == "rubric"
+        bps = settlement.inputs.scheme.kind.in_bps
         columns += [
-            Column("BPS" if rubric else "score", [str(row["bps"]) if rubric else row["score"] for row in ranked], right=rubric),
+            Column("BPS" if bps else "score", [str(row["bps"]) if bps else row["score"] for row in ranked], right=bps),
             Column("gross", amounts("gross"), right=True, spare=3),
             Column("fee", amounts("fee"), right=True, spare=1),
             Column("paid", amounts("net"), right=True),

@@ -13,38 +13,38 @@ __all__ = ["COMMANDS", "Loaded"]
 
 COMMANDS = {
     "init": ("init:init", "Make a competition from a preset."),
-    "bounty": ("bounty.app:app", "Bounties: what is asked for, how it is judged and paid."),
+    "bounty": ("bounty:app", "Bounties: what is asked for, how it is judged and paid."),
     "run": ("judging.run:run", "Judge what has no evidence yet, then settle."),
     "settle": ("settle:settle", "Settle an epoch: evidence into scores, weights or payouts."),
-    "publish": ("publishing.publish:publish", "Publish a settled epoch: scores to the oracle of a chain, weights to a subnet."),
-    "attempts": ("publishing.attempts:attempts", "What was sent to chains, and what became of it."),
-    "registry": ("publishing.registry:app", "Participants and validators from a chain."),
+    "publish": ("publishing:publish", "Publish a settled epoch: scores to the oracle of a chain, weights to a subnet."),
+    "attempts": ("publishing:attempts", "What was sent to chains, and what became of it."),
+    "registry": ("registry:app", "Participants and validators from a chain."),
     "explain": ("explain:explain", "Explain each number of one participant."),
     "emission": ("emission:emission", "Join the competitions of a subnet."),
     "submit": ("judging.submit:submit", "Make an agent, a solution or a planner the current submission of a participant."),
     "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),
-    "issues": ("issues.app:app", "Issues: accounts linked, and what counted for whom."),
+    "issues": ("issues:app", "Issues: accounts linked, and what counted for whom."),
     "trial": (
         "judging.trial:trial",
         "Run one agent on one task, and show what it prints; or on a folder of tasks, and show its score.",
     ),
     "trials": ("judging.trials:trials", "List the trials that were judged here, and those that came as evidence."),
-    "logs": ("judging.logs:logs", "Show what one trial printed, and how it ended."),
+    "logs": ("judging.trials:logs", "Show what one trial printed, and how it ended."),
     "tasks": ("judging.tasks:app", "Task sets in Harbor's format."),
-    "workflow": ("workflow.app:app", "Plans of workflows, and the tasks they are for."),
+    "workflow": ("workflow:app", "Plans of workflows, and the tasks they are for."),
     "sandbox": ("judging.sandbox:app", "Where agents run."),
-    "model": ("judging.model:app", "A scripted model, for demonstrations and tests."),
+    "model": ("judging.models:app", "A scripted model, for demonstrations and tests."),
     "import": ("imports:app", "Results of other harnesses as a competition, and exported epochs."),
     "export": ("judging.export:app", "Epochs of a ledger as files, and trials in the shape of other harnesses."),
     "scheme": ("schemes:app", "Presets, and the rules of a competition."),
     "keys": ("ledger.keys:app", "Keys that sign evidence and logs, or open what is sealed."),
     "evidence": ("ledger.evidence:app", "Signed evidence."),
-    "receipt": ("ledger.receipt:receipt", "The receipt of an epoch, or a participant's own proof."),
+    "receipt": ("ledger.epochs:receipt", "The receipt of an epoch, or a participant's own proof."),
     "verify": ("ledger.verify:verify", "Check a receipt, and compute its settlement again."),
-    "commit": ("enclave.commit:commit", "Commit to a solution before anybody sees it."),
-    "seal": ("enclave.seal:seal", "Seal a solution so that only the bounty's enclave can read it."),
-    "open": ("enclave.open:open_", "Open what is sealed to a key of yours."),
-    "enclave": ("enclave.enclave:app", "Enclaves that judge sealed solutions, and what they prove."),
+    "commit": ("enclave.sealing:commit", "Commit to a solution before anybody sees it."),
+    "seal": ("enclave.sealing:seal", "Seal a solution so that only the bounty's enclave can read it."),
+    "open": ("enclave.sealing:open_", "Open what is sealed to a key of yours."),
+    "enclave": ("enclave.app:app", "Enclaves that judge sealed solutions, and what they prove."),
     "ledger": ("ledger.ledger:app", "A competition's ledger."),
     "conformance": ("conformance:app", "Cases that any implementation can run."),
 }
@@ -65,10 +65,11 @@ class Loaded(UserDict[str, Any]):
 
 
 def _load(name: str) -> Any:
-    module, attribute = COMMANDS[name][0].split(":")
-    found = getattr(import_module(f"assay.cli.{module}"), attribute)
+    path, attribute = COMMANDS[name][0].split(":")
+    module = import_module(f"assay.cli.{path}")
+    found = getattr(module, attribute)
     if isinstance(found, typer.Typer):
         return typer.main.get_group(found)
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command(name)(found)
+    one.command(name, cls=getattr(module, "COMMAND", None))(found)
     return typer.main.get_command(one)

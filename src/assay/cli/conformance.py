@@ -47,9 +47,7 @@ def run(
 
     with Working(f"running the cases in {folder}"):
         report = run_cases(folder, other, seconds=seconds, case=case)
-    if as_json:
-        emit(report.document())
-    else:
+    if not emit(report.document(), as_json):
         typer.echo("\n".join(map(printable, report.lines())))
     if not report.good:
         raise typer.Exit(1)

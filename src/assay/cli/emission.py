@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.output import emit
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -55,10 +57,7 @@ def emission(
     else:
         with Working(f"settling the competitions of {subnet}"):
             found, remark = assay.emission(subnet, epoch), ""
-    if as_json:
-        from assay.cli.output import json_bytes, put
-
-        put(json_bytes(found.document), None)
+    if emit(found.document, as_json):
         return
 
     from assay.cli.show import TOP, note, show
@@ -79,7 +78,7 @@ def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[Emission,
     from assay.cli.ledger.keys import asking
     from assay.cli.progress import Working
     from assay.errors import BadInput
-    from assay.ledger import config, joint, keys
+    from assay.ledger import config, keys, subnet_bundle
 
     said = config.read(subnet)
     name = key or said.signer
@@ -88,15 +87,15 @@ def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[Emission,
         raise BadInput(what, file=said.file, field="signer", hint=hint)
     signer = keys.load(name, asking())
     with Working(f"settling the competitions of {subnet}"):
-        made = joint.sign(subnet, signer, epoch)
+        made = subnet_bundle.sign(subnet, signer, epoch)
     before = "" if made.new else ", as it was signed before"
     where = f"Signed {made.receipt.digest}, entry {made.receipt.position} of {said.origin}{before}"
     return made.emission, where
 
 
 def _board(found: Emission, called: list[str], top: int) -> Iterator[RenderableType]:
-    from assay.cli.show import RAO, Column, coins, first, grid, heading, note, rest
-    from assay.exact import NANO, nanos
+    from assay.cli.show import Column, first, grid, heading, note, rest
+    from assay.exact import NANO, RAO, coins, nanos
     from assay.settle.story.telling import percent, percents
 
     document = found.document

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Shown = tuple[Settlement, str, Callable[[str], list[Evidence] | None]]
     """A settlement, what to say beside its story, and whence to take single records where it was computed from sums."""
 
-__all__ = ["explain"]
+__all__ = ["explain", "judging", "judging_in_words"]
 
 
 def explain(
@@ -48,7 +48,7 @@ def explain(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Of an exported epoch: the log's public key, or a file that holds it."),
+        typer.Option(metavar="KEY", help="Of an exported epoch: the log's public key, or a file that has it: ledger.toml."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The story and its numbers as canonical JSON.")] = False,
 ) -> None:
@@ -69,7 +69,7 @@ def explain(
       assay explain epoch-12 miner-a --key log.vkey
     """
     from assay.cli.keys import find
-    from assay.cli.output import json_bytes, put
+    from assay.cli.output import emit
     from assay.cli.show import note, show
     from assay.errors import Refused
     from assay.settle.inputs import Scored
@@ -84,20 +84,19 @@ def explain(
         if as_json:
             from assay.cli.output import refused_json
 
-            put(json_bytes(refused_json(refused)), None)
+            emit(refused_json(refused))
             raise typer.Exit(refused.exit_code) from None
         raise
     whom = find(participant, settlement.inputs.participants)
     told = settlement.explain(whom, records(whom) if isinstance(settlement.inputs.evidence, Scored) else None)
-    judging = {} if exported else _judging(folder, settlement, whom)
-    if as_json:
-        put(json_bytes(told.document() | judging), None)
+    about = {} if exported else settlement.inputs.scheme.kind.about(settlement, folder, whom)
+    if emit(told.document() | about, as_json):
         return
 
     names = (one.name for one in settlement.inputs.participants if one.key == whom and one.name != whom)
     show(*_told(told, next(names, "")))
     if not exported:
-        _beside(folder, settlement, whom, judging)
+        _beside(folder, settlement, whom, about)
     if remark:
         show(note(remark))
 
@@ -105,7 +104,7 @@ def explain(
 def _is_bundle(folder: Path) -> bool:
     """Whether a folder is what `assay export` wrote rather than a competition's."""
     from assay.ledger.bundle import INPUTS
-    from assay.ledger.verify.joint import is_joint
+    from assay.ledger.verify.subnet_bundle import is_joint
 
     if folder.is_dir() and not (folder / "scheme.toml").exists() and is_joint(folder):
         from assay.errors import BadInput
@@ -161,16 +160,15 @@ def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | 
     return settlement, remark, records
 
 
-def _beside(folder: Path, settlement: Settlement, key: str, judging: dict[str, Any]) -> None:
+def _beside(folder: Path, settlement: Settlement, key: str, about: dict[str, Any]) -> None:
     """What the folder has beside the numbers: who judged by the fallback, what attests it, the trials."""
     from assay.cli.show import command, sentence, show
 
-    for one in judging.get("fallback", ()):
-        show(sentence(f"The judgement by {one['validator']} is the fallback model's, {one['model']}, because {one['why']}."))
-    if judging:
-        show(sentence(_in_words(judging["attestation"])))
-    if settlement.inputs.scheme.score.kind == "tests" and ((folder / "trials").is_dir() or (folder / "ledger.toml").exists()):
-        show(command("Its trials, one by one", "assay", "trials", folder, "--participant", key))
+    kind = settlement.inputs.scheme.kind
+    for said in kind.told(about):
+        show(sentence(said))
+    if further := kind.look(folder, key):
+        show(command(further[0], *further[1]))
 
 
 def _told(told: Explanation, name: str) -> Iterator[RenderableType]:
@@ -184,13 +182,13 @@ def _told(told: Explanation, name: str) -> Iterator[RenderableType]:
     yield note(f"Digest {told.settlement}")
 
 
-def _judging(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
-    """Of a rubric: who judged instead of the first model, and what attests where the judge ran. Nothing of other kinds."""
+def judging(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
+    """Of a rubric: who judged instead of the first model, and what attests where the judge ran."""
     from assay.settle.inputs import Scored
 
-    if settlement.inputs.scheme.score.kind != "rubric" or isinstance(settlement.inputs.evidence, Scored):
+    if isinstance(settlement.inputs.evidence, Scored):
         return {}
-    from assay.judge.rubric.keep import by_fallback
+    from assay.judge.rubric.stored import by_fallback
 
     mine = [one for one in settlement.inputs.participants if one.key == key]
     fallback = [
@@ -219,23 +217,31 @@ def _counted(settlement: Settlement, evidence: Iterable[object], key: str) -> li
 
 def _attestation(folder: Path, records: list[Rubric]) -> dict[str, Any]:
     """What attests where a participant was judged, as a chain is told: the digest of a document with the quote, or why none."""
-    from assay.judge.rubric.keep import JUDGEMENTS
+    from assay.judge.rubric.stored import JUDGEMENTS
     from assay.scheme.bounty import read_bounty
 
     nothing: dict[str, Any] = {"digest": None, "files": []}
     bounty = read_bounty(folder) if (folder / "bounty.toml").exists() else None
     if bounty is None or bounty.enclave is None:
         return nothing | {"why": "there is no enclave, and a chain is told 0 for it"}
-    from assay.enclave.proofs import proof
+    from assay.enclave.proofs import find_proof
     from assay.errors import BadInput
 
     try:
-        found = proof(bounty, records)
+        found = find_proof(bounty, records)
     except BadInput as error:
         return nothing | {"why": str(error)}
     if found is None:
         return nothing | {"why": "it was not judged"}
     return {"digest": found.digest, "files": [f"{JUDGEMENTS}/{one.name}" for one in found.files], "why": None}
+
+
+def judging_in_words(about: dict[str, Any]) -> Iterator[str]:
+    """The same in sentences."""
+    for one in about.get("fallback", ()):
+        yield f"The judgement by {one['validator']} is the fallback model's, {one['model']}, because {one['why']}."
+    if about:
+        yield _in_words(about["attestation"])
 
 
 def _in_words(attestation: dict[str, Any]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.ledger.epochs import import_epoch
+from assay.cli.output import emit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,55 +48,91 @@ class CountAs(StrEnum):
     leaderboard = "leaderboard"
 
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder: made, or with --add there already.")]
-SchemeName = Annotated[
-    str | None,
-    typer.Option("--scheme", "--preset", metavar="PRESET|FILE", help="The rules; otherwise benchmark, or those that are there."),
-]
-Agent = Annotated[str | None, typer.Option(metavar="NAME", help="Every trial is of this agent, whatever the files call it.")]
-AttemptsOption = Annotated[Attempts, typer.Option(help="Attempt k of a task is run k, or trial k of its run.")]
-TimeoutOption = Annotated[
-    Timeout | None, typer.Option(help="Agents out of time fail, or their tests decide; otherwise as the scheme says.")
-]
-CountAsOption = Annotated[
-    CountAs, typer.Option("--count-as", help="leaderboard: resolved is a pass and everything else a fail, errors too.")
-]
-Strict = Annotated[bool, typer.Option("--strict-errors", help="A crashed agent or unreadable output is an error, not a fail.")]
-EpochOption = Annotated[int, typer.Option(help="The epoch of all records.", min=0)]
-Stake = Annotated[str, typer.Option(help="The stake of every run, for a scheme that weighs them.")]
-FirstUid = Annotated[int, typer.Option(help="The uid of the first agent by name, for a scheme with weights.", min=0)]
-NoUids = Annotated[bool, typer.Option("--no-uids", help="Nobody has a uid, for a scheme with weights.")]
-Add = Annotated[bool, typer.Option("--add", help="Add evidence to the competition that is there.")]
-Force = Annotated[bool, typer.Option("--force", help="Make an earlier import anew.")]
-Assume = Annotated[
-    bool, typer.Option("--assume-submission", help="With --add: the trials are of the submission in participants.csv.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="The report as canonical JSON.")]
 Threshold = Annotated[
     str | None, typer.Option(metavar="NUMBER", help="From where on a score is a pass; needed for scores between 0 and 1.")
 ]
-Source = Annotated[Path, typer.Argument(metavar="SRC", help="What to read.")]
 Reader = Callable[[Path, "Options"], "Trials"]
 
 
-@app.command()
+@dataclass(frozen=True, kw_only=True)
+class _Given:
+    """What every import is given: a field here is an option of each of them."""
+
+    src: Annotated[Path, typer.Argument(metavar="SRC", help="What to read.")]
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder: made, or with --add there already.")]
+    scheme: Annotated[
+        str | None,
+        typer.Option(
+            "--scheme", "--preset", metavar="PRESET|FILE", help="The rules; otherwise benchmark, or those that are there."
+        ),
+    ] = None
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Every trial is of this agent, whatever the files call it.")
+    ] = None
+    attempts: Annotated[Attempts, typer.Option(help="Attempt k of a task is run k, or trial k of its run.")] = Attempts.auto
+    agent_timeout: Annotated[
+        Timeout | None, typer.Option(help="Agents out of time fail, or their tests decide; otherwise as the scheme says.")
+    ] = None
+    count_as: Annotated[
+        CountAs, typer.Option("--count-as", help="leaderboard: resolved is a pass and everything else a fail, errors too.")
+    ] = CountAs.scheme
+    strict_errors: Annotated[
+        bool, typer.Option("--strict-errors", help="A crashed agent or unreadable output is an error, not a fail.")
+    ] = False
+    epoch: Annotated[int, typer.Option(help="The epoch of all records.", min=0)] = 1
+    stake: Annotated[str, typer.Option(help="The stake of every run, for a scheme that weighs them.")] = "100"
+    first_uid: Annotated[int, typer.Option(help="The uid of the first agent by name, for a scheme with weights.", min=0)] = 1
+    no_uids: Annotated[bool, typer.Option("--no-uids", help="Nobody has a uid, for a scheme with weights.")] = False
+    add: Annotated[bool, typer.Option("--add", help="Add evidence to the competition that is there.")] = False
+    force: Annotated[bool, typer.Option("--force", help="Make an earlier import anew.")] = False
+    assume_submission: Annotated[
+        bool, typer.Option("--assume-submission", help="With --add: the trials are of the submission in participants.csv.")
+    ] = False
+    as_json: Annotated[bool, typer.Option("--json", help="The report as canonical JSON.")] = False
+
+    def options(self) -> Options:
+        """For whoever reads the files; raises BadParameter for two that exclude each other."""
+        from assay.imports import Options
+
+        if self.add and self.force:
+            raise typer.BadParameter("--add and --force exclude each other", param_hint="--force")
+        return Options(
+            agent=self.agent,
+            attempts=self.attempts.value,
+            agent_timeout=None if self.agent_timeout is None else self.agent_timeout.value,
+            count_as=self.count_as.value,
+            strict_errors=self.strict_errors,
+            epoch=self.epoch,
+            stake=self.stake,
+            first_uid=None if self.no_uids else self.first_uid,
+            into="add" if self.add else "replace" if self.force else "new",
+            assume_submission=self.assume_submission,
+        )
+
+
+def _command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function that takes what every import is given, and options of its own, a command that has them all."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        def run(**values: Any) -> None:
+            shared = {field: values.pop(field) for field in parameters}
+            function(_Given(**shared), **values)
+
+        parameters = inspect.signature(_Given, eval_str=True).parameters
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        src, directory, *options = parameters.values()
+        named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (src, directory, *own, *options)]
+        vars(run)["__signature__"] = inspect.Signature(named)
+        run.__doc__ = function.__doc__
+        app.command(name)(run)
+        return function
+
+    return register
+
+
+@_command("tb")
 def tb(
-    src: Source,
-    directory: Directory,
-    scheme: SchemeName = None,
-    agent: Agent = None,
-    attempts: AttemptsOption = Attempts.auto,
-    agent_timeout: TimeoutOption = None,
-    count_as: CountAsOption = CountAs.scheme,
-    strict_errors: Strict = False,
-    epoch: EpochOption = 1,
-    stake: Stake = "100",
-    first_uid: FirstUid = 1,
-    no_uids: NoUids = False,
-    add: Add = False,
-    force: Force = False,
-    assume_submission: Assume = False,
-    as_json: AsJson = False,
+    given: _Given,
 ) -> None:
     """Terminal-Bench runs.
 
@@ -106,27 +145,12 @@ def tb(
     """
     from assay.imports import terminal_bench
 
-    _run(terminal_bench.read, **locals_of(locals()))
+    _run(terminal_bench.read, given)
 
 
-@app.command()
+@_command("harbor")
 def harbor(
-    src: Source,
-    directory: Directory,
-    scheme: SchemeName = None,
-    agent: Agent = None,
-    attempts: AttemptsOption = Attempts.auto,
-    agent_timeout: TimeoutOption = None,
-    count_as: CountAsOption = CountAs.scheme,
-    strict_errors: Strict = False,
-    epoch: EpochOption = 1,
-    stake: Stake = "100",
-    first_uid: FirstUid = 1,
-    no_uids: NoUids = False,
-    add: Add = False,
-    force: Force = False,
-    assume_submission: Assume = False,
-    as_json: AsJson = False,
+    given: _Given,
 ) -> None:
     """Harbor (Terminal-Bench 2) jobs.
 
@@ -138,13 +162,12 @@ def harbor(
     """
     from assay.imports import harbor as reader
 
-    _run(reader.read, **locals_of(locals()))
+    _run(reader.read, given)
 
 
-@app.command()
+@_command("csv")
 def csv(
-    src: Source,
-    directory: Directory,
+    given: _Given,
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -153,20 +176,6 @@ def csv(
             "version. Can be given several times.",
         ),
     ] = None,
-    scheme: SchemeName = None,
-    agent: Agent = None,
-    attempts: AttemptsOption = Attempts.auto,
-    agent_timeout: TimeoutOption = None,
-    count_as: CountAsOption = CountAs.scheme,
-    strict_errors: Strict = False,
-    epoch: EpochOption = 1,
-    stake: Stake = "100",
-    first_uid: FirstUid = 1,
-    no_uids: NoUids = False,
-    add: Add = False,
-    force: Force = False,
-    assume_submission: Assume = False,
-    as_json: AsJson = False,
 ) -> None:
     """A table with one row a trial.
 
@@ -180,32 +189,17 @@ def csv(
     from assay.imports import tables
 
     columns = tables.mapping(column or [])
-    _run(lambda path, options: tables.read(path, columns, options), **locals_of(locals()))
+    _run(lambda path, options: tables.read(path, columns, options), given)
 
 
-@app.command("inspect")
+@_command("inspect")
 def inspect_(
-    src: Source,
-    directory: Directory,
+    given: _Given,
     scorer: Annotated[
         str | None, typer.Option(metavar="NAME", help="The scorer that decides; needed where a log has several.")
     ] = None,
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="Which value decides, where a score has several.")] = None,
     threshold: Threshold = None,
-    scheme: SchemeName = None,
-    agent: Agent = None,
-    attempts: AttemptsOption = Attempts.auto,
-    agent_timeout: TimeoutOption = None,
-    count_as: CountAsOption = CountAs.scheme,
-    strict_errors: Strict = False,
-    epoch: EpochOption = 1,
-    stake: Stake = "100",
-    first_uid: FirstUid = 1,
-    no_uids: NoUids = False,
-    add: Add = False,
-    force: Force = False,
-    assume_submission: Assume = False,
-    as_json: AsJson = False,
 ) -> None:
     """Inspect AI logs.
 
@@ -222,13 +216,12 @@ def inspect_(
     from assay.imports.trials import threshold_of
 
     choice = inspect_ai.Choice(scorer, metric, threshold_of(threshold))
-    _run(lambda path, options: inspect_ai.read(path, options, choice), **locals_of(locals()))
+    _run(lambda path, options: inspect_ai.read(path, options, choice), given)
 
 
-@app.command("lm-eval")
+@_command("lm-eval")
 def lm_eval_(
-    src: Source,
-    directory: Directory,
+    given: _Given,
     metric: Annotated[
         str | None, typer.Option(metavar="NAME", help="The metric that decides, such as acc; needed where there are several.")
     ] = None,
@@ -236,20 +229,6 @@ def lm_eval_(
         str | None, typer.Option("--filter", metavar="NAME", help="The filter of the answers, where a task has several.")
     ] = None,
     threshold: Threshold = None,
-    scheme: SchemeName = None,
-    agent: Agent = None,
-    attempts: AttemptsOption = Attempts.auto,
-    agent_timeout: TimeoutOption = None,
-    count_as: CountAsOption = CountAs.scheme,
-    strict_errors: Strict = False,
-    epoch: EpochOption = 1,
-    stake: Stake = "100",
-    first_uid: FirstUid = 1,
-    no_uids: NoUids = False,
-    add: Add = False,
-    force: Force = False,
-    assume_submission: Assume = False,
-    as_json: AsJson = False,
 ) -> None:
     """Samples of lm-evaluation-harness.
 
@@ -265,70 +244,25 @@ def lm_eval_(
     from assay.imports.trials import threshold_of
 
     choice = lm_eval.Choice(metric, filter_, threshold_of(threshold))
-    _run(lambda path, options: lm_eval.read(path, options, choice), **locals_of(locals()))
+    _run(lambda path, options: lm_eval.read(path, options, choice), given)
 
 
-_SHARED = ("src", "directory", "scheme", "agent", "attempts", "agent_timeout", "count_as", "strict_errors", "epoch", "stake")
-_WRITING = ("first_uid", "no_uids", "add", "force", "assume_submission", "as_json")
-
-
-def locals_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The options that all commands share, out of the arguments of one."""
-    return {name: given[name] for name in (*_SHARED, *_WRITING)}
-
-
-def _run(reader: Reader, *, src: Path, directory: Path, scheme: str | None, as_json: bool, **said: Any) -> None:
+def _run(reader: Reader, given: _Given) -> None:
     from assay.cli.progress import Working
     from assay.imports import competition
     from assay.scheme.reading import read_toml
 
-    options = _options(**said)
-    with Working(f"importing {src}"):
-        trials = reader(src, options)
+    options, scheme = given.options(), given.scheme
+    with Working(f"importing {given.src}"):
+        trials = reader(given.src, options)
         text = read_toml(Path(scheme))[1] if scheme is not None and Path(scheme).is_file() else scheme
-        done = competition(trials, directory, scheme=text, options=options)
-    if as_json:
-        from assay.cli.output import json_bytes, put
-
-        put(json_bytes(done.document()), None)
+        done = competition(trials, given.directory, scheme=text, options=options)
+    if emit(done.document(), given.as_json):
         return
 
     from assay.cli.show import show
 
     show(*_report(done))
-
-
-def _options(
-    *,
-    agent: str | None,
-    attempts: Attempts,
-    agent_timeout: Timeout | None,
-    count_as: CountAs,
-    strict_errors: bool,
-    epoch: int,
-    stake: str,
-    first_uid: int,
-    no_uids: bool,
-    add: bool,
-    force: bool,
-    assume_submission: bool,
-) -> Options:
-    from assay.imports import Options
-
-    if add and force:
-        raise typer.BadParameter("--add and --force exclude each other", param_hint="--force")
-    return Options(
-        agent=agent,
-        attempts=attempts.value,
-        agent_timeout=None if agent_timeout is None else agent_timeout.value,
-        count_as=count_as.value,
-        strict_errors=strict_errors,
-        epoch=epoch,
-        stake=stake,
-        first_uid=None if no_uids else first_uid,
-        into="add" if add else "replace" if force else "new",
-        assume_submission=assume_submission,
-    )
 
 
 def _report(done: Imported) -> Iterator[RenderableType]:

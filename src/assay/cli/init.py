@@ -1,21 +1,131 @@
-"""`assay init`: a competition to start from, with a small invented sample, so that it can be settled at once."""
+"""Small invented registries and evidence for `assay init`: enough to see a board, and little enough to read.
+
+Three validators judge three participants; in a ranking three runs try three agents. What they saw is made of the scheme
+itself: its tasks, checks and repositories.
+
+`assay init`: a competition to start from, with a small invented sample, so that it can be settled at once.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from assay.cli.output import AsJson, emit
 from assay.cli.schemes import presets
-from assay.errors import BadInput
+from assay.errors import BadInput, suggest
+from assay.scheme.load import parse
+from assay.scheme.model import Scheme
 
-__all__ = ["init"]
+SUBNET = "my-subnet.toml"
+MEMBERS = ("term-challenge", "bounty-challenge")
+EPOCH = 1
+SEEN = "2026-11-02T12:00:00Z"
+PARTICIPANTS = ("key", "uid", "name", "submission", "submitted_at", "address")
+PEOPLE = ("miner-a", "miner-b", "miner-c")
+AGENTS = ("agent-a", "agent-b", "agent-c")
+RUNS = ("run-1", "run-2", "run-3")
+STAKES = {"validator-1": 400, "validator-2": 350, "validator-3": 250}
+
+Record = dict[str, Any]
+Files = dict[str, str]
+
+
+def files_of(preset: str, texts: Mapping[str, str]) -> Files:
+    """Path → text of everything that a preset's folder begins with; `texts` are the presets."""
+    if preset != "platform":
+        return _competition(texts[preset])
+    files = {SUBNET: texts[preset]}
+    for member in MEMBERS:
+        files |= {f"{member}/{name}": text for name, text in _competition(texts[member]).items()}
+    return files
+
+
+def _competition(text: str) -> Files:
+    scheme = parse(text)
+    pays = scheme.payout is not None
+    ranks, people = scheme.reward.kind == "ranking", PEOPLE
+    stakes = dict.fromkeys(["enclave-1"], 1) if scheme.consensus.min_validators == 1 else STAKES
+    if ranks:
+        stakes, people = dict.fromkeys(RUNS, 1), AGENTS
+    columns = ("key", "name", "submission", "submitted_at") if ranks else PARTICIPANTS
+    files = scheme.kind.sample_rules(text) | {
+        "participants.csv": _table(columns, _participants(people, pays, ranks)),
+        "validators.csv": _table(("key", "stake", "name"), [(key, stake, "") for key, stake in stakes.items()]),
+    }
+    files |= scheme.kind.sample_files(scheme.score)
+    records = list(_evidence(scheme, tuple(stakes), people))
+    files["evidence/README.md"] = _readme(scheme, records[0])
+    files["evidence/sample.jsonl"] = "".join(json.dumps(record) + "\n" for record in records)
+    return files
+
+
+def _participants(people: Sequence[str], pays: bool, ranks: bool) -> Iterator[tuple[object, ...]]:
+    for at, key in enumerate(people):
+        address = "0x" + sha256(f"address of {key}".encode()).hexdigest()[:40] if pays else ""
+        said = "", submission(key), f"2026-11-0{at + 1}T09:00:00Z"
+        yield (key, *said) if ranks else (key, "" if pays else at + 1, *said, address)
+
+
+def submission(key: str) -> str:
+    """The digest that stands for a sample submission."""
+    return f"sha256:{sha256(f'sample submission of {key}'.encode()).hexdigest()}"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _evidence(scheme: Scheme, validators: Sequence[str], people: Sequence[str]) -> Iterator[Record]:
+    """What each validator saw of each participant: the first is good, the second fair, the third weak."""
+    for judge, validator in enumerate(validators):
+        for level, key in enumerate(people):
+            base = {"kind": scheme.score.kind, "epoch": EPOCH, "validator": validator, "participant": key}
+            base |= {"submission": submission(key), "observed_at": SEEN}
+            for seen in scheme.kind.sample(scheme.score, judge, level):
+                yield base | seen
+
+
+def _readme(scheme: Scheme, first: Record) -> str:
+    kind = scheme.score.kind
+    fields = "\n".join(f"- `{name}`: {said}" for name, said in {**_COMMON, **scheme.kind.fields}.items())
+    return f"""# Evidence
+
+One record a line, in as many `.jsonl` files as you like. A record is what one validator saw, of kind `{kind}`:
+
+```json
+{json.dumps(first)}
+```
+
+{fields}
+
+Fractions and amounts are written in quotes, as decimal strings: `"0.8"`. A validator and a participant must stand in
+`validators.csv` and `participants.csv`. Evidence counts while the submission that it is about is the participant's current one.
+
+`sample.jsonl` is invented. Delete it when you have evidence of your own.
+"""
+
+
+_COMMON = {
+    "epoch": "the epoch in which it was seen",
+    "validator`, `participant": "their keys",
+    "submission": "digest of what was judged; it must be the participant's current one to count",
+    "observed_at": "when, with a time zone",
+}
 
 
 def init(
@@ -41,21 +151,16 @@ def init(
       assay init --preset term-challenge my-competition
       assay init --preset platform my-subnet
     """
-    from assay.cli.samples import files_of
     from assay.scheme.load import parse
     from assay.scheme.load import presets as known
 
     texts = known()
     if preset not in texts:
-        import difflib
-
-        close = difflib.get_close_matches(preset, texts, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"the presets are {', '.join(texts)}"
+        hint = suggest(preset, texts, f"the presets are {', '.join(texts)}")
         raise BadInput(f"there is no preset {preset[:80]!r}", field="--preset", hint=hint)
     files = files_of(preset, texts)
     place(folder, files)
-    if as_json:
-        emit({"folder": str(folder), "preset": preset, "files": list(files)})
+    if emit({"folder": str(folder), "preset": preset, "files": list(files)}, as_json):
         return
 
     from assay.cli.show import Column, command, grid, heading, note, show

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,18 +20,20 @@ __all__ = ["AsJson", "emit", "json_bytes", "put", "refused_json", "settlement_cs
 Json = dict[str, Any]
 AsJson = Annotated[bool, typer.Option("--json", help="As one line of canonical JSON.")]
 
-WEIGHTS = ("participant", "uid", "score", "strategy", "capped", "last", "stale", "kept", "share", "u16", "chain_u16")
-PAYOUTS = ("participant", "address", "place", "gross", "fee", "net")
-
 
 def json_bytes(document: Json) -> bytes:
     """The document as one line of canonical JSON (RFC 8785)."""
     return canonical(document) + b"\n"
 
 
-def emit(document: Json) -> None:
-    """What a command says, for programs: one document on stdout."""
-    put(json_bytes(document), None)
+def emit(document: Json | Callable[[], Json], as_json: bool = True) -> bool:
+    """Print a command's result for programs, one document on stdout, if `as_json`; returns whether it did.
+
+    document: may be a function, where only a program needs it made.
+    """
+    if as_json:
+        put(json_bytes(document() if callable(document) else document), None)
+    return as_json
 
 
 def refused_json(error: Refused) -> Json:
@@ -52,16 +55,18 @@ def refused_json(error: Refused) -> Json:
 def settlement_csv(settlement: Settlement) -> bytes:
     """The rows of the ranking, or of weights or payouts; the last of those, without a participant, is what burns or returns."""
     from assay.folder.csvs import dumped
+    from assay.settle.document import BURNT, PAYOUTS, WEIGHTS
+    from assay.tables import flat
 
     document = settlement.document
     if settlement.inputs.scheme.reward.kind == "ranking":
-        from assay.cli import ranking
+        from assay.cli import board
 
-        return dumped(ranking.COLUMNS, [ranking.plain(row) for row in ranking.rows(settlement)])
+        return dumped(board.COLUMNS, [board.plain(row) for row in board.rows(settlement)])
     if document["burn"] is None:
-        return dumped(PAYOUTS, [*document["payouts"], {"net": document["refund"]}])
-    burn = {name: document["burn"][name] for name in ("uid", "share", "u16", "chain_u16")}
-    return dumped(WEIGHTS, [*document["weights"], burn])
+        return dumped(tuple(flat(PAYOUTS)), [*document["payouts"], {"net": document["refund"]}])
+    burn = {name: document["burn"][name] for name in BURNT}
+    return dumped(tuple(flat(WEIGHTS)), [*document["weights"], burn])
 
 
 def put(data: bytes, file: Path | None) -> None:

@@ -38,8 +38,7 @@ def list_(as_json: AsJson = False) -> None:
     from assay.scheme.load import presets as known
 
     texts = known()
-    if as_json:
-        emit({"presets": [{"name": name, "what": _first_sentence(text)} for name, text in texts.items()]})
+    if emit({"presets": [{"name": name, "what": _first_sentence(text)} for name, text in texts.items()]}, as_json):
         return
     columns = [
         Column("preset", [*texts], style="bold"),
@@ -69,10 +68,9 @@ def show(
       assay scheme show term-challenge
       assay scheme show my-competition --json
     """
-    from assay.cli.output import json_bytes, put
+    from assay.cli.output import emit, put
 
-    if as_json:
-        put(json_bytes(_scheme(which).document()), None)
+    if emit(lambda: _scheme(which).document(), as_json):
         return
     put(_text(which).encode(), None)
 
@@ -113,9 +111,9 @@ def schema() -> None:
     """
     import json
 
-    from assay.conformance.schemas import schemas
+    from assay.conformance.schemas import schemas, with_kinds_here
 
-    typer.echo(json.dumps(schemas()["scheme.schema.json"], indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(with_kinds_here(schemas()["scheme.schema.json"]), indent=2, ensure_ascii=False))
 
 
 def _path(which: str) -> Path | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.errors import warn
-from assay.cli.waiting import Meant
+from assay.cli.progress import Meant
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def settle(
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other", param_hint="--csv")
 
-    settlement, remark = _settled(
+    settlement, remark, without = _settled(
         folder, epoch, previous, key, dry_run=dry_run, early=early, meant=Meant(skip, without_scores, yes)
     )
     if as_json or as_csv or output is not None:
@@ -92,20 +92,21 @@ def settle(
 
         put(settlement_csv(settlement) if as_csv else json_bytes(settlement.document), output)
     if str(output) != "-" and (output is not None or not (as_json or as_csv)):
-        _show(settlement, folder, remark, top)
+        _show(settlement, folder, " ".join(filter(None, (remark, without))), top)
+    elif without:
+        warn([without])
 
 
 def _settled(
     folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, dry_run: bool, early: bool, meant: Meant
-) -> tuple[Settlement, str]:
-    """The settlement, kept if there is a ledger and it is not a dry run, and what to say of its receipt."""
-    from assay.cli.progress import Working
-    from assay.cli.waiting import check_waited, deadline
+) -> tuple[Settlement, str, str]:
+    """The settlement, kept if there is a ledger and it is not a dry run; what to say of its receipt; whose score is missing."""
+    from assay.cli.progress import Working, check_waited, deadline
     from assay.competition import open_competition
     from assay.folder.reader import passed_over
     from assay.scheme.load import warnings
 
-    competition, remark = open_competition(folder), ""
+    competition, remark, without = open_competition(folder), "", ""
     ledger = competition.has_ledger
     options = {"--key": key is not None, "--dry-run": dry_run, "--skip": meant.skip, "--without-scores": meant.without_scores}
     for option, given in options.items():
@@ -119,9 +120,11 @@ def _settled(
             check_waited(found, folder, until)
 
     if ledger and previous is None:
-        from assay.cli.ledger.settling import settled
+        from assay.cli.ledger.epochs import settled
 
-        settlement, remark = settled(folder, epoch, key, dry_run=dry_run, meant=meant, hold=None if until is None else hold)
+        settlement, remark, without = settled(
+            folder, epoch, key, dry_run=dry_run, meant=meant, hold=None if until is None else hold
+        )
     else:  # a ledger, which knows the settlement before, refuses to be told another
         with Working(f"settling {folder}"):
             settlement = competition.settle(epoch, previous=previous)
@@ -129,7 +132,7 @@ def _settled(
         over = passed_over(folder / "evidence")
         warn(f"{path}: is not read; evidence is in files that end in .jsonl or .parquet" for path in over[:5])
     warn(f"{folder / 'scheme.toml'}: {message}" for message in warnings(competition.scheme))
-    return settlement, remark
+    return settlement, remark, without
 
 
 def _show(settlement: Settlement, folder: Path, remark: str, top: int | None) -> None:

@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from rich.style import StyleType
 
 __all__ = [
-    "RAO",
     "TOP",
-    "WEI",
     "Column",
-    "coins",
     "command",
     "console",
     "first",
@@ -45,8 +42,6 @@ __all__ = [
 
 TOP = 32
 """Rows of a board, unless --top asks for more or fewer."""
-RAO, WEI = 9, 18
-"""Decimals of TAO and of ether."""
 
 PIPED = 200
 """Columns where the output goes to a file or another program: whole keys rather than short ones."""
@@ -175,12 +170,6 @@ def rest(top: int, rows: int) -> list[Text]:
     return [note(f"The first {top} of {rows}. All of them: --top {rows}.")] if rows > top else []
 
 
-def coins(amount: str | int, decimals: int) -> str:
-    """An amount of a chain's smallest unit in its coin, exactly: wei in ether (18 decimals), rao in TAO (9)."""
-    whole, part = divmod(int(amount), 10**decimals)
-    return f"{whole}.{part:0{decimals}d}".rstrip("0").rstrip(".")
-
-
 class _Stage(Protocol):
     @property
     def stage(self) -> str: ...
@@ -191,14 +180,15 @@ class _Stage(Protocol):
 
 
 def stages(rows: Sequence[_Stage]) -> Table:
-    """What was checked, stage by stage; with a dash, what was not looked at."""
-    return grid(
-        [
-            Column("", ["✓" if one.done else "–" for one in rows]),
-            Column("stage", [one.stage for one in rows]),
-            Column("what", [one.what for one in rows], kind="text"),
-        ]
-    )
+    """What was checked, stage by stage; with a dash, what was not looked at.
+
+    A digest that does not fit is shortened in the middle; --json has the whole of it.
+    """
+    done = Column("", ["✓" if one.done else "–" for one in rows])
+    stage = Column("stage", [one.stage for one in rows])
+    room = max(KEY, console().width - done.natural - stage.natural - 2 * GAP)
+    what = [" ".join(_shorter(word, room) for word in printable(one.what).split(" ")) for one in rows]
+    return grid([done, stage, Column("what", what, kind="text")])
 
 
 def _clean(column: Column) -> Column:

@@ -7,21 +7,18 @@
 The cases are in the folder `conformance/` of the project; `docs/conformance.md` tells how to run and to read them.
 """
 
-from assay.conformance.answering import serve
-from assay.conformance.cases import Case, CaseFile, files, read
-from assay.conformance.compare import Difference, differences
-from assay.conformance.kinds import KINDS, Kind
-from assay.conformance.report import Failure, FileReport, Report
-from assay.conformance.runner import answer, run
+from assay.conformance.cases import Case, CaseFile, Difference, Failure, FileReport, Report, differences, files, read
+from assay.conformance.kinds import KINDS, CaseKind
+from assay.conformance.runner import answer, run, serve
 
 __all__ = [
     "KINDS",
     "Case",
     "CaseFile",
+    "CaseKind",
     "Difference",
     "Failure",
     "FileReport",
-    "Kind",
     "Report",
     "answer",
     "differences",

@@ -1,10 +1,10 @@
-"""Case files: reading and writing them. SPEC 6.
+"""Case files, how an answer differs from a case, and what came of a run. SPEC 6.
 
     {"schema": "assay.cases/1", "kind": KIND, "about": "one sentence",
      "cases": [{"name", "input", "output"} or {"name", "input", "refused": true, "code", "why"}]}
 
-`about`, `name` and `why` are for the reader; a case is what must come out of an input, or that nothing may. `inner` is for the
-reader too: what an output was made of, where that is not in it.
+`about`, `name` and `why` are for the reader. A case says what must come out of an input, or that nothing may. `inner` is for the
+reader too: what an output was made of, where the output does not show it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,25 @@ from pydantic import Field
 from assay.conformance.kinds import KINDS
 from assay.errors import BadInput
 from assay.folder import strict
-from assay.folder.text import decode, load
+from assay.folder.files import decode, load
 from assay.scheme.fields import Section
 from assay.scheme.reading import validate
 
-__all__ = ["SCHEMA", "Case", "CaseFile", "dumped", "files", "read"]
+__all__ = [
+    "ABSENT",
+    "SCHEMA",
+    "Case",
+    "CaseFile",
+    "Difference",
+    "Failure",
+    "FileReport",
+    "Report",
+    "differences",
+    "dumped",
+    "files",
+    "read",
+]
+
 
 SCHEMA = "assay.cases/1"
 FILE_BYTES = 64_000_000
@@ -170,3 +184,157 @@ def _lines(value: Any, indent: int, before: int) -> str:
         rows = [f"{inner}{head}{_lines(one, indent + 1, len(head))}" for head, one in zip(rows, value.values(), strict=True)]
         return "{\n" + ",\n".join(rows) + f"\n{' ' * indent}}}"
     return "[\n" + ",\n".join(inner + _lines(one, indent + 1, 0) for one in value) + f"\n{' ' * indent}]"
+
+
+SHOWN = 200
+"""Characters of a value that a message shows."""
+
+
+class _Absent:
+    """What stands for a value that is not there."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT: Any = _Absent()
+"""The value of a field or an element that one of the two does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One place where an answer is not what was expected; the path is "" for the whole document."""
+
+    path: str
+    expected: Any
+    got: Any
+
+    def __str__(self) -> str:
+        return f"{self.path or 'the whole'}: expected {_shown(self.expected)}, got {_shown(self.got)}"
+
+
+def differences(expected: Any, got: Any, path: str = "") -> Iterator[Difference]:
+    """The places where two JSON values differ, in the order of the keys; none if they are equal.
+
+    1 and 1.0 are one number in JSON; true is not 1.
+    """
+    if isinstance(expected, dict) and isinstance(got, dict):
+        for key in sorted({*expected, *got}):
+            inner = f"{path}.{key}" if path else key
+            yield from differences(expected.get(key, ABSENT), got.get(key, ABSENT), inner)
+    elif isinstance(expected, list) and isinstance(got, list):
+        for index in range(max(len(expected), len(got))):
+            yield from differences(_at(expected, index), _at(got, index), f"{path}[{index}]")
+    elif not _same(expected, got):
+        yield Difference(path, expected, got)
+
+
+def _at(values: list[Any], index: int) -> Any:
+    return values[index] if index < len(values) else ABSENT
+
+
+def _same(one: Any, other: Any) -> bool:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
+    return bool(one == other) and (numbers or type(one) is type(other))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if value is ABSENT else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A case that failed: its name, why in one sentence, and the first place where the answer differs, if it is one."""
+
+    case: str
+    why: str
+    difference: Difference | None = None
+
+    def __str__(self) -> str:
+        return f"{self.case}: {self.why}"
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What came of one case file."""
+
+    path: Path
+    kind: str
+    about: str
+    cases: int
+    failures: tuple[Failure, ...]
+    unsupported: int = 0
+    """Cases that the implementation says it does not have: neither passed nor failed."""
+    refusals: int = 0
+    """Of the cases that passed, those that had to be refused."""
+    shown: tuple[tuple[Any, Any], ...] = ()
+    """What was expected and what came, where a single case was asked for."""
+
+    @property
+    def passed(self) -> int:
+        """How many cases passed; a failure beside the cases (an exit code, say) does not count here."""
+        return max(0, self.cases - self.unsupported - len(self.failures))
+
+    def lines(self) -> list[str]:
+        """A line for the file, a line for each failure under it."""
+        apart = f", {self.unsupported} unsupported" if self.unsupported else ""
+        said = [f"{self.path.name}: {self.passed} of {self.cases}{apart}"]
+        for wanted, got in self.shown:
+            said += ["expected", *_indented(wanted), "got", *_indented(got)]
+        return said + [f"  FAILED {failure}" for failure in self.failures]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a folder of case files; the run is good if nothing failed."""
+
+    directory: Path
+    command: str | None
+    files: tuple[FileReport, ...]
+
+    @property
+    def cases(self) -> int:
+        """How many cases there are."""
+        return sum(one.cases for one in self.files)
+
+    @property
+    def failed(self) -> int:
+        """How many failures there are."""
+        return sum(len(one.failures) for one in self.files)
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing failed."""
+        return self.failed == 0
+
+    def document(self) -> dict[str, Any]:
+        """The report for programs: what `lines` says, file by file."""
+        files = [
+            {"file": one.path.name, "kind": one.kind, "cases": one.cases, "passed": one.passed, "refusals": one.refusals}
+            | {"unsupported": one.unsupported, "failures": [{"case": bad.case, "why": bad.why} for bad in one.failures]}
+            | (
+                {"shown": [{"expected": json.dumps(want), "got": json.dumps(got)} for want, got in one.shown]}
+                if one.shown
+                else {}
+            )
+            for one in self.files
+        ]
+        return {"good": self.good, "cases": self.cases, "failed": self.failed, "files": files}
+
+    def lines(self) -> list[str]:
+        """The report as text: a line a file, a line a failure under it, and the sum at the end.
+
+        Outputs and refusals that are right are counted apart where not all is: to refuse everything is no achievement.
+        """
+        said = [line for one in self.files for line in one.lines()]
+        unsupported, refusals = sum(one.unsupported for one in self.files), sum(one.refusals for one in self.files)
+        outputs = sum(one.passed for one in self.files) - refusals
+        end = "all pass" if self.good else f"{self.failed} failed"
+        if unsupported or not self.good:
+            end = f"{outputs} outputs and {refusals} refusals right, {unsupported} unsupported, {self.failed} failed"
+        return [*said, f"{self.cases} cases in {len(self.files)} files: {end}"]
+
+
+def _indented(value: Any) -> list[str]:
+    return [f"  {line}" for line in json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).split("\n")]

@@ -1,21 +1,21 @@
 """The published JSON schemas (draft 2020-12): of what is settled, of what the ledger signs, of cases. SPEC 6.
 
-Settlement and emission are written out here: closed, so that a field too many is seen. Scheme, record and subnet are what the
+The settlement's is made of its columns (`assay.settle.document`), the emission's is written out here: both are closed, so that a
+field too many is seen. Scheme, record and subnet are what the
 models say that read them. A schema says what a document looks like; what only comparing its parts can tell (weights that
 sum to 10 000, keys that are unique) is for the reader of the document, so a document may fit its schema and be refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from assay.conformance import schema_parts as parts
 from assay.conformance.cases import SCHEMA
-from assay.conformance.kind_schemas import as_written, kinds
 from assay.conformance.kinds import KINDS
-from assay.conformance.ledger_schemas import batch, inputs, proof, pulled, receipt, registered, signed_split
 from assay.conformance.schema_parts import (
     AMOUNT,
     BPS,
@@ -29,20 +29,32 @@ from assay.conformance.schema_parts import (
     TEXT,
     U16,
     Json,
+    as_written,
+    batch,
     closed,
+    inputs,
+    kinds,
     listed,
     or_null,
     plain,
+    proof,
+    pulled,
+    receipt,
+    registered,
+    signed_split,
 )
 from assay.folder import registry
-from assay.folder.pulled import SCHEMA as REGISTRY
+from assay.folder.registry import PULLED_SCHEMA as REGISTRY
+from assay.kind import find, names
 from assay.records import Evidence
 from assay.scheme.fields import Section
 from assay.scheme.model import Scheme
 from assay.scheme.subnet import Subnet
-from assay.settle.consensus import Reason, Status
+from assay.settle.document import SCHEMA as SETTLED
+from assay.settle.document import SETTLEMENT
+from assay.tables import Column, Holds
 
-__all__ = ["schemas"]
+__all__ = ["schemas", "with_kinds_here"]
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -74,108 +86,57 @@ def schemas() -> Mapping[str, Json]:
     return {f"{name}.schema.json": {"$schema": DRAFT, "title": title} | body for name, (title, body) in bodies.items()}
 
 
+_HOLDS: Mapping[Holds, Json] = {
+    Holds.KEY: KEY,
+    Holds.TEXT: TEXT,
+    Holds.SUBMISSION: TEXT,
+    Holds.SCORE: SHARE,
+    Holds.SHARE: SHARE,
+    Holds.FRACTION: FRACTION,
+    Holds.STAKE: AMOUNT,
+    Holds.AMOUNT: AMOUNT,
+    Holds.BPS: BPS,
+    Holds.COUNT: COUNT,
+    Holds.PLACE: {"type": "integer", "minimum": 1},
+    Holds.U16: U16,
+    Holds.EPOCH: EPOCH,
+    Holds.FLAG: FLAG,
+    Holds.DIGEST: DIGEST,
+    Holds.KEYS: listed(KEY),
+}
+
+
 def _settlement() -> Json:
-    return closed(
-        {
-            "schema": {"const": "assay.settlement/1"},
-            "scheme": closed({"name": KEY, "version": KEY, "digest": DIGEST}),
-            "epoch": EPOCH,
-            "task_set": or_null(DIGEST),
-            "total_stake": AMOUNT,
-            "agreed": listed(_agreed()),
-            "ranking": listed(KEY),
-            "weights": listed(_weight()),
-            "burn": or_null(_burn()),
-            "unallocated": SHARE,
-            "released": or_null(AMOUNT),
-            "tier_bps": or_null(BPS),
-            "payouts": listed(_payout()),
-            "fees": or_null(AMOUNT),
-            "refund": or_null(AMOUNT),
-            "clock": _clock(),
-            "digest": DIGEST,
-        }
-    )
+    body = {column.name: _column(column) for column in SETTLEMENT}
+    clock = body.pop("clock")  # the published schema has it behind the rest, and its bytes do not change
+    return closed({"schema": {"const": SETTLED}, **body, "clock": clock, "digest": DIGEST})
 
 
-def _agreed() -> Json:
-    return closed(
-        {
-            "participant": KEY,
-            "submission": TEXT,
-            "score": or_null(SHARE),
-            "bps": or_null(BPS),
-            "status": {"enum": [status.code for status in Status]},
-            "reason": {"enum": [reason.code for reason in Reason]},
-            "duplicate_of": or_null(KEY),
-            "stake": AMOUNT,
-            "needed_stake_of": AMOUNT,
-            "median": or_null(SHARE),
-            "mad": or_null(SHARE),
-            "mean": or_null(SHARE),
-            "flagged_majority": FLAG,
-            "validators": listed(_vote()),
-            "not_counted": listed(_not_counted()),
-        }
-    )
+def _column(column: Column) -> Json:
+    """What a column of the settlement looks like."""
+    match column.holds:
+        case Holds.WORD:
+            schema: Json = {"enum": list(column.words)}
+        case Holds.WORK:
+            schema = {"oneOf": _work()}
+        case Holds.OBJECT:
+            schema = _object(column.columns)
+        case Holds.ROWS:
+            schema = listed(_object(column.columns))
+        case holds:
+            schema = _HOLDS[holds]
+    return or_null(schema) if column.null else schema
 
 
-def _vote() -> Json:
-    work = [
-        closed({"passed": COUNT, "trials": COUNT}),
-        closed({"tasks": COUNT}),
-        closed(
-            {"base": BPS, "missed_skippable": BPS, "verdict": or_null(TEXT), "gate": FLAG, "capped": FLAG, "bps": BPS},
-        ),
-        closed({"valid": COUNT, "invalid": COUNT, "starred": COUNT, "points": FRACTION}),
-        closed({"epoch": EPOCH}),
-    ]
-    fields = {"validator": KEY, "score": SHARE, "stake": AMOUNT, "flagged": FLAG, "excluded": FLAG}
-    return closed(fields | {"modified_z": or_null(FRACTION), "z_squared": or_null(FRACTION), "work": {"oneOf": work}})
+def _object(columns: Iterable[Column]) -> Json:
+    optional = tuple(column.name for column in columns if column.optional)
+    last = sorted(columns, key=lambda column: column.name == "unregistered")  # as it was published: behind the burn's warm-up
+    return closed({column.name: _column(column) for column in last}, optional)
 
 
-def _not_counted() -> Json:
-    reasons = ["not-assigned", "no-stake", "stake-below-minimum", "injection-suspected", "unjudged"]
-    reasons += ["incomplete", "no-tasks"]
-    return closed({"validator": KEY, "reason": {"enum": reasons}, "missing": COUNT})
-
-
-def _weight() -> Json:
-    return closed(
-        {
-            "participant": KEY,
-            "uid": or_null(U16),
-            "score": SHARE,
-            "strategy": SHARE,
-            "capped": SHARE,
-            "last": or_null(EPOCH),
-            "stale": COUNT,
-            "kept": SHARE,
-            "share": SHARE,
-            "u16": U16,
-            "chain_u16": U16,
-            "tasks_seen": COUNT,
-            "warm": SHARE,
-        },
-        optional=("tasks_seen", "warm"),
-    )
-
-
-def _burn() -> Json:
-    burnt = dict.fromkeys(("strategy", "cap", "decay", "warm_up", "unregistered"), SHARE)
-    return closed({"uid": U16, "share": SHARE, "u16": U16, "chain_u16": U16, **burnt}, optional=("warm_up",))
-
-
-def _payout() -> Json:
-    money = dict.fromkeys(("gross", "fee", "net"), AMOUNT)
-    place = {"type": "integer", "minimum": 1}
-    return closed({"participant": KEY, "address": or_null(TEXT), "place": place, **money})
-
-
-def _clock() -> Json:
-    own = closed({"participant": KEY, "submission": TEXT, "best": SHARE, "last": EPOCH})
-    marks = {"record": or_null(SHARE), "last": or_null(EPOCH), "submission": or_null(TEXT)}
-    return closed({**marks, "participants": listed(own)})
+def _work() -> list[Json]:
+    """What each kind says of its own work in a vote."""
+    return [find(name).work_schema() for name in parts.JUDGE_KINDS]
 
 
 def _emission() -> Json:
@@ -198,6 +159,15 @@ def _emission() -> Json:
 def _scheme() -> Json:
     schema: Json = plain(Scheme.model_json_schema())
     as_written(schema["$defs"])
+    return schema
+
+
+def with_kinds_here(schema: Json) -> Json:
+    """The schema of schemes with the kinds that other packages have here, beside those that are published."""
+    for name in sorted({*names()} - {*parts.JUDGE_KINDS}):
+        rules: Json = plain(find(name).rules.model_json_schema(ref_template="#/$defs/{model}"))
+        schema["$defs"] |= rules.pop("$defs", {})
+        schema["properties"]["score"]["oneOf"].append(rules)
     return schema
 
 

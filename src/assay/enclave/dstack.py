@@ -1,28 +1,114 @@
-"""What the enclave asks of dstack, through its SDK: keys, quotes, and what it is. With bounds, and nothing taken on trust.
+"""dstack: its guest API, asked through its SDK for keys and quotes, and app-compose.json, the file whose hash it measures.
 
-The endpoint is the Unix socket that dstack puts into the container, or what `DSTACK_SIMULATOR_ENDPOINT` names. Keys come out of
-it, so it is this machine or nothing.
+The endpoint is the Unix socket that dstack puts into the container, or the one that `DSTACK_SIMULATOR_ENDPOINT` names. Keys come
+out of it, so it must be on this machine. Every failure is a `Trouble`: an infrastructure error that the caller retries, never a
+score. Its message does not repeat dstack's answer, since that may be a key.
 
-Whatever goes wrong is Trouble: the world's error, to be tried again by who asked, and never anybody's zero. What dstack answered
-is not repeated in it, since that may be a key.
+The compose hash is the SHA-256 of the bytes of app-compose.json as it is deployed; dstack logs it and a bounty pins it. dstack's
+tools write the file in one form (sorted keys, no spaces), and their SDK hashes that form; the same content in another form has
+another hash.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from assay.enclave.attest import Attestation, Collateral, EnclaveStatement, JudgementStatement, events_of, report_data
 from assay.enclave.attest.quote import QUOTE_BYTES, read_quote
 from assay.errors import AssayError, BadInput, Refused
+from assay.folder import strict
+from assay.folder.files import decode, load
 
 if TYPE_CHECKING:
     from dstack_sdk import DstackClient
 
-__all__ = ["SECONDS", "Dstack", "Info", "Quoted", "Trouble"]
+
+COMPOSE_BYTES = 1_000_000
+"""Bytes of app-compose.json, and of docker-compose.yml."""
+ENVIRONMENT = ("ASSAY_LLM_API_KEY",)
+"""Variables that whoever deploys may set without changing the hash: the key that a model's service asks for, and nothing else."""
+_IMAGE = re.compile(r"^[ \t]*(?:-[ \t]+)?[\"']?image[\"']?[ \t]*:[ \t]*(.*?)[ \t]*(?:#.*)?$", re.MULTILINE)
+_ANYWHERE = re.compile(r"\bimage[\"']?[ \t]*:")
+_BUILD = re.compile(r"^[ \t]*[\"']?build[\"']?[ \t]*:", re.MULTILINE)
+_PINNED = re.compile(r"[a-z0-9][a-z0-9._/:-]*@sha256:([0-9a-f]{64})")
+
+
+def read_compose(file: Path, name: str = "assay-enclave") -> bytes:
+    """The bytes of app-compose.json: as they are, or made from a docker-compose.yml; raises BadInput.
+
+    Every image must be pinned by its digest: otherwise the hash would not say what runs.
+    """
+    data = load(file, COMPOSE_BYTES, hint="give app-compose.json, or docker-compose.yml")
+    text = decode(data, file)
+    if not text.lstrip().startswith("{"):
+        check_images(text, file)
+        return app_compose(text, name)
+    try:
+        found = strict.parse(text)
+    except BadInput as error:
+        raise error.at(file=file) from None
+    inner = found.get("docker_compose_file") if isinstance(found, dict) else None
+    if not isinstance(inner, str):
+        hint = "dstack's tools write it; it holds docker-compose.yml as a text"
+        raise BadInput("has no docker_compose_file", file=file, hint=hint)
+    check_images(inner, file)
+    return data
+
+
+def compose_hash(data: bytes) -> str:
+    """SHA-256 of app-compose.json, in hex."""
+    return sha256(data).hexdigest()
+
+
+def app_compose(docker_compose: str, name: str) -> bytes:
+    """An app-compose.json for a docker-compose.yml, in the form that dstack's SDK hashes; raises BadInput without the extra."""
+    content: dict[str, Any] = {
+        "manifest_version": 2,
+        "name": name,
+        "runner": "docker-compose",
+        "docker_compose_file": docker_compose,
+        "kms_enabled": True,
+        "gateway_enabled": True,
+        "public_logs": False,
+        "public_sysinfo": True,
+        "public_tcbinfo": True,
+        "local_key_provider_enabled": False,
+        "allowed_envs": list(ENVIRONMENT),
+        "no_instance_id": False,
+        "secure_time": True,
+    }
+    try:
+        from dstack_sdk.get_compose_hash import AppCompose, to_deterministic_json
+    except ImportError:
+        hint = "install it: pip install 'assay[tee]'"
+        raise BadInput("app-compose.json is written by a library that is not installed", hint=hint) from None
+    return to_deterministic_json(AppCompose.from_dict(content)).encode()
+
+
+def check_images(docker_compose: str, file: Path | str | None = None) -> list[str]:
+    """The images of a docker-compose.yml; raises BadInput if one is not pinned by its digest, or built on the spot."""
+    if _BUILD.search(docker_compose):
+        raise BadInput("builds an image when it starts", file=file, hint="build it before, and name it by its digest")
+    found = [one.strip("\"'") for one in _IMAGE.findall(docker_compose)]
+    if not found or len(found) != len(_ANYWHERE.findall(docker_compose)):
+        hint = "give each service a line of its own: image: NAME@sha256:…"
+        raise BadInput("names no image, or one in the middle of a line", file=file, field="image", hint=hint)
+    for one in found:
+        pinned = _PINNED.fullmatch(one)
+        if pinned is None:
+            raise BadInput(f"{one[:200]!r} is not pinned", file=file, field="image", hint="write NAME@sha256:… in place of a tag")
+        if set(pinned[1]) == {"0"}:
+            hint = "put the digest of the image that you built there; the README beside it says how"
+            raise BadInput(f"{one[:200]!r} is only a place to fill", file=file, field="image", hint=hint)
+    return found
+
 
 SECONDS = 30.0
 """For an exchange in all, connecting included: a quote takes a real machine a second or two."""
@@ -31,7 +117,7 @@ _T = TypeVar("_T")
 
 
 class Trouble(AssayError):
-    """dstack does not answer, or not as it should: nobody's fault who is judged. It is tried again."""
+    """dstack does not answer, or gives a malformed answer: an infrastructure error, never a participant's. It is retried."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +131,7 @@ class Quoted:
 
 @dataclass(frozen=True)
 class Info:
-    """What dstack says it runs; only a quote proves it. All but the two texts in hex."""
+    """dstack's description of what it runs; only a quote proves it. All fields but the last two are hex."""
 
     app_id: str
     instance_id: str
@@ -111,7 +197,7 @@ class Dstack:
         )
 
     def info(self) -> Info:
-        """What dstack says it runs."""
+        """dstack's description of what it runs."""
         answer = self._asked("Info", self._client.info)
         names = ("app_id", "instance_id", "compose_hash", "os_image_hash", "app_name")
         return Info(**{name: getattr(answer, name) for name in names}, key_provider=answer.key_provider_info)
@@ -145,10 +231,10 @@ def _client(endpoint: str | None, seconds: float) -> DstackClient:
         client = DstackClient(where, timeout=seconds)
     except FileNotFoundError as error:
         raise Trouble(f"there is no dstack here: {error}", hint="give its socket with --dstack") from None
-    from assay.enclave.bounded import Bounded
+    from assay.enclave.transport import PeerTransport
 
     inner: Any = client.async_client
-    inner.sync_transport = Bounded(seconds, None if "://" in where else where)
+    inner.sync_transport = PeerTransport(seconds, None if "://" in where else where)
     return client
 
 

@@ -1,39 +1,96 @@
-"""What attests a score: the published attestations of the judgements it rests on, or nothing. SPEC 7.
+"""Attestations of a bounty's enclave: checks against what the bounty pins, and the proof of a score. SPEC 7.
 
-A judgement's own document attests nothing: a plain run writes it just so. Its attestation (`assay.attestation/1`) does, which
-holds the quote of the machine that judged, and the digest of that document. Of several judgements it is the list of theirs,
-`assay.attestations/1`: canonical JSON, closed, `attestations`: their digests, ascending.
+A judgement's own document attests nothing: an ordinary run writes the same one. Its attestation (`assay.attestation/1`) does: it
+contains the quote of the machine that judged and the digest of that document. For several judgements the proof is the list of
+their attestations, `assay.attestations/1`: canonical JSON, closed, `attestations`: their digests, ascending.
 
-From a record to the quote each step is held: the record names the document, which is about the record's submission and answers
-as it does; the attestation states that document, this bounty and the validator's key.
+Each step from a record to the quote is checked: the record names the document, and both have the same submission and answers;
+the attestation states that document, this bounty and the validator's key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.enclave.attest import JudgementStatement
-from assay.enclave.attest.document import read
-from assay.enclave.attested import contradiction
-from assay.errors import BadInput
+from assay.enclave.attest import Attestation, Collateral, EnclaveStatement, JudgementStatement, Verified, verify
+from assay.enclave.attest.document import read_attestation
+from assay.errors import BadInput, Refused
 from assay.exact import canonical, digest
 from assay.folder import write_bytes
-from assay.judge.rubric.keep import JUDGEMENTS, document_of, hexed
+from assay.judge.rubric import judgement as judgements
+from assay.judge.rubric.stored import JUDGEMENTS, digest_hex, document_of
 from assay.ledger.keys import public
 from assay.records import Rubric
-from assay.scheme.bounty import Bounty
+from assay.scheme.bounty import Bounty, Measured
 
-__all__ = ["SCHEMA", "Proof", "proof", "put"]
 
-SCHEMA = "assay.attestations/1"
+def pinned_measurements(bounty: Bounty) -> Measured:
+    """The measurements that the bounty pins for its enclave; raises BadInput if it has no enclave."""
+    if bounty.enclave is None:
+        hint = "pin one: [enclave] compose_hash = …, which `assay enclave compose-hash` prints"
+        raise BadInput("says nothing of an enclave", file=bounty.file, field="enclave", hint=hint)
+    return bounty.enclave
+
+
+def check_enclave(
+    bounty: Bounty, found: Attestation, *, now: int, collateral: Collateral | None = None
+) -> tuple[EnclaveStatement, Verified]:
+    """The keys of the bounty's enclave, and all that was checked of them; raises Refused and BadInput. now: since 1970."""
+    said = stated_keys(bounty, found)
+    return said, verify(found, policy=pinned_measurements(bounty), now=now, collateral=collateral)
+
+
+def stated_keys(bounty: Bounty, found: Attestation) -> EnclaveStatement:
+    """The keys that an attestation states for a bounty, not verified; raises Refused if it is about something else."""
+    said = found.statement
+    if not isinstance(said, EnclaveStatement):
+        raise Refused("statement", "it is not about an enclave", expected="enclave", found=said.type)
+    _check_equal("bounty", "it is of another bounty", bounty.digest, said.bounty)
+    return said
+
+
+def check_judgement(
+    bounty: Bounty, found: Attestation, judgement: str, signer: str, *, now: int, collateral: Collateral | None = None
+) -> Verified:
+    """Verify that this very judgement (its digest) was made in the bounty's enclave; raises Refused and BadInput."""
+    said = found.statement
+    if not isinstance(said, JudgementStatement):
+        raise Refused("statement", "it is not about a judgement", expected="judgement", found=said.type)
+    _check_equal("bounty", "it is of another bounty", bounty.digest, said.bounty)
+    _check_equal("judgement", "it is of another judgement", judgement, said.judgement)
+    _check_equal("signer", "it names another signer", signer, said.signer)
+    return verify(found, policy=pinned_measurements(bounty), now=now, collateral=collateral)
+
+
+def contradiction(document: Mapping[str, Any], record: Rubric, bounty: Bounty) -> str | None:
+    """The first field in which a judgement's document is not that of the record which names it: another submission, an answer."""
+    wanted = {
+        "schema": judgements.JUDGEMENT_SCHEMA,
+        "bounty": bounty.digest,
+        "submission": record.submission,
+        "outcome": record.outcome,
+        "baseline": record.baseline,
+        "checks": record.checks,
+        "verdict": record.verdict,
+        "injection_suspected": record.injection_suspected,
+    }
+    return next((name for name, value in wanted.items() if canonical(document.get(name)) != canonical(value)), None)
+
+
+def _check_equal(stage: str, what: str, expected: str, found: str) -> None:
+    if expected != found:
+        raise Refused(stage, what, expected=expected, found=found)
+
+
+PROOF_SCHEMA = "assay.attestations/1"
 
 
 @dataclass(frozen=True)
-class Proof:
-    """What attests a score: `digest` is the one that a chain is told, `files` hold the quotes."""
+class ScoreProof:
+    """The proof of a score: `digest` is published on a chain, `files` contain the quotes."""
 
     digest: str
     files: tuple[Path, ...]
@@ -41,46 +98,46 @@ class Proof:
     """The list, where it is of several judgements."""
 
 
-def put(folder: Path, listed: dict[str, Any]) -> None:
+def write_attestations(folder: Path, listed: dict[str, Any]) -> None:
     """Put a list into a bounty's folder, beside the attestations that it names; raises BadInput."""
-    write_bytes(folder / JUDGEMENTS / f"{hexed(digest(listed))}.attestations.json", canonical(listed) + b"\n")
+    write_bytes(folder / JUDGEMENTS / f"{digest_hex(digest(listed))}.attestations.json", canonical(listed) + b"\n")
 
 
-def proof(bounty: Bounty | None, records: Iterable[Rubric]) -> Proof | None:
-    """What attests the judgements that these records tell of; None where the bounty has no enclave, or nobody was judged.
+def find_proof(bounty: Bounty | None, records: Iterable[Rubric]) -> ScoreProof | None:
+    """The proof of the judgements behind these records; None if the bounty has no enclave, or no solution was judged.
 
     The quote is not verified: `assay enclave verify` does. Raises BadInput if a document or an attestation is missing or about
-    something else, another submission say: a bounty with an enclave has no score without.
+    something else (another submission, for example): a bounty with an enclave has no score without its proof.
     """
     if bounty is None or bounty.enclave is None:
         return None
     found = {}
     for record in records:
         if record.outcome == "judged":
-            name, file = _attestation(bounty, record)
+            name, file = _attestation_of(bounty, record)
             found[name] = file
     if not found:
         return None
     names = sorted(found)
     files = tuple(found[name] for name in names)
     if len(names) == 1:
-        return Proof(names[0], files)
-    listed = {"schema": SCHEMA, "attestations": names}
-    return Proof(digest(listed), files, listed)
+        return ScoreProof(names[0], files)
+    listed = {"schema": PROOF_SCHEMA, "attestations": names}
+    return ScoreProof(digest(listed), files, listed)
 
 
-def _attestation(bounty: Bounty, record: Rubric) -> tuple[str, Path]:
-    """The digest and the file of what attests the judgement of a record; raises BadInput if it does not."""
+def _attestation_of(bounty: Bounty, record: Rubric) -> tuple[str, Path]:
+    """The digest and the file of the attestation of a record's judgement; raises BadInput if they do not agree."""
     folder, judgement, validator = bounty.file.parent, record.attestation, record.validator
     if judgement is None:
         what = f"the score of {record.participant} by {validator} rests on no judgement, and an enclave is to judge"
         hint = "who signed such evidence? an enclave names the judgement's document in it"
         raise BadInput(what, file=bounty.file, field="enclave", hint=hint)
-    file = folder / JUDGEMENTS / f"{hexed(judgement)}.attestation.json"
+    file = folder / JUDGEMENTS / f"{digest_hex(judgement)}.attestation.json"
     if not file.exists():
         hint = "`assay enclave collect` brings it; nothing is published of a score that its enclave does not prove"
         raise BadInput("is missing, and bounty.toml says that an enclave judges", file=file, hint=hint)
-    document = read(file)
+    document = read_attestation(file)
     said = document.statement
     stated = (said.bounty, said.judgement, said.signer) if isinstance(said, JudgementStatement) else ()
     if stated != (bounty.digest, judgement, public(validator).id):

@@ -19,38 +19,32 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from assay.enclave.sealed import Sealed
-from assay.enclave.service.release import RELEASE
-from assay.enclave.service.results import SPONSOR
+from assay.enclave.sealing import SealedFile
+from assay.enclave.service.results import RELEASE_SCHEMA, SPONSOR_SCHEMA
 from assay.errors import BadInput, Refused
 from assay.exact import canonical
 from assay.folder import strict
-from assay.folder.text import decode, load
-from assay.folder.write import write_bytes
-from assay.judge.rubric import solutions
+from assay.folder.files import decode, load, write_bytes
+from assay.judge.rubric import stored
 from assay.judge.rubric.judgement import quote_digest
-from assay.judge.rubric.keep import TRANSCRIPTS, document_of, hexed
-from assay.judge.rubric.sealed import Transcript
-from assay.judge.rubric.sealed import sealed as sealed_transcript
-from assay.judge.rubric.solution import Solution, parse
+from assay.judge.rubric.solution import Solution, parse_solution
+from assay.judge.rubric.stored import TRANSCRIPTS, Transcript, digest_hex, document_of
+from assay.judge.rubric.stored import seal_transcript as sealed_transcript
 from assay.ledger import check, config
+from assay.ledger.access import open_ledger, stored_settlement
 from assay.ledger.keys import PrivateKey
-from assay.ledger.opened import kept, open_ledger
 from assay.scheme.bounty import Bounty
-from assay.scheme.fields import Key, Section
+from assay.scheme.fields import Digest, Key, Section
 from assay.scheme.reading import validate
 
-__all__ = ["Released", "asked_for", "released", "results", "write"]
-
-_Digest = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
 _Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$", repr=False)]
 _Text = Annotated[str, Field(repr=False)]
 
 
 class _Solution(Section):
     participant: Key
-    submission: _Digest
-    judgement: _Digest
+    submission: Digest
+    judgement: Digest
     solution: _Text
     salt: _Hex
     quotes: Annotated[dict[str, str], Field(repr=False)]
@@ -59,14 +53,14 @@ class _Solution(Section):
 
 
 class _Release(Section):
-    bounty: _Digest
-    settlement: _Digest
+    bounty: Digest
+    settlement: Digest
     solutions: Annotated[tuple[_Solution, ...], Field(strict=False)]
 
 
 @dataclass(frozen=True)
-class Released:
-    """A winner's solution, and what was said of it: quotes and reasons by check."""
+class ReleasedSolution:
+    """A winner's solution, with quotes and reasons by check."""
 
     participant: str
     judgement: str
@@ -76,15 +70,15 @@ class Released:
     transcript: Transcript = field(repr=False)
 
 
-def results(bounty: Bounty, found: Sealed, key: PrivateKey) -> list[dict[str, Any]]:
+def open_results(bounty: Bounty, found: SealedFile, key: PrivateKey) -> list[dict[str, Any]]:
     """The judgements in sealed results, a row each; raises BadInput if they are not this sponsor's, of this bounty."""
-    said = _opened(bounty, found, "results", SPONSOR, key)
+    said = _open_file(bounty, found, "results", SPONSOR_SCHEMA, key)
     rows: list[dict[str, Any]] = said["judgements"]
     return rows
 
 
-def asked_for(competition: Path, epoch: int | None, receipt: Path | None, settlement: Path | None) -> bytes:
-    """What a release is asked for with: the ledger's last settled epoch, or a given one; or two files. Raises BadInput."""
+def release_request(competition: Path, epoch: int | None, receipt: Path | None, settlement: Path | None) -> bytes:
+    """The body of a release request: the ledger's last settled epoch, a given epoch, or two files. Raises BadInput."""
     if receipt is not None or settlement is not None:
         if receipt is None or settlement is None:
             raise BadInput("a receipt goes with its settlement", field="--settlement", hint="give --receipt and --settlement")
@@ -98,38 +92,38 @@ def asked_for(competition: Path, epoch: int | None, receipt: Path | None, settle
             last = view.settled_epoch()
         chosen = ledger.receipt(epoch if epoch is not None else last or 0)
         with ledger.store.reading() as view:
-            document = kept(view, chosen.epoch)[0].document
+            document = stored_settlement(view, chosen.epoch)[0].document
         return canonical({"receipt": ledger.document(chosen), "settlement": strict.parse(document.decode())})
 
 
-def released(bounty: Bounty, found: Sealed, key: PrivateKey) -> list[Released]:
+def open_release(bounty: Bounty, found: SealedFile, key: PrivateKey) -> list[ReleasedSolution]:
     """The solutions in a release, checked against the judgements in the folder; raises BadInput, and Refused."""
-    said = _opened(bounty, found, "release", RELEASE, key)
+    said = _open_file(bounty, found, "release", RELEASE_SCHEMA, key)
     try:
         made = validate(_Release, {name: value for name, value in said.items() if name != "schema"})
     except BadInput as error:
         raise BadInput("is not what an enclave releases", field=error.field, hint="another version of it answered") from None
-    return [_checked(bounty.file.parent, one) for one in made.solutions]
+    return [_check_solution(bounty.file.parent, one) for one in made.solutions]
 
 
-def write(bounty: Bounty, found: list[Released], key: PrivateKey) -> list[Path]:
+def write_released(bounty: Bounty, found: list[ReleasedSolution], key: PrivateKey) -> list[Path]:
     """Put released solutions and transcripts in the folder, for the owner alone; returns the files. Raises BadInput."""
     competition, written = bounty.file.parent, []
     for one in found:
         for path, data in (
-            (solutions.place(competition, one.solution.digest), one.solution.data),
+            (stored.solution_file(competition, one.solution.digest), one.solution.data),
             (
-                competition / TRANSCRIPTS / f"{hexed(one.judgement)}.sealed",
+                competition / TRANSCRIPTS / f"{digest_hex(one.judgement)}.sealed",
                 sealed_transcript(one.transcript, [key.public], bounty=bounty.digest, judgement=one.judgement),
             ),
         ):
-            solutions.private_folder(path.parent)
+            stored.private_folder(path.parent)
             write_bytes(path, data, private=True)
             written.append(path)
     return written
 
 
-def _opened(bounty: Bounty, found: Sealed, kind: str, schema: str, key: PrivateKey) -> dict[str, Any]:
+def _open_file(bounty: Bounty, found: SealedFile, kind: str, schema: str, key: PrivateKey) -> dict[str, Any]:
     if found.kind != kind or found.bounty != bounty.digest:
         raise BadInput(f"is {found.kind} of bounty {found.bounty}", hint=f"wanted are {kind} of {bounty.digest}")
     said = strict.parse(decode(found.open(key), None))
@@ -138,11 +132,11 @@ def _opened(bounty: Bounty, found: Sealed, kind: str, schema: str, key: PrivateK
     return said
 
 
-def _checked(competition: Path, one: _Solution) -> Released:
+def _check_solution(competition: Path, one: _Solution) -> ReleasedSolution:
     document = document_of(competition, one.judgement)
     blind = bytes.fromhex(one.salt)
     try:
-        solution = parse(base64.b64decode(one.solution, validate=True))
+        solution = parse_solution(base64.b64decode(one.solution, validate=True))
     except ValueError:
         raise BadInput("is not base64", field="solution", hint="another version of the enclave answered") from None
     data = one.transcript.encode()
@@ -154,7 +148,7 @@ def _checked(competition: Path, one: _Solution) -> Released:
     ):
         if wanted != given:
             raise Refused("release", f"another {what} than was published", participant=one.participant)
-    return Released(one.participant, one.judgement, solution, one.quotes, one.reasons, Transcript(data, blind))
+    return ReleasedSolution(one.participant, one.judgement, solution, one.quotes, one.reasons, Transcript(data, blind))
 
 
 def _json(path: Path) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from assay.folder.write import write_bytes, write_text
+from assay.folder.files import write_bytes, write_text
 
 if TYPE_CHECKING:
     from assay.folder.previous import previous_of

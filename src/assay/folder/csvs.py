@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.errors import BadInput
-from assay.folder.limits import TABLE_BYTES
-from assay.folder.places import Place, Row
-from assay.folder.text import decode, load
+from assay.errors import BadInput, suggest
+from assay.folder.files import TABLE_BYTES, Place, Row, decode, load
 
 __all__ = ["HISTORY", "PARTICIPANTS", "RANDOMNESS", "VALIDATORS", "Table", "dumped", "parse", "read"]
 
@@ -109,8 +106,7 @@ def _lines(text: str, file: Path | str) -> Iterator[tuple[Place, Sequence[str]]]
 def _header(header: Sequence[str], table: Table, place: Place) -> Sequence[str]:
     for name in header:
         if name not in table.columns:
-            close = difflib.get_close_matches(name[:80].lower(), table.columns, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"the columns are {', '.join(table.columns)}"
+            hint = suggest(name[:80].lower(), table.columns, f"the columns are {', '.join(table.columns)}")
             raise place.refuse(f"there is no column {name[:80]!r}", field=name[:80], hint=hint)
         if header.count(name) > 1:
             raise place.refuse("the column is there twice", field=name, hint="remove one of the two")

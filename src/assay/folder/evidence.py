@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from assay import kind as kinds
 from assay.errors import BadInput
 from assay.folder import strict
-from assay.folder.limits import EVIDENCE_RECORDS, LINE_BYTES
-from assay.folder.places import Place
-from assay.folder.text import BOM, decode, opened, unreadable
-from assay.records import KINDS, Evidence, record
+from assay.folder.files import BOM, EVIDENCE_RECORDS, LINE_BYTES, Place, decode, unreadable
+from assay.records import Evidence, record
+from assay.scheme.reading import opened
 
 __all__ = ["Gathered", "Registry", "check_conflicts", "gather", "lines", "parse", "read"]
 
@@ -33,7 +33,7 @@ class Registry:
     def check_kind(self, value: object, place: Place) -> None:
         """Refuse a record of another kind; raises BadInput. SPEC 7."""
         kind = value.get("kind") if isinstance(value, dict) else None
-        if kind != self.kind and isinstance(kind, str) and kind in KINDS:
+        if kind != self.kind and kinds.known(kind):
             raise place.refuse(
                 f"is {kind!r}, the scheme scores {self.kind!r}", field="kind", hint="move the record, or correct score.kind"
             )

@@ -2,142 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, create_model
 
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.folder import strict
-from assay.folder.limits import SETTLEMENT_BYTES
-from assay.folder.text import decode, load
-from assay.records import Epoch, Fraction, Submission
-from assay.scheme.fields import Key, Section
+from assay.folder.files import SETTLEMENT_BYTES, decode, load
+from assay.records import Fraction, Submission
+from assay.scheme.fields import Digest, Epoch, Key, Section, Whole
 from assay.scheme.model import Scheme
 from assay.scheme.reading import refusal
+from assay.settle.document import SCHEMA, SETTLEMENT
 from assay.settle.inputs import Clock, Own, Previous
+from assay.tables import Column, Holds
 
 __all__ = ["check_follows", "previous_of", "read"]
 
-SCHEMA = "assay.settlement/1"
-Sha256 = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
 Number = Annotated[str, Field(pattern=r"^[0-9]{1,90}(\.[0-9]{1,9})?$")]
-Whole = Annotated[int, Field(ge=0, le=2**53 - 1)]
 
 
-class _Own(Section):
-    participant: Key
-    submission: Submission
-    best: Fraction
-    last: Epoch
+_HOLDS: Mapping[Holds, Any] = {
+    Holds.KEY: Key,
+    Holds.TEXT: str,
+    Holds.SUBMISSION: Submission,
+    Holds.WORD: str,
+    Holds.SCORE: Fraction,
+    Holds.SHARE: Number,
+    Holds.FRACTION: Number,
+    Holds.STAKE: Number,
+    Holds.AMOUNT: Number,
+    Holds.BPS: Whole,
+    Holds.COUNT: Whole,
+    Holds.PLACE: Whole,
+    Holds.U16: Whole,
+    Holds.EPOCH: Epoch,
+    Holds.FLAG: bool,
+    Holds.DIGEST: Digest,
+    Holds.WORK: dict[str, Number | Whole | bool | str | None],
+    Holds.KEYS: Annotated[tuple[Key, ...], Field(strict=False)],
+}
 
 
-class _Clock(Section):
-    record: Fraction | None
-    last: Epoch | None
-    submission: Submission | None
-    participants: Annotated[tuple[_Own, ...], Field(strict=False)]
+def _model(name: str, columns: Iterable[Column], **more: Any) -> Any:
+    """The model of a settlement's object with these columns, and no others."""
+    fields: dict[str, Any] = {column.name: _field(column) for column in columns}
+    return create_model(name, __base__=Section, **more, **fields)
 
 
-class _Scheme(Section):
-    name: Key
-    version: Key
-    digest: Sha256
+def _field(column: Column) -> tuple[Any, Any]:
+    """The type of a column's value, and its default, as pydantic has them."""
+    if column.holds is Holds.ROWS:
+        return GenericAlias(tuple, (_model(column.name, column.columns), ...)), Field(strict=False)
+    held = _model(column.name, column.columns) if column.holds is Holds.OBJECT else _HOLDS[column.holds]
+    return held | None if column.null or None in column.words else held, None if column.optional else ...
 
 
-class _Vote(Section):
-    validator: Key
-    score: Number
-    stake: Number
-    flagged: bool
-    excluded: bool
-    modified_z: Number | None
-    z_squared: Number | None
-    work: dict[str, Number | Whole | bool | str | None]
-
-
-class _NotCounted(Section):
-    validator: Key
-    reason: str
-    missing: Whole
-
-
-class _Agreed(Section):
-    participant: Key
-    submission: Submission
-    score: Fraction | None
-    bps: Whole | None
-    status: str
-    reason: str | None
-    duplicate_of: Key | None
-    stake: Number
-    needed_stake_of: Number
-    median: Number | None
-    mad: Number | None
-    mean: Number | None
-    flagged_majority: bool
-    validators: Annotated[tuple[_Vote, ...], Field(strict=False)]
-    not_counted: Annotated[tuple[_NotCounted, ...], Field(strict=False)]
-
-
-class _Weight(Section):
-    participant: Key
-    uid: Whole | None
-    score: Number
-    strategy: Number
-    capped: Number
-    last: Epoch | None
-    stale: Whole
-    kept: Number
-    share: Number
-    u16: Whole
-    chain_u16: Whole
-    tasks_seen: Whole = 0
-    warm: Number = "0"
-
-
-class _Burn(Section):
-    uid: Whole
-    share: Number
-    u16: Whole
-    chain_u16: Whole
-    strategy: Number
-    cap: Number
-    decay: Number
-    unregistered: Number
-    warm_up: Number = "0"
-
-
-class _Paid(Section):
-    participant: Key
-    address: str | None
-    place: Whole
-    gross: Number
-    fee: Number
-    net: Number
-
-
-class _Settlement(Section):
-    """All of a settlement, and nothing else: what is not looked at could not be relied on. SPEC 6."""
-
-    kind: Literal["assay.settlement/1"] = Field(alias="schema")
-    scheme: _Scheme
-    epoch: Epoch
-    task_set: Sha256 | None
-    total_stake: Number
-    agreed: Annotated[tuple[_Agreed, ...], Field(strict=False)]
-    ranking: Annotated[tuple[Key, ...], Field(strict=False)]
-    weights: Annotated[tuple[_Weight, ...], Field(strict=False)]
-    burn: _Burn | None
-    unallocated: Number
-    released: Number | None
-    tier_bps: Whole | None
-    payouts: Annotated[tuple[_Paid, ...], Field(strict=False)]
-    fees: Number | None
-    refund: Number | None
-    clock: _Clock
-    digest: Sha256
+_Settlement = _model("settlement", SETTLEMENT, kind=(Literal["assay.settlement/1"], Field(alias="schema")), digest=(Digest, ...))
+"""All of a settlement, and nothing else: what is not looked at could not be relied on. SPEC 6."""
 
 
 def read(path: Path) -> Previous:
@@ -173,7 +99,7 @@ def previous_of(document: Any) -> Previous:
     return Previous(head.scheme.name, head.epoch, head.task_set, clock)
 
 
-def _makes_sense(head: _Settlement) -> None:
+def _makes_sense(head: Any) -> None:
     clock = head.clock
     if (clock.record is None) != (clock.last is None):
         raise BadInput("record and last must be given together", field="clock", hint="take the file as it was")

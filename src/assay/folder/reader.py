@@ -5,32 +5,30 @@ Both roads build a `Source`, and `_inputs` checks it in one way: they cannot dis
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assay.errors import BadInput, CannotSettle
-from assay.folder import csvs, pulled, registry, strict, tasks
+from assay.errors import BadInput, CannotSettle, suggest
+from assay.exact import LARGEST
+from assay.folder import csvs, registry, strict
 from assay.folder import previous as earlier
 from assay.folder.evidence import Gathered, Registry, check_conflicts, gather
 from assay.folder.evidence import read as read_lines
-from assay.folder.limits import EVIDENCE_FILES
-from assay.folder.places import Place, Row
-from assay.folder.text import present
+from assay.folder.files import EVIDENCE_FILES, Place, Row
+from assay.folder.registry import TaskSet
+from assay.kind import find
 from assay.records import Participant, Pulled
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
-from assay.scheme.reading import validate
+from assay.scheme.reading import present, validate
 from assay.settle.inputs import Inputs, Previous, frame
-from assay.settle.score.accepted import first_epochs
+from assay.settle.score import first_epochs
 
 __all__ = ["Found", "parse_case", "passed_over", "read"]
 
 CASE = ("scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous", "registry")
-LATEST = 2**53 - 1
-"""The largest epoch."""
 Found = Callable[[Registry], Gathered | tuple[Path, ...]]
 """Where evidence comes from: from who may be named in it to the records, or to the Parquet files that they are in."""
 
@@ -41,7 +39,7 @@ class Source:
 
     scheme: Scheme
     tables: Mapping[str, tuple[list[Row], Place]]
-    tasks: Callable[[int], tasks.TaskSet]
+    tasks: Callable[[int], TaskSet]
     evidence: Found
     previous: Previous | None
     previous_place: Place
@@ -66,12 +64,12 @@ def read(path: Path, *, epoch: int | None = None, previous: Path | None = None, 
             "history": (_optional(path / "history.csv", csvs.HISTORY), Place(path / "history.csv")),
             "randomness": (_optional(path / "randomness.csv", csvs.RANDOMNESS), Place(path / "randomness.csv")),
         },
-        tasks=lambda trials: tasks.read(path / "tasks.txt", trials),
+        tasks=lambda trials: registry.read_tasks(path / "tasks.txt", trials),
         evidence=evidence or (lambda known: _evidence(path / "evidence", known)),
         previous=None if previous is None else earlier.read(previous),
         previous_place=Place(previous),
-        registry=pulled.read(path / pulled.FILE),
-        registry_place=Place(path / pulled.FILE),
+        registry=registry.read_pulled(path / registry.PULLED_FILE),
+        registry_place=Place(path / registry.PULLED_FILE),
     )
     return _inputs(source, epoch, Place(path / "evidence"))
 
@@ -88,10 +86,7 @@ def parse_case(case: Mapping[str, Any], *, evidence: Found | None = None) -> Inp
     strict.check(dict(case))
     for name in case:
         if name not in CASE:
-            close = difflib.get_close_matches(name[:80], CASE, n=1, cutoff=0.5)
-            raise BadInput(
-                f"there is no field {name[:80]!r} here", hint=f"did you mean {close[0]!r}?" if close else f"use {', '.join(CASE)}"
-            )
+            raise BadInput(f"there is no field {name[:80]!r} here", hint=suggest(name, CASE, f"use {', '.join(CASE)}"))
     try:
         scheme = validate(Scheme, case.get("scheme"))
     except BadInput as error:
@@ -100,11 +95,11 @@ def parse_case(case: Mapping[str, Any], *, evidence: Found | None = None) -> Inp
     source = Source(
         scheme=scheme,
         tables={name: (_rows(case, name), Place(field=name)) for name in ("participants", "validators", "history", "randomness")},
-        tasks=lambda trials: tasks.parse(_strings(case, "tasks"), trials, Place(field="tasks")),
+        tasks=lambda trials: registry.parse_tasks(_strings(case, "tasks"), trials, Place(field="tasks")),
         evidence=evidence or (lambda known: gather(_list(case, "evidence"), Place(field="evidence"), known)),
         previous=_previous(case.get("previous")),
         previous_place=Place(field="previous"),
-        registry=None if case.get("registry") is None else pulled.parse(case["registry"], Place(field="registry")),
+        registry=None if case.get("registry") is None else registry.parse_pulled(case["registry"], Place(field="registry")),
         registry_place=Place(field="registry"),
     )
     return _inputs(source, case.get("epoch"), Place(field="evidence"))
@@ -117,8 +112,9 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
     participants = registry.participants(rows, where, scheme)
     validators = registry.validators(*source.tables["validators"], columns=len(participants))
     if source.registry is not None:
-        pulled.check(source.registry, participants, validators, source.registry_place)
-    task_set = source.tasks(scheme.score.trials) if scheme.score.kind == "tests" else None
+        registry.check_pulled(source.registry, participants, validators, source.registry_place)
+    trials = scheme.kind.trials(scheme.score)
+    task_set = None if trials is None else source.tasks(trials)
     history = registry.history(*source.tables["history"])
     randomness = registry.randomness(*source.tables["randomness"])
     keys = frozenset(participant.key for participant in participants)
@@ -185,8 +181,8 @@ def _epoch(epoch: int | None, found: Gathered | tuple[Path, ...], place: Place) 
 def _checked_epoch(epoch: object) -> int | None:
     if epoch is None:
         return None
-    if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch <= LATEST:
-        raise BadInput(f"{str(epoch)[:60]!r} is not an epoch", field="epoch", hint=f"use a whole number from 0 to {LATEST}")
+    if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch <= LARGEST:
+        raise BadInput(f"{str(epoch)[:60]!r} is not an epoch", field="epoch", hint=f"use a whole number from 0 to {LARGEST}")
     return epoch
 
 
@@ -223,7 +219,7 @@ def _evidence(folder: Path, known: Registry) -> Gathered | tuple[Path, ...]:
     bulk = tuple(path for path in paths if path.suffix == ".parquet")
     if not bulk:
         return read_lines(paths, known)
-    if known.kind != "tests":
+    if not find(known.kind).in_bulk:
         raise BadInput(f"Parquet is read for kind 'tests' only, this is {known.kind!r}", file=bulk[0], hint="write it as .jsonl")
     if len(bulk) != len(paths):
         other = next(path for path in paths if path.suffix == ".jsonl")

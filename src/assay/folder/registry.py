@@ -1,23 +1,60 @@
-"""Participants, validators, history and randomness: rows checked one by one, then against each other. SPEC 1, 7."""
+"""The registry: participants, validators and history, the same as a chain has it, and the task set. SPEC 1, 7."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
+from assay.characters import allowed
 from assay.errors import BadInput
-from assay.folder.limits import LISTED_ROWS, PAIRS, PARTICIPANTS, UIDS, VALIDATORS
-from assay.folder.places import Place, Row
-from assay.records import Epoch, Fraction, History, Participant, Submission, Validator
-from assay.scheme.fields import LINE, Key, OneLine, Rao, Section, refused
+from assay.exact import canonical, digest
+from assay.folder import strict
+from assay.folder.files import (
+    LISTED_ROWS,
+    LONGEST_TASK,
+    MOST_PAIRS,
+    MOST_PARTICIPANTS,
+    MOST_TASKS,
+    MOST_UIDS,
+    MOST_VALIDATORS,
+    TABLE_BYTES,
+    TRIALS_IN_ALL,
+    Place,
+    Row,
+    decode,
+    load,
+)
+from assay.records import Fraction, History, Participant, Pulled, Registered, Submission, Validator
+from assay.scheme.fields import LINE, Epoch, Instant, Key, OneLine, Rao, Section, refused
 from assay.scheme.model import Scheme
-from assay.scheme.reading import refusal
-from assay.scheme.times import Instant
+from assay.scheme.reading import present, refusal, validate
 
-__all__ = ["ROWS", "history", "not_after", "participants", "randomness", "validators"]
+__all__ = [
+    "PULLED_FILE",
+    "PULLED_SCHEMA",
+    "ROWS",
+    "TaskSet",
+    "check_pulled",
+    "dump_pulled",
+    "history",
+    "not_after",
+    "parse_pulled",
+    "parse_tasks",
+    "participants",
+    "pulled_rows",
+    "randomness",
+    "read_pulled",
+    "read_tasks",
+    "task_lines",
+    "validators",
+    "weaker_tasks",
+]
+
 
 S = TypeVar("S", bound=Section)
 
@@ -48,7 +85,7 @@ Digest = Annotated[Submission, BeforeValidator(_empty)]
 
 class _Participant(Section):
     key: Key
-    uid: Annotated[int, Field(ge=0, lt=UIDS)] | None = None
+    uid: Annotated[int, Field(ge=0, lt=MOST_UIDS)] | None = None
     name: Label = ""
     submission: Digest = ""
     submitted_at: Annotated[Instant | None, BeforeValidator(_absent)] = None
@@ -86,7 +123,7 @@ ROWS: Mapping[str, type[Section]] = {
 
 def participants(rows: Sequence[Row], place: Place, scheme: Scheme) -> tuple[Participant, ...]:
     """The participants in the order given; raises BadInput for no rows, a repeated key or uid, and the burn UID. SPEC 1, 4."""
-    _some(rows, place, "participant", PARTICIPANTS)
+    _some(rows, place, "participant", MOST_PARTICIPANTS)
     found = [_checked(row, _Participant) for row in rows]
     _unique("key", [row.key for row in found], rows)
     _unique("uid", [row.uid for row in found], rows)
@@ -101,10 +138,10 @@ def participants(rows: Sequence[Row], place: Place, scheme: Scheme) -> tuple[Par
 
 def validators(rows: Sequence[Row], place: Place, columns: int) -> tuple[Validator, ...]:
     """The validators in the order given; raises BadInput for no rows, a repeated key, and too many for `columns` participants."""
-    _some(rows, place, "validator", VALIDATORS)
-    if len(rows) * columns > PAIRS:
+    _some(rows, place, "validator", MOST_VALIDATORS)
+    if len(rows) * columns > MOST_PAIRS:
         raise place.refuse(
-            f"{len(rows)} validators × {columns} participants are more than {PAIRS}", hint="make several competitions of it"
+            f"{len(rows)} validators × {columns} participants are more than {MOST_PAIRS}", hint="make several competitions of it"
         )
     found = [_checked(row, _Validator) for row in rows]
     _unique("key", [row.key for row in found], rows)
@@ -168,3 +205,144 @@ def _unique(name: str, values: Sequence[object], rows: Sequence[Row]) -> None:
             raise row.place.refuse(
                 f"{value!r} is there twice, first at {first[value]}", field=name, hint="remove one of the two rows, or correct it"
             )
+
+
+PULLED_FILE = "registry.json"
+PULLED_SCHEMA = "assay.registry/1"
+PULLED_BYTES = 20_000_000
+
+
+def pulled_rows(participants: Iterable[Participant], validators: Iterable[Validator]) -> str:
+    """The digest over the uids and stakes: whoever has no uid is not of the chain."""
+    uids = sorted((one.uid, one.key) for one in participants if one.uid is not None)
+    stakes = sorted((one.key, str(one.stake)) for one in validators)
+    return digest({"participants": [[key, uid] for uid, key in uids], "validators": [list(pair) for pair in stakes]})
+
+
+def read_pulled(path: Path) -> Pulled | None:
+    """What a registry.json says; None where there is none. Raises BadInput for one that is not well formed."""
+    if not present(path):
+        return None
+    place = Place(path)
+    text = decode(load(path, PULLED_BYTES, hint="pull the registry again"), path)
+    try:
+        content = strict.parse(text)
+    except BadInput as error:
+        raise place.put(error) from None
+    said = content.pop("schema", None) if isinstance(content, dict) else None
+    if said != PULLED_SCHEMA:
+        raise place.refuse(
+            f"is not of the format {PULLED_SCHEMA}", field="schema", hint="pull the registry again, or remove the file"
+        )
+    listed = content.pop("neurons", None)
+    for number, one in enumerate(listed if isinstance(listed, list) else [listed]):
+        try:
+            validate(Registered, one)
+        except BadInput as error:
+            error.at(field=f"neurons.{number}")
+            raise place.put(error) from None
+    return parse_pulled(content, place)
+
+
+def parse_pulled(content: Any, place: Place) -> Pulled:
+    """The same out of an object without `schema` and `neurons`, as the inputs of a receipt have it; raises BadInput."""
+    try:
+        return validate(Pulled, content)
+    except BadInput as error:
+        raise place.put(error) from None
+
+
+def dump_pulled(found: Pulled, neurons: Sequence[Registered]) -> bytes:
+    """The bytes of the file; neurons: all that the block has, by uid."""
+    listed = [one.model_dump(mode="json") for one in neurons]
+    return canonical({"schema": PULLED_SCHEMA} | found.model_dump() | {"neurons": listed}) + b"\n"
+
+
+def check_pulled(found: Pulled, participants: Iterable[Participant], validators: Iterable[Validator], place: Place) -> None:
+    """Refuse uids and stakes that are not those of the block; raises BadInput."""
+    if pulled_rows(participants, validators) != found.rows:
+        raise place.refuse(
+            f"the uids and stakes are not those that were pulled at block {found.block}",
+            hint="pull the registry again, or remove registry.json: then nothing is said of a block",
+        )
+
+
+_WORDS = re.compile(r"[^ \t]+")
+_DIGEST = re.compile("sha256:[0-9a-f]{64}", re.ASCII)
+TASK_MODES = ("shared", "snapshot")
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """The task ids in the order of the file, and the digest of the set, which does not depend on the order."""
+
+    ids: tuple[str, ...]
+    digest: str
+    manifest: tuple[str, ...] = ()
+    """The lines, words joined by one space, sorted by their UTF-8 bytes: what the digest is taken of."""
+
+
+def read_tasks(path: Path, trials: int) -> TaskSet:
+    """The task set in a file; raises BadInput as `parse` does."""
+    return parse_tasks(task_lines(load(path, TABLE_BYTES, hint="list the tasks, one id a line"), path), trials, Place(path))
+
+
+def weaker_tasks(path: Path) -> dict[str, str]:
+    """The tasks whose tests see more of the agent's work than its results: id → shared or snapshot, in the order of the file."""
+    rows = [_WORDS.findall(row) for row, _ in task_lines(load(path, TABLE_BYTES, hint=""), path)]
+    return {words[0]: words[-1] for words in rows if len(words) > 1 and words[-1] in TASK_MODES}
+
+
+def unsolved_tasks(folder: Path) -> list[str]:
+    """The tasks of a competition whose files are here without a reference solution, in the order of tasks.txt."""
+    rows = [
+        _WORDS.findall(row)[0] for row, _ in task_lines(load(folder / "tasks.txt", TABLE_BYTES, hint=""), folder / "tasks.txt")
+    ]
+    here = {name: folder / "tasks" / name for name in rows if name not in (".", "..") and "/" not in name}
+    return [name for name, task in here.items() if task.is_dir() and not (task / "solution" / "solve.sh").exists()]
+
+
+def task_lines(data: bytes, file: Path | str) -> list[tuple[str, Place]]:
+    """The lines that say something, and where they stand; raises BadInput for bytes that are not UTF-8."""
+    rows = enumerate(re.split(r"\r\n|\r|\n", decode(data, file)), start=1)
+    return [(row, Place(file, number)) for number, row in rows if row.strip(" \t") and not row.lstrip(" \t").startswith("#")]
+
+
+def parse_tasks(rows: Iterable[tuple[str, Place]], trials: int, place: Place) -> TaskSet:
+    """The task set in lines; raises BadInput for an id that cannot be printed or is repeated, a wrong word, and no task."""
+    seen: dict[str, Place] = {}
+    whole = []
+    for row, here in rows:
+        words = _WORDS.findall(row)
+        if not words:
+            raise here.refuse("is an empty task id", hint="give the task an id, or remove it")
+        _check_task(words, here)
+        if words[0] in seen:
+            raise here.refuse(f"the task {words[0]!r} is there twice, first at {seen[words[0]]}", hint="remove one of the two")
+        seen[words[0]] = here
+        whole.append(" ".join(words))
+        if len(whole) > MOST_TASKS or len(whole) * trials > TRIALS_IN_ALL:
+            raise here.refuse(
+                f"has too many tasks (at most {MOST_TASKS}, and {TRIALS_IN_ALL} trials in all)",
+                hint="make several competitions of it",
+            )
+    if not whole:
+        raise place.refuse("has no tasks", hint="list the tasks, one id a line")
+    whole.sort(key=str.encode)
+    return TaskSet(tuple(seen), digest(whole), tuple(whole))
+
+
+def _check_task(words: Sequence[str], place: Place) -> None:
+    name, *rest = words
+    if len(name) > LONGEST_TASK or not allowed(name) or name.startswith("#"):
+        hint = f"use 1 to {LONGEST_TASK} printable characters, no spaces, and no # in front"
+        raise place.refuse(f"{name[:60]!r} is not a task id", hint=hint)
+    if rest and _DIGEST.fullmatch(rest[0]):
+        rest = rest[1:]
+    if rest and rest[0] in TASK_MODES:
+        rest = rest[1:]
+    if rest:
+        raise place.refuse(
+            f"{rest[0][:80]!r} is out of place after the task id",
+            hint="a line is: task-id [sha256: and 64 hex digits] [shared or snapshot]",
+        )

@@ -11,20 +11,27 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, NoReturn
 
 from assay.errors import BadInput
-from assay.folder.limits import DEPTH
+from assay.exact import LARGEST
+from assay.folder.files import DEPTH
 
-__all__ = ["check", "parse"]
+__all__ = ["check", "parse", "unique"]
 
-LARGEST = 2**53 - 1
+Numbers = tuple[Callable[[str], Any], Callable[[str], Any]]
+"""How the text of an integer and that of a fraction are read."""
 
 
-def parse(text: str) -> Any:
-    """The value that a JSON text stands for; raises BadInput without a place (a line of evidence has its own)."""
+def parse(text: str, numbers: Numbers | None = None) -> Any:
+    """The value that a JSON text stands for; raises BadInput without a place (a line of evidence has its own).
+
+    numbers: how an integer and a fraction are read, if not as int and float within the bounds above.
+    """
     try:
-        value = _DECODER.decode(text)
+        value = (_DECODER if numbers is None else _decoder(*numbers)).decode(text)
     except json.JSONDecodeError as error:
         raise BadInput(
             f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
@@ -35,12 +42,15 @@ def parse(text: str) -> Any:
     except RecursionError:
         raise _too_deep("") from None
     if "\\u" in text or text.count("{") + text.count("[") > DEPTH:
-        check(value)
+        check(value, numbers=numbers is None)
     return value
 
 
-def check(value: Any, field: str = "", depth: int = 0) -> None:
-    """Refuse what `parse` would refuse in a value that did not come through it; raises BadInput with the field."""
+def check(value: Any, field: str = "", depth: int = 0, *, numbers: bool = True) -> None:
+    """Refuse what `parse` would refuse in a value that did not come through it; raises BadInput with the field.
+
+    numbers: also what it would refuse of numbers.
+    """
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             raise BadInput("contains a lone surrogate", field=field, hint="write whole characters, as UTF-8 or as a pair of \\u")
@@ -52,10 +62,12 @@ def check(value: Any, field: str = "", depth: int = 0) -> None:
             if isinstance(value, dict):
                 if not isinstance(key, str):
                     raise BadInput(f"the key {key!r} is not a string", field=field, hint="keys of JSON objects are strings")
-                check(key, field, depth + 1)
-                check(inner, f"{field}.{key}" if field else key, depth + 1)
+                check(key, field, depth + 1, numbers=numbers)
+                check(inner, f"{field}.{key}" if field else key, depth + 1, numbers=numbers)
             else:
-                check(inner, f"{field}[{key}]", depth + 1)
+                check(inner, f"{field}[{key}]", depth + 1, numbers=numbers)
+    elif isinstance(value, int | Decimal) and not numbers:
+        return
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise BadInput(f"{value} is not a JSON number", field=field, hint="leave it out, or correct what wrote it")
@@ -77,7 +89,8 @@ def _too_large(field: str = "") -> BadInput:
     return BadInput(f"an integer is beyond ±{LARGEST}", field=field, hint="write large amounts as strings of digits")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object out of its pairs; raises BadInput for a key that is there twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -104,4 +117,8 @@ def _constant(name: str) -> NoReturn:
     raise BadInput(f"{name} is not JSON", hint="leave it out, or correct what wrote it")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)
+def _decoder(integer: Callable[[str], Any], fraction: Callable[[str], Any]) -> json.JSONDecoder:
+    return json.JSONDecoder(object_pairs_hook=unique, parse_int=integer, parse_float=fraction, parse_constant=_constant)
+
+
+_DECODER = _decoder(_integer, _float)

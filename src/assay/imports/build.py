@@ -15,9 +15,9 @@ from assay.errors import BadInput
 from assay.exact import canonical, digest, whole
 from assay.imports.trials import UNKNOWN_TIME, Cells, Options, Trial, cells, decide
 from assay.records import Evidence, Tests, record
+from assay.scheme.fields import instant_text
 from assay.scheme.load import parse
 from assay.scheme.model import Scheme, TestsScore
-from assay.scheme.times import instant_text
 
 __all__ = [
     "Agent",

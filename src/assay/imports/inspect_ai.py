@@ -28,17 +28,23 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput
-from assay.imports.files import inside, json_object, kind_of, listed, optional_text, parsed, text_of
 from assay.imports.trials import (
     MAX_TRIALS,
     Options,
     Trial,
     Trials,
     Trouble,
+    inside,
+    json_object,
+    kind_of,
+    listed,
     moment,
+    optional_text,
+    parsed,
     passed,
     runs_of,
     task_id,
+    text_of,
     validator_of,
 )
 
@@ -232,15 +238,26 @@ def _expected(about: Json, file: Path) -> Iterator[tuple[object, int]]:
     """The samples that the log's dataset names, each with its epochs."""
     ids = inside(about, "dataset", file, "eval.").get("sample_ids") or []
     epochs = inside(about, "config", file, "eval.").get("epochs") or 1
-    if not isinstance(ids, list) or not isinstance(epochs, int) or len(ids) * epochs > MAX_TRIALS:
+    if not isinstance(ids, list) or not isinstance(epochs, int) or isinstance(epochs, bool) or len(ids) * epochs > MAX_TRIALS:
         raise BadInput("is not a list of samples", file=file, field="eval.dataset.sample_ids", hint="is this a log of Inspect?")
+    for at, name in enumerate(ids):
+        try:
+            _check_id(name, f"eval.dataset.sample_ids[{at}]")
+        except BadInput as error:
+            raise error.at(file=file) from None
     return ((name, epoch) for name in ids for epoch in range(1, epochs + 1))
+
+
+def _check_id(name: object, field: str) -> None:
+    """Raises BadInput for what names no sample: Inspect writes numbers or text."""
+    if not isinstance(name, int | str) or isinstance(name, bool) or name == "":
+        what = "empty" if name == "" else "a number with a fraction" if isinstance(name, Decimal) else kind_of(name)
+        raise BadInput(f"is {what}, not a whole number or text", field=field, hint="is this a log of Inspect?")
 
 
 def _trial(sample: Json, trial: Trial, choice: Choice) -> Trial:
     name, epoch = sample.get("id"), sample.get("epoch", 1)
-    if not isinstance(name, int | str) or isinstance(name, bool) or name == "":
-        raise BadInput(f"is {kind_of(name)}, not a number or text", field="id", hint="is this a log of Inspect?")
+    _check_id(name, "id")
     if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 1:
         raise BadInput("is not a number from 1", field="epoch", hint="is this a log of Inspect?")
     trial = replace(trial, task=task_id(trial.task, name), trial=epoch)

@@ -19,9 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput
-from assay.folder.text import opened
-from assay.imports.files import json_object, kind_of, listed, optional_text, parsed
-from assay.imports.trials import MAX_TRIALS, Options, Trial, Trials, Trouble, passed, runs_of, task_id, validator_of
+from assay.imports.trials import (
+    MAX_TRIALS,
+    Options,
+    Trial,
+    Trials,
+    Trouble,
+    json_object,
+    kind_of,
+    listed,
+    optional_text,
+    parsed,
+    passed,
+    runs_of,
+    task_id,
+    validator_of,
+)
+from assay.scheme.reading import opened
 
 __all__ = ["MAX_LINE", "Choice", "read"]
 

@@ -7,18 +7,17 @@ validator `run-k`; any other is a validator's key as it stands.
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from assay.errors import BadInput
-from assay.folder.limits import LINE_BYTES
-from assay.folder.text import opened
+from assay.errors import BadInput, suggest
+from assay.folder.files import LINE_BYTES
 from assay.imports.harbor import EXCEPTIONS
 from assay.imports.terminal_bench import MODES
 from assay.imports.trials import MAX_TRIALS, Options, Outcome, Trial, Trials, Trouble, moment, validator_of
+from assay.scheme.reading import opened
 
 __all__ = ["COLUMNS", "MAX_BYTES", "mapping", "read"]
 
@@ -184,5 +183,4 @@ def _trial(src: Path, line: int, row: dict[str, str], columns: dict[str, str], o
 
 
 def _suggest(name: str, known: list[str], what: str) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"the {what} are {', '.join(known)[:200]}"
+    return suggest(name, known, f"the {what} are {', '.join(known)[:200]}")

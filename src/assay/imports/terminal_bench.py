@@ -18,8 +18,22 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput
-from assay.imports.files import Found, find, json_object, kind_of, optional_text, text_of
-from assay.imports.trials import MAX_TRIALS, Options, Trial, Trials, Trouble, moment, numbered, validator_of
+from assay.imports.trials import (
+    MAX_TRIALS,
+    Found,
+    Options,
+    Trial,
+    Trials,
+    Trouble,
+    find,
+    json_object,
+    kind_of,
+    moment,
+    numbered,
+    optional_text,
+    text_of,
+    validator_of,
+)
 
 __all__ = ["MODES", "read"]
 

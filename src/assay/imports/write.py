@@ -1,11 +1,11 @@
-"""Writing an import: a whole competition directory, made beside its place and moved there, or evidence added to one. SPEC 7.
+"""Writing an import: a whole competition's folder, or evidence added to one that is there. SPEC 3.0, 7.
 
-Nothing is written before everything is checked, and what is written appears at once or not at all.
+Nothing is written before everything is checked, and what is written appears at once or not at all. A competition that is there
+must know every participant, validator and task; its records stay.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 import shutil
 import tempfile
@@ -15,16 +15,114 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.errors import BadInput
-from assay.folder.write import write_text
-from assay.imports.add import add
+from assay.errors import BadInput, suggest
+from assay.folder import csvs, registry, strict
+from assay.folder.files import decode, load, write_text
 from assay.imports.build import Built, build, jsonl, participants_csv, rule_of, tests_of, validators_csv, with_score
 from assay.imports.trials import Options, Trial, Trials
+from assay.records import Evidence, record
 from assay.scheme import load as schemes
 from assay.scheme import subnet
 from assay.scheme.model import Scheme
+from assay.settle.story.telling import plural
 
-__all__ = ["EVIDENCE", "Imported", "competition"]
+__all__ = ["EVIDENCE", "MAX_BYTES", "Imported", "add", "competition"]
+
+
+MAX_BYTES = 2_000_000_000
+"""A file of evidence is refused above this size."""
+
+
+def add(trials: Iterable[Trial], directory: Path, name: str, options: Options) -> tuple[Scheme, Built, str, int]:
+    """The scheme there, what was built, the new text of the evidence file `name`, and how many records are new; raises BadInput.
+
+    Writes nothing. The scheme there decides what counts; participants, validators, tasks and trials must be known to it; a
+    record that is there already is left alone, one that says something else of the same trial is refused.
+    """
+    if not directory.is_dir():
+        raise BadInput("no such competition", file=directory, hint="import without --add to make it")
+    file = directory / "scheme.toml"
+    rules = schemes.read(file)
+    score = tests_of(rules, str(file))
+    rule = rule_of(score, options)
+    if rule != score.agent_timeout:
+        said = "the leaderboard counts" if options.count_as == "leaderboard" else "the import counts"
+        what = f'is "{score.agent_timeout}", and {said} agents that ran out of time as "{rule}" does'
+        raise BadInput(what, file=file, field="score.agent_timeout", hint="evidence of one competition counts by one rule")
+    trials = list(trials)
+    built = build(trials, rule, options, _submissions(directory / csvs.PARTICIPANTS.name, trials, rule, options))
+    validators = directory / csvs.VALIDATORS.name
+    known = [row.fields["key"] for row in csvs.read(validators, csvs.VALIDATORS)]
+    _known(validators, known, built.validators, "validator")
+    _known(directory / "tasks.txt", registry.read_tasks(directory / "tasks.txt", score.trials).ids, built.tasks, "task")
+    if built.trials > score.trials:
+        what = f"is {score.trials}, and the import has trials up to {built.trials}"
+        raise BadInput(what, file=file, field="score.trials", hint="raise it, or import attempts as runs")
+    own, others = _evidence(directory, name)
+    new = [item for item in built.records if _is_new(item, own, others, directory / name)]
+    before = directory / name
+    text = before.read_text(encoding="utf-8") if before.is_file() else ""
+    if text and not text.endswith("\n"):
+        text += "\n"
+    return rules, built, text + jsonl(new), len(new)
+
+
+def _submissions(file: Path, trials: list[Trial], rule: str, options: Options) -> dict[str, str]:
+    """The submission that each agent's trials are of: the one that participants.csv names."""
+    submissions = {row.fields["key"]: row.fields.get("submission", "") for row in csvs.read(file, csvs.PARTICIPANTS)}
+    derived = {agent.key: agent.submission for agent in build(trials, rule, options).agents}
+    keys = sorted(derived, key=str.encode)
+    _known(file, list(submissions), keys, "participant")
+    for key in keys:
+        if not submissions[key]:
+            raise BadInput(f"participant {key!r} has no submission", file=file, hint="fill it in: evidence is about a submission")
+        if submissions[key] != derived[key] and not options.assume_submission:
+            raise BadInput(
+                f"the submission of {key!r} is {submissions[key][:80]}, and these trials are of {derived[key]}",
+                file=file,
+                hint="if they are of that submission all the same, say --assume-submission",
+            )
+    return {key: submissions[key] for key in keys}
+
+
+def _known(file: Path, known: Iterable[str], asked: Iterable[str], what: str) -> None:
+    there = set(known)
+    for name in asked:
+        if name not in there:
+            hint = suggest(name, there, "add it there first", then="If not, add it there first")
+            raise BadInput(f"does not know the {what} {name!r}", file=file, hint=hint)
+
+
+def _evidence(directory: Path, name: str) -> tuple[dict[tuple[object, ...], Evidence], dict[tuple[object, ...], Path]]:
+    """Key → record of the import's own file, and key → file of everybody else's."""
+    own: dict[tuple[object, ...], Evidence] = {}
+    others: dict[tuple[object, ...], Path] = {}
+    for file in sorted((directory / "evidence").glob("*.jsonl")):
+        text = decode(load(file, MAX_BYTES, hint="is somebody else at work in this directory?"), file)
+        for number, line in enumerate(text.split("\n"), start=1):
+            if not line.strip():
+                continue
+            try:
+                item = record(strict.parse(line))
+            except BadInput as error:
+                raise error.at(file=file, line=number) from None
+            if file == directory / name:
+                own[item.key] = item
+            else:
+                others[item.key] = file
+    return own, others
+
+
+def _is_new(item: Evidence, own: dict[tuple[object, ...], Evidence], others: dict[tuple[object, ...], Path], file: Path) -> bool:
+    before = own.get(item.key)
+    if before is not None and before.content != item.content:
+        what = f"has other evidence of {' '.join(map(str, item.key[1:]))}"
+        raise BadInput(what, file=file, hint="one trial has one record; import it under another trial number if both count")
+    if item.key in others:
+        what = f"has evidence of {' '.join(map(str, item.key[1:]))} already"
+        raise BadInput(what, file=others[item.key], hint="leave that run out of the import, or the file out of the directory")
+    return before is None
+
 
 EVIDENCE = "evidence/imported.jsonl"
 """Where imported evidence stands in a competition directory."""
@@ -113,8 +211,7 @@ def _source(scheme: str) -> str:
         return known[scheme]
     if "\n" in scheme:
         return scheme
-    close = difflib.get_close_matches(scheme, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else f"the presets are {', '.join(known)}"
+    hint = suggest(scheme, known, f"the presets are {', '.join(known)}")
     raise BadInput(f"there is no preset {scheme[:80]!r}", field="--scheme", hint=hint)
 
 
@@ -172,21 +269,26 @@ def _remarks(built: Built, rules: Scheme, options: Options) -> list[str]:
     """What is allowed and yet perhaps not meant."""
     said = []
     if built.undated:
-        said.append(f"{built.undated} trials have no start time; their observed_at is 1970-01-01T00:00:00Z, which says so")
+        have, their = ("has", "its") if built.undated == 1 else ("have", "their")
+        said.append(
+            f"{plural(built.undated, 'trial')} {have} no start time; {their} observed_at is 1970-01-01T00:00:00Z, which says so"
+        )
     if built.repeated:
-        said.append(f"{built.repeated} trials were told twice and count once")
+        told = "was told twice and counts" if built.repeated == 1 else "were told twice and count"
+        said.append(f"{plural(built.repeated, 'trial')} {told} once")
     if built.retried:
-        said.append(f"{built.retried} errors gave way to a later result of the same trial")
+        said.append(f"{plural(built.retried, 'error')} gave way to a later result of the same trial")
     several = [agent.key for agent in built.agents if len(agent.versions) > 1]
     if several:
-        said.append(f"{len(several)} agents ran in several versions, {several[0]!r} for one; each counts as one submission")
+        agents = plural(len(several), "agent")
+        said.append(f"{agents} ran in several versions, {several[0]!r} for one; each version counts as one submission")
     if built.missing:
         runs = "1 run is" if len(built.missing) == 1 else f"{len(built.missing)} runs are"
         said.append(f"{runs} incomplete (errors are missing trials) and will not count for their agents")
     least = rules.consensus.min_validators
     if len(built.validators) < least and options.into != "add":
-        runs = f"{len(built.validators)} run{'s' if len(built.validators) > 1 else ''}"
-        asked = f"{least} {'validators' if rules.stakes else 'runs'}"
+        runs = plural(len(built.validators), "run")
+        asked = plural(least, "validator" if rules.stakes else "run")
         said.append(f"{runs}, and the scheme asks for {asked}: nothing will be agreed until consensus.min_validators is lower")
     return said
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from assay.errors import BadInput
+from assay.errors import BadInput, suggest
 from assay.folder import csvs, evidence, registry
-from assay.folder.places import Place
+from assay.folder.files import Place
 from assay.judge.keeping import short
 from assay.records import Evidence, Participant, Validator
 from assay.scheme.model import Scheme
-from assay.settle import assign
+from assay.settle import pipeline
 
 __all__ = [
     "Entries",
@@ -182,12 +181,12 @@ def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int
     asked = rules.assign is not None and file.exists()
     randomness = registry.randomness(csvs.read(file, csvs.RANDOMNESS), Place(file)) if asked else {}
     keys = [one.key for one in entries.validators]
-    may = assign.may_count([one.stake for one in entries.validators], rules)
+    may = pipeline.may_count([one.stake for one in entries.validators], rules)
     mine = []
     for one in here:
         at = first.get(one.submission, epoch) if one.accepted_epoch is None else one.accepted_epoch
         try:
-            rows = assign.drawn(one, at, keys, may, rules, randomness)
+            rows = pipeline.drawn(one, at, keys, may, rules, randomness)
         except BadInput as error:
             raise error.at(file=file) from None
         if entries.validator in (keys[row] for row in rows):
@@ -198,7 +197,6 @@ def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int
 def known(said: str, names: Sequence[str], file: Path, what: str) -> None:
     """Refuse a name that is none of these; raises BadInput with a suggestion."""
     if said not in names:
-        close = difflib.get_close_matches(said, names, n=1)
         some = ", ".join(sorted(names)[:5]) + (" …" if len(names) > 5 else "")
-        hint = f"did you mean {close[0]!r}?" if close else f"there is {some}"
+        hint = suggest(said, names, f"there is {some}")
         raise BadInput(f"there is no {what} {said[:80]!r}", file=file, field=what, hint=hint)

@@ -1,18 +1,21 @@
-"""Which judge makes evidence of a kind: the entry point of that name in the group `assay.judges`; ours are there as any other."""
+"""Which judge makes evidence: the entry point in the group `assay.judges` that is called as the kind, or as `[judge] use` says.
+
+Ours are there as anybody's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
 from assay.errors import BadInput, not_here
 from assay.judge.running import Event, Options, Summary
+from assay.kind import JUDGES as GROUP
+from assay.kind import origin, plugins
 
 __all__ = ["GROUP", "Judge", "find"]
-
-GROUP = "assay.judges"
 
 
 class Judge(Protocol):
@@ -26,34 +29,29 @@ class Judge(Protocol):
         """
 
 
-def find(kind: str, *, file: Path | None = None) -> Judge:
-    """The judge of a score.kind; file: the scheme that asks for it. Raises BadInput if there is none, or none that loads."""
-    known = entry_points(group=GROUP)
-    found = {one.value: one for one in known if one.name == kind}  # one package can be seen twice on the way of imports
+def find(kind: str, use: str | None = None, *, file: Path | None = None) -> Judge:
+    """The judge of a score.kind, or the one that `[judge] use` names in its place; file: the scheme that asks for it.
+
+    Raises BadInput if there is none, several, or none that loads.
+    """
+    name, field = (kind, "score.kind") if use is None else (use, "judge.use")
+    found = plugins(GROUP, name)
     if not found:
-        there = ", ".join(sorted(known.names)) or "none"
-        raise BadInput(
-            f"there is no judge for the kind {kind!r}, only for: {there}",
-            file=file,
-            field="score.kind",
-            hint=f"install a package that has an entry point {kind!r} in {GROUP}, or put evidence from elsewhere into evidence/",
-        )
+        there = ", ".join(sorted(entry_points(group=GROUP).names)) or "none"
+        what = f"there is no judge for the kind {kind!r}, only for: {there}"
+        hint = f"install a package that has an entry point {name!r} in {GROUP}, or put evidence from elsewhere into evidence/"
+        if use is not None:
+            what = f"no package here has the judge {use!r}, only: {there}"
+        raise BadInput(what, file=file, field=field, hint=hint)
     if len(found) > 1:
-        several = " and ".join(sorted(map(_origin, found.values())))
-        raise BadInput(
-            f"there are several judges for the kind {kind!r}: {several}", file=file, field="score.kind", hint="keep one"
-        )
-    one = next(iter(found.values()))
+        several = " and ".join(map(origin, found))
+        hint = "keep one, or name one that has a name of its own: [judge] use"
+        raise BadInput(f"there are several judges for the kind {kind!r}: {several}", file=file, field=field, hint=hint)
     try:
-        judge: Judge = one.load()
+        judge: Judge = found[0].load()
     except (ImportError, AttributeError) as error:
         if isinstance(error, ImportError) and (elsewhere := not_here(error)):
             raise elsewhere from None
-        raise BadInput(
-            f"the judge {_origin(one)} cannot be loaded: {error}", file=file, field="score.kind", hint="install what it needs"
-        ) from error
+        what = f"the judge {origin(found[0])} cannot be loaded: {error}"
+        raise BadInput(what, file=file, field=field, hint="install what it needs") from error
     return judge
-
-
-def _origin(one: EntryPoint) -> str:
-    return f"{one.value} of {one.dist.name}" if one.dist is not None else one.value

@@ -17,9 +17,7 @@ from pathlib import Path
 
 from assay.errors import AssayError, BadInput
 from assay.folder import strict
-from assay.folder.limits import LINE_BYTES
-from assay.folder.write import check_locks, flush_folder, lock
-from assay.records import record
+from assay.folder.files import LINE_BYTES, check_locks, flush_folder, lock
 
 __all__ = ["Busy", "append", "evidence_file", "held", "mend", "segment", "short"]
 
@@ -137,6 +135,8 @@ def mend(file: Path) -> bool:
 
 
 def _is_record(line: bytes) -> bool:
+    from assay.records import record  # late: a judge's process needs no records
+
     try:
         return record(strict.parse(line.decode("utf-8"))) is not None
     except (BadInput, UnicodeDecodeError):

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from assay.errors import BadInput
 from assay.judge.service import Model
 
-__all__ = ["ATTEMPTS", "DELAY", "Cell", "Event", "Options", "Result", "Stop", "Summary", "Tell", "stopping"]
+__all__ = ["ATTEMPTS", "DELAY", "Cell", "Event", "Options", "Result", "Stop", "Summary", "Tell", "backoff", "stopping"]
 
 ATTEMPTS = 3
 """How often one thing is begun before its error is left as it is."""
@@ -82,6 +82,11 @@ class Event:
 Tell = Callable[[Event], None]
 
 
+def backoff(attempt: int, delay: float, *, factor: float = 4.0, longest: float = 300.0) -> float:
+    """Seconds to wait after attempt 1, 2, … before the next: `delay`, each time `factor` times as long, at most `longest`."""
+    return min(longest, delay * factor ** (attempt - 1))
+
+
 @dataclass(frozen=True)
 class Options:
     """How a run is carried out. Of these a judge takes what concerns it."""
@@ -118,6 +123,8 @@ class Options:
     """The task set's folder; None: tasks/ in the competition."""
     only: Sequence[str] = ()
     """Task ids; none: all."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """The values of the options that only this kind has, by `kind.Option.key`."""
     calibrate: int = 1
     """How often a task's solution has to pass here, and doing nothing to fail, before the task judges anybody."""
 

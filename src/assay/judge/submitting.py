@@ -6,7 +6,6 @@ Where the competition has a ledger, it is told first; what stops after that is m
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import os
 import secrets
@@ -16,13 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.errors import BadInput
+from assay.errors import BadInput, suggest
 from assay.folder import csvs
-from assay.folder.text import decode, load, present
-from assay.folder.write import write_text
+from assay.folder.files import decode, load, write_text
 from assay.judge import tree
 from assay.judge.keeping import short
-from assay.scheme.times import instant_text
+from assay.scheme.fields import instant_text
+from assay.scheme.reading import present
 
 if TYPE_CHECKING:
     from assay.ledger.store import Submission
@@ -82,8 +81,8 @@ def find(competition: Path, participant: str) -> Row:
     for row in rows:
         if row.get("key", "").strip() == participant:
             return Row(competition, participant, header, rows, row)
-    close = difflib.get_close_matches(participant, [row.get("key", "") for row in rows], n=1)
-    hint = f"did you mean {close[0]!r}? otherwise add a row for it first" if close else "add a row for it first"
+    keys = [row.get("key", "") for row in rows]
+    hint = suggest(participant, keys, "add a row for it first", then="otherwise add a row for it first")
     raise BadInput(f"there is no participant {participant[:80]!r}", file=file, hint=hint)
 
 
@@ -120,8 +119,8 @@ def _handed_in(competition: Path, participant: str, submission: str, epoch: int 
             raise BadInput("the competition has no ledger to say it to", field="epoch", hint="leave it out")
         return None
     from assay.ledger import config
+    from assay.ledger.access import open_store
     from assay.ledger.intake import hand_in
-    from assay.ledger.opened import open_store
 
     with open_store(config.read(competition)) as database:
         return hand_in(database, participant, submission, epoch=epoch, submitted_at=when)

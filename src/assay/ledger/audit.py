@@ -2,7 +2,7 @@
 
 Nothing is trusted that can be computed: the digest, slot and order of each record, which record of a slot was first, what each
 batch's envelope states, and the Merkle root over its records; then each receipt, up to the log. Whose signatures the batches
-carry, `assay.ledger.sound` says: what its validator did not sign is set aside.
+carry, `assay.ledger.counting` says: what its validator did not sign is set aside.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from itertools import chain
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.ledger import check, evidence
+from assay.ledger.access import Ledger
 from assay.ledger.check import LogKey, Refused
-from assay.ledger.opened import Ledger
-from assay.ledger.receipt import file_of
-from assay.ledger.sound import Counted, check_members, check_row, expect
-from assay.ledger.store import Damaged, KeptBatch, Receipt, Row, Store, View
-from assay.ledger.store.errors import RESTORE
-from assay.ledger.store.slots import Candidate, contradictions, same, slot_of
+from assay.ledger.counting import Counted, check_members, check_row, expect
+from assay.ledger.statements import receipt_file
+from assay.ledger.store import Damaged, Receipt, RecordRow, Store, StoredBatch, View
+from assay.ledger.store.engine import RESTORE
+from assay.ledger.store.tables import Candidate, contradictions, first_of_slot, slot_of
 from assay.records import Evidence, record
 
 __all__ = ["Audited", "audit", "audit_receipts"]
@@ -80,7 +80,7 @@ def audit(store: Store, key: LogKey | None = None) -> Audited:
     return Audited(len(seqs), len(batches), conflicts)
 
 
-def _brought(batches: Iterable[KeptBatch]) -> list[range]:
+def _brought(batches: Iterable[StoredBatch]) -> list[range]:
     """The seqs of the records that were new with a batch: from 1 without a gap, but where not all epochs were imported yet."""
     ends = ((one.first_seq, one.last_seq) for one in batches)
     return sorted((range(first, last + 1) for first, last in ends if first and last), key=lambda one: one.start)
@@ -109,7 +109,7 @@ def _check_receipt(ledger: Ledger, view: View, one: Receipt, before: Receipt | N
     name = f"epoch {one.epoch}"
     proof = ledger.log.inclusion(one.position, one.position + 1)
     try:
-        found = check.Receipt.parse(file_of(one.envelope, proof, one.checkpoint))
+        found = check.Receipt.parse(receipt_file(one.envelope, proof, one.checkpoint))
         check.check_receipt(found, [ledger.key])
     except (Refused, TypeError, ValueError) as error:
         raise Damaged(f"the receipt of {name} is not whole ({error})", hint=RESTORE) from None
@@ -126,7 +126,7 @@ def _check_receipt(ledger: Ledger, view: View, one: Receipt, before: Receipt | N
     previous = None if before is None else {"epoch": before.epoch, "receipt": before.digest}
     expect(f"the receipt before {name}", said["previous"], previous)
     rows = [(seq, digest) for seq, digest, _ in view.records(0 if before is None else before.epoch + 1, one.epoch)]
-    bound = {"root": evidence.root([seq for seq, _ in rows], [digest for _, digest in rows]), "count": len(rows)}
+    bound = {"root": evidence.evidence_root([seq for seq, _ in rows], [digest for _, digest in rows]), "count": len(rows)}
     expect(f"the evidence of {name}", said["evidence"], bound)
     expect(f"the inputs of {name}", (said["inputs"], said["inputs"]), (settled.inputs, f"sha256:{sha256(inputs).hexdigest()}"))
     expect(f"the registry of {name}", said.get("registry"), json.loads(inputs).get("registry"))
@@ -142,7 +142,7 @@ def _settlement_digest(document: bytes) -> object:
         return None
 
 
-def _check_record(one: Row, batches: Mapping[int, KeptBatch]) -> None:
+def _check_record(one: RecordRow, batches: Mapping[int, StoredBatch]) -> None:
     name = f"record {one.seq}"
     expect(f"the form of {name}", (bytes, bytes, bytes), (type(one.digest), type(one.slot), type(one.body)))
     expect(f"the digest of {name}", sha256(one.body).hexdigest(), one.digest.hex())
@@ -160,7 +160,7 @@ def _parsed(body: bytes, name: str) -> Evidence:
         raise Damaged(f"{name} is no record of evidence ({error})", hint=RESTORE) from None
 
 
-def _check_batch(found: KeptBatch, seqs: Sequence[int], digests: bytearray) -> None:
+def _check_batch(found: StoredBatch, seqs: Sequence[int], digests: bytearray) -> None:
     said = check_row(found)
     members: list[bytes] = []
     for first, last in found.members:
@@ -169,15 +169,15 @@ def _check_batch(found: KeptBatch, seqs: Sequence[int], digests: bytearray) -> N
     check_members(found, said, members)
 
 
-def _check_flags(rows: Sequence[Row]) -> int:
+def _check_flags(rows: Sequence[RecordRow]) -> int:
     """How many of the records with the same 16 bytes are flagged: those that differ from the first that was there of their slot.
 
     They came in the order of their batches, which is another than that of their seqs where epochs were imported.
     """
-    there: list[Row] = []
+    there: list[RecordRow] = []
     for one in sorted(rows, key=lambda row: (row.batch, row.seq)):
         parsed = _parsed(one.body, f"record {one.seq}")
-        first = same(
+        first = first_of_slot(
             parsed, [Candidate(row.seq, row.digest, row.body, row.batch) for row in sorted(there, key=lambda row: row.seq)]
         )
         expect(f"the flag of record {one.seq}", first is not None and first.content != parsed.content, one.conflict)

@@ -9,7 +9,7 @@ The file is a ZIP archive of two parts:
 - What does not fit together is not put back: another digest, another log, a checkpoint that the log's key did not sign, or that
   is not of the receipts in it; and nothing is put where something is.
 - What is older than the folder knows is refused unless that is asked for: a log that is ahead, a batch that was acknowledged.
-- What was put back takes nothing in and signs nothing until it is adopted: `assay.ledger.store.home`.
+- What was put back takes nothing in and signs nothing until it is adopted: `assay.ledger.store.schema`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pathlib import Path
 from assay.errors import BadInput, brief
 from assay.exact import canonical
 from assay.folder import strict
-from assay.folder.write import flush_folder
-from assay.ledger import acknowledged, check, config, store
+from assay.folder.files import flush_folder
+from assay.ledger import check, config, intake, store
+from assay.ledger.access import open_store
 from assay.ledger.check import LogKey
 from assay.ledger.config import Config
 from assay.ledger.log import Log
-from assay.ledger.opened import open_store
 from assay.ledger.store import Damaged, Store
 
 __all__ = ["About", "back_up", "restore"]
@@ -195,7 +195,7 @@ def _check_against_folder(found: Store, about: About, said: Config, file: Path, 
         if older:
             return
         try:
-            acknowledged.held_against(said.folder / acknowledged.FILE, {one.digest for one in view.batches()})
+            intake.check_acknowledged(said.folder / intake.ACKNOWLEDGED, {one.digest for one in view.batches()})
         except Damaged as error:
             raise BadInput(f"is older than {error.where}: {error.what}", file=file, hint=hint) from None
 

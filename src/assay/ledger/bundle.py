@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 
 from assay.errors import BadInput
 from assay.exact import canonical
-from assay.folder.write import new_folder
-from assay.ledger import check, evidence, parquet, receipt, tiles
+from assay.folder.files import new_folder
+from assay.kind import find
+from assay.ledger import check, evidence, log, statements
 from assay.ledger.merkle import Tree
 
 if TYPE_CHECKING:
-    from assay.ledger.opened import Ledger
+    from assay.ledger.access import Ledger
     from assay.ledger.store import Receipt, View
 
 __all__ = [
@@ -49,7 +50,7 @@ __all__ = [
 INPUTS, PREVIOUS, SETTLEMENT, BATCHES = "inputs.json", "previous.json", "settlement.json", "batches.jsonl"
 EVIDENCE, RECEIPTS, LOG = "evidence", "receipts", "log"
 SPLIT, EARLIER, COMPETITIONS = "emission.receipt", "earlier.jsonl", "competitions"
-"""Of a subnet, whose bundles are together: see `assay.ledger.joint`."""
+"""Of a subnet, whose bundles are together: see `assay.ledger.subnet_bundle`."""
 EMISSION = "emission.json"
 """By it earlier versions' bundles of a subnet are known, which nobody signed."""
 
@@ -73,15 +74,15 @@ def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False
 
 def log_files(entries: list[bytes], checkpoint: bytes) -> dict[str, bytes]:
     """The files of a log with these entries and this checkpoint: path → bytes."""
-    return {"checkpoint": checkpoint} | tiles.files(entries)
+    return {"checkpoint": checkpoint} | log.log_files(entries)
 
 
 def _check_parquet(ledger: Ledger, last: Receipt) -> None:
-    from assay.ledger.opened import kept  # here, since who verifies a bundle needs its names and no database
+    from assay.ledger.access import stored_settlement  # here, since who verifies a bundle needs its names and no database
 
     with ledger.store.reading() as view:
-        kind = json.loads(kept(view, last.epoch)[1])["scheme"]["score"]["kind"]
-    if kind != "tests":
+        kind = json.loads(stored_settlement(view, last.epoch)[1])["scheme"]["score"]["kind"]
+    if not find(kind).in_bulk:
         raise BadInput(f"Parquet holds evidence of kind 'tests', this is {kind!r}", hint="leave out --parquet")
     try:
         import pyarrow.parquet  # noqa: F401
@@ -90,25 +91,25 @@ def _check_parquet(ledger: Ledger, last: Receipt) -> None:
 
 
 def _write(view: View, last: Receipt, place: Path, *, as_parquet: bool) -> None:
-    from assay.ledger.opened import kept
+    from assay.ledger.access import stored_settlement
 
     receipts = [one for one in view.receipts() if one.position <= last.position]
-    settled, inputs = kept(view, last.epoch)
+    settled, inputs = stored_settlement(view, last.epoch)
     _put(place / SETTLEMENT, [settled.document, b"\n"])
     _put(place / INPUTS, [inputs, b"\n"])
     if len(receipts) > 1:
-        _put(place / PREVIOUS, [kept(view, receipts[-2].epoch)[0].document, b"\n"])
+        _put(place / PREVIOUS, [stored_settlement(view, receipts[-2].epoch)[0].document, b"\n"])
     tree = Tree([check.leaf_hash(_entry(one)) for one in receipts])
     first = 0
     for one in receipts:
         rows = ((seq, body) for seq, _, body in view.records(first, one.epoch))
         name = f"epoch-{one.epoch}"
         if as_parquet:
-            parquet.write(place / EVIDENCE / f"{name}.parquet", rows)
+            evidence.write_parquet(place / EVIDENCE / f"{name}.parquet", rows)
         else:
             evidence.write_lines(place / EVIDENCE / f"{name}.jsonl", rows)
         proof = tree.inclusion(one.position, one.position + 1)
-        _put(place / RECEIPTS / f"{name}.receipt", [receipt.file_of(one.envelope, proof, one.checkpoint)])
+        _put(place / RECEIPTS / f"{name}.receipt", [statements.receipt_file(one.envelope, proof, one.checkpoint)])
         first = one.epoch + 1
     _put(place / BATCHES, _lines(view, receipts))
     for path, data in log_files([_entry(one) for one in receipts], last.checkpoint).items():

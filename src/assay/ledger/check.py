@@ -67,9 +67,6 @@ class Refused(Exception):
         return f"{self.stage}: {self.what}" + (f" ({values})" if values else "")
 
 
-# JSON, base64 and numbers, each with one reading
-
-
 def parse_json(data: bytes, stage: str, most: int = ENVELOPE_BYTES) -> Any:
     """The value of JSON bytes; refused: too many bytes, not UTF-8, a key twice in one object, NaN, a lone surrogate, too deep."""
 
@@ -131,9 +128,6 @@ def misfit(value: Any, shape: Any, at: str = "the document") -> str:
         return "" if isinstance(value, str) and re.fullmatch(shape, value) else at
     fits = shape is object or (type(value) is int and 0 <= value <= LARGEST if shape is int else value is None)
     return "" if fits else at
-
-
-# Signatures: Ed25519 and DSSE
 
 
 class Key(Protocol):
@@ -221,9 +215,6 @@ def check_envelope(envelope: Envelope, keys: Iterable[SomeKey], stage: str, thre
     return good
 
 
-# The Merkle tree of RFC 6962
-
-
 def leaf_hash(entry: bytes) -> bytes:
     """The hash of an entry: SHA-256(0x00 ‖ entry)."""
     return hashlib.sha256(b"\x00" + entry).digest()
@@ -284,9 +275,6 @@ def _climb(at: int, last: int, proof: Sequence[bytes], stage: str) -> Iterator[t
         at, last = at >> 1, last >> 1
     if next(steps, None) is not None:
         raise Refused(stage, "the proof goes on after the root", found=f"{len(proof)} hashes")
-
-
-# C2SP: signed notes, checkpoints, log proofs
 
 
 @dataclass(frozen=True)
@@ -394,8 +382,6 @@ def parse_hashes(lines: Sequence[str], stage: str) -> tuple[bytes, ...]:
         raise Refused(stage, f"it is not a proof of at most {HASHES} hashes, 32 bytes each")
     return hashes
 
-
-# Receipts
 
 DIGEST, WORD, BLOCK = "sha256:[0-9a-f]{64}", "(?s:.+)", "0x[0-9a-f]{64}"
 _STATEMENT = {

@@ -21,13 +21,12 @@ from pydantic import BeforeValidator, Field
 
 from assay.errors import BadInput
 from assay.folder import write_text
-from assay.folder.text import present
 from assay.ledger.check import LogKey
-from assay.ledger.refusal import as_bad_input
+from assay.ledger.keys import as_bad_input
 from assay.scheme.fields import Section, refused
-from assay.scheme.reading import read_toml, validate
+from assay.scheme.reading import present, read_toml, validate
 
-__all__ = ["FILE", "Config", "exists", "file_of", "is_subnet", "read", "write"]
+__all__ = ["FILE", "Config", "exists", "file_of", "is_subnet", "load", "read", "write"]
 
 FILE = "ledger.toml"
 _COMMENTS = {
@@ -83,6 +82,11 @@ class Config:
         return self.database if "://" in self.database else str(self.folder / self.database)
 
     @property
+    def is_here(self) -> bool:
+        """Whether the database can be on this machine: a URL is asked, a file is there or not."""
+        return "://" in self.database or (self.folder / self.database).exists()
+
+    @property
     def tiles(self) -> Path:
         """The folder of the log."""
         return self.folder / self.log
@@ -109,6 +113,11 @@ def read(place: Path) -> Config:
     if not path.exists():
         whose = "subnet" if is_subnet(place) else "competition"
         raise BadInput(f"no such file, so the {whose} has no ledger", file=path, hint="`assay ledger init` makes one")
+    return load(path)
+
+
+def load(path: Path) -> Config:
+    """What a ledger.toml says, whatever it is called; raises BadInput, with the line, if it cannot be read or is wrong."""
     content, source = read_toml(path)
     said = validate(_File, content, file=path, source=source)
     if LogKey.parse(said.key).name != said.origin:

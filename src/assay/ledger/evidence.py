@@ -1,4 +1,10 @@
-"""The evidence that a receipt binds: its Merkle root, and the files of a bundle that it is in. SPEC 3.0, 6.
+"""Evidence of kind tests in Parquet files: written from canonical records, and read back as the same bytes. SPEC 6, 7.
+
+A record's canonical JSON is a template into which the columns are put; every distinct value is escaped once by the encoder of
+canonical JSON, so the bytes are those that `Record.digest` hashes. Reading does not trust the file: what is no record gives bytes
+that no receipt names, or is refused. Parquet is read with pyarrow, the extra `bulk`.
+
+The evidence that a receipt binds: its Merkle root, and the files of a bundle that it is in. SPEC 3.0, 6.
 
 A leaf is a record's `seq` (8 bytes, big endian) and its digest (32 bytes), in order of acceptance: the root binds which of two
 records was first. Files are read as a stranger's: whatever is in them, the answer is records or BadInput.
@@ -7,21 +13,226 @@ records was first. Files are read as a stranger's: whatever is in them, the answ
 from __future__ import annotations
 
 import hashlib
+import io
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
+from typing import Any, NamedTuple
 
-from assay.errors import BadInput
-from assay.exact import canonical
+from assay.errors import BadInput, brief
+from assay.exact import LARGEST, canonical
 from assay.folder.evidence import lines, parse
-from assay.folder.places import Place
-from assay.folder.text import opened, unreadable
-from assay.ledger import merkle, parquet
-from assay.ledger.parquet import Part
+from assay.folder.files import Place, unreadable
+from assay.ledger import merkle
 from assay.records import record
+from assay.scheme.reading import check_file, opened
 
-__all__ = ["Held", "files", "held", "leaf", "parts", "root", "write_lines"]
+PARQUET_COLUMNS = ("seq", "epoch", "validator", "participant", "submission", "task", "outcome", "trial", "observed_at", "image")
+"""The columns that are written, in this order."""
+PARQUET_ROWS = 65_536
+"""Records that are written together: a row group."""
+PARQUET_AT_ONCE = 8_192
+"""Records that are read together: few enough that their bytes stay in the processor's cache."""
+LONGEST = 4_096
+"""Characters of a value: more than any field of a record may have."""
+ROOM = 2**24
+"""Bytes that a row group may have beside its values, and `LONGEST` characters of each record."""
+_NUMBERS = frozenset({"seq", "epoch", "trial"})
+_PLAIN = r"^[0-9A-Za-z:.+-]*$"
+"""A text of these characters needs no escape."""
+
+
+class Part(NamedTuple):
+    """Some records: their seqs, their canonical JSON, and what each says of (kind, epoch, validator)."""
+
+    seqs: list[int]
+    bodies: list[bytes]
+    said: list[tuple[str, int, str]]
+
+
+def write_parquet(path: Path, records: Iterable[tuple[int, bytes]]) -> int:
+    """Write records (seq, canonical JSON) to a new file and flush it to the disk; how many there were."""
+    import pyarrow.parquet as pq
+
+    count, held = 0, list[tuple[int, bytes]]()
+    with path.open("xb") as file:
+        with pq.ParquetWriter(file, _schema(), compression="zstd") as writer:
+            for one in records:
+                held.append(one)
+                count += 1
+                if len(held) == PARQUET_ROWS:
+                    writer.write_table(_table(held))
+                    held = []
+            if held or not count:
+                writer.write_table(_table(held))
+        _flush(file)
+    return count
+
+
+def _flush(file: Any) -> None:
+    import os
+
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.int64() if name in _NUMBERS else pa.string()) for name in PARQUET_COLUMNS])
+
+
+def _table(records: Sequence[tuple[int, bytes]]) -> Any:
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    schema = _schema()
+    if not records:
+        return schema.empty_table()
+    lines = b"\n".join(body for _, body in records)
+    inner = pa.schema([*(field for field in schema if field.name != "seq"), ("kind", pa.string())])
+    options = pj.ParseOptions(explicit_schema=inner, unexpected_field_behavior="error")
+    block = pj.ReadOptions(block_size=len(lines) + 1)
+    found = pj.read_json(io.BytesIO(lines), read_options=block, parse_options=options)
+    return found.append_column("seq", pa.array([seq for seq, _ in records], pa.int64())).select(list(PARQUET_COLUMNS))
+
+
+def parquet_rows(path: Path) -> int:
+    """How many records a file says that it has; raises BadInput for what is not Parquet."""
+    with _opened(path) as file:
+        count: int = file.metadata.num_rows
+        return count
+
+
+def read_parquet(path: Path) -> Iterator[Part]:
+    """The records in the order of the file, some at a time; raises BadInput for a file, a column or a value that is wrong."""
+    import pyarrow as pa
+
+    with _opened(path) as file:
+        names = file.schema_arrow.names
+        for name in PARQUET_COLUMNS:
+            if names.count(name) != 1 and (name not in ("trial", "observed_at", "image") or name in names):
+                raise BadInput("the column is missing or there twice", file=path, field=name, hint="export the evidence again")
+        columns = [name for name in PARQUET_COLUMNS if name in names]
+        try:
+            for batch in file.iter_batches(batch_size=PARQUET_AT_ONCE, columns=columns):
+                yield _part({name: batch.column(name) for name in columns}, len(batch), path)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _unreadable(path, error) from None
+
+
+def _opened(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        check_file(path)
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    _check_sizes(file.metadata, path)
+    return file
+
+
+def _check_sizes(found: Any, path: Path) -> None:
+    """Refuse rows that are said to be larger than records can be: a few kB of a page may stand for gigabytes.
+
+    What a row group says of its columns is not asked for, since pyarrow ends the process where there is nothing said.
+    """
+    for group in map(found.row_group, range(found.num_row_groups)):
+        if group.total_byte_size > ROOM + group.num_rows * LONGEST * 4:
+            raise BadInput("has rows that are larger than records can be", file=path, hint="export the evidence again")
+
+
+def _unreadable(path: Path, error: Exception) -> BadInput:
+    return BadInput(f"is not readable Parquet ({str(error).partition(chr(10))[0][:200]})", file=path, hint="export it again")
+
+
+def _part(columns: dict[str, Any], count: int, path: Path) -> Part:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = {name: _encoded(array, name, path) for name, array in columns.items() if name != "observed_at"}
+    pieces = [
+        _text(encoded["epoch"], '{"epoch":', path, "epoch"),
+        _text(encoded["image"], ',"image":', path, "image") if "image" in encoded else None,
+        *_times(columns.get("observed_at"), count, path),
+        _text(encoded["outcome"], ',"outcome":', path, "outcome"),
+        _text(encoded["participant"], ',"participant":', path, "participant"),
+        _text(encoded["submission"], ',"submission":', path, "submission"),
+        _text(encoded["task"], ',"task":', path, "task"),
+        _text(encoded["trial"], ',"trial":', path, "trial") if "trial" in encoded else pa.scalar(',"trial":1', pa.large_string()),
+        _text(encoded["validator"], ',"validator":', path, "validator"),
+        pa.scalar("}", pa.large_string()),
+    ]
+    joined = pc.binary_join_element_wise(*(piece for piece in pieces if piece is not None), pa.scalar("", pa.large_string()))
+    if columns["seq"].null_count or pc.any(pc.less(columns["seq"], 0), min_count=0).as_py():
+        raise BadInput("is empty, or below 0", file=path, field="seq", hint="export the evidence again")
+    epochs, validators = (encoded[name].dictionary.to_pylist() for name in ("epoch", "validator"))
+    pairs = [("tests", epoch, validator) for epoch in epochs for validator in validators]
+    at = encoded["epoch"].indices.to_numpy().astype("int64") * len(validators) + encoded["validator"].indices.to_numpy()
+    return Part(columns["seq"].to_numpy().tolist(), _split(joined), [pairs[index] for index in at.tolist()])
+
+
+def _split(texts: Any) -> list[bytes]:
+    """The UTF-8 of every text of an array of large strings without nulls."""
+    import numpy as np
+
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1].tolist()
+    whole = data.to_pybytes()
+    return [whole[begin:end] for begin, end in itertools.pairwise(ends)]
+
+
+def _encoded(array: Any, name: str, path: Path) -> Any:
+    """The column as numbers of its distinct values; raises BadInput for a column of another type."""
+    import pyarrow as pa
+
+    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    right = pa.types.is_integer(kind) if name in _NUMBERS else pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not right:
+        raise BadInput(f"the column is of type {str(kind)[:80]}", file=path, field=name, hint="export the evidence again")
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+
+
+def _text(encoded: Any, before: str, path: Path, name: str) -> Any:
+    """For each record the field as it stands in canonical JSON; an empty image or trial is none, or the first."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = [None if value is None else _json(value, path, name) for value in encoded.dictionary.to_pylist()]
+    texts = pa.array([None if value is None else before + value for value in values], pa.large_string())
+    taken = texts.take(encoded.indices)
+    if taken.null_count:
+        otherwise = {"image": "", "trial": ',"trial":1'}.get(name)
+        if otherwise is None:
+            raise BadInput("is empty", file=path, field=name, hint="export the evidence again")
+        taken = pc.fill_null(taken, otherwise)
+    return taken
+
+
+def _json(value: str | int, path: Path, name: str) -> str:
+    if (len(value) if isinstance(value, str) else abs(value)) > (LONGEST if isinstance(value, str) else LARGEST):
+        raise BadInput(f"has a value that is too large: {brief(value)}", file=path, field=name, hint="export the evidence again")
+    return canonical(value).decode()
+
+
+def _times(array: Any, count: int, path: Path) -> list[Any]:
+    """Kind and time of each record, as they stand in canonical JSON. Times are mostly all different, so they are not numbered."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if array is None:
+        raise BadInput("the column is missing", file=path, field="observed_at", hint="export the evidence again")
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        raise BadInput(f"the column is of type {str(array.type)[:80]}", file=path, field="observed_at", hint="export it again")
+    before = ',"kind":"tests","observed_at":'
+    if array.null_count or not pc.all(pc.match_substring_regex(array, _PLAIN), min_count=0).as_py():
+        return [_text(array.dictionary_encode(), before, path, "observed_at")]
+    return [pa.scalar(f'{before}"', pa.large_string()), array.cast(pa.large_string()), pa.scalar('"', pa.large_string())]
+
 
 AT_ONCE = 10_000
 """Records that are looked at together."""
@@ -30,7 +241,7 @@ _entry = Struct(">xQ32s").pack
 
 
 @dataclass(frozen=True)
-class Held:
+class BoundRecords:
     """The records of some files: where each stands in the order of acceptance, its digest, and (kind, epoch, validator)."""
 
     seqs: list[int] = field(default_factory=list)
@@ -38,17 +249,17 @@ class Held:
     said: list[tuple[str, int, str]] = field(default_factory=list)
 
 
-def leaf(seq: int, digest: bytes) -> bytes:
+def evidence_leaf(seq: int, digest: bytes) -> bytes:
     """The leaf hash of a record."""
     return hashlib.sha256(_entry(seq, digest)).digest()
 
 
-def root(seqs: Sequence[int], digests: Sequence[bytes]) -> str:
+def evidence_root(seqs: Sequence[int], digests: Sequence[bytes]) -> str:
     """`sha256:…` over the records, which must stand in order of acceptance. SPEC 6."""
-    return f"sha256:{merkle.root(list(map(leaf, seqs, digests))).hex()}"
+    return f"sha256:{merkle.root(list(map(evidence_leaf, seqs, digests))).hex()}"
 
 
-def files(folder: Path) -> dict[int, Path]:
+def evidence_files(folder: Path) -> dict[int, Path]:
     """The files `epoch-N.jsonl` or `epoch-N.parquet` of a folder, by N; raises BadInput for others, and both of one N."""
     found: dict[int, Path] = {}
     try:
@@ -73,12 +284,12 @@ def files(folder: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def held(path: Path, most: int) -> Held:
+def read_evidence(path: Path, most: int) -> BoundRecords:
     """What a file holds, without the records themselves; raises BadInput for what is wrong with it, and for more than `most`."""
-    found = Held()
-    if path.suffix == ".parquet" and parquet.rows(path) > most:
+    found = BoundRecords()
+    if path.suffix == ".parquet" and parquet_rows(path) > most:
         raise BadInput(f"has more than {most} records", file=path, hint="export the evidence again")
-    for seqs, bodies, said in parts(path):
+    for seqs, bodies, said in evidence_parts(path):
         found.seqs.extend(seqs)
         found.digests.extend([hashlib.sha256(body).digest() for body in bodies])
         found.said.extend(said)
@@ -87,16 +298,16 @@ def held(path: Path, most: int) -> Held:
     return found
 
 
-def parts(path: Path) -> Iterator[Part]:
+def evidence_parts(path: Path) -> Iterator[Part]:
     """The records in a file, some at a time, in its order; raises BadInput with file and line."""
     if path.suffix == ".parquet":
-        yield from parquet.read(path)
+        yield from read_parquet(path)
         return
     try:
         with opened(path) as file:
             part = Part([], [], [])
             for number, line in lines(file, path):
-                _add(part, line, Place(path, number))
+                _add_part(part, line, Place(path, number))
                 if len(part.seqs) == AT_ONCE:
                     yield part
                     part = Part([], [], [])
@@ -105,7 +316,7 @@ def parts(path: Path) -> Iterator[Part]:
         raise unreadable(path, error) from None
 
 
-def _add(part: Part, line: bytes, place: Place) -> None:
+def _add_part(part: Part, line: bytes, place: Place) -> None:
     value = parse(line, place)
     try:
         one = record(value)

@@ -2,10 +2,10 @@
 
 - The registry is the folder's; evidence, earlier settlements and, where participants.csv leaves them empty, submissions are the
   ledger's.
-- Evidence counts that its validator signed: `assay.ledger.sound` sets aside what fails. Nothing is settled while a batch is
-  missing that was acknowledged here (`assay.ledger.acknowledged`).
+- Evidence counts that its validator signed: `assay.ledger.counting` sets aside what fails. Nothing is settled while a batch is
+  missing that was acknowledged here (`assay.ledger.intake`).
 - It is computed outside the lock. If evidence, submissions or receipts have changed when the lock is held, it is computed again.
-- Settling goes to the next epoch; `assay.ledger.closing` says what else takes a word of its own.
+- Settling goes to the next epoch; `assay.ledger.closing_cost` says what else takes a word of its own.
 - An epoch is settled once. Asked again, it is computed again from what was kept, which must give the same digest.
 - The log is written after the transaction: tiles, then checkpoint. What a crash leaves out there is made up for at the next time.
   Where the log cannot be gone on from, nothing is settled.
@@ -26,13 +26,14 @@ from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical, digest
 from assay.folder.evidence import Gathered
 from assay.folder.previous import previous_of
-from assay.ledger import acknowledged, batch, check, evidence, inputs, opened, receipt, resting, standing
-from assay.ledger.closing import Closing, next_epoch, silent, to_settle, to_show
+from assay.kind import find
+from assay.ledger import access, batch, check, eligible, evidence, intake, statements
+from assay.ledger.access import Ledger, receipt_predicate, stored_settlement
+from assay.ledger.closing_cost import Closing, next_epoch, silent, to_settle, to_show
+from assay.ledger.counting import Aside, Counted
 from assay.ledger.keys import PrivateKey
-from assay.ledger.opened import Ledger, kept, predicate
-from assay.ledger.sound import Aside, Counted
-from assay.ledger.store import Damaged, Kept, Receipt, Settled, View
-from assay.ledger.store.errors import RESTORE
+from assay.ledger.store import Damaged, Receipt, Settled, StoredRecord, View
+from assay.ledger.store.engine import RESTORE
 from assay.records import Evidence, record
 from assay.settle import Settlement, pipeline
 
@@ -113,7 +114,7 @@ def settle(
             made = _receipt(ledger, tx, signer, found)
             document = canonical(found.settlement.document)
             inputs_document = canonical(found.inputs)
-            settled = Settled(made.epoch, found.settlement.digest, inputs.digest_of(found.inputs), document)
+            settled = Settled(made.epoch, found.settlement.digest, eligible.inputs_digest(found.inputs), document)
             tx.add_settled(settled, inputs_document, made)
             tx.add_checked(found.counted.looked, found.counted.signed(made.epoch, signer))
         _publish(ledger, made)
@@ -129,7 +130,7 @@ def check_receipt(ledger: Ledger, before: Receipt) -> None:
         what = f"the receipt of epoch {before.epoch} is not as it was signed ({refused})"
         raise Damaged(what, file=ledger.store.name, hint=RESTORE) from None
     with ledger.store.reading() as view:
-        settled, _ = kept(view, before.epoch)
+        settled, _ = stored_settlement(view, before.epoch)
     found = json.loads(settled.document)["digest"], before.digest
     if found != (whole.predicate["settlement"], f"sha256:{whole.digest.hex()}"):
         what = f"the settlement of epoch {before.epoch} is not the one that its receipt is of"
@@ -188,8 +189,8 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
         settlement = compute(view, document, epoch, last)
         first = 0 if last is None else last.epoch + 1
         pairs = [(seq, digest) for seq, digest, _ in view.records(first, epoch)]
-        bound = evidence.root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
-        found = inputs.document(settlement.inputs)
+        bound = evidence.evidence_root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
+        found = eligible.inputs_document(settlement.inputs)
         return Draft(
             settlement,
             found,
@@ -220,28 +221,28 @@ def _closing(ledger: Ledger, view: Counted, settlement: Settlement) -> Closing:
 def rests(view: View, document: Json, settlement: Json) -> Mapping[str, Json]:
     """Participant → root and count of the records that its result in a settlement document rests on; document: of its inputs."""
     epoch = settlement["epoch"]
-    return resting.bound(view.records(0, epoch), document, settlement, _left_out(view, epoch, settlement["task_set"]))
+    return eligible.bind_results(view.records(0, epoch), document, settlement, _left_out(view, epoch, settlement["task_set"]))
 
 
 def records_about(ledger: Ledger, settlement: Settlement, participant: str) -> list[Evidence]:
     """The records that the result of one participant rests on, with their seq. Raises StoreError."""
     with ledger.counted() as view:
-        found = about(view, inputs.document(settlement.inputs), settlement.document, participant)
+        found = about(view, eligible.inputs_document(settlement.inputs), settlement.document, participant)
         return [record(json.loads(one.body) | {"seq": one.seq}) for _, one in found]
 
 
-def about(view: View, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, Kept]]:
+def about(view: View, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, StoredRecord]]:
     """The records that the result of one participant rests on, each with its epoch."""
     epoch = settlement["epoch"]
     without = _left_out(view, epoch, settlement["task_set"])
-    for name, of, one in resting.resting(view.records(0, epoch), document, settlement, without):
+    for name, of, one in eligible.records_behind_results(view.records(0, epoch), document, settlement, without):
         if name == participant:
             yield of, one
 
 
 def _left_out(view: View, epoch: int, task_set: str | None) -> frozenset[int]:
     judged = (_judged(one.envelope, one.members) for one in view.batches(0, epoch))
-    return frozenset(standing.left_out(judged, task_set).tolist())
+    return frozenset(eligible.left_out(judged, task_set).tolist())
 
 
 def _check_closed(view: Counted) -> None:
@@ -251,7 +252,7 @@ def _check_closed(view: Counted) -> None:
     """
     first = 0
     for one in view.receipts():
-        stated, found = predicate(one)["evidence"]["count"], view.count(first, one.epoch)
+        stated, found = receipt_predicate(one)["evidence"]["count"], view.count(first, one.epoch)
         if stated != found:
             aside = "".join(f"; {each}" for each in view.aside if first <= each.batch.epoch <= one.epoch)
             what = f"the receipt of epoch {one.epoch} is of {stated} records, and {found} of the ledger's count{aside}"
@@ -262,25 +263,30 @@ def _check_closed(view: Counted) -> None:
 def check_answered(ledger: Ledger, view: Counted) -> int:
     """How many batches were acknowledged here, all of which count; raises Damaged for one that does not, and BadInput."""
     why = {one.batch.digest: one.why for one in view.aside}
-    return acknowledged.held_against(ledger.folder / acknowledged.FILE, {one.digest for one in view.batches()}, why)
+    return intake.check_acknowledged(ledger.folder / intake.ACKNOWLEDGED, {one.digest for one in view.batches()}, why)
 
 
 def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> Settlement:
     """The settlement of an epoch by the ledger's evidence, after the settlement that `before` is the receipt of."""
-    earlier = None if before is None else previous_of(json.loads(kept(view, before.epoch)[0].document))
+    earlier = None if before is None else previous_of(json.loads(stored_settlement(view, before.epoch)[0].document))
     records = ((seq, body) for seq, _, body in view.records(0, epoch))
-    tests = document["scheme"].get("score", {}).get("kind") == "tests"
-    task_set = digest(document["tasks"]) if tests else None
+    kind = find(document["scheme"]["score"]["kind"])
+    task_set = digest(document["tasks"]) if document.get("tasks") else None  # a kind without tasks.txt has none
     judged = (_judged(one.envelope, one.members) for one in view.batches(0, epoch))
-    without = standing.left_out(judged, task_set)
-    many = tests and view.count(0, epoch) > standing.MANY and find_spec("duckdb") is not None and find_spec("pyarrow") is not None
-    with standing.from_records(records, without, many=many) as found:
-        return pipeline.settle(inputs.settled_from(document, epoch=epoch, evidence=found, previous=earlier))
+    without = eligible.left_out(judged, task_set)
+    many = (
+        kind.in_bulk
+        and view.count(0, epoch) > eligible.MANY
+        and find_spec("duckdb") is not None
+        and find_spec("pyarrow") is not None
+    )
+    with eligible.from_records(records, without, many=many) as found:
+        return pipeline.settle(eligible.settled_from(document, epoch=epoch, evidence=found, previous=earlier))
 
 
 def again(view: View, there: Receipt) -> Settlement:
     """An epoch that was settled, computed again from what was kept; raises CannotSettle if that does not give the same digest."""
-    settled, document = kept(view, there.epoch)
+    settled, document = stored_settlement(view, there.epoch)
     before = view.receipt_at(there.position - 1)
     found = compute(view, json.loads(document), there.epoch, before)
     if found.digest != settled.digest:
@@ -298,12 +304,15 @@ def replay(ledger: Ledger) -> Iterator[Outcome]:
         for there in list(view.receipts()):
             settlement = again(view, there)
             pairs = [(seq, digest) for seq, digest, _ in view.records(last + 1, there.epoch)]
-            stated = predicate(there)
-            bound = {"root": evidence.root([seq for seq, _ in pairs], [digest for _, digest in pairs]), "count": len(pairs)}
+            stated = receipt_predicate(there)
+            bound = {
+                "root": evidence.evidence_root([seq for seq, _ in pairs], [digest for _, digest in pairs]),
+                "count": len(pairs),
+            }
             records = None
-            if opened.version(there) > 1:
-                records = rests(view, json.loads(kept(view, there.epoch)[1]), settlement.document)
-            results = f"sha256:{receipt.results_tree(receipt.results(settlement.document, records)).root().hex()}"
+            if access.receipt_version(there) > 1:
+                records = rests(view, json.loads(stored_settlement(view, there.epoch)[1]), settlement.document)
+            results = f"sha256:{statements.results_tree(statements.results(settlement.document, records)).root().hex()}"
             for name, said, found in (
                 ("evidence", stated["evidence"], bound),
                 ("results", stated["results"]["root"], results),
@@ -323,7 +332,7 @@ def _inputs(place: Path, view: View, epoch: int) -> Json:
 
     Of a submission that both have, the ledger knows the epoch in which it was accepted, if participants.csv says nothing else.
     """
-    document = inputs.document(folder.read(place, epoch=epoch, evidence=lambda _: Gathered()))
+    document = eligible.inputs_document(folder.read(place, epoch=epoch, evidence=lambda _: Gathered()))
     latest = view.submissions(epoch)
     for row in document["participants"]:
         handed_in = latest.get(row["key"])
@@ -346,9 +355,9 @@ def _seen(view: View, epoch: int) -> tuple[object, ...]:
 
 def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: Draft) -> Receipt:
     before = found.before
-    payload = receipt.statement(
+    payload = statements.receipt_statement(
         found.settlement.document,
-        inputs=inputs.digest_of(found.inputs),
+        inputs=eligible.inputs_digest(found.inputs),
         evidence=found.evidence,
         records=found.records,
         previous=None if before is None else (before.epoch, before.digest),
@@ -358,5 +367,5 @@ def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: Draft) -> Re
     return ledger.signed(view, payload, found.settlement.epoch, signer)
 
 
-def _judged(envelope: bytes, members: Any) -> standing.Judged:
-    return standing.Judged(batch.stated(envelope)[1].task_set, members)
+def _judged(envelope: bytes, members: Any) -> eligible.BatchTaskSet:
+    return eligible.BatchTaskSet(batch.stated(envelope)[1].task_set, members)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from assay.scheme.bounty import Bounty
+from assay.scheme.fields import instant_text
 from assay.scheme.load import warnings
-from assay.scheme.times import instant_text
 
 __all__ = ["CONTEXT", "advice", "deadlines"]
 

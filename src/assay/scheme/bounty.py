@@ -4,42 +4,120 @@ problem    a text; or { file = "problem.md" }; or { sealed = "problem.sealed", d
 [bounty]   name, title, sponsor, log, commitments_until, submissions_until
 [[checks]] and [payout], as in a scheme
 [judge]    model and fallback (a name; or a table of it and how a service is asked for it), solution_tokens
-[enclave]  what an enclave must measure as (`assay.scheme.measured`); left out: the bounty is judged without one
+[enclave]  what an enclave must measure as; left out: the bounty is judged without one
 
 The bounty's digest is over all of it, the whole scheme that it stands beside, every default filled in, and the digest of the
 problem's text. Commitments, sealed solutions and judgements name it, so that nothing of it can be changed once somebody has
-worked for it.
+worked for it. Measurements are lower-case hex digits, as dstack, its tools and `assay enclave compose-hash` print them.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from assay.errors import BadInput
+from assay.errors import BadInput, brief
 from assay.exact import digest
-from assay.scheme.fields import Key, Section, Text
-from assay.scheme.files import opened
+from assay.scheme.fields import Digest, Instant, Key, SealKey, Section, Text, refused
 from assay.scheme.load import BOUNTY, read
-from assay.scheme.measured import Measured
 from assay.scheme.model import RubricScore, Scheme
-from assay.scheme.reading import line_of, read_toml, validate
-from assay.scheme.times import Instant
+from assay.scheme.reading import line_of, opened, read_toml, validate
 
-__all__ = ["FORMATS", "PROBLEM_BYTES", "SCHEMA", "Bounty", "Format", "Judge", "Model", "Problem", "Terms", "read_bounty"]
+__all__ = [
+    "FORMATS",
+    "PROBLEM_BYTES",
+    "SCHEMA",
+    "STATUSES",
+    "UP_TO_DATE",
+    "Bounty",
+    "Format",
+    "Judge",
+    "Measured",
+    "Model",
+    "Problem",
+    "Status",
+    "Terms",
+    "read_bounty",
+]
+
+
+UP_TO_DATE: Final = "UpToDate"
+Status = Literal[
+    "UpToDate",
+    "SWHardeningNeeded",
+    "ConfigurationNeeded",
+    "ConfigurationAndSWHardeningNeeded",
+    "OutOfDate",
+    "OutOfDateConfigurationNeeded",
+]
+"""What Intel says of a platform's firmware. `Revoked` is no choice: such a platform's keys are lost."""
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+def _hex(size: int) -> BeforeValidator:
+    """A validator of `size` bytes in lower-case hex."""
+
+    def read(value: object) -> object:
+        if isinstance(value, str) and re.fullmatch(f"[0-9a-f]{{{2 * size}}}", value):
+            return value
+        hint = f"write the {size} bytes as {2 * size} lower-case hex digits, nothing before them"
+        raise refused(BadInput(f"{brief(value)} is not a measurement", hint=hint))
+
+    return BeforeValidator(read)
+
+
+_Sha256 = Annotated[str, _hex(32)]
+_Sha384 = Annotated[str, _hex(48)]
+
+
+class Measured(Section):
+    """`[enclave]`: the code that may judge, the firmware that it may run on, and what else is allowed.
+
+    `compose_hash` is the SHA-256 of dstack's app-compose.json, which names the service's images; `rtmr3` is the register that
+    it, and everything else that dstack logs, went into. One of the two is needed. `mrtd` and `rtmr0` to `rtmr2` are dstack's own
+    firmware, hardware, kernel and root file system: unless they are pinned, it may be any system that logs that compose hash.
+    """
+
+    compose_hash: _Sha256 | None = None
+    mrtd: _Sha384 | None = None
+    rtmr0: _Sha384 | None = None
+    rtmr1: _Sha384 | None = None
+    rtmr2: _Sha384 | None = None
+    rtmr3: _Sha384 | None = None
+    tcb: Annotated[tuple[Status, ...], Field(strict=False, min_length=1, max_length=len(STATUSES))] = (UP_TO_DATE,)
+    """Statuses that are accepted; UpToDate always is."""
+    development: bool = False
+    """Whether a quote of a development root is accepted, which proves nothing."""
+
+    @model_validator(mode="after")
+    def _pins_the_code(self) -> Self:
+        if self.compose_hash is None and self.rtmr3 is None:
+            raise PydanticCustomError(
+                "assay", "pins neither compose_hash nor rtmr3, so any program could judge; give compose_hash"
+            )
+        return self
+
+    def accepts(self, status: str) -> bool:
+        """Whether a platform of this TCB status may judge."""
+        return status == UP_TO_DATE or status in self.tcb
+
+    @property
+    def unpinned(self) -> tuple[str, ...]:
+        """The measurements of dstack's own system that are not pinned."""
+        return tuple(name for name in ("mrtd", "rtmr0", "rtmr1", "rtmr2") if getattr(self, name) is None)
+
 
 SCHEMA = "assay.bounty/1"
 PROBLEM_BYTES = 64_000
 """Bytes of a problem's text."""
-_Digest = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
-_SealKey = Annotated[str, Field(pattern="^x25519:[0-9a-f]{64}$")]
 _File = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
 _Model = Annotated[Key, Field(max_length=200, pattern=r"^\S+$")]
 Format = Literal["json_schema", "json_object", "text"]
@@ -53,7 +131,7 @@ class Problem(Section):
     text: Annotated[str, Field(min_length=1)] | None = None
     file: _File | None = None
     sealed: _File | None = None
-    digest: _Digest | None = None
+    digest: Digest | None = None
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
@@ -73,7 +151,7 @@ class Terms(Section):
 
     name: Key
     title: Text = ""
-    sponsor: _SealKey | None = None
+    sponsor: SealKey | None = None
     """Results are sealed to it; `assay keys new --kind x25519` makes one."""
     log: Annotated[str, Field(max_length=4096)] | None = None
     """The public key (vkey) of the log in whose ledger the evidence counts, and whose receipts release the winners' solutions."""
@@ -192,7 +270,7 @@ class Bounty:
 def read_bounty(folder: Path) -> Bounty:
     """The bounty of a competition's folder; raises BadInput, with file, line and field. SPEC 7."""
     scheme, file = read(folder / "scheme.toml"), folder / BOUNTY
-    if scheme.score.kind != "rubric":
+    if not isinstance(scheme.score, RubricScore):
         raise BadInput(
             f"is {scheme.score.kind!r}; a bounty has a rubric",
             file=folder / "scheme.toml",

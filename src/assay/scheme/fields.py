@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer
@@ -10,9 +12,31 @@ from pydantic_core import PydanticCustomError
 
 from assay.characters import PATTERN, allowed
 from assay.errors import BadInput, brief
-from assay.exact import BPS, NANO, nanos, text, whole
+from assay.exact import BPS, LARGEST, NANO, nanos, text, whole
 
-__all__ = ["LINE", "Bps", "Count", "Key", "Nanos", "OneLine", "Rao", "Section", "Share", "Text", "Wei", "checked", "refused"]
+__all__ = [
+    "LINE",
+    "Bps",
+    "Count",
+    "Digest",
+    "Epoch",
+    "Hex32",
+    "Instant",
+    "Key",
+    "Nanos",
+    "OneLine",
+    "Rao",
+    "SealKey",
+    "Section",
+    "Share",
+    "Text",
+    "Wei",
+    "Whole",
+    "checked",
+    "instant",
+    "instant_text",
+    "refused",
+]
 
 
 class Section(BaseModel):
@@ -92,6 +116,21 @@ Bps = Annotated[int, Field(ge=0, le=BPS)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
 """A plain number of things."""
 
+Whole = Annotated[int, Field(ge=0, le=LARGEST)]
+"""A whole number that has no smaller bound: of a block, of bytes, of steps."""
+
+Epoch = Whole
+"""The number of an epoch."""
+
+Digest = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+"""The SHA-256 digest of bytes, as `sha256:` and 64 hexadecimal digits."""
+
+Hex32 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+"""32 bytes as 64 hexadecimal digits."""
+
+SealKey = Annotated[str, Field(pattern="^x25519:[0-9a-f]{64}$")]
+"""A public key that something is sealed for."""
+
 
 def _allowed(value: Any) -> Any:
     if isinstance(value, str) and not allowed(value):
@@ -109,3 +148,48 @@ Text = Annotated[str, Field(max_length=4096)]
 
 Key = Annotated[str, Field(min_length=1, max_length=256, json_schema_extra=LINE), OneLine]
 """A name that things are joined by: 1 to 256 characters (code points) of `assay.characters`."""
+
+
+_CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d"  # what RFC 3339 allows; each version of Python takes something else
+_RFC3339 = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)[Tt ]({_CLOCK}):([0-5]\d)(?:\.(\d{{1,9}}))?(?:[Zz]|([+-])({_CLOCK}))", re.ASCII)
+
+
+def instant(value: object) -> datetime:
+    """The instant of an RFC 3339 time such as "2026-11-02T09:00:00Z", in UTC, to the microsecond; raises BadInput."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    hint = 'write it as in "2026-11-02T09:00:00Z"'
+    found = _RFC3339.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise BadInput(f"{brief(value)} is not a time with a time zone", hint=hint)
+    year, month, day, clock, second, digits, sign, offset = found.groups()
+    if (digits or "")[6:].strip("0"):
+        raise BadInput(f"{value!r} is finer than microseconds", hint="use at most six digits after the seconds")
+    try:
+        minutes = (-1 if sign == "-" else 1) * _minutes(offset) if offset else 0
+        hour, minute = divmod(_minutes(clock), 60)
+        fraction = int((digits or "")[:6].ljust(6, "0"))
+        local = datetime(int(year), int(month), int(day), hour, minute, int(second), fraction, UTC)
+        return local - timedelta(minutes=minutes)
+    except (ValueError, OverflowError):
+        raise BadInput(f"{value!r} is not a time", hint=hint) from None
+
+
+def _minutes(clock: str) -> int:
+    return 60 * int(clock[:2]) + int(clock[3:])
+
+
+def instant_text(value: datetime) -> str:
+    """The instant as canonical RFC 3339 in UTC, without a fraction where it is zero."""
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _read(value: object) -> datetime:
+    try:
+        return instant(value)
+    except BadInput as error:
+        raise refused(error) from None
+
+
+Instant = Annotated[datetime, BeforeValidator(_read), PlainSerializer(instant_text, return_type=str)]
+"""A field that holds an instant."""

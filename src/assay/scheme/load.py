@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from assay import exact
-from assay.errors import BadInput
-from assay.scheme.files import present
+from assay import kind as kinds
+from assay.errors import BadInput, suggest
 from assay.scheme.model import Scheme
-from assay.scheme.reading import line_of, parse_toml, read_toml, validate
+from assay.scheme.reading import line_of, parse_toml, present, read_toml, validate
 
 __all__ = ["BOUNTY", "parse", "presets", "read", "warnings"]
 
@@ -25,10 +24,10 @@ SECTIONS = ("problem", "bounty", "checks", "payout", "judge", "enclave")
 def read(path: Path) -> Scheme:
     """The scheme in a TOML file, checks and payout from a `bounty.toml` beside it if there is one; raises BadInput. SPEC 7."""
     content, source = read_toml(path)
-    bounty = path.with_name(BOUNTY)
     score = content.get("score")
-    if present(bounty) and isinstance(score, dict) and score.get("kind") == "rubric":
-        return _with_bounty(content, source, path, bounty)
+    name = score.get("kind") if isinstance(score, dict) else None
+    if kinds.known(name) and (beside := kinds.find(str(name)).beside) and present(path.with_name(beside)):
+        return _with_bounty(content, source, path, path.with_name(beside))
     return validate(Scheme, content, file=path, source=source)
 
 
@@ -37,8 +36,7 @@ def _with_bounty(content: dict[str, Any], source: str, path: Path, bounty: Path)
     score = content["score"]
     for name in extra:
         if name not in SECTIONS:
-            close = difflib.get_close_matches(name[:80], SECTIONS, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(SECTIONS)}"
+            hint = suggest(name, SECTIONS, f"use {', '.join(SECTIONS)}")
             raise BadInput(f"there is no {name[:80]!r} here", file=bounty, line=line_of(text, [name]), field=name, hint=hint)
     for name, already in (("checks", "checks" in score), ("payout", "payout" in content)):
         if name in extra and already:
@@ -92,8 +90,7 @@ def warnings(scheme: Scheme) -> list[str]:
     assign, least = scheme.consensus.assign, scheme.consensus.min_validators
     if assign is not None and assign < least:
         said.append(f"consensus: assign = {assign} draws fewer than min_validators = {least}, so nobody can have an agreed score")
-    if scheme.score.kind == "rubric" and all(check.skippable for check in scheme.score.checks):
-        said.append("score.checks: every check is skippable, so an EXCEPTIONAL verdict gives full marks for nothing")
+    said += scheme.kind.remarks(scheme.score)
     if scheme.decay is not None and scheme.decay.curve != "none" and scheme.decay.rate == 0:
         said.append("decay.rate is 0, so nothing ever decays")
     return said

@@ -1,27 +1,29 @@
 """The rules of a competition as validated data. SPEC 7 lists the fields; SPEC 2–5 say what they mean.
 
 Fractions are kept as nanos, amounts as integers, all values are frozen. Only the sections that apply are there: `score` is
-one of five kinds, `decay` belongs to weights, `payout` to payouts; a ranking has neither.
+of the kind that it names (`assay.kind`), `decay` belongs to weights, `payout` to payouts; a ranking has neither.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from assay import kind as kinds
 from assay.exact import BPS, NANO, digest
-from assay.scheme.fields import Bps, Count, Key, Nanos, Rao, Section, Share, Text, Wei
-from assay.scheme.times import Instant
+from assay.scheme.fields import Bps, Count, Instant, Key, Nanos, Rao, Section, Share, Text, Wei
 
 __all__ = [
     "Check",
     "Consensus",
     "Decay",
     "GivenScore",
+    "JudgeChoice",
     "Name",
     "Outliers",
     "Payout",
@@ -31,6 +33,7 @@ __all__ = [
     "RubricScore",
     "Scheme",
     "Score",
+    "ScoreRules",
     "TestsScore",
     "Tier",
     "Weights",
@@ -48,7 +51,18 @@ class Name(Section):
     version: Key = "1.0.0"
 
 
-class TestsScore(Section):
+class ScoreRules(Section):
+    """The section `[score]` of some kind: its fields are the kind's, each with its default. SPEC 2."""
+
+    if TYPE_CHECKING:
+        kind: str
+
+    def whole_share_from(self) -> int | None:
+        """In how many tasks a participant must have been seen for its whole share; None: no such rule. SPEC 2.2."""
+        return None
+
+
+class TestsScore(ScoreRules):
     """`[score] kind = "tests"`: the share of tasks passed. SPEC 2.1."""
 
     __test__ = False
@@ -82,7 +96,7 @@ class Penalties(Section):
     hard_failure: Nanos = NANO // 2
 
 
-class WorkflowScore(Section):
+class WorkflowScore(ScoreRules):
     """`[score] kind = "workflow"`: success, cost, latency and reliability over a rolling window of tasks. SPEC 2.2."""
 
     kind: Literal["workflow"]
@@ -104,6 +118,10 @@ class WorkflowScore(Section):
                 {"warm_up": self.warm_up, "window": self.window},
             )
         return self
+
+    def whole_share_from(self) -> int | None:
+        """`warm_up`. SPEC 2.2."""
+        return self.warm_up
 
 
 class Check(Section):
@@ -127,7 +145,7 @@ class Check(Section):
         return value
 
 
-class RubricScore(Section):
+class RubricScore(ScoreRules):
     """`[score] kind = "rubric"`: a baseline gate, weighted checks and a verdict. SPEC 2.3."""
 
     kind: Literal["rubric"]
@@ -149,7 +167,7 @@ class RubricScore(Section):
         return self
 
 
-class PointsScore(Section):
+class PointsScore(ScoreRules):
     """`[score] kind = "points"`: points for valid issues and starred repositories. SPEC 2.4."""
 
     kind: Literal["points"]
@@ -160,13 +178,35 @@ class PointsScore(Section):
     window_epochs: Positive | None = None
 
 
-class GivenScore(Section):
+class GivenScore(ScoreRules):
     """`[score] kind = "given"`: the score arrives already computed. SPEC 2.5."""
 
     kind: Literal["given"]
 
 
-Score = Annotated[TestsScore | WorkflowScore | RubricScore | PointsScore | GivenScore, Field(discriminator="kind")]
+def _of_its_kind(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """The rules as the model of their kind reads them."""
+    name = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    if kinds.known(name):
+        return kinds.find(str(name)).rules.model_validate(value)
+    if isinstance(value, dict):
+        raise PydanticCustomError("union_tag_invalid", "no such kind", {})
+    return handler(value)
+
+
+if TYPE_CHECKING:
+    Score = ScoreRules
+else:
+    _Five = Annotated[TestsScore | WorkflowScore | RubricScore | PointsScore | GivenScore, Field(discriminator="kind")]
+    Score = Annotated[SerializeAsAny[_Five], WrapValidator(_of_its_kind)]
+"""The rules of any kind. What is published of them (the JSON schema) is of the five kinds of SPEC 2."""
+
+
+class JudgeChoice(Section):
+    """`[judge]`: which judge makes the evidence, if not the one that is called as the kind."""
+
+    use: Key
+    """The name of an entry point in the group `assay.judges`."""
 
 
 class Outliers(Section):
@@ -289,6 +329,8 @@ class Scheme(Section):
     reward: Reward = Reward()
     decay: Decay | None = None
     payout: Payout | None = None
+    judge: SkipJsonSchema[JudgeChoice | None] = None
+    """Not in the published schema, which is of what any verifier can read; a digest has it where it is there."""
 
     @model_validator(mode="before")
     @classmethod
@@ -302,14 +344,14 @@ class Scheme(Section):
         if self.reward.kind == "ranking":
             if self.decay is not None:
                 raise PydanticCustomError("assay", "a ranking does not decay; remove the section [decay]")
-            if self.score.kind == "workflow" and self.score.warm_up is not None:
+            if self.score.whole_share_from() is not None:
                 raise PydanticCustomError("assay", "warm_up takes from weights, and there is only a ranking; remove it")
         if self.reward.kind == "payout":
             if self.payout is None:
                 raise PydanticCustomError("assay", 'kind = "payout" needs a section [payout] with a deposit')
             if self.decay is not None:
                 raise PydanticCustomError("assay", "payouts do not decay; remove the section [decay]")
-            if self.score.kind == "workflow" and self.score.warm_up is not None:
+            if self.score.whole_share_from() is not None:
                 raise PydanticCustomError("assay", "warm_up takes from weights, and there are payouts; remove it")
         elif self.payout is not None:
             raise PydanticCustomError("assay", 'the section [payout] needs [reward] kind = "payout"')
@@ -319,6 +361,11 @@ class Scheme(Section):
     def name(self) -> str:
         """The scheme's name."""
         return self.scheme.name
+
+    @property
+    def kind(self) -> kinds.Kind:
+        """What `score.kind` names: it has the records, the scorer and the words of this competition."""
+        return kinds.find(self.score.kind)
 
     @property
     def stakes(self) -> bool:

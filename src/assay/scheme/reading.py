@@ -1,20 +1,51 @@
-"""Reading what people write in TOML: content in, a model or one helpful refusal out, with field and line. SPEC 7."""
+"""Reading what people write in TOML: a file in, a model or one helpful refusal out, with field and line. SPEC 7."""
 
 from __future__ import annotations
 
-import difflib
+import errno
 import re
+import stat
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, BinaryIO, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from assay.errors import BadInput, brief
-from assay.scheme.files import opened
+from assay import kind as kinds
+from assay.errors import BadInput, brief, suggest
 
-__all__ = ["MAX_BYTES", "line_of", "parse_toml", "read_toml", "refusal", "validate"]
+__all__ = [
+    "MAX_BYTES",
+    "check_file",
+    "line_of",
+    "opened",
+    "parse_toml",
+    "present",
+    "read_toml",
+    "refusal",
+    "union_tag",
+    "validate",
+]
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file, open for reading; raises OSError as `check_file` does."""
+    check_file(path)
+    return path.open("rb")
+
+
+def check_file(path: Path) -> None:
+    """Raise OSError for a pipe or a device, which might never end, unless it is named as one of /dev itself."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and path.parts[:2] != ("/", "dev"):
+        raise OSError(errno.EINVAL, "it is a pipe or a device")
+
+
+def present(path: Path) -> bool:
+    """Whether something has that name: a link to nowhere has, and is refused when it is read, not taken for no file at all."""
+    return path.exists() or path.is_symlink()
+
 
 MAX_BYTES = 1_000_000
 """A file of rules is refused above this size."""
@@ -68,20 +99,21 @@ def validate(model: type[M], content: Any, *, file: Path | str | None = None, so
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise refusal(error, model, file=file, source=source) from None
+        raise refusal(error, model, file=file, source=source, content=content) from None
 
 
-def refusal(error: ValidationError, model: type[BaseModel], *, file: Path | str | None = None, source: str = "") -> BadInput:
+def refusal(
+    error: ValidationError, model: type[BaseModel], *, file: Path | str | None = None, source: str = "", content: Any = None
+) -> BadInput:
     """What pydantic found first, as one BadInput: field path, line in the file, and a did-you-mean for keys it does not know."""
     faults = error.errors(include_url=False)
     fault = min(faults, key=lambda f: f["type"] != "extra_forbidden")  # a typo explains the "missing" beside it
-    path = [part for place, part in enumerate(fault["loc"]) if place > 1 or part not in KINDS]
+    path = [*fault["loc"]]
     what, hint = fault["msg"], ""
     if fault["type"] == "extra_forbidden":
-        known = _fields(model, fault["loc"])
-        close = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
+        known = _fields(model, fault["loc"], content)
         what = f"there is no field {str(path[-1])[:80]!r} here"
-        hint = f"did you mean {close[0]!r}?" if close else f"the fields are {', '.join(known)}"
+        hint = suggest(str(path[-1]), known, f"the fields are {', '.join(known)}")
     elif fault["type"] == "assay":
         what, _, hint = fault["msg"].partition("; ")
     elif fault["type"] == "missing":
@@ -90,8 +122,7 @@ def refusal(error: ValidationError, model: type[BaseModel], *, file: Path | str 
         what, hint = f"is {brief(fault['input'])}", f"use one of {fault['ctx']['expected']}"
     elif fault["type"].startswith("union_tag"):
         path.append("kind")
-        tags = re.findall("'([^']*)'", fault.get("ctx", {}).get("expected_tags", "")) or KINDS
-        what, hint = "is missing or unknown", f"use one of {', '.join(sorted(tags))}"
+        what, hint = UNKNOWN, _one_of(re.findall("'([^']*)'", fault.get("ctx", {}).get("expected_tags", "")))
     elif fault["type"] in NOT_A:
         what, hint = f"is {brief(fault['input'])}", f"it must be {NOT_A[fault['type']]}"
     elif fault["type"] == "too_short":
@@ -111,7 +142,16 @@ NOT_A = {
     "int_from_float": "a whole number",
     "bool_type": "true or false",
 } | dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "a section with fields of its own")
-KINDS = frozenset({"tests", "workflow", "rubric", "points", "given"})
+UNKNOWN = "is missing or unknown"
+
+
+def union_tag(field: str) -> BadInput:
+    """The refusal of a record whose kind is missing, or is one that nobody has."""
+    return BadInput(UNKNOWN, field=field, hint=_one_of(()))
+
+
+def _one_of(tags: Sequence[str]) -> str:
+    return f"use one of {', '.join(sorted(tags or kinds.names()))}"
 
 
 def line_of(source: str, path: Sequence[int | str]) -> int | None:
@@ -136,16 +176,19 @@ def line_of(source: str, path: Sequence[int | str]) -> int | None:
     return best
 
 
-def _fields(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
-    """The names that may stand at a path of a model."""
+def _fields(model: type[BaseModel], loc: Sequence[int | str], content: Any) -> list[str]:
+    """The names that may stand at a path of a model; content says which model, where a kind decides it."""
     here: Any = model
     for part in loc[: len(loc) - 1]:
         if isinstance(part, int):
             continue
+        content = content.get(part) if isinstance(content, dict) else None
         if isinstance(here, type) and issubclass(here, BaseModel) and part in here.model_fields:
             here = _models(here.model_fields[part].annotation)
         elif isinstance(here, list):
             here = next((m for m in here if part in _tags(m)), here)
+        if isinstance(here, list) and len(here) > 1 and isinstance(content, dict) and kinds.known(content.get("kind")):
+            here = kinds.find(content["kind"]).rules
         if isinstance(here, list) and len(here) == 1:
             here = here[0]
     one = here[0] if isinstance(here, list) and here else here

@@ -1,20 +1,26 @@
-"""The settlement as a document: closed, versioned, every number an integer or a decimal string. SPEC 6, 7."""
+"""The settlement as a document: closed, versioned, every number an integer or a decimal string. SPEC 6, 7.
+
+What it consists of is said once, in the columns of `SETTLEMENT`: the document is made from them, and its JSON schema, its Arrow
+tables, its CSV and the reading of an earlier settlement follow. A new column is one line here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from assay.exact import NANO, digest, half_even, text
-from assay.settle.consensus import Reason, Status
+from assay.settle.consensus import Agreement, Reason, Status
 from assay.settle.inputs import Clock
+from assay.tables import ABSENT, Column, Holds
 
 if TYPE_CHECKING:
-    from assay.settle.settlement import Settlement
+    from assay.settle.settlement import Settlement, Warmth, Weight
 
-__all__ = ["SCHEMA", "document"]
+__all__ = ["BURNT", "PAYOUTS", "SCHEMA", "SETTLEMENT", "VALIDATORS", "WEIGHTS", "document"]
 
 SCHEMA = "assay.settlement/1"
 
@@ -23,27 +29,12 @@ Json = dict[str, Any]
 
 def document(settlement: Settlement) -> Json:
     """Everything about one epoch, lists in ranking order, with the digest over all the rest. SPEC 6, 7."""
-    scheme = settlement.inputs.scheme
-    others = sorted(
-        set(range(len(settlement.frame.participants))).difference(settlement.order), key=lambda c: _key(settlement, c).encode()
-    )
-    content = {
-        "schema": SCHEMA,
-        "scheme": {"name": scheme.name, "version": scheme.scheme.version, "digest": scheme.digest},
-        "epoch": settlement.epoch,
-        "task_set": settlement.inputs.task_set,
-        "total_stake": str(settlement.seats.total_stake),
-        "agreed": [_agreed(settlement, column) for column in (*settlement.order, *others)],
-        "ranking": settlement.ranking,
-        "clock": _clock(settlement.clock),
-        **_weights(settlement),
-        **_payouts(settlement),
-    }
+    content = {"schema": SCHEMA} | _row(SETTLEMENT, settlement)
     return content | {"digest": digest(content)}
 
 
-def _key(settlement: Settlement, column: int) -> str:
-    return settlement.frame.participants[column]
+def _row(columns: Iterable[Column], about: Any) -> Json:
+    return {column.name: value for column in columns if (value := column.value(about)) is not ABSENT}
 
 
 def shown(value: Fraction) -> str:
@@ -55,52 +46,91 @@ def _maybe(count: int | None) -> str | None:
     return None if count is None else text(count)
 
 
-def _agreed(settlement: Settlement, column: int) -> Json:
-    """A participant's row: status, agreed score, and what each validator said. SPEC 3."""
-    agreement, key = settlement.agreement, _key(settlement, column)
-    duplicate = settlement.frame.duplicate_of.get(key)
-    status = Status.DUPLICATE if duplicate is not None else Status(int(agreement.status[column]))
-    agreed = status is Status.AGREED
-    reason = None if agreed else "same-submission" if duplicate is not None else Reason(int(agreement.reason[column])).code
-    return {
-        "participant": key,
-        "submission": settlement.frame.submissions[column],
-        "score": text(int(agreement.score[column])) if agreed else None,
-        "bps": int(agreement.bps[column]) if agreed and agreement.bps is not None else None,
-        "status": status.code,
-        "reason": reason,
-        "duplicate_of": duplicate,
-        "stake": str(agreement.stake[column]),
-        "needed_stake_of": str(settlement.seats.totals[column]),
-        "median": _maybe(agreement.median(column)),
-        "mad": _maybe(agreement.mad(column)),
-        "mean": _maybe(agreement.mean(column)),
-        "flagged_majority": bool(agreement.flagged_majority[column]),
-        "validators": [_vote(settlement, row, column) for row in agreement.votes.counting[:, column].nonzero()[0].tolist()],
-        "not_counted": [] if duplicate is not None else _not_counted(settlement, column),
-    }
+class _Agreed(NamedTuple):
+    """A participant, by column."""
+
+    settlement: Settlement
+    column: int
+    key: str
+    duplicate: str | None
+    status: Status
+
+    @property
+    def agreement(self) -> Agreement:
+        return self.settlement.agreement
+
+    @property
+    def reason(self) -> str | None:
+        if self.duplicate is not None:
+            return "same-submission"
+        return None if self.agreed else Reason(int(self.agreement.reason[self.column])).code
+
+    @property
+    def agreed(self) -> bool:
+        return self.status is Status.AGREED
+
+    @property
+    def bps(self) -> int | None:
+        bps = self.agreement.bps
+        return int(bps[self.column]) if self.agreed and bps is not None else None
+
+    @property
+    def votes(self) -> list[Json]:
+        """What each validator said that counts."""
+        rows = self.agreement.votes.counting[:, self.column].nonzero()[0].tolist()
+        return [_row(VALIDATORS, _Vote(self.settlement, row, self.column)) for row in rows]
+
+    @property
+    def not_counted(self) -> list[Json]:
+        """Which validators have evidence that does not count, and why."""
+        rows = [] if self.duplicate is not None else _not_counted(self.settlement, self.column)
+        return [_row(_NOT_COUNTED, row) for row in rows]
 
 
-def _vote(settlement: Settlement, row: int, column: int) -> Json:
-    agreement = settlement.agreement
-    return {
-        "validator": settlement.frame.validators[row],
-        "score": text(int(settlement.scored.scores[row, column])),
-        "stake": str(settlement.seats.stakes[row]),
-        "flagged": bool(agreement.flagged[row, column]),
-        "excluded": bool(agreement.excluded[row, column]),
-        "modified_z": _maybe(agreement.modified_z(row, column)),
-        "z_squared": _maybe(agreement.z_squared(row, column)),
-        "work": {name: _plain(name, values[row, column]) for name, values in settlement.scored.work.items()},
-    }
+class _Vote(NamedTuple):
+    """What a validator (row) says of a participant (column)."""
+
+    settlement: Settlement
+    row: int
+    column: int
+
+    @property
+    def work(self) -> Json:
+        return {
+            name: _plain(self.settlement, name, values[self.row, self.column])
+            for name, values in self.settlement.scored.work.items()
+        }
 
 
-def _plain(name: str, value: Any) -> Any:
+class _Weighed(NamedTuple):
+    """A participant's weight, at its place in the ranking."""
+
+    settlement: Settlement
+    place: int
+    weight: Weight
+
+    def warm(self, value: Callable[[Warmth], Any]) -> Any:
+        """What warm-up adds to a row, where the scheme has it."""
+        return ABSENT if self.settlement.warmth is None else value(self.settlement.warmth)
+
+
+def _agreed(settlement: Settlement) -> list[Json]:
+    """A row for everybody: status, agreed score, and what each validator said. SPEC 3."""
+    keys, rows = settlement.frame.participants, []
+    others = sorted(set(range(len(keys))).difference(settlement.order), key=lambda column: keys[column].encode())
+    for column in (*settlement.order, *others):
+        duplicate = settlement.frame.duplicate_of.get(keys[column])
+        status = Status.DUPLICATE if duplicate is not None else Status(int(settlement.agreement.status[column]))
+        rows.append(_row(_AGREED, _Agreed(settlement, column, keys[column], duplicate, status)))
+    return rows
+
+
+def _plain(settlement: Settlement, name: str, value: Any) -> Any:
     value = value.item() if hasattr(value, "item") else value
-    return text(value) if name == "points" else value
+    return text(value) if name in settlement.inputs.scheme.kind.fractions else value
 
 
-def _not_counted(settlement: Settlement, column: int) -> list[Json]:
+def _not_counted(settlement: Settlement, column: int) -> list[tuple[str, str, int]]:
     """Validators with evidence that does not count for this participant, and the first reason why. SPEC 3.0, 3.1."""
     scored, seats, rows = settlement.scored, settlement.seats, []
     masks = {
@@ -119,80 +149,154 @@ def _not_counted(settlement: Settlement, column: int) -> list[Json]:
             own.insert(0, "stake-below-minimum" if seats.stakes[row] else "no-stake")
         if own:
             missing = int(scored.missing[row, column]) if own[0] == "incomplete" and scored.missing is not None else 0
-            rows.append({"validator": settlement.frame.validators[row], "reason": own[0], "missing": missing})
+            rows.append((settlement.frame.validators[row], own[0], missing))
     return rows
 
 
-def _clock(clock: Clock) -> Json:
-    return {
-        "record": _maybe(clock.record),
-        "last": clock.last,
-        "submission": clock.submission,
-        "participants": [
-            {"participant": key, "submission": own.submission, "best": text(own.best), "last": own.last}
-            for key, own in sorted(clock.participants.items(), key=lambda item: item[0].encode())
-        ],
-    }
+def _weights(settlement: Settlement) -> list[Json]:
+    """A row for everybody with an agreed score. SPEC 4."""
+    if settlement.decayed is None:
+        return []
+    weights = settlement.weights.values()
+    return [_row(WEIGHTS, _Weighed(settlement, place, weight)) for place, weight in enumerate(weights)]
 
 
-def _weights(settlement: Settlement) -> Json:
-    """Rows of weights, the burn and what stays unallocated. SPEC 4."""
-    found, decay, decayed = settlement.allotment, settlement.inputs.scheme.decay, settlement.decayed
-    if found is None or decay is None or decayed is None:
-        return {"weights": [], "burn": None, "unallocated": "0"}
-    rows = [
-        {
-            "participant": weight.participant,
-            "uid": weight.uid,
-            "score": text(weight.score),
-            "strategy": shown(weight.strategy),
-            "capped": shown(weight.capped),
-            "last": decayed.last[place],
-            "stale": decayed.stale[place],
-            "kept": text(weight.kept),
-            "share": shown(weight.share),
-            "u16": weight.u16,
-            "chain_u16": weight.chain_u16,
-            **_warm(settlement, place),
-        }
-        for place, weight in enumerate(settlement.weights.values())
-    ]
-    burn = {
-        "uid": decay.burn_uid,
-        "share": shown(found.burn),
-        "u16": found.burn_u16,
-        "chain_u16": found.burn_chain_u16,
-        "strategy": shown(found.burn_strategy),
-        "cap": shown(found.burn_cap),
-        "decay": shown(found.burn_decay),
-        "unregistered": shown(found.burn_unregistered),
-    }
-    if settlement.warmth is not None:
-        burn["warm_up"] = shown(found.burn_warm_up)
-    return {"weights": rows, "burn": burn, "unallocated": shown(found.unallocated)}
-
-
-def _warm(settlement: Settlement, place: int) -> Json:
-    """What warm-up adds to a row, where the scheme has it."""
-    warmth = settlement.warmth
-    return {} if warmth is None else {"tasks_seen": warmth.seen[place], "warm": shown(warmth.kept(place))}
-
-
-def _payouts(settlement: Settlement) -> Json:
-    """The places that are paid, the fees and the refund, in wei. SPEC 5."""
+def _payouts(settlement: Settlement) -> list[Json]:
+    """The places that are paid, in wei. SPEC 5."""
     found = settlement.payouts
-    if found is None:
-        return {"released": None, "tier_bps": None, "payouts": [], "fees": None, "refund": None}
-    rows = [
-        {
-            "participant": settlement.ranking[paid.place - 1],
-            "address": settlement.inputs.participants[settlement.order[paid.place - 1]].address,
-            "place": paid.place,
-            "gross": str(paid.gross),
-            "fee": str(paid.fee),
-            "net": str(paid.net),
-        }
-        for paid in found.rows
-    ]
-    released = {"released": str(found.released), "tier_bps": found.tier_bps, "payouts": rows}
-    return released | {"fees": str(found.fees), "refund": str(found.refund)}
+    return [] if found is None else [_row(PAYOUTS, (settlement, paid)) for paid in found.rows]
+
+
+def _clocks(clock: Clock) -> list[Json]:
+    return [_row(_OWN, pair) for pair in sorted(clock.participants.items(), key=lambda pair: pair[0].encode())]
+
+
+VALIDATORS = (
+    Column("validator", Holds.KEY, lambda at: at.settlement.frame.validators[at.row]),
+    Column("score", Holds.SHARE, lambda at: text(int(at.settlement.scored.scores[at.row, at.column]))),
+    Column("stake", Holds.STAKE, lambda at: str(at.settlement.seats.stakes[at.row])),
+    Column("flagged", Holds.FLAG, lambda at: bool(at.settlement.agreement.flagged[at.row, at.column])),
+    Column("excluded", Holds.FLAG, lambda at: bool(at.settlement.agreement.excluded[at.row, at.column])),
+    Column("modified_z", Holds.FRACTION, lambda at: _maybe(at.settlement.agreement.modified_z(at.row, at.column)), null=True),
+    Column("z_squared", Holds.FRACTION, lambda at: _maybe(at.settlement.agreement.z_squared(at.row, at.column)), null=True),
+    Column("work", Holds.WORK, lambda at: at.work),
+)
+"""What a validator said that counts for a participant. SPEC 3."""
+_NOT_COUNTED = (
+    Column("validator", Holds.KEY, lambda row: row[0]),
+    Column(
+        "reason",
+        Holds.WORD,
+        lambda row: row[1],
+        words=(
+            "not-assigned",
+            "no-stake",
+            "stake-below-minimum",
+            "injection-suspected",
+            "unjudged",
+            "incomplete",
+            "no-tasks",
+        ),
+    ),
+    Column("missing", Holds.COUNT, lambda row: row[2]),
+)
+_AGREED = (
+    Column("participant", Holds.KEY, lambda at: at.key),
+    Column("submission", Holds.SUBMISSION, lambda at: at.settlement.frame.submissions[at.column]),
+    Column("score", Holds.SCORE, lambda at: text(int(at.agreement.score[at.column])) if at.agreed else None, null=True),
+    Column("bps", Holds.BPS, lambda at: at.bps, null=True),
+    Column("status", Holds.WORD, lambda at: at.status.code, words=tuple(status.code for status in Status)),
+    Column("reason", Holds.WORD, lambda at: at.reason, words=tuple(reason.code for reason in Reason)),
+    Column("duplicate_of", Holds.KEY, lambda at: at.duplicate, null=True),
+    Column("stake", Holds.STAKE, lambda at: str(at.agreement.stake[at.column])),
+    Column("needed_stake_of", Holds.STAKE, lambda at: str(at.settlement.seats.totals[at.column])),
+    Column("median", Holds.SHARE, lambda at: _maybe(at.agreement.median(at.column)), null=True),
+    Column("mad", Holds.SHARE, lambda at: _maybe(at.agreement.mad(at.column)), null=True),
+    Column("mean", Holds.SHARE, lambda at: _maybe(at.agreement.mean(at.column)), null=True),
+    Column("flagged_majority", Holds.FLAG, lambda at: bool(at.agreement.flagged_majority[at.column])),
+    Column("validators", Holds.ROWS, lambda at: at.votes, columns=VALIDATORS),
+    Column("not_counted", Holds.ROWS, lambda at: at.not_counted, columns=_NOT_COUNTED),
+)
+"""A participant's agreed score, or why it has none. SPEC 3."""
+
+WEIGHTS = (
+    Column("participant", Holds.KEY, lambda at: at.weight.participant),
+    Column("uid", Holds.U16, lambda at: at.weight.uid, null=True),
+    Column("score", Holds.SHARE, lambda at: text(at.weight.score)),
+    Column("strategy", Holds.SHARE, lambda at: shown(at.weight.strategy)),
+    Column("capped", Holds.SHARE, lambda at: shown(at.weight.capped)),
+    Column("last", Holds.EPOCH, lambda at: at.settlement.decayed.last[at.place], null=True),
+    Column("stale", Holds.COUNT, lambda at: at.settlement.decayed.stale[at.place]),
+    Column("kept", Holds.SHARE, lambda at: text(at.weight.kept)),
+    Column("share", Holds.SHARE, lambda at: shown(at.weight.share)),
+    Column("u16", Holds.U16, lambda at: at.weight.u16),
+    Column("chain_u16", Holds.U16, lambda at: at.weight.chain_u16),
+    Column("tasks_seen", Holds.COUNT, lambda at: at.warm(lambda warmth: warmth.seen[at.place]), optional=True),
+    Column("warm", Holds.SHARE, lambda at: at.warm(lambda warmth: shown(warmth.kept(at.place))), optional=True),
+)
+"""A participant's weight after each step; the last two only where the scheme has warm-up. SPEC 4."""
+
+_BURN = (
+    Column("uid", Holds.U16, lambda at: at.inputs.scheme.decay.burn_uid),
+    Column("share", Holds.SHARE, lambda at: shown(at.allotment.burn)),
+    Column("u16", Holds.U16, lambda at: at.allotment.burn_u16),
+    Column("chain_u16", Holds.U16, lambda at: at.allotment.burn_chain_u16),
+    Column("strategy", Holds.SHARE, lambda at: shown(at.allotment.burn_strategy)),
+    Column("cap", Holds.SHARE, lambda at: shown(at.allotment.burn_cap)),
+    Column("decay", Holds.SHARE, lambda at: shown(at.allotment.burn_decay)),
+    Column("unregistered", Holds.SHARE, lambda at: shown(at.allotment.burn_unregistered)),
+    Column("warm_up", Holds.SHARE, lambda at: ABSENT if at.warmth is None else shown(at.allotment.burn_warm_up), optional=True),
+)
+"""What burns, and the part of it that each step burnt. SPEC 4."""
+
+PAYOUTS = (
+    Column("participant", Holds.KEY, lambda at: at[0].ranking[at[1].place - 1]),
+    Column("address", Holds.TEXT, lambda at: at[0].inputs.participants[at[0].order[at[1].place - 1]].address, null=True),
+    Column("place", Holds.PLACE, lambda at: at[1].place),
+    Column("gross", Holds.AMOUNT, lambda at: str(at[1].gross)),
+    Column("fee", Holds.AMOUNT, lambda at: str(at[1].fee)),
+    Column("net", Holds.AMOUNT, lambda at: str(at[1].net)),
+)
+"""A place that is paid. SPEC 5."""
+
+_OWN = (
+    Column("participant", Holds.KEY, lambda pair: pair[0]),
+    Column("submission", Holds.SUBMISSION, lambda pair: pair[1].submission),
+    Column("best", Holds.SCORE, lambda pair: text(pair[1].best)),
+    Column("last", Holds.EPOCH, lambda pair: pair[1].last),
+)
+_CLOCK = (
+    Column("record", Holds.SCORE, lambda clock: _maybe(clock.record), null=True),
+    Column("last", Holds.EPOCH, lambda clock: clock.last, null=True),
+    Column("submission", Holds.SUBMISSION, lambda clock: clock.submission, null=True),
+    Column("participants", Holds.ROWS, _clocks, columns=_OWN),
+)
+"""Both clocks of decay after this epoch. SPEC 4."""
+
+_SCHEME = (
+    Column("name", Holds.KEY, lambda scheme: scheme.name),
+    Column("version", Holds.KEY, lambda scheme: scheme.scheme.version),
+    Column("digest", Holds.DIGEST, lambda scheme: scheme.digest),
+)
+
+SETTLEMENT = (
+    Column("scheme", Holds.OBJECT, lambda at: _row(_SCHEME, at.inputs.scheme), columns=_SCHEME),
+    Column("epoch", Holds.EPOCH, lambda at: at.epoch),
+    Column("task_set", Holds.DIGEST, lambda at: at.inputs.task_set, null=True),
+    Column("total_stake", Holds.STAKE, lambda at: str(at.seats.total_stake)),
+    Column("agreed", Holds.ROWS, _agreed, columns=_AGREED),
+    Column("ranking", Holds.KEYS, lambda at: at.ranking),
+    Column("clock", Holds.OBJECT, lambda at: _row(_CLOCK, at.clock), columns=_CLOCK),
+    Column("weights", Holds.ROWS, _weights, columns=WEIGHTS),
+    Column("burn", Holds.OBJECT, lambda at: None if at.allotment is None else _row(_BURN, at), null=True, columns=_BURN),
+    Column("unallocated", Holds.SHARE, lambda at: "0" if at.allotment is None else shown(at.allotment.unallocated)),
+    Column("released", Holds.AMOUNT, lambda at: None if at.payouts is None else str(at.payouts.released), null=True),
+    Column("tier_bps", Holds.BPS, lambda at: None if at.payouts is None else at.payouts.tier_bps, null=True),
+    Column("payouts", Holds.ROWS, _payouts, columns=PAYOUTS),
+    Column("fees", Holds.AMOUNT, lambda at: None if at.payouts is None else str(at.payouts.fees), null=True),
+    Column("refund", Holds.AMOUNT, lambda at: None if at.payouts is None else str(at.payouts.refund), null=True),
+)
+"""The whole document, but for `schema`, which comes before, and `digest`, which is over all of it."""
+
+BURNT = ("uid", "share", "u16", "chain_u16")
+"""Columns that the burn has as a row of weights: what burns has no score and no clock."""

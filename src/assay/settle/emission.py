@@ -13,8 +13,7 @@ from assay.errors import BadInput
 from assay.exact import NANO, apportion, digest, half_even, text
 from assay.scheme.model import Reward
 from assay.scheme.subnet import Subnet
-from assay.settle.encoding import encode
-from assay.settle.shares import Shares
+from assay.settle.reward import Shares, encode
 
 if TYPE_CHECKING:
     from assay.records import Pulled

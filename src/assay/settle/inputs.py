@@ -151,7 +151,7 @@ def frame(inputs: Inputs) -> Frame:
     age = scheme.consensus.max_age_epochs
     earliest: dict[str, Participant] = {}
     duplicates: dict[str, str] = {}
-    if scheme.score.kind != "points":
+    if not scheme.kind.record.by_participant:
         for participant in sorted(inputs.participants, key=arrived):
             if participant.submission:
                 first = earliest.setdefault(participant.submission, participant)

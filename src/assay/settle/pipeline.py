@@ -1,4 +1,6 @@
-"""Evidence in, settlement out: the stages of SPEC 2–5 in their order, each keeping everything it computed.
+"""Which validators are drawn to evaluate a submission: `assign = k`. SPEC 3.0.
+
+Evidence in, settlement out: the stages of SPEC 2–5 in their order, each keeping everything it computed.
 
     evidence → score → (standing, assignment) → consensus → ranking → clocks → reward, payout or nothing more
 
@@ -7,17 +9,67 @@ Pure: no file, no clock, no random number. Raises BadInput only for what the sta
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
+from assay.errors import BadInput
 from assay.records import Participant
-from assay.settle.assign import drawn, may_count
+from assay.scheme.model import Consensus
 from assay.settle.consensus import Votes, agree
 from assay.settle.inputs import Frame, Inputs, Scored, frame
 from assay.settle.rewarding import alive, rewarded
 from assay.settle.score import score
 from assay.settle.settlement import Seats, Settlement
 
-__all__ = ["settle"]
+RANDOMNESS_BYTES = 32
+
+
+def may_count(stakes: Sequence[int], rules: Consensus) -> tuple[bool, ...]:
+    """Whether validators with these stakes (rao) may count at all. SPEC 3.1."""
+    return tuple(stake > 0 and stake >= rules.min_validator_stake for stake in stakes)
+
+
+def drawn(
+    participant: Participant,
+    epoch: int,
+    keys: Sequence[str],
+    may: Sequence[bool],
+    rules: Consensus,
+    randomness: Mapping[int, bytes],
+) -> list[int]:
+    """The rows of the validators drawn for a submission that was accepted in `epoch`; all without `assign`. SPEC 3.0.
+
+    Raises BadInput if the randomness of that epoch is not there.
+    """
+    if rules.assign is None:
+        return list(range(len(keys)))
+    if epoch not in randomness:
+        raise BadInput(
+            f"there is no randomness of epoch {epoch}, in which the submission of {participant.key!r} was accepted",
+            hint="add the row to randomness.csv; `assign` draws the validators from it",
+        )
+    return assigned(keys, may, participant.submission or participant.key, randomness[epoch], rules.assign)
+
+
+def assigned(keys: Sequence[str], may_count: Sequence[bool], material: str, randomness: bytes, k: int) -> list[int]:
+    """The rows drawn, ascending: the k lowest SHA-256(randomness ‖ 00 ‖ material ‖ 00 ‖ key) of those that may count. SPEC 3.0.
+
+    `material` is the submission (the participant's key where there is none); fewer than k that may count: all of them.
+    Raises BadInput if the randomness is not 32 bytes.
+    """
+    if len(randomness) != RANDOMNESS_BYTES:
+        raise BadInput(
+            f"the randomness has {len(randomness)} bytes", hint="give the 32 bytes of the epoch's public randomness, in hex"
+        )
+    prefix = b"\0".join((randomness, material.encode(), b""))
+    drawn = sorted(
+        (hashlib.sha256(prefix + key.encode()).digest(), row)
+        for row, (key, may) in enumerate(zip(keys, may_count, strict=True))
+        if may
+    )
+    return sorted(row for _, row in drawn[:k])
 
 
 def settle(inputs: Inputs) -> Settlement:
@@ -26,7 +78,7 @@ def settle(inputs: Inputs) -> Settlement:
     evidence = inputs.evidence
     scored = evidence if isinstance(evidence, Scored) else score(evidence, axes, scheme.score)
     seats = _seats(inputs, axes, scored)
-    agreement = agree(_votes(seats, axes, scored), scheme.consensus, bps=scheme.score.kind == "rubric")
+    agreement = agree(_votes(seats, axes, scored), scheme.consensus, bps=scheme.kind.in_bps)
     found = rewarded(inputs, axes, scored, agreement)
     return Settlement(
         inputs=inputs,

@@ -1,24 +1,140 @@
-"""From agreed scores to the reward: ranking, clocks, decay, and weights or payouts, or no more. SPEC 2.1, 4, 5.
+"""The two clocks of decay: when a participant, and when the competition, last improved. SPEC 4, Decay.
+
+- Both are always kept, whichever of them the scheme reads, so that a scheme may change its mind between epochs.
+- They start from the previous settlement; only where there is none do `last_reset_epoch` and history.csv count.
+- A new task set restarts both. A task set that is not known (None) is taken to be the one before.
+- A participant without an agreed score keeps its clock, even one that has left the registry.
+
+From agreed scores to the reward: ranking, clocks, decay, and weights or payouts, or no more. SPEC 2.1, 4, 5.
 
 It goes by the inputs and the agreement alone, so that what another agreed score would have brought is computed in the same way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from assay.exact import BPS, NANO
-from assay.records import Participant
+from assay.records import History, Participant
 from assay.scheme.model import Decay, Scheme
-from assay.settle import clock as clocks
-from assay.settle import decay, payout, reward
+from assay.settle import reward
 from assay.settle.consensus import Agreement, Status
-from assay.settle.inputs import Bools, Clock, Frame, Inputs, Ints, Scored, arrived
+from assay.settle.inputs import Bools, Clock, Frame, Inputs, Ints, Own, Scored, arrived
 
-__all__ = ["Decayed", "Rewarded", "Warmth", "alive", "rank", "rewarded"]
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A participant with an agreed score (nanos) at the epoch being settled. SPEC 4."""
+
+    key: str
+    submission: str
+    score: int
+    last_reset_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The competition clock between two steps."""
+
+    record: int | None = None
+    last: int | None = None
+    submission: str | None = None
+    task_set: str | None = None
+
+
+def advance(
+    *,
+    before: Clock | None,
+    previous_task_set: str | None,
+    task_set: str | None,
+    epoch: int,
+    agreed: Sequence[Standing],
+    history: Sequence[History],
+    rules: Decay,
+) -> Clock:
+    """Both clocks after `epoch`. SPEC 4, Decay.
+
+    before, previous_task_set: of the previous settlement; before is None if there is none.
+    agreed: in ranking order. history: in any order; rows from `epoch` on do not count, and none does after a settlement.
+    """
+    if before is None:
+        own: Mapping[str, Own] = {}
+        state = _replayed(history, epoch, rules)
+    else:
+        own = {} if _restarted(previous_task_set, task_set) else before.participants
+        state = _State(before.record, before.last, before.submission, previous_task_set)
+    clocks = dict(own)
+    for one in agreed:
+        clocks[one.key] = _own(own.get(one.key), one, before is None, epoch, rules)
+
+    def new(one: Standing, record: str | None) -> bool:
+        had = own.get(one.key)
+        return not one.submission or (one.submission != record and (had is None or one.submission != had.submission))
+
+    state = _step(state, epoch, agreed, task_set, new, rules)
+    return Clock(state.record, state.last, state.submission, clocks)
+
+
+def _restarted(before: str | None, now: str | None) -> bool:
+    return before is not None and now is not None and before != now
+
+
+def _own(had: Own | None, one: Standing, genesis: bool, epoch: int, rules: Decay) -> Own:
+    if had is None:
+        known = one.last_reset_epoch if genesis else None
+        return Own(one.submission, one.score, epoch if known is None else known)
+    new = not one.submission or one.submission != had.submission
+    resets = new and (rules.reset == "update" or one.score > had.best)
+    return Own(one.submission, max(had.best, one.score), epoch if resets else had.last)
+
+
+def _replayed(history: Sequence[History], epoch: int, rules: Decay) -> _State:
+    """The competition clock that history.csv tells; each row is the top of its epoch."""
+    state = _State()
+    for row in sorted(history, key=lambda row: row.epoch):
+        if row.epoch < epoch:
+            top = Standing("", row.submission, row.top_score)
+            state = _step(state, row.epoch, [top], row.task_set or None, _unlike_record, rules)
+    return state
+
+
+def _unlike_record(one: Standing, record: str | None) -> bool:
+    return not one.submission or one.submission != record
+
+
+def _step(
+    state: _State,
+    epoch: int,
+    ranked: Sequence[Standing],
+    task_set: str | None,
+    new: Callable[[Standing, str | None], bool],
+    rules: Decay,
+) -> _State:
+    if _restarted(state.task_set, task_set):
+        state = _State()
+    known = task_set or state.task_set
+    if state.record is None:
+        best = next((one for one in ranked[:1] if one.score), None)
+    else:
+        best = next((one for one in ranked if new(one, state.submission)), None)
+        if best is not None and not _improves(best.score, state.record, rules):
+            best = None
+    if best is None:
+        return _State(state.record, state.last, state.submission, known)
+    return _State(best.score, epoch, best.submission, known)
+
+
+def _improves(score: int, record: int, rules: Decay) -> bool:
+    """At least θ above the record, or 1 for the first time."""
+    if score == NANO and record < NANO:
+        return True
+    if rules.improvement_mode == "relative":
+        return score * NANO >= record * (NANO + rules.improvement)
+    return score >= record + rules.improvement
 
 
 @dataclass(frozen=True)
@@ -53,7 +169,7 @@ class Rewarded:
     decayed: Decayed | None
     allotment: reward.Allotment | None
     """None where the scheme pays out instead, or only ranks."""
-    payouts: payout.Payouts | None
+    payouts: reward.Payouts | None
     warmth: Warmth | None
     """None where the scheme has no warm-up."""
 
@@ -72,7 +188,7 @@ def rewarded(inputs: Inputs, axes: Frame, scored: Scored, agreement: Agreement) 
         decayed=decayed,
         allotment=None if scheme.reward.kind != "weights" else _allot(scheme, agreement, order, ranked, decayed, warmth),
         warmth=warmth,
-        payouts=None if scheme.payout is None else payout.pay(_paid_by(agreement, order), scheme.payout),
+        payouts=None if scheme.payout is None else reward.pay(_paid_by(agreement, order), scheme.payout),
     )
 
 
@@ -100,7 +216,7 @@ def _advance(inputs: Inputs, agreement: Agreement, order: list[int]) -> Clock:
     """Both clocks after this epoch. SPEC 4, Decay."""
     previous = inputs.previous
     standings = [
-        clocks.Standing(
+        Standing(
             key=(participant := inputs.participants[column]).key,
             submission=participant.submission,
             score=int(agreement.score[column]),
@@ -108,7 +224,7 @@ def _advance(inputs: Inputs, agreement: Agreement, order: list[int]) -> Clock:
         )
         for column in order
     ]
-    return clocks.advance(
+    return advance(
         before=None if previous is None else previous.clock,
         previous_task_set=None if previous is None else previous.task_set,
         task_set=inputs.task_set,
@@ -126,7 +242,7 @@ def _decayed(inputs: Inputs, after: Clock, ranked: list[Participant]) -> Decayed
         raise ValueError("no decay")
     whole = rules.clock == "competition"
     lasts = [after.last if whole else after.participants[participant.key].last for participant in ranked]
-    burnt = {last: decay.burnt(last, inputs.epoch, rules) for last in set(lasts)}
+    burnt = {last: reward.burnt(last, inputs.epoch, rules) for last in set(lasts)}
     return Decayed(
         last=tuple(lasts), stale=tuple(burnt[last][0] for last in lasts), kept=tuple(NANO - burnt[last][1] for last in lasts)
     )
@@ -150,12 +266,12 @@ def _allot(
 
 def _warmth(scheme: Scheme, agreement: Agreement, scored: Scored, order: list[int]) -> Warmth | None:
     """In how many tasks each was seen: the lower median of what the validators say whose scores count."""
-    rules = scheme.score
-    if rules.kind != "workflow" or rules.warm_up is None:
+    whole = scheme.score.whole_share_from()
+    if whole is None:
         return None
     tasks, count = scored.work["tasks"], agreement.votes.counting & ~agreement.excluded
     said = [sorted(tasks[count[:, column], column].tolist()) for column in order]
-    return Warmth(tuple(int(one[(len(one) - 1) // 2]) for one in said), rules.warm_up)
+    return Warmth(tuple(int(one[(len(one) - 1) // 2]) for one in said), whole)
 
 
 def _paid_by(agreement: Agreement, order: list[int]) -> list[int]:

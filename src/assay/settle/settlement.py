@@ -12,10 +12,9 @@ from assay import tables
 from assay.records import Evidence
 from assay.settle import story
 from assay.settle.consensus import Agreement
-from assay.settle.document import document
+from assay.settle.document import BURNT, SETTLEMENT, document
 from assay.settle.inputs import Bools, Clock, Frame, Inputs, Previous, Scored
-from assay.settle.payout import Payouts
-from assay.settle.reward import Allotment
+from assay.settle.reward import Allotment, Payouts
 from assay.settle.rewarding import Decayed, Warmth
 
 __all__ = ["Decayed", "Seats", "Settlement", "Warmth", "Weight"]
@@ -128,7 +127,7 @@ class Settlement:
 
     def to_arrow(self) -> tables.Tables:
         """The document as Arrow tables for polars, pandas and DuckDB; raises CannotSettle without the extra `bulk`. SPEC 6."""
-        return tables.tables(self.document)
+        return tables.tables(self.document, SETTLEMENT, BURNT)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Settlement) and self.digest == other.digest

@@ -1,4 +1,4 @@
-"""`assay enclave verify`: what an attestation proves, stage by stage, or the first thing that is not right."""
+"""`assay enclave verify` checks an attestation stage by stage; `assay enclave collateral` fetches what that needs offline."""
 
 from __future__ import annotations
 
@@ -7,36 +7,83 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.enclave.words import AtOption, CollateralOption
+from assay.cli.enclave.options import AtOption, CollateralOption
 
 if TYPE_CHECKING:
     from assay.enclave.attest import Attestation, Collateral, Verified
-    from assay.scheme.measured import Measured
+    from assay.scheme.bounty import Measured
 
-__all__ = ["policy_of", "verify"]
+
+def collateral(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="An attestation, dstack's reply, or a bare quote (bytes, or hex).", show_default=False
+        ),
+    ],
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="A service that keeps collateral (PCCS); otherwise Intel's own.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")] = None,
+) -> None:
+    """Fetch the collateral of a quote: what Intel says now of its platform, good for a month or so.
+
+    It is signed by Intel, so it does not matter who gives it. With it, `assay enclave verify --collateral` works offline. Nobody
+    but the service learns that you asked; it learns which model of platform.
+
+    \b
+    Example:
+      assay enclave collateral attestation.json -o collateral.json
+    """
+    from assay.cli.output import json_bytes, put
+    from assay.enclave.attest.collateral import INTEL_SERVICE, fetch_collateral
+    from assay.enclave.attest.document import ATTESTATION_BYTES
+    from assay.folder.files import load
+
+    data = load(file, ATTESTATION_BYTES, hint="give an attestation, or a quote")
+    put(json_bytes(fetch_collateral(quote_in(data, file), source or INTEL_SERVICE).document()), output)
+
+
+def quote_in(data: bytes, file: Path) -> bytes:
+    """The quote in the bytes of a file, be it an attestation, dstack's reply, bytes or hex; raises BadInput."""
+    from assay.enclave.attest.document import parse_attestation, parse_reply
+
+    if (reply := parse_reply(data, file)) is not None:
+        return reply.quote
+    if data.lstrip().startswith(b"{"):
+        return bytes.fromhex(parse_attestation(data, file).quote)
+    try:
+        return bytes.fromhex(data.decode("ascii").strip().removeprefix("0x"))
+    except ValueError:
+        return data
+
+
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|URL",
+        help="An attestation, dstack's reply to GetQuote, a bare quote (bytes, or hex), or a service's address.",
+        show_default=False,
+    ),
+]
+BountyOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="A bounty's folder: what it pins, and that the attestation is about it.")
+]
+TcbOption = Annotated[
+    list[str] | None, typer.Option(metavar="STATUS", help="A TCB status to accept beside UpToDate; may be repeated.")
+]
 
 
 def verify(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|URL",
-            help="An attestation, dstack's reply to GetQuote, a bare quote (bytes, or hex), or a service's address.",
-            show_default=False,
-        ),
-    ],
-    bounty: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A bounty's folder: what it pins, and that the attestation is about it.")
-    ] = None,
+    source: SourceArgument,
+    bounty: BountyOption = None,
     compose_hash: Annotated[str | None, typer.Option(metavar="HEX", help="SHA-256 of the app-compose.json to run.")] = None,
     mrtd: Annotated[str | None, typer.Option(metavar="HEX", help="The firmware's measurement.")] = None,
     rtmr0: Annotated[str | None, typer.Option(metavar="HEX", help="The virtual hardware's.")] = None,
     rtmr1: Annotated[str | None, typer.Option(metavar="HEX", help="The kernel's.")] = None,
     rtmr2: Annotated[str | None, typer.Option(metavar="HEX", help="The root file system's.")] = None,
     rtmr3: Annotated[str | None, typer.Option(metavar="HEX", help="That of all that dstack logged.")] = None,
-    tcb: Annotated[
-        list[str] | None, typer.Option(metavar="STATUS", help="A TCB status to accept beside UpToDate; may be repeated.")
-    ] = None,
+    tcb: TcbOption = None,
     collateral: CollateralOption = None,
     report_data: Annotated[str | None, typer.Option(metavar="HEX", help="The 64 bytes that a bare quote must carry.")] = None,
     at: AtOption = None,
@@ -59,41 +106,31 @@ def verify(
       assay enclave verify getquote.json --compose-hash 8f7c… --collateral collateral.json --report-data 5d1e…
       assay enclave verify quote.bin --rtmr3 0000… --collateral collateral.json --at 2025-07-01T00:00:00Z
     """
-    from assay.cli.enclave.words import collateral_in, seconds_of
+    from assay.cli.enclave.options import given_collateral, verification_time
+    from assay.cli.output import emit, refused_json
     from assay.errors import BadInput, Refused
 
-    pins = {
-        "compose_hash": compose_hash,
-        "mrtd": mrtd,
-        "rtmr0": rtmr0,
-        "rtmr1": rtmr1,
-        "rtmr2": rtmr2,
-        "rtmr3": rtmr3,
-    }
+    pins = {"compose_hash": compose_hash, "mrtd": mrtd, "rtmr0": rtmr0, "rtmr1": rtmr1, "rtmr2": rtmr2, "rtmr3": rtmr3}
     policy = policy_of(pins, tcb or [], development=development) if bounty is None else None
     if bounty is not None and (tcb or development or report_data or any(pins.values())):
         raise BadInput("with --bounty nothing else is pinned", field="--bounty", hint="bounty.toml says what must be measured")
     try:
-        found, about = _checked(source, policy, bounty, collateral_in(collateral), report_data, seconds_of(at))
+        verified, about = _check_source(source, policy, bounty, given_collateral(collateral), report_data, verification_time(at))
     except Refused as refused:
-        if as_json:
-            from assay.cli.output import json_bytes, put, refused_json
-
-            put(json_bytes(refused_json(refused)), None)
-            raise typer.Exit(refused.exit_code) from None
-        raise
+        if not as_json:
+            raise
+        emit(refused_json(refused))
+        raise typer.Exit(refused.exit_code) from None
     if as_json:
-        from assay.cli.output import json_bytes, put
-
-        put(json_bytes(found.document() | about), None)
-        return
-    _show(found, about)
+        emit(verified.document() | about)
+    else:
+        _show(verified, about)
 
 
 def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool) -> Measured:
-    """What must be measured, by the options; raises BadInput that names the option."""
+    """The measurements that the options pin; raises BadInput that names the option."""
     from assay.errors import BadInput
-    from assay.scheme.measured import Measured
+    from assay.scheme.bounty import Measured
     from assay.scheme.reading import validate
 
     given: dict[str, Any] = {name: value for name, value in pins.items() if value is not None}
@@ -107,7 +144,7 @@ def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool)
         raise
 
 
-def _checked(
+def _check_source(
     source: str,
     policy: Measured | None,
     bounty: Path | None,
@@ -119,18 +156,17 @@ def _checked(
 
     Beside it, of a judgement in the bounty's folder, `submission`: what it is a judgement of.
     """
-    from assay.cli.enclave.collateral import quote_in
     from assay.enclave.attest import verify as check
     from assay.enclave.attest import verify_quote
-    from assay.enclave.attest.document import parse, reply_in
+    from assay.enclave.attest.document import parse_attestation, parse_reply
     from assay.errors import BadInput
 
     data, file = _data(source)
-    reply = reply_in(data, file)
+    reply = parse_reply(data, file)
     if reply is None and data.lstrip().startswith(b"{"):
         if report_data is not None:
             raise BadInput("an attestation says itself what it binds", field="--report-data", hint="leave it out")
-        found = parse(data, file)
+        found = parse_attestation(data, file)
         if policy is None:
             assert bounty is not None  # one of the two is there
             return _of_bounty(bounty, found, collateral, now)
@@ -150,31 +186,31 @@ def _checked(
 def _data(source: str) -> tuple[bytes, str]:
     """The bytes, and where they are from; raises BadInput, and Unreachable."""
     from assay.enclave.attest.document import ATTESTATION_BYTES
-    from assay.enclave.client import Client
-    from assay.folder.text import load
+    from assay.enclave.messages import EnclaveClient
+    from assay.folder.files import load
 
     if source.startswith(("http://", "https://", "unix:")):
-        with Client(source) as client:
+        with EnclaveClient(source) as client:
             return client.get("/attestation", ATTESTATION_BYTES), f"{source}/attestation"
     return load(Path(source), ATTESTATION_BYTES, hint="give an attestation, or a quote"), source
 
 
 def _of_bounty(folder: Path, found: Attestation, collateral: Collateral | None, now: int) -> tuple[Verified, dict[str, str]]:
     """Verify that it is of the bounty's enclave, or of a judgement that is in the bounty's folder; raises Refused."""
-    from assay.enclave import attested
+    from assay.enclave import proofs
     from assay.enclave.attest import JudgementStatement
     from assay.errors import Refused
-    from assay.judge.rubric.keep import document_of
+    from assay.judge.rubric.stored import document_of
     from assay.scheme.bounty import read_bounty
 
     terms = read_bounty(folder)
     said = found.statement
     if not isinstance(said, JudgementStatement):
-        return attested.check_enclave(terms, found, now=now, collateral=collateral)[1], {}
+        return proofs.check_enclave(terms, found, now=now, collateral=collateral)[1], {}
     document = document_of(folder, said.judgement)  # it is there, and is what its digest is of
     if document.get("bounty") != terms.digest:
         raise Refused("judgement", "it is of another bounty", expected=terms.digest, found=document.get("bounty"))
-    verified = attested.check_judgement(terms, found, said.judgement, said.signer, now=now, collateral=collateral)
+    verified = proofs.check_judgement(terms, found, said.judgement, said.signer, now=now, collateral=collateral)
     return verified, {"submission": str(document.get("submission"))}
 
 

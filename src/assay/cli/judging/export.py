@@ -41,13 +41,12 @@ def harbor(
     """
     from assay.cli.keys import validator_of
     from assay.cli.show import Column, grid, sentence, show
-    from assay.judge.tests.export import harbor as do
+    from assay.judge.terminal.export import harbor as do
     from assay.settle.story.telling import plural
 
     done = do(folder, out, validators=[validator_of(folder, one) for one in validator or ()])
     rows = list(done.jobs.items())
-    if as_json:
-        emit({"jobs": {name: str(job) for name, job in rows}, "trials": done.trials, "from_records_alone": done.bare})
+    if emit({"jobs": {name: str(job) for name, job in rows}, "trials": done.trials, "from_records_alone": done.bare}, as_json):
         return
     show(grid([Column("validator", [name for name, _ in rows]), Column("job", [str(job) for _, job in rows])]))
     bare = f", {done.bare} of them from their record alone" if done.bare else ""

@@ -1,25 +1,113 @@
-"""Progress of a run: a bar and what is going on, on a terminal; a line for each thing judged elsewhere."""
+"""What the judging commands share: options, numbers for people, and what is a judge's to give from its own environment.
+
+Progress of a run: a bar and what is going on, on a terminal; a line for each thing judged elsewhere.
+
+What the agent and the tests print, shown while they print it.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from assay.cli.judging.words import duration
+from assay.errors import BadInput
 from assay.settle.story.telling import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live as RichLive
+    from rich.table import Table
 
     from assay.judge.running import Cell, Event
 
-__all__ = ["Live"]
+
+class SandboxName(StrEnum):
+    """Where agents run."""
+
+    bubblewrap = "bubblewrap"
+    containers = "containers"
+
+
+SandboxOption = Annotated[SandboxName, typer.Option("--sandbox", help="Where agents run.")]
+EngineOption = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="URL", help="The containers' engine, as unix:///…; else DOCKER_HOST or the usual place."),
+]
+RuntimeOption = Annotated[
+    str | None, typer.Option("--runtime", metavar="NAME", help="The containers' runtime, such as runsc; else the engine's own.")
+]
+ReuseOption = Annotated[
+    bool,
+    typer.Option("--reuse-boxes/--fresh-boxes", help="Let a box have the folder of an earlier one: faster, and less apart."),
+]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME", help="A variable of yours that agents may be given; can be said several times."),
+]
+
+
+def given(names: Sequence[str] | None) -> dict[str, str]:
+    """The variables that agents may be given; raises BadInput for one that is not set."""
+    found: dict[str, str] = {}
+    for name in names or ():
+        value = os.environ.get(name)
+        if value is None:
+            raise BadInput(f"{name[:80]} is not set", field="--env", hint=f"export {name[:80]}=… first")
+        found[name] = value
+    return found
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: 0.42 s, 12 s, 3 min 05 s, 2 h 03 min."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def memory(count: int) -> str:
+    """Bytes for people; nothing where a sandbox cannot tell."""
+    if not count:
+        return ""
+    return f"{count / (1 << 20):.1f} MiB" if count < 1 << 30 else f"{count / (1 << 30):.1f} GiB"
+
+
+def text_lines(data: bytes) -> list[str]:
+    """What an agent printed, as lines that cannot move the cursor."""
+    from assay.cli.errors import printable
+
+    return [printable(line) for line in data.decode("utf-8", "replace").replace("\t", "    ").split("\n")]
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> Table:
+    """Rows of cells by the name of their column: keys are shortened, numbers to the right, the last column is wrapped."""
+    from assay.cli.show import Column, grid
+
+    names = list(rows[0])
+    kinds: dict[str, Literal["key", "text"]] = {names[-1]: "text", names[0]: "key"}
+    columns = []
+    for name in names:
+        cells = [row[name] for row in rows]
+        if all(cell.isdigit() for cell in cells):
+            columns.append(Column(name, cells, right=True))
+        else:
+            columns.append(Column(name, cells, kind=kinds.get(name, "crop")))
+    return grid(columns)
+
 
 SHOWN = 8
 """How many of those that are going on are shown."""
@@ -138,3 +226,71 @@ class Live:
 
 def _named(cell: Cell) -> str:
     return "  ".join((cell.participant, *cell.parts.values()))
+
+
+_PAUSE = 0.1
+_MOST = 1 << 20
+
+
+class Follow:
+    """Looks after the files of a trial while the block runs: `with Follow(folder) as follow: run_trial(…, say=follow.phase)`."""
+
+    def __init__(self, folder: Path, *, quiet: bool = False) -> None:
+        """quiet: nothing is shown."""
+        self._quiet = quiet
+        self._files = [
+            (folder / whose / f"{stream}.txt", stream == "stderr")
+            for whose in ("agent", "tests")
+            for stream in ("stdout", "stderr")
+        ]
+        self._read = dict.fromkeys((path for path, _ in self._files), 0)
+        self._rest = dict.fromkeys((path for path, _ in self._files), b"")
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Follow:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._done.set()
+        self._thread.join()
+        with self._lock:
+            self._look(last=True)
+
+    def phase(self, name: str) -> None:
+        """Say what begins; what was printed before comes before it."""
+        with self._lock:
+            self._look(last=True)
+            if name != "done" and not self._quiet:
+                typer.secho(f"── {name}", dim=True, err=True)
+
+    def _watch(self) -> None:
+        while not self._done.wait(_PAUSE):
+            with self._lock:
+                self._look()
+
+    def _look(self, *, last: bool = False) -> None:
+        if self._quiet:
+            return
+        for path, wrong in self._files:
+            try:
+                with path.open("rb") as file:
+                    file.seek(self._read[path])
+                    data = file.read(_MOST)
+            except OSError:
+                continue
+            self._read[path] += len(data)
+            whole, newline, rest = (self._rest[path] + data).rpartition(b"\n")
+            if newline:
+                self._show(whole, wrong)
+            if last and rest:
+                self._show(rest, wrong)
+                rest = b""
+            self._rest[path] = rest
+
+    def _show(self, data: bytes, wrong: bool) -> None:
+        for line in text_lines(data):
+            typer.echo(line, err=wrong)
+        (sys.stderr if wrong else sys.stdout).flush()

@@ -10,11 +10,12 @@ import typer
 
 from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption, prices, service
 from assay.cli.keys import complete
+from assay.cli.output import emit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assay.judge.rubric.again import Kept, Round
+    from assay.judge.rubric.replay import JudgementRound, StoredJudgement
 
 __all__ = ["rejudge"]
 
@@ -66,24 +67,24 @@ def rejudge(
     """
     import asyncio
 
-    from assay.cli.judging.words import duration
+    from assay.cli.judging.live import duration
     from assay.cli.keys import find, validator_of
     from assay.cli.ledger.keys import asking
     from assay.cli.progress import Working
-    from assay.judge.rubric import again
-    from assay.judge.rubric.opening import readers
+    from assay.judge.rubric import replay
     from assay.judge.rubric.run import models_of
+    from assay.judge.rubric.stored import transcript_keys
     from assay.judge.running import Options
 
     named = None if validator is None else validator_of(folder, validator)
-    one = again.kept(folder, lambda everybody: find(participant, everybody), named)
-    before = again.replayed(folder, one, *readers(key, asking()))
-    rounds: list[Round] = []
+    one = replay.find_judgement(folder, lambda everybody: find(participant, everybody), named)
+    before = replay.replay_stored(folder, one, *transcript_keys(key, asking()))
+    rounds: list[JudgementRound] = []
     if ask:
-        options = Options(model=service("rubric", model_url), primary=model, fallback=fallback, prices=prices(price))
+        options = Options(model=service("judges", model_url), primary=model, fallback=fallback, prices=prices(price))
         models = models_of(one.bounty, options)
 
-        def told(found: Round) -> None:
+        def told(found: JudgementRound) -> None:
             if not as_json:
                 took = found.judgement.measured
                 seconds = "" if took is None else f", {duration(took.milliseconds / 1000)}"
@@ -91,15 +92,12 @@ def rejudge(
                 typer.echo(f"asked  {_bps(found.bps)}, {changed} changed{seconds}", err=True)
 
         with Working(f"asking {times} times" if times > 1 else "asking"):
-            rounds = asyncio.run(again.ask(one, before.judgement, models, times, told))
-    if as_json:
-        from assay.cli.output import json_bytes, put
-
-        put(json_bytes(_document(one, before, rounds)), None)
+            rounds = asyncio.run(replay.ask_again(one, before.judgement, models, times, told))
+    if emit(_document(one, before, rounds), as_json):
         return
 
     from assay.cli.show import show
-    from assay.judge.rubric.keep import document_of
+    from assay.judge.rubric.stored import document_of
 
     show(*_told(one, before, rounds, document_of(folder, str(one.record.attestation))))
 
@@ -108,7 +106,7 @@ def _bps(found: int | None) -> str:
     return "unjudged" if found is None else f"{found} BPS"
 
 
-def _document(one: Kept, before: Round, rounds: Sequence[Round]) -> Json:
+def _document(one: StoredJudgement, before: JudgementRound, rounds: Sequence[JudgementRound]) -> Json:
     found: Json = {
         "participant": one.participant.key,
         "submission": one.participant.submission,
@@ -134,7 +132,9 @@ def _document(one: Kept, before: Round, rounds: Sequence[Round]) -> Json:
     return found
 
 
-def _told(one: Kept, before: Round, rounds: Sequence[Round], document: Json) -> Iterator[RenderableType]:
+def _told(
+    one: StoredJudgement, before: JudgementRound, rounds: Sequence[JudgementRound], document: Json
+) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, note, sentence
     from assay.settle.story.telling import plural
 
@@ -169,16 +169,17 @@ def _told(one: Kept, before: Round, rounds: Sequence[Round], document: Json) -> 
 
 def _took(document: Json) -> str:
     """Who answered, how long it took, and what it cost, by the judgement's document."""
-    from assay.cli.judging.words import duration
+    from assay.cli.judging.live import duration
     from assay.exact import text
     from assay.judge.rubric.judgement import why_fallback
+    from assay.settle.story.telling import plural
 
     names = dict.fromkeys(each["answered"] for each in document["exchanges"] if each["answered"])
     measured = document["measured"]
     said = f"Answered by {', '.join(names) or 'nobody'}"
     if measured is not None:
         counts, cost = measured["usage"].values(), measured["cost"]
-        said += f": {measured['tries']} requests, {duration(measured['milliseconds'] / 1000)}"
+        said += f": {plural(measured['tries'], 'request')}, {duration(measured['milliseconds'] / 1000)}"
         said += ", tokens unknown" if None in counts else f", {sum(counts)} tokens"
         said += "" if cost is None else f", cost {text(cost, 6)}"
     why = why_fallback(document)

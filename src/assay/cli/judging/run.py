@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption, prices, service
-from assay.cli.judging.words import EngineOption, EnvOption, ReuseOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.errors import warn
+from assay.cli.judging.live import EngineOption, EnvOption, ReuseOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption, prices, service, unnamed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from assay.cli.judging.signing import Signing
     from assay.judge.running import Summary
+    from assay.kind import Kind, Option
 
-__all__ = ["run"]
+__all__ = ["COMMAND", "run"]
 
 MISSING, STOPPED = 1, 130
-TOGETHER = 8
-"""Solutions that are judged at one time, if nothing is said: a judge by rubric waits for its model."""
+_OPTIONS, _VALUES = "assay.kind.options", "assay.kind.values"
 
 _Validator = Annotated[
     str | None,
@@ -44,7 +46,71 @@ _Sign = Annotated[
 ]
 
 
+class _RunCommand(TyperCommand):
+    """`assay run` with the options of the competition's own kind beside those of every judge."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Look at which competition it is first: its kind says which options there are."""
+        ctx.meta[_OPTIONS] = _options_of(args, {name for param in self.params for name in param.opts})
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options of every judge, and those of this kind."""
+        return [*super().get_params(ctx), *ctx.meta.get(_OPTIONS, ())]
+
+
+COMMAND = _RunCommand
+"""What `assay.cli.commands` makes of `run`."""
+
+
+def _options_of(args: list[str], taken: set[str]) -> list[Any]:
+    """The options of the kind of the first argument that is a competition's folder; none where nothing can be read of it."""
+    folder = next((Path(one) for one in args if not one.startswith("-") and Path(one, "scheme.toml").is_file()), None)
+    if folder is None:
+        return []
+    from assay.errors import BadInput
+    from assay.kind import find, known
+    from assay.scheme.reading import read_toml
+
+    try:
+        score = read_toml(folder / "scheme.toml")[0].get("score")
+    except BadInput:
+        return []  # the command itself says what is wrong
+    name = score.get("kind") if isinstance(score, dict) else None
+    options = find(str(name)).options if known(name) else ()
+    for option in options:
+        if option.name in taken:
+            hint = "ask who wrote the package that has this kind"
+            raise BadInput(f"the kind {name!r} has an option {option.name}, which every judge has", field="score.kind", hint=hint)
+    return _params(options)
+
+
+def _params(options: Sequence[Option]) -> list[Any]:
+    """Options of a kind for the command line, made as any command's are; what is given stands in the context."""
+    import inspect
+
+    def holder(**_values: object) -> None: ...
+
+    types = {one.key: Annotated[one.type | None, typer.Option(one.name, help=one.help)] for one in options}
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    given = [inspect.Parameter(one.key, by_name, default=one.default, annotation=types[one.key]) for one in options]
+    holder.__annotations__ = dict(types)
+    holder.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]
+    command = typer.Typer(add_completion=False, rich_markup_mode=None)
+    command.command("run")(holder)
+
+    def keep(ctx: Any, param: Any, value: Any) -> Any:
+        ctx.meta.setdefault(_VALUES, {})[param.name] = value
+        return value
+
+    found = [one for one in typer.main.get_command(command).params if one.name in types]
+    for one in found:
+        one.expose_value, one.callback = False, keep  # `run` has no parameter for it
+    return found
+
+
 def run(
+    context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
     validator: _Validator = None,
     jobs: _Jobs = None,
@@ -95,15 +161,15 @@ def run(
       assay run my-competition --sign val-1 --jobs 2
       assay run my-bounty --validator val-1 --model-url https://api.example.com/v1
     """
-    from assay.cli.judging.live import Live
-    from assay.cli.judging.words import given
+    from assay.cli.judging.live import Live, given
     from assay.judge import judges
     from assay.judge.running import Options
     from assay.scheme.load import read
 
     scheme = folder / "scheme.toml"
-    kind = read(scheme).score.kind
-    judge = judges.find(kind, file=scheme)
+    rules = read(scheme)
+    kind = rules.kind
+    judge = judges.find(kind.name, None if rules.judge is None else rules.judge.use, file=scheme)
     agents = {
         "--task": task,
         "--tasks": tasks,
@@ -113,14 +179,11 @@ def run(
         "--reuse-boxes": reuse_boxes,
     }
     answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
-    tried = {"--calibrate": calibrate > 1}
-    foreign: dict[str, dict[str, object]] = {
-        "rubric": {**agents, **tried},
-        "points": {**agents, **answers, **tried},
-        "workflow": {**answers, **tried},
-    }
-    _check_meant(kind, foreign.get(kind, {**answers}))
-    jobs = jobs or (TOGETHER if kind == "rubric" else 1)
+    _check_meant(kind, agents | answers | {"--calibrate": calibrate > 1})
+    jobs = jobs or kind.jobs
+    models = service(kind.asks, model_url)
+    if kind.asks == "agents" and "--calibrate" in kind.takes:  # only these judges let agents through to a model
+        warn(unnamed(models))
     whose, signing = _whose(folder, validator, sign)
     options = Options(
         jobs=jobs,
@@ -131,7 +194,7 @@ def run(
         epoch=signing.epoch if signing is not None and epoch is None else epoch,
         since=None if signing is None else signing.epoch,
         attempts=attempts,
-        model=service(kind, model_url),
+        model=models,
         primary=model,
         fallback=fallback,
         prices=prices(price),
@@ -139,6 +202,7 @@ def run(
         env=given(env),
         tasks=tasks,
         calibrate=calibrate,
+        own=context.meta.get(_VALUES, {}),
         participants=participant or (),
         only=task or (),
         everybody=everybody,
@@ -194,11 +258,11 @@ def _conclude(folder: Path, summary: Summary, signing: Signing | None, asked: in
         raise typer.Exit(MISSING)
 
 
-def _check_meant(kind: str, others: Mapping[str, object]) -> None:
+def _check_meant(kind: Kind, options: Mapping[str, object]) -> None:
     """Refuse an option that says nothing to the judge of this kind."""
-    for name, given in others.items():
-        if given:
-            raise typer.BadParameter(f"says nothing to the judge of the kind {kind!r}; leave it out", param_hint=name)
+    for name, given in options.items():
+        if given and name not in kind.takes:
+            raise typer.BadParameter(f"says nothing to the judge of the kind {kind.name!r}; leave it out", param_hint=name)
 
 
 def _document(summary: Summary) -> dict[str, Any]:
@@ -210,7 +274,7 @@ def _document(summary: Summary) -> dict[str, Any]:
 
 
 def _told(summary: Summary) -> Iterator[RenderableType]:
-    from assay.cli.judging.words import table
+    from assay.cli.judging.live import table
     from assay.cli.show import Column, grid, heading, sentence
     from assay.settle.story.telling import plural
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.judging.words import EngineOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.judging.live import EngineOption, RuntimeOption, SandboxName, SandboxOption
 from assay.cli.output import AsJson, emit
 
 if TYPE_CHECKING:
-    from assay.judge.sandbox.bases import Base
+    from assay.judge.sandbox.images import Base
 
 __all__ = ["app"]
 
@@ -45,8 +45,8 @@ def check(
       assay sandbox check --sandbox containers --runtime runsc
     """
     from assay.cli.errors import printable
+    from assay.judge.sandbox import choose
     from assay.judge.sandbox.check import check as checks
-    from assay.judge.sandbox.choose import choose
 
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
     chosen.sweep()
@@ -99,13 +99,12 @@ def add(
     """
     from assay.cli.errors import printable
     from assay.errors import BadInput
-    from assay.judge.sandbox import bases
+    from assay.judge.sandbox import images
 
     if archive is not None and engine is not None:
         raise BadInput("an archive comes from no engine", field="--engine", hint="leave one of the two out")
-    made = bases.add_image(image, engine) if archive is None else bases.add_archive(image, archive)
-    if as_json:
-        emit(_base(made))
+    made = images.add_image(image, engine) if archive is None else images.add_archive(image, archive)
+    if emit(_base(made), as_json):
         return
     typer.echo(printable(f"{made.name} is {made.digest}, in {made.folder}"))
 
@@ -123,14 +122,13 @@ def list_(as_json: AsJson = False) -> None:
       assay sandbox base list
     """
     from assay.cli.show import Column, grid, sentence, show
-    from assay.judge.sandbox import bases
+    from assay.judge.sandbox import images
 
-    found = list(bases.kept())
-    if as_json:
-        emit({"bases": [_base(one) for one in found]})
+    found = list(images.kept())
+    if emit({"bases": [_base(one) for one in found]}, as_json):
         return
     if not found:
-        show(sentence(f"There are none in {bases.state() / 'bases'}."))
+        show(sentence(f"There are none in {images.state() / 'bases'}."))
         return
     show(
         grid(
@@ -151,10 +149,9 @@ def remove(image: ImageName, as_json: AsJson = False) -> None:
     Example:
       assay sandbox base remove ubuntu:24.04
     """
-    from assay.judge.sandbox import bases
+    from assay.judge.sandbox import images
 
-    bases.remove(image)
-    if as_json:
-        emit({"removed": image})
+    images.remove(image)
+    if emit({"removed": image}, as_json):
         return
     typer.echo(f"{image} is removed")

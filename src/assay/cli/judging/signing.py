@@ -26,7 +26,7 @@ class Signing:
         from assay.cli.errors import warn
         from assay.cli.ledger.keys import asking
         from assay.ledger import config, intake, keys, signing
-        from assay.ledger.opened import open_store
+        from assay.ledger.access import open_store
         from assay.ledger.store import NotALedger
 
         said = config.read(folder)
@@ -53,6 +53,8 @@ class Signing:
             if error.file is None or Path(error.file).exists():
                 raise
             self.away = error
+        self.published = None if self.away is None else signing.published(said)
+        self.settled = max((one for one in (self.settled, self.published) if one is not None), default=None)
         warn(
             f"{folder / 'participants.csv'} is older than the ledger: {one.participant} handed in {one.submission}, which is not "
             "judged here; get the operator's file, and the submission"
@@ -72,12 +74,12 @@ class Signing:
         """
         from assay.cli.show import sentence
         from assay.ledger import config, intake, signing
-        from assay.ledger.opened import open_store
+        from assay.ledger.access import open_store
 
         if self.away is not None:
             batches = signing.sign_folder(self.folder, self.signer) if self._written() else []
             first = (0 if self.settled is None else self.settled + 1) if epoch is None else epoch
-            return self._to_be_sent([batch for batch in batches if batch.statement.epoch >= first])
+            return self._to_be_sent([batch for batch in batches if batch.statement.epoch >= first], said=epoch is not None)
         new, late = 0, None
         if self._written():
             known = intake.terms(self.folder)
@@ -90,10 +92,12 @@ class Signing:
         said = f"{new} {'record' if new == 1 else 'records'} signed and added to the ledger"
         if late is not None and late.chosen:
             said += f"; {late.chosen} of an epoch that was settled before, signed for epoch {late.epoch}"
+        if late is not None and late.outdated:
+            said += f"; {late.outdated} of an epoch that was settled before are of another task set, and count no more"
         return sentence(f"{said}.")
 
-    def _to_be_sent(self, batches: list[Batch]) -> RenderableType:
-        """Write the batches into batches/, and say what to do with them."""
+    def _to_be_sent(self, batches: list[Batch], *, said: bool) -> RenderableType:
+        """Write the batches into batches/, and say what to do with them; said: whether the validator named the epoch."""
         from rich.console import Group
 
         from assay.cli.show import command, sentence
@@ -104,9 +108,10 @@ class Signing:
             return sentence(f"{why} There is nothing to be sent.")
         files = signing.write(batches, self.folder / "batches")
         count = sum(one.statement.count for one in batches)
-        said = f"{count} {'record' if count == 1 else 'records'} signed, not added to a ledger."
+        signed = f"{count} {'record' if count == 1 else 'records'} signed, not added to a ledger."
         following = command("Send these files to the operator, who adds them", "assay", "evidence", "add", "DIR", *files)
-        return Group(sentence(f"{why} {said}"), following)
+        of = [] if said else [sentence(signing.of_open(sorted({one.statement.epoch for one in batches}), self.published))]
+        return Group(sentence(f"{why} {signed}"), *of, following)
 
     def _written(self) -> bool:
         """Whether the validator has any evidence: a run that was stopped at once has none."""

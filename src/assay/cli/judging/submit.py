@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.output import AsJson, emit
+from assay.exact import LARGEST
 
 __all__ = ["submit"]
 
@@ -28,7 +29,7 @@ def submit(
         typer.Option(
             metavar="N",
             min=0,
-            max=2**53 - 1,
+            max=LARGEST,
             help="The epoch in which it is accepted, for the ledger; else the latest that is open.",
             show_default=False,
         ),
@@ -52,29 +53,10 @@ def submit(
     from assay.cli.show import sentence, show
     from assay.scheme.load import read
 
-    kind = read(folder / "scheme.toml").score.kind
-    if kind == "workflow":
-        from assay.judge.workflow.submit import submit as hand
-
-        plans = hand(folder, participant, Path(agent), epoch=epoch)
-        name, submission = f"{plans.planner.name} {plans.planner.version}", plans.planner.digest
-        changed, accepted = plans.changed, plans.epoch
-    elif kind == "rubric":
-        from assay.judge.rubric.solutions import submit as hand_in
-
-        given = hand_in(folder, participant, Path(agent), epoch=epoch)
-        name, submission, changed, accepted = "The solution", given.solution.digest, given.changed, given.epoch
-    else:
-        from assay.judge.tests.agent import BUILT_IN, is_folder
-        from assay.judge.tests.submit import submit as do
-
-        done = do(folder, participant, agent, epoch=epoch)
-        own = done.agent.name in BUILT_IN or is_folder(agent)
-        name, submission = f"{done.agent.name} {done.agent.version}" if own else f"The command {agent!r}", done.agent.digest
-        changed, accepted = done.changed, done.epoch
-    if as_json:
-        emit({"participant": participant, "submission": submission, "name": name, "changed": changed, "accepted_epoch": accepted})
+    done = read(folder / "scheme.toml").kind.submit(folder, participant, agent, epoch)
+    named = {"participant": participant, "submission": done.submission, "name": done.name}
+    if emit(named | {"changed": done.changed, "accepted_epoch": done.epoch}, as_json):
         return
-    what = "is the submission" if changed else "is already the submission"
-    kept = "" if accepted is None else f", accepted in epoch {accepted}"
-    show(sentence(f"{name} {what} of {participant}{kept}: {submission}"))
+    what = "is the submission" if done.changed else "is already the submission"
+    kept = "" if done.epoch is None else f", accepted in epoch {done.epoch}"
+    show(sentence(f"{done.name} {what} of {participant}{kept}: {done.submission}"))

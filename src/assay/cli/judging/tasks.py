@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.judging.words import EngineOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.judging.live import EngineOption, RuntimeOption, SandboxName, SandboxOption
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assay.judge.tests.tasks.manifest import Changes, Manifest
+    from assay.judge.terminal.competition import Changes, Manifest
 
 __all__ = ["app"]
 
@@ -46,8 +46,8 @@ def check(
       assay tasks check terminal-bench-2 --sandbox containers
     """
     from assay.cli.errors import printable
-    from assay.judge.sandbox.choose import choose
-    from assay.judge.tests.check import check as checked
+    from assay.judge.sandbox import choose
+    from assay.judge.terminal.calibration import check_tasks as checked
     from assay.settle.story.telling import plural
 
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
@@ -79,9 +79,9 @@ def list_(places: Places, as_json: AsJson = False) -> None:
     Example:
       assay tasks list my-competition/tasks
     """
-    from assay.judge.tests.tasks import read
+    from assay.judge.terminal.tasks import read_tasks
 
-    found = read(*places)
+    found = read_tasks(*places)
     if as_json:
         from assay.exact import canonical
 
@@ -90,8 +90,9 @@ def list_(places: Places, as_json: AsJson = False) -> None:
             typer.echo(canonical(row | {"memory": one.memory, "disk": one.disk}))
         return
 
-    from assay.cli.judging.words import duration, memory
+    from assay.cli.judging.live import duration, memory
     from assay.cli.show import Column, grid, sentence, show
+    from assay.settle.story.telling import plural
 
     columns = [
         Column("task", [one.id for one in found], style="bold"),
@@ -102,7 +103,7 @@ def list_(places: Places, as_json: AsJson = False) -> None:
         Column("disk", [memory(one.disk) for one in found], right=True, spare=4),
         Column("digest", [one.digest for one in found], kind="key"),
     ]
-    show(grid(columns), "", sentence(f"{len(found)} tasks."))
+    show(grid(columns), "", sentence(plural(len(found), "task") + "."))
     if found.passed_over:
         show(
             sentence(
@@ -129,12 +130,13 @@ def pin(
     """
     from assay.cli.show import show
     from assay.errors import BadInput
-    from assay.judge.tests.tasks import manifest, read
+    from assay.judge.terminal import competition
+    from assay.judge.terminal.tasks import read_tasks
 
     file = folder / "tasks.txt"
-    now = manifest.pin(read(tasks or folder / "tasks"))
-    before = manifest.read(file) if file.exists() else None
-    changes = manifest.compare(before, now) if before is not None else None
+    now = competition.pin_tasks(read_tasks(tasks or folder / "tasks"))
+    before = competition.read_manifest(file) if file.exists() else None
+    changes = competition.compare_manifest(before, now) if before is not None else None
     if changes and (changes.changed or changes.removed or changes.moded) and not change and _judged(folder):
         names = (*changes.changed, *changes.removed, *changes.moded)
         raise BadInput(
@@ -142,7 +144,7 @@ def pin(
             file=file,
             hint="make a new competition of it, or say --change: what was judged before then has to be put away by hand",
         )
-    manifest.write(now, file)
+    competition.write_manifest(now, file)
     if as_json:
         from assay.cli.output import emit
 
@@ -159,8 +161,9 @@ def _judged(folder: Path) -> bool:
 
 def _told(now: Manifest, changes: Changes | None) -> Iterator[RenderableType]:
     from assay.cli.show import sentence
+    from assay.settle.story.telling import plural
 
-    yield sentence(f"{len(now.pins)} tasks are pinned; the set is {now.digest}")
+    yield sentence(f"{plural(len(now.pins), 'task')} {'is' if len(now.pins) == 1 else 'are'} pinned; the set is {now.digest}")
     if changes:
         for what in ("added", "removed", "changed", "moded", "unpinned"):
             names = getattr(changes, what)

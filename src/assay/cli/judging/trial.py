@@ -1,18 +1,151 @@
-"""`assay trial`: one agent on one task, as it happens, or on a set of them, for whoever develops either."""
+"""One agent on a whole set of tasks: `assay trial` on each, in a process of its own, and a score at the end. SPEC 2.1.
+
+Each task is tried by the very command that tries one, so the rules are the same: calibration, time, bounds, and whose trouble
+is whose. An error is no failure: it leaves the score open.
+
+`assay trial`: one agent on one task, as it happens, or on a set of them, for whoever develops either.
+"""
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.judging.words import EngineOption, EnvOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.errors import printable
+from assay.cli.judging.live import EngineOption, EnvOption, RuntimeOption, SandboxName, SandboxOption
+from assay.exact import NANO, half_even, text
+from assay.uncertainty import wilson
 
 if TYPE_CHECKING:
-    from assay.judge.tests.trial import Tried
+    from assay.judge.terminal.trial import Tried
 
-__all__ = ["trial"]
+
+Json = dict[str, Any]
+_STOPPED = "stopped"
+
+
+@dataclass
+class Set:
+    """The tasks of a set in their order, and what came of those that were tried."""
+
+    agent: str
+    tasks: tuple[str, ...]
+    trials: dict[str, Json] = field(default_factory=dict)
+    stopped: bool = False
+
+    def count(self, *outcomes: str) -> int:
+        """Trials that ended so."""
+        return sum(one["outcome"] in outcomes for one in self.trials.values())
+
+    @property
+    def passed(self) -> int:
+        """Tasks that were passed."""
+        return self.count("pass")
+
+    @property
+    def judged(self) -> int:
+        """Tasks with a result: errors have none, nor has what was never tried."""
+        return self.count("pass", "fail", "timeout")
+
+    @property
+    def score(self) -> str | None:
+        """The share of all tasks that were passed, as evidence would score; None while one of them has no result."""
+        return text(half_even(self.passed * NANO, len(self.tasks))) if self.judged == len(self.tasks) else None
+
+    def document(self) -> Json:
+        """The set as JSON."""
+        counts = {"tasks": len(self.tasks), "passed": self.passed, "judged": self.judged, "errors": self.count("error")}
+        trials = [self.trials[task] for task in self.tasks if task in self.trials]
+        missing = [task for task in self.tasks if self.trials.get(task, {}).get("outcome") not in ("pass", "fail", "timeout")]
+        said = {"schema": "assay.trial-set/1", "agent": self.agent, "score": self.score, "stopped": self.stopped}
+        return said | counts | {"missing": missing, "trials": trials}
+
+    def summary(self) -> str:
+        """What it comes to, in a sentence or two."""
+        from assay.settle.story.telling import plural
+
+        if self.score is not None:
+            sure = wilson(self.passed, len(self.tasks))
+            between = f"{100 * sure.low:.1f}–{100 * sure.high:.1f} %"
+            return f"Score {self.score}: {self.passed} of {plural(len(self.tasks), 'task')} passed (95 % interval {between})."
+        rest = len(self.tasks) - self.judged
+        why = "Stopped, so there is no score yet" if self.stopped else "No score"
+        has = "has" if rest == 1 else "have"
+        missing = f"{rest} of {plural(len(self.tasks), 'task')} {has} no result, and errors are never failures"
+        return f"{why}: {missing}. Of the {self.judged} with one, {self.passed} passed."
+
+
+def try_set(agent: str, tasks: Sequence[Path], options: Sequence[str], jobs: int, *, output: Path | None, loud: bool) -> Set:
+    """Try every task, so many at a time, telling each result as it comes. Ctrl-C stops the trials and keeps what there is."""
+    found = Set(agent, tuple(task.name for task in tasks))
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    starting = threading.Lock()
+
+    def one(task: Path) -> Json:
+        words = [str(task), agent, "--json", *options, *(["--output", str(output / task.name)] if output else [])]
+        with starting:
+            if found.stopped:
+                return {"task": task.name, "outcome": _STOPPED}
+            process = running[task.name] = subprocess.Popen(
+                [sys.executable, "-m", "assay", "trial", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # so that Ctrl-C in a terminal is this command's to answer
+            )
+        said, wrong = process.communicate()
+        running.pop(task.name)
+        return _told(task.name, process.returncode, said, wrong, stopped=found.stopped)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(one, task) for task in tasks]
+        try:
+            for future in as_completed(futures):
+                _take(found, future.result(), loud)
+        except KeyboardInterrupt:
+            with starting:
+                found.stopped = True
+            for future in futures:
+                future.cancel()
+            for process in list(running.values()):
+                process.send_signal(signal.SIGINT)
+    for future in futures:
+        if future.done() and not future.cancelled() and future.result()["task"] not in found.trials:
+            _take(found, future.result(), loud)
+    return found
+
+
+def _told(task: str, code: int, said: bytes, wrong: bytes, *, stopped: bool) -> Json:
+    """What a trial's process said; trouble of its own is an error of the trial."""
+    try:
+        document: Json = json.loads(said)
+    except ValueError:
+        if stopped or code == 130:
+            return {"task": task, "outcome": _STOPPED}
+        last = (wrong.decode(errors="replace").strip().splitlines() or [f"the trial's process ended with {code}"])[-1]
+        return {"task": task, "outcome": "error", "reason": "error", "message": last.removeprefix("error: "), "seconds": None}
+    return document
+
+
+def _take(found: Set, trial: Json, loud: bool) -> None:
+    if trial["outcome"] == _STOPPED:
+        return
+    found.trials[trial["task"]] = trial
+    if loud:
+        why = f": {trial['message']}" if trial["outcome"] == "error" and trial["message"] else ""
+        line = f"{len(found.trials)}/{len(found.tasks)} {trial['task']}: {trial['outcome']}{why}"
+        typer.echo(printable(line), err=True)
+
 
 NOT_PASSED, STOPPED = 1, 130
 
@@ -52,24 +185,22 @@ def trial(
     import os
     from tempfile import TemporaryDirectory
 
-    from assay.cli.judging.follow import Follow
-    from assay.cli.judging.words import given
-    from assay.cli.output import json_bytes, put
+    from assay.cli.judging.live import Follow, given
+    from assay.cli.output import emit
     from assay.errors import BadInput
     from assay.judge import service
-    from assay.judge.sandbox.choose import choose
-    from assay.judge.tests import agent as agents
-    from assay.judge.tests.calibration import Uncalibrated, calibrate
-    from assay.judge.tests.tasks import read
-    from assay.judge.tests.tasks.read import folders, read_task
-    from assay.judge.tests.trial import Judge, Tried, image_of, run_trial
+    from assay.judge.sandbox import choose
+    from assay.judge.terminal import agent as agents
+    from assay.judge.terminal.calibration import Uncalibrated, calibrate
+    from assay.judge.terminal.tasks import read_task, read_tasks, task_folders
+    from assay.judge.terminal.trial import Judge, Tried, image_of, run_trial
 
-    who = agents.find(agent)
-    one = not task.is_dir() or folders(task)[0] == [task.resolve()]
-    tasks = [read_task(task.resolve())] if one else list(read(task))
+    who = agents.find_agent(agent)
+    one = not task.is_dir() or task_folders(task)[0] == [task.resolve()]
+    tasks = [read_task(task.resolve())] if one else list(read_tasks(task))
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
     judge = Judge(chosen, "verify" if verify else "fail", service.of_agents(os.environ), env=given(env))
-    agents.check(who, tasks, judge.env, model=judge.model is not None)
+    agents.check_agent(who, tasks, judge.env, model=judge.model is not None)
     judge.sandbox.sweep()
     if not one:
         said = ["--sandbox", sandbox.value, *(["--verify"] if verify else [])]
@@ -96,9 +227,7 @@ def trial(
             raise typer.Exit(STOPPED) from None
         except Uncalibrated as error:
             tried = Tried.failed(f"{error.what}; {error.hint}")
-        if as_json:
-            put(json_bytes(_document(loaded.id, tried)), None)
-        else:
+        if not emit(_document(loaded.id, tried), as_json):
             _tell(tried)
     if tried.verdict.outcome != "pass":
         raise typer.Exit(NOT_PASSED)
@@ -106,15 +235,12 @@ def trial(
 
 def _set(agent: str, tasks: list[Path], said: list[str], jobs: int, output: Path | None, *, as_json: bool) -> None:
     """Try a folder of tasks, show what came of it, and end as it ended."""
-    from assay.cli.judging.trial_set import try_set
-    from assay.cli.judging.words import duration
-    from assay.cli.output import json_bytes, put
+    from assay.cli.judging.live import duration
+    from assay.cli.output import emit
     from assay.cli.show import Column, grid, sentence, show
 
     found = try_set(agent, tasks, said, jobs, output=output, loud=not as_json)
-    if as_json:
-        put(json_bytes(found.document()), None)
-    else:
+    if not emit(found.document(), as_json):
         rows = [found.trials.get(task, {"outcome": "–", "reason": "not tried"}) for task in found.tasks]
         times = [duration(float(row["seconds"])) if row.get("seconds") else "–" for row in rows]
         columns = [
@@ -141,7 +267,7 @@ def _document(task: str, tried: Tried) -> dict[str, str | None]:
 
 
 def _tell(tried: Tried) -> None:
-    from assay.cli.judging.words import duration, memory
+    from assay.cli.judging.live import duration, memory
     from assay.cli.show import sentence, show
 
     verdict = tried.verdict

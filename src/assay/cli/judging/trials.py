@@ -1,6 +1,8 @@
 """`assay trials`: the trials that were judged here or came as evidence, listed and filtered.
 
 Of a trial that was judged on another machine only its signed record is here: whose it is, its task and its outcome.
+
+`assay logs`: what one trial printed, and how it ended.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from assay.judge.tests.record import TrialRecord
-    from assay.records import Evidence, Tests
+from assay.cli.output import AsJson, emit
 
-__all__ = ["trials"]
+if TYPE_CHECKING:
+    from assay.judge.terminal.record import TrialRecord
+    from assay.records import Evidence, Tests
 
 
 class Ended(StrEnum):
@@ -46,6 +48,8 @@ class _Trial:
     def document(self) -> dict[str, Any]:
         """As JSON; `folder` is null where nothing is kept of it here."""
         found = self.record.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if self.judged is None and found["observed_at"].startswith("0001-"):
+            del found["observed_at"]  # Parquet need not say when
         return found | {"folder": None if self.place is None else str(self.place)}
 
 
@@ -59,7 +63,8 @@ def trials(
 ) -> None:
     """List the trials that were judged here, and those that came as evidence.
 
-    Of those that other machines judged, the ledger or evidence/ has the outcome alone: no folder, no times, no logs.
+    Of those that other machines judged, the ledger or evidence/ has the outcome alone: no folder, no times, no logs. DIR may
+    be an exported epoch.
 
     \b
     Examples:
@@ -69,17 +74,19 @@ def trials(
     """
     from assay.cli.keys import validator_of
     from assay.errors import BadInput
-    from assay.judge.tests.store import kept
+    from assay.judge.terminal.record import kept
 
     if not folder.is_dir():
         raise BadInput("no such folder", file=folder, hint="name a competition's folder")
     validator = None if validator is None else validator_of(folder, validator)
     wanted = {one.value for one in outcome or ()}
+    chosen = {"validator": validator, "participant": participant, "task": task}
+    asked = {name: [value] for name, value in chosen.items() if value is not None} | ({"outcome": [*wanted]} if wanted else {})
     here = [_Trial(one, one, place) for place, one in kept(folder)]
     known = {one.slot for one in here}
     found = [
         one
-        for one in (*here, *(one for one in _sent(folder) if one.slot not in known))
+        for one in (*here, *(one for one in _sent(folder, asked) if one.slot not in known))
         if validator in (None, one.record.validator)
         and participant in (None, one.record.participant)
         and task in (None, one.record.task)
@@ -94,29 +101,34 @@ def trials(
     _show(folder, found)
 
 
-def _sent(folder: Path) -> Iterator[_Trial]:
+def _sent(folder: Path, asked: dict[str, list[str]]) -> Iterator[_Trial]:
     """The trials of which only the evidence is here."""
     from assay.records import Tests
 
-    found = [_Trial(one) for one in _evidence(folder) if isinstance(one, Tests)]
+    found = [_Trial(one) for one in _evidence(folder, asked) if isinstance(one, Tests)]
     yield from sorted(found, key=lambda one: (one.record.epoch, one.record.participant, one.record.task, one.record.trial))
 
 
-def _evidence(folder: Path) -> Iterator[Evidence]:
-    """The records of the ledger that count, or, where there is no ledger, those in the lines of evidence/."""
+def _evidence(folder: Path, asked: dict[str, list[str]]) -> Iterator[Evidence]:
+    """The records of the ledger that count, or, where there is no ledger, those in evidence/.
+
+    asked: column → values; of Parquet, which may have millions, only the records with these.
+    """
     from assay.errors import BadInput
-    from assay.folder import evidence
-    from assay.folder.places import Place
-    from assay.folder.text import opened, present
+    from assay.folder import bulk, evidence
+    from assay.folder.files import Place
     from assay.records import record
+    from assay.scheme.reading import opened, present
 
     if present(folder / "ledger.toml"):
-        from assay.ledger.opened import open_ledger
+        from assay.ledger.access import open_ledger
 
         with open_ledger(folder) as ledger, ledger.counted() as view:
             for one in view.records():
                 yield record(json.loads(one.body))
         return
+    if columns := sorted((folder / "evidence").glob("*.parquet")):
+        yield from bulk.records(columns, asked)
     for path in sorted((folder / "evidence").glob("*.jsonl")):
         with opened(path) as file:
             for number, line in evidence.lines(file, path):
@@ -131,9 +143,10 @@ def _evidence(folder: Path) -> Iterator[Evidence]:
 def _show(folder: Path, found: list[_Trial]) -> None:
     from collections import Counter
 
-    from assay.cli.judging.words import duration, memory
+    from assay.cli.judging.live import duration, memory
     from assay.cli.keys import called_in
-    from assay.cli.show import Column, grid, sentence, show
+    from assay.cli.show import Column, command, grid, sentence, show
+    from assay.ledger.bundle import INPUTS
     from assay.settle.story.telling import plural
 
     if not found:
@@ -163,5 +176,55 @@ def _show(folder: Path, found: list[_Trial]) -> None:
     counts, sent = Counter(one.outcome for one in rows), judged.count(None)
     told = f"{plural(len(rows), 'trial')}: {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}."
     if sent:
-        told += f" {sent} came as evidence from elsewhere, which says how they ended and no more."
+        which, ended = ("All" if sent == len(rows) > 1 else str(sent)), ("it" if sent == 1 else "they")
+        told += f" {which} came as evidence from elsewhere, which says how {ended} ended and no more."
     show(table, "", sentence(told))
+    if (folder / INPUTS).exists():
+        show(command("Listed as they stand. To check them", "assay", "verify", folder))
+
+
+_LAST = 64_000
+_WHOLE = 64_000_000
+_FILES = ("agent/stdout.txt", "agent/stderr.txt", "tests/stdout.txt", "tests/stderr.txt")
+
+
+def logs(
+    folder: Annotated[
+        Path, typer.Argument(metavar="TRIAL", help="The trial's folder, as `assay trials --json` names it.", show_default=False)
+    ],
+    whole: Annotated[bool, typer.Option("--all", help="All of it, not only the last 64 kB of each.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what one trial printed, and how it ended.
+
+    \b
+    Example:
+      assay logs my-competition/trials/val-1/miner-7@0123456789ab/git-rescue/1
+    """
+    from assay.cli.judging.live import text_lines
+    from assay.cli.show import heading, sentence, show
+    from assay.judge.terminal import record
+
+    found = record.read_record(folder / record.FILE)
+    printed = {name: _tail(folder / name, _WHOLE if whole else _LAST) for name in _FILES}
+    if as_json:
+        texts = {name: data.decode("utf-8", "replace") for name, data in printed.items()}
+        emit({"trial": found.model_dump(mode="json", by_alias=True, exclude_none=True), "printed": texts})
+        return
+    show(
+        heading(f"{found.participant} on {found.task}, trial {found.trial}, by {found.validator}: {found.outcome}"),
+        sentence(found.message or f"{found.reason}; attempt {found.attempt}, {found.mode} tests, in {found.sandbox}."),
+    )
+    for name, data in printed.items():
+        if data:
+            show("", heading(name))
+            typer.echo("\n".join(text_lines(data.rstrip(b"\n"))))
+
+
+def _tail(file: Path, most: int) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, file.stat().st_size - most))
+            return opened.read(most)
+    except OSError:
+        return b""

@@ -67,7 +67,8 @@ def show(
       echo "$(assay keys show val-1 --public),1000,Val One" >> my-competition/validators.csv
       assay keys show log --log example.org/my-log
     """
-    from assay.ledger import keys, note
+    from assay.ledger import keys
+    from assay.ledger import log as note
 
     public = keys.load(name, asking()).public
     if public_only:
@@ -95,9 +96,9 @@ def import_(
       assay keys import val-2 seed.hex --kind sr25519
     """
     from assay.errors import BadInput
-    from assay.folder.text import load
+    from assay.folder.files import load
     from assay.ledger import keys
-    from assay.ledger.keys.files import KEY_BYTES
+    from assay.ledger.keys import KEY_BYTES
 
     said: list[str] = []
 

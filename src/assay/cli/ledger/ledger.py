@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.errors import warn
-from assay.cli.ledger.keeping import Folder, adopt, backup, grant, restore
+from assay.cli.ledger.upkeep import Folder, adopt, backup, grant, restore
 from assay.cli.output import AsJson, emit
 from assay.errors import BadInput
 
@@ -51,7 +51,7 @@ def init(
     from assay.cli.ledger.keys import asking
     from assay.cli.show import command, sentence, show
     from assay.ledger import config, intake, keys, store
-    from assay.ledger.making import make
+    from assay.ledger.access import make_ledger
 
     subnet = config.is_subnet(folder)
     people = {} if subnet else intake.keys_of(folder, may_be_empty=True)
@@ -60,7 +60,7 @@ def init(
         named = ", ".join(map(repr, strangers[:3])) + (" …" if len(strangers) > 3 else "")
         what = f"evidence is taken from keys only; {len(strangers)} are none: {named}"
         warn([f"{folder / 'validators.csv'}: {what}; put there what `assay keys show` prints"])
-    said = make(folder, origin, keys.load(key, asking()), database=database, log=log, name=key)
+    said = make_ledger(folder, origin, keys.load(key, asking()), database=database, log=log, name=key)
     place = store.shown(said.database)
     if as_json:
         emit({"ledger": str(said.file), "database": said.database, "log": said.log, "key": said.key})
@@ -95,8 +95,9 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
     if config.is_subnet(folder):
         _check_subnet(folder, as_json=as_json)
         return
-    from assay.ledger.opened import open_ledger
-    from assay.publish.kept import journal_of
+    from assay.ledger.access import open_ledger
+    from assay.publish.journal import journal_of
+    from assay.settle.story.telling import plural
 
     with Working(f"checking {folder}"), open_ledger(folder) as ledger:
         found, receipts = audit(ledger.store, ledger.key), audit_receipts(ledger)
@@ -113,11 +114,12 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
         if any(one.new for one in aside):
             raise typer.Exit(1)
         return
-    several = "batch" if found.batches == 1 else "batches"
+    acknowledged = "The batch that was" if answered == 1 else f"Each of the {answered} batches that were"
+    records, batches = plural(found.records, "record"), plural(found.batches, "batch", "batches")
     show(
-        sentence(f"{found.records} records in {found.batches} {several}, {found.conflicts} in conflict with an earlier one."),
+        sentence(f"{records} in {batches}, {found.conflicts} in conflict with an earlier one."),
         *([sentence(f"{entries} {'entry' if entries == 1 else 'entries'} on what was sent to chains.")] if entries else []),
-        *([sentence(f"Each of the {answered} batches that were acknowledged is there.")] if answered else []),
+        *([sentence(f"{acknowledged} acknowledged is there.")] if answered else []),
         sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. {_rest(len(aside))}"),
     )
     warn([*map(str, aside), *([] if away is None else [str(away)])])
@@ -135,12 +137,12 @@ def _rest(aside: int) -> str:
 def _check_subnet(subnet: Path, *, as_json: bool) -> None:
     from assay.cli.progress import Working
     from assay.cli.show import sentence, show
-    from assay.ledger import joint
-    from assay.ledger.opened import open_ledger
+    from assay.ledger import subnet_bundle
+    from assay.ledger.access import open_ledger
 
     with Working(f"checking {subnet}"), open_ledger(subnet) as ledger:
         ledger.store.check_integrity()
-        found = joint.audit(ledger)
+        found = subnet_bundle.audit(ledger)
     if as_json:
         emit({"splits": found})
         return
@@ -159,13 +161,13 @@ def replay(folder: Folder, as_json: AsJson = False) -> None:
     """
     from assay.cli.progress import Working
     from assay.cli.show import Column, grid, sentence, show
-    from assay.ledger import config, joint, settling
-    from assay.ledger.opened import open_ledger
+    from assay.ledger import config, settling, subnet_bundle
+    from assay.ledger.access import open_ledger
 
     subnet = config.is_subnet(folder)
     with Working(f"settling {folder} again"):
         if subnet:
-            found = [(one.epoch, one.digest) for one in joint.replay(folder)]
+            found = [(one.epoch, one.digest) for one in subnet_bundle.replay(folder)]
         else:
             with open_ledger(folder) as ledger:
                 found = [(one.settlement.epoch, one.settlement.digest) for one in settling.replay(ledger)]
@@ -204,7 +206,7 @@ def consistency(
     """
     import base64
 
-    from assay.ledger.opened import open_ledger
+    from assay.ledger.access import open_ledger
 
     with open_ledger(folder) as ledger:
         size = ledger.log.size
@@ -237,21 +239,21 @@ def lost(
     """
     from assay.cli.show import command, sentence, show
     from assay.ledger import config
-    from assay.ledger.acknowledged import FILE, give_up
-    from assay.ledger.opened import open_ledger
+    from assay.ledger.access import open_ledger
+    from assay.ledger.intake import ACKNOWLEDGED, give_up_batch
 
     config.read(folder)
     with open_ledger(folder) as ledger, ledger.counted() as view:
         there = {one.digest for one in view.batches()}
     if still := next((one for one in batches if one in there), None):
-        raise BadInput(f"batch {still} is there, and counts", file=folder / FILE, hint="name one that is missing")
-    give_up(folder / FILE, batches)
+        raise BadInput(f"batch {still} is there, and counts", file=folder / ACKNOWLEDGED, hint="name one that is missing")
+    give_up_batch(folder / ACKNOWLEDGED, batches)
     if as_json:
         emit({"given_up": list(batches)})
         return
     several = "batch is" if len(batches) == 1 else "batches are"
     show(
-        sentence(f"{len(batches)} {several} given up; {folder / FILE} says so."),
+        sentence(f"{len(batches)} {several} given up; {folder / ACKNOWLEDGED} says so."),
         command("Settle without", "assay", "settle", folder),
     )
 
@@ -268,14 +270,15 @@ def migrate(folder: Folder, as_json: AsJson = False) -> None:
       assay ledger migrate my-competition
     """
     from assay.cli.show import sentence, show
-    from assay.ledger import acknowledged, config, store
+    from assay.ledger import config, intake, store
+    from assay.settle.story.telling import plural
 
     said = config.read(folder)
     before, after = store.migrate(said.place)
     with store.open(said.place) as ledger, ledger.reading() as view:
-        unseen = acknowledged.unseen(said.folder / acknowledged.FILE, view, said.key)
+        unseen = intake.unseen_batches(said.folder / intake.ACKNOWLEDGED, view, said.key)
     if unseen:
-        named = f"{len(unseen)} batches" if len(unseen) > 1 else "1 batch"
+        named = plural(len(unseen), "batch", "batches")
         what = f"{named} of open epochs could be deleted from the database unseen: nothing outside it says that they are there"
         todo = (
             f"ask the validators for what they handed in, and add it again before the next `assay settle {folder}`, which signs"

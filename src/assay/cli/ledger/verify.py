@@ -28,7 +28,7 @@ def verify(
     scheme: Annotated[Path | None, typer.Option(metavar="FILE", help="A scheme file that must be the receipt's.")] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="The log's public key, or a file that holds it; of a subnet, its own log's."),
+        typer.Option(metavar="KEY", help="The log's public key, or a file that has it: ledger.toml; of a subnet, its own log's."),
     ] = None,
     checkpoint: Annotated[Path | None, typer.Option(metavar="FILE", help="A checkpoint of the log that was seen before.")] = None,
     log: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the log's tiles.")] = None,
@@ -85,15 +85,18 @@ def verify(
 
 
 def log_key(said: str) -> str:
-    """The key itself, or what the file of that name holds."""
-    from assay.folder.text import decode, load
+    """The key itself, or what the file of that name holds: the key alone, or a ledger.toml. Raises BadInput."""
+    from assay.folder.files import decode, load
+    from assay.ledger import config
     from assay.ledger.check import LogKey
-    from assay.ledger.refusal import as_bad_input
+    from assay.ledger.keys import as_bad_input
 
+    path = Path(said)
+    if path.suffix == ".toml":
+        return config.load(path).key
     if "+" in said:
         return said
-    path = Path(said)
-    found = decode(load(path, 65_536, hint="give NAME+HEX+BASE64, or a file that holds it"), path).strip()
+    found = decode(load(path, 65_536, hint="give NAME+HEX+BASE64, or a file that holds it, such as ledger.toml"), path).strip()
     with as_bad_input("it must hold the log's public key, NAME+HEX+BASE64, as ledger.toml has it", file=path):
         return str(LogKey.parse(found))
 
@@ -110,4 +113,4 @@ def _show(found: Verified, *, own: bool) -> None:
     if own:
         what, whose = ("receipt", "log's") if joint is None else ("split", "subnet's")
         show(sentence(f"Whose {what} it is was not checked: give the {whose} public key with --key."), "")
-    show(note(f"Settlement {said['settlement']}" if joint is None else f"Emission {joint['digest']}"))
+    show(note(f"Digest {said['settlement']}" if joint is None else f"Emission {joint['digest']}"))

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.conformance.kinds import agreeing, numbers, proving, rewards, scores, settled, whole
-from assay.conformance.kinds.kind import Kind
+from assay.conformance.kinds import proofs, rewards, stages
+from assay.conformance.kinds.stages import CaseKind
 
-__all__ = ["KINDS", "Kind"]
+__all__ = ["KINDS", "CaseKind"]
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, CaseKind] = {
     found.name: found
     for found in (
-        numbers.decimal,
-        numbers.instant,
-        numbers.canonical,
-        numbers.apportion,
-        whole.scheme,
-        whole.record,
-        scores.task_set,
-        scores.tests,
-        scores.workflow,
-        scores.rubric,
-        scores.rubric_answer,
-        scores.points,
-        agreeing.assign,
-        agreeing.consensus,
+        stages.decimal,
+        stages.instant,
+        stages.canonical,
+        stages.apportion,
+        stages.scheme,
+        stages.record,
+        stages.task_set,
+        stages.tests,
+        stages.workflow,
+        stages.rubric,
+        stages.rubric_answer,
+        stages.points,
+        stages.assign,
+        stages.consensus,
         rewards.strategy,
         rewards.cap,
         rewards.decay,
@@ -33,24 +33,24 @@ KINDS: Mapping[str, Kind] = {
         rewards.encoding,
         rewards.weights,
         rewards.payout,
-        whole.settle,
-        whole.emission,
-        proving.merkle_tree,
-        proving.inclusion,
-        proving.consistency,
-        proving.checkpoint,
-        proving.log_proof,
-        proving.dsse,
-        proving.tile_path,
-        proving.tiled_log,
-        proving.batch,
-        settled.evidence_root,
-        settled.inputs,
-        settled.results_root,
-        settled.signed_receipt,
-        settled.signed_split,
-        settled.proof,
-        settled.verified,
+        stages.settle,
+        stages.emission,
+        proofs.merkle_tree,
+        proofs.inclusion,
+        proofs.consistency,
+        proofs.checkpoint,
+        proofs.log_proof,
+        proofs.dsse,
+        proofs.tile_path,
+        proofs.tiled_log,
+        proofs.batch,
+        proofs.evidence_root,
+        proofs.inputs,
+        proofs.results_root,
+        proofs.signed_receipt,
+        proofs.signed_split,
+        proofs.proof,
+        proofs.verified,
     )
 }
 """Name of a kind → the kind, from the ground up."""

@@ -9,22 +9,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from assay.conformance.kinds.kind import Ratio, kind, ratio, shown
+from assay.conformance.kinds.stages import Ratio, kind, ratio, shown
 from assay.errors import BadInput
 from assay.exact import NANO, text
-from assay.records import Epoch, History, Submission
 from assay.records import Fraction as Nanos
-from assay.scheme.fields import Key, Section
+from assay.records import History, Submission
+from assay.scheme.fields import Epoch, Key, Section
 from assay.scheme.model import Decay, Payout, Reward
-from assay.settle import clock as clocks
-from assay.settle import decay as decays
-from assay.settle.cap import cap as capped
-from assay.settle.encoding import encode
+from assay.settle import reward as decays
+from assay.settle import rewarding as clocks
 from assay.settle.inputs import Clock, Own
-from assay.settle.payout import pay
-from assay.settle.reward import allot
-from assay.settle.shares import Shares
-from assay.settle.strategy import share_out
+from assay.settle.reward import Shares, allot, encode, pay, share_out
+from assay.settle.reward import cap as capped
 
 __all__ = ["cap", "clock", "decay", "encoding", "payout", "strategy", "weights"]
 

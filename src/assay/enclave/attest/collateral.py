@@ -1,12 +1,17 @@
-"""Collateral: what Intel says of platforms, quoting enclaves and revoked keys, signed, and good for a month or so.
+"""Collateral: Intel's signed statements about platforms, quoting enclaves and revoked keys. It is valid for about a month.
 
-It is the library's QuoteCollateralV3 as JSON, byte strings in hex. The library checks every signature; here it is seen to that
-all of it belongs together, and that it is good at the time that is asked about.
+It is the library's QuoteCollateralV3 as JSON, byte strings in hex. The library checks every signature; this module checks that
+all parts belong together and that they are valid at the requested time.
+
+`fetch_collateral` gets it from Intel or from a cache (PCCS). Collateral is signed, so it does not matter who serves it. The
+library fetches without a bound on the bytes that it reads and unpacks, so it runs in a child process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,15 +20,14 @@ from typing import Annotated, Any
 from cryptography import x509
 from pydantic import Field
 
-from assay.enclave.attest.chain import Chain
-from assay.errors import BadInput, Refused
+from assay.enclave.attest.quote import CertificateChain, load_library, read_quote
+from assay.errors import BadInput, Refused, Unreachable
 from assay.folder import strict
-from assay.folder.text import decode, load
-from assay.scheme.fields import Section
+from assay.folder.files import decode, load
+from assay.peers import NoAnswer, Silent, Words
+from assay.peers.confined import Confined
+from assay.scheme.fields import Section, instant, instant_text
 from assay.scheme.reading import validate
-from assay.scheme.times import instant, instant_text
-
-__all__ = ["COLLATERAL_BYTES", "Collateral", "Window", "read_collateral"]
 
 COLLATERAL_BYTES = 2 * 2**20
 """Bytes of one file."""
@@ -36,7 +40,7 @@ _Signature = Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
 
 
 @dataclass(frozen=True)
-class Window:
+class ValidityWindow:
     """From when (seconds since 1970, inclusive) until when (exclusive) all of it is good."""
 
     start: int
@@ -48,7 +52,7 @@ class Window:
 
 
 class Collateral(Section):
-    """What is needed beside a quote to verify it offline."""
+    """The data needed beside a quote to verify it offline."""
 
     pck_crl_issuer_chain: _Pem
     root_ca_crl: _Hex
@@ -63,19 +67,19 @@ class Collateral(Section):
     """Services give the platform's own chain too. It is not used: the quote has one."""
 
     def document(self) -> dict[str, Any]:
-        """What is used of it, as JSON."""
+        """The fields that verification uses, as JSON."""
         return self.model_dump(mode="json", exclude={"pck_certificate_chain"})
 
     def text(self) -> str:
         """The JSON that the library reads."""
         return json.dumps(self.document())
 
-    def chains(self) -> dict[str, Chain]:
+    def chains(self) -> dict[str, CertificateChain]:
         """The certificates that sign it, by field; raises Refused."""
         fields = ("pck_crl_issuer_chain", "tcb_info_issuer_chain", "qe_identity_issuer_chain")
-        return {name: Chain.of(getattr(self, name).encode(), 2, _STAGE, f"those of {name}") for name in fields}
+        return {name: CertificateChain.of(getattr(self, name).encode(), 2, _STAGE, f"those of {name}") for name in fields}
 
-    def check(self, platform: Chain) -> None:
+    def check(self, platform: CertificateChain) -> None:
         """See that it is signed under the same root as the platform's chain; raises Refused."""
         found = self.chains()
         if found["pck_crl_issuer_chain"].certificates != platform.certificates[1:]:
@@ -84,12 +88,12 @@ class Collateral(Section):
             if chain.root != platform.root:
                 raise Refused(_STAGE, f"{name} ends at another root than the quote's certificates")
 
-    def window(self) -> Window:
-        """When both JSON texts and both lists of revoked keys are good; raises Refused if that cannot be read.
+    def window(self) -> ValidityWindow:
+        """The time in which both JSON texts and both revocation lists are valid; raises Refused if it cannot be read.
 
         Certificates are good for years; the library checks that they are.
         """
-        times = [_said(self.tcb_info, "tcb_info"), _said(self.qe_identity, "qe_identity")]
+        times = [_signed_times(self.tcb_info, "tcb_info"), _signed_times(self.qe_identity, "qe_identity")]
         try:
             for name in ("root_ca_crl", "pck_crl"):
                 crl = x509.load_der_x509_crl(bytes.fromhex(getattr(self, name)))
@@ -98,10 +102,10 @@ class Collateral(Section):
                 times.append((crl.last_update_utc, crl.next_update_utc))
         except (ValueError, x509.InvalidVersion) as error:
             raise Refused(_STAGE, f"it cannot be read: {error}") from None
-        return Window(max(int(start.timestamp()) for start, _ in times), min(int(end.timestamp()) for _, end in times))
+        return ValidityWindow(max(int(start.timestamp()) for start, _ in times), min(int(end.timestamp()) for _, end in times))
 
-    def good_at(self, now: int) -> Window:
-        """When it is good; raises Refused if that is not at `now` (seconds since 1970)."""
+    def good_at(self, now: int) -> ValidityWindow:
+        """The time in which it is valid; raises Refused if `now` (seconds since 1970) is outside of it."""
         window = self.window()
         if now < window.start:
             raise Refused(_STAGE, "it is not valid yet", expected=f"a time {window.words()}", found=_time(now))
@@ -114,7 +118,7 @@ def _time(seconds: int) -> str:
     return instant_text(datetime.fromtimestamp(seconds, UTC))
 
 
-def _said(text: str, name: str) -> tuple[datetime, datetime]:
+def _signed_times(text: str, name: str) -> tuple[datetime, datetime]:
     """issueDate and nextUpdate of a signed JSON; raises Refused."""
     try:
         found = strict.parse(text)
@@ -133,3 +137,46 @@ def read_collateral(file: Path) -> Collateral:
     except BadInput as error:
         raise error.at(file=file) from None
     return validate(Collateral, found, file=file)
+
+
+INTEL_SERVICE = "https://api.trustedservices.intel.com"
+FETCH_SECONDS = 60.0
+"""For all of it."""
+_WORDS = Words()
+
+
+class CollateralLibrary:
+    """Fetches collateral, in the child process."""
+
+    def __init__(self, url: str, quote: bytes) -> None:
+        self.url, self.quote, self.dcap = url, quote, load_library()
+
+    def collateral(self) -> str:
+        """The collateral as JSON; raises ValueError."""
+
+        async def asked() -> str:
+            return str((await self.dcap.get_collateral(self.url, self.quote)).to_json())
+
+        return asyncio.run(asked())
+
+
+def fetch_collateral(quote: bytes, url: str = INTEL_SERVICE, *, seconds: float = FETCH_SECONDS) -> Collateral:
+    """The collateral of a quote now; nothing of it is checked yet. Raises Unreachable, Refused for what is no quote, BadInput."""
+    if not url.startswith(("https://", "http://")):
+        raise BadInput(
+            f"{_WORDS(url, 100)!r} is not the address of a service", field="--from", hint=f"for example {INTEL_SERVICE}"
+        )
+    read_quote(quote)
+    until = time.monotonic() + seconds
+    hint = "try again, or another service"
+    try:
+        with Confined(f"{__name__}:CollateralLibrary", url, quote, seconds=seconds, most=COLLATERAL_BYTES) as library:
+            text = library.call("collateral", seconds=until - time.monotonic())
+        return validate(Collateral, strict.parse(text))
+    except Silent:
+        raise Unreachable(f"{url} did not answer within {seconds:g} seconds", hint=hint) from None
+    except (NoAnswer, ValueError) as error:
+        why = _WORDS(" ".join(str(error).split()), 300)
+        raise Unreachable(f"{url} gave no collateral: {why}", hint=hint) from None
+    except BadInput as error:
+        raise Unreachable(f"{url} gave collateral that is none: {error}") from None

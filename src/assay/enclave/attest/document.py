@@ -1,31 +1,165 @@
-"""The attestation document: a statement, the quote that binds it, and what it takes to check the quote offline.
+"""The attestation document: a statement, the quote that binds it, dstack's event log, and the collateral to check them offline.
 
 `assay.attestation/1`, canonical JSON, closed: `statement`, `quote` (hex), `event_log` (dstack's events), `vm_config` (dstack's
-words on the machine, which nothing rests on) and, so that nothing need be fetched, `collateral`.
+description of the machine; no check depends on it) and, optionally, `collateral`.
+
+    report_data = SHA-512("assay/report-data/v1" ‖ 0x00 ‖ canonical JSON of the statement)
+
+The tag keeps a quote that was made for another purpose from being taken for one of these; `type` keeps the two statements apart.
+
+RTMR3 is a register that can only be extended: SHA-384(register ‖ digest). dstack extends it by the digest of each event that it
+logs; replaying the log must give the register that the quote states. A digest alone proves no payload, so each digest is computed
+again from the event:
+
+    version 1    SHA-384(type, 4 bytes little-endian ‖ ":" ‖ name ‖ ":" ‖ payload)
+    version 2    SHA-384(canonical JSON of {"event", "event_type", "payload": hex, "version": 2})
+
+A program may add events of its own, so it could lie in three ways, and each is refused:
+
+- a second `compose-hash`: each name that is read here may occur once;
+- an event split at another place, since the first form does not mark where a name ends: no name contains a colon;
+- an event of another type, whose digest is not computed from its payload: RTMR3 has none.
+
+Events of the other registers come from the firmware. They are not read; those registers are pinned as they are.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
 from assay.enclave.attest.collateral import Collateral
-from assay.enclave.attest.events import EVENTS, Event, events_of
 from assay.enclave.attest.quote import QUOTE_BYTES
-from assay.enclave.attest.statement import Statement
 from assay.errors import BadInput, Refused, brief
 from assay.exact import canonical, digest
 from assay.folder import strict
-from assay.folder.text import decode, load
-from assay.scheme.fields import Section
+from assay.folder.files import decode, load
+from assay.scheme.fields import Digest, SealKey, Section
 from assay.scheme.reading import validate
 
-__all__ = ["ATTESTATION_BYTES", "SCHEMA", "Attestation", "Reply", "parse", "read", "reply_in"]
+REPORT_TAG = b"assay/report-data/v1\0"
+_Signer = Annotated[str, Field(pattern="^ed25519:[0-9a-f]{64}$")]
 
-SCHEMA = "assay.attestation/1"
+
+class EnclaveStatement(Section):
+    """The keys of an enclave that judges a bounty: solutions are sealed to `seal`, results are signed by `signer`."""
+
+    type: Literal["enclave"] = "enclave"
+    bounty: Digest
+    seal: SealKey
+    signer: _Signer
+
+
+class JudgementStatement(Section):
+    """One judgement: the digest of its document, and who signs it."""
+
+    type: Literal["judgement"] = "judgement"
+    bounty: Digest
+    judgement: Digest
+    signer: _Signer
+
+
+Statement = Annotated[EnclaveStatement | JudgementStatement, Field(discriminator="type")]
+
+
+def report_data(statement: EnclaveStatement | JudgementStatement) -> bytes:
+    """The 64 bytes that a quote must carry to be about this statement."""
+    document: dict[str, Any] = statement.model_dump(mode="json")
+    return hashlib.sha512(REPORT_TAG + canonical(document)).digest()
+
+
+RTMR3 = 3
+RUNTIME_EVENT = 0x08000001
+"""The type of the events that dstack logs."""
+MOST_EVENTS = 4_096
+"""Events of one log."""
+EVENT_BYTES = 65_536
+"""Bytes of one event's payload."""
+COMPOSE_EVENT = "compose-hash"
+READ_EVENTS = (COMPOSE_EVENT, "app-id", "instance-id", "key-provider", "os-image-hash")
+"""The events that are read."""
+_REGISTER = 48
+
+_Hex = Annotated[str, Field(pattern="^([0-9a-f]{2})*$", max_length=2 * EVENT_BYTES)]
+
+
+class Event(Section):
+    """An event of the log, as dstack has it. `imr` is the register, 0 to 3; `digest` may be left out where it can be computed."""
+
+    imr: Annotated[int, Field(ge=0, le=3)]
+    event_type: Annotated[int, Field(ge=0, le=2**32 - 1)]
+    digest: Annotated[str, Field(pattern="^([0-9a-f]{96})?$")] = ""
+    event: Annotated[str, Field(max_length=1024)]
+    event_payload: _Hex
+    version: Literal[1, 2] = 1
+
+    def document(self) -> dict[str, Any]:
+        """The event as JSON; version 1 goes without saying, as in dstack."""
+        return self.model_dump(mode="json", exclude={"version"} if self.version == 1 else None)
+
+    def computed(self) -> bytes:
+        """The digest of a runtime event by what it says."""
+        if self.version == 2:
+            said = {"event": self.event, "event_type": self.event_type, "payload": self.event_payload, "version": 2}
+            return hashlib.sha384(canonical(said)).digest()
+        parts = (self.event_type.to_bytes(4, "little"), self.event.encode(), bytes.fromhex(self.event_payload))
+        return hashlib.sha384(b":".join(parts)).digest()
+
+
+def events_of(log: str) -> tuple[Event, ...]:
+    """The events of dstack's `event_log`, a JSON text; what newer versions say beside is left out. Raises BadInput."""
+    found = strict.parse(log)
+    if not isinstance(found, list):
+        raise BadInput("is no list of events", field="event_log")
+    if len(found) > MOST_EVENTS:
+        raise BadInput(f"has more than {MOST_EVENTS} events", field="event_log")
+    known = Event.model_fields
+    rows = [{name: one[name] for name in known if name in one} if isinstance(one, dict) else one for one in found]
+    try:
+        return tuple(validate(Event, row) for row in rows)
+    except BadInput as error:
+        raise error.at(field="event_log") from None
+
+
+def replay_log(events: Iterable[Event]) -> bytes:
+    """RTMR3 (48 bytes) after the log's own events of it; raises Refused for an event that is not what its digest is of."""
+    register = bytes(_REGISTER)
+    for number, event in enumerate(events):
+        if event.imr == RTMR3:
+            register = hashlib.sha384(register + _event_digest(number, event)).digest()
+    return register
+
+
+def _event_digest(number: int, event: Event) -> bytes:
+    where = f"event {number}, {brief(event.event)}"
+    if event.event_type != RUNTIME_EVENT:
+        what = f"{where} of RTMR3 has a type whose digest does not come from its payload"
+        raise Refused("events", what, expected=f"{RUNTIME_EVENT:#010x}", found=f"{event.event_type:#010x}")
+    if ":" in event.event and event.version == 1:
+        raise Refused("events", f"{where} has a colon in its name, so that it could be another event cut elsewhere")
+    found = event.computed()
+    if event.digest not in ("", found.hex()):
+        raise Refused("events", f"{where} has another digest than its payload", expected=found.hex(), found=event.digest)
+    return found
+
+
+def logged_values(events: Sequence[Event]) -> dict[str, bytes]:
+    """Name → payload of the events of RTMR3 that are read; raises Refused if one of them is there twice."""
+    found: dict[str, bytes] = {}
+    for event in events:
+        if event.imr == RTMR3 and event.event in READ_EVENTS:
+            if event.event in found:
+                raise Refused("events", f"{event.event} is there twice, so that nobody can say which is dstack's own")
+            found[event.event] = bytes.fromhex(event.event_payload)
+    return found
+
+
+ATTESTATION_SCHEMA = "assay.attestation/1"
 ATTESTATION_BYTES = 8 * 2**20
 """Bytes of one document."""
 
@@ -35,14 +169,14 @@ class Attestation(Section):
 
     statement: Statement
     quote: Annotated[str, Field(pattern="^([0-9a-f]{2})+$", max_length=2 * QUOTE_BYTES)]
-    event_log: Annotated[tuple[Event, ...], Field(strict=False, max_length=EVENTS)] = ()
+    event_log: Annotated[tuple[Event, ...], Field(strict=False, max_length=MOST_EVENTS)] = ()
     vm_config: Annotated[str, Field(max_length=65_536)] = ""
     collateral: Collateral | None = None
 
     def document(self) -> dict[str, Any]:
         """The document as JSON, with its schema's name."""
         found = self.model_dump(mode="json", exclude={"event_log", "collateral"})
-        found |= {"schema": SCHEMA, "event_log": [one.document() for one in self.event_log]}
+        found |= {"schema": ATTESTATION_SCHEMA, "event_log": [one.document() for one in self.event_log]}
         return found if self.collateral is None else found | {"collateral": self.collateral.document()}
 
     def with_collateral(self, collateral: Collateral | None) -> Self:
@@ -60,7 +194,7 @@ class Attestation(Section):
         return digest(self.document())
 
 
-def parse(data: bytes, file: Path | str | None = None) -> Attestation:
+def parse_attestation(data: bytes, file: Path | str | None = None) -> Attestation:
     """The document in these bytes; raises BadInput with the field that is wrong."""
     if len(data) > ATTESTATION_BYTES:
         raise BadInput(f"is larger than {ATTESTATION_BYTES} bytes", file=file, hint="is this an attestation?")
@@ -68,20 +202,20 @@ def parse(data: bytes, file: Path | str | None = None) -> Attestation:
         found = strict.parse(decode(data, file))
     except BadInput as error:
         raise error.at(file=file) from None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+    if not isinstance(found, dict) or found.get("schema") != ATTESTATION_SCHEMA:
         said = brief(found.get("schema")) if isinstance(found, dict) else "no object"
-        raise BadInput(f"is not an attestation (schema: {said})", file=file, hint=f"its schema is {SCHEMA}")
+        raise BadInput(f"is not an attestation (schema: {said})", file=file, hint=f"its schema is {ATTESTATION_SCHEMA}")
     rest = {name: value for name, value in found.items() if name != "schema"}
     return validate(Attestation, rest, file=file)
 
 
-def read(file: Path) -> Attestation:
+def read_attestation(file: Path) -> Attestation:
     """The document in a file; raises BadInput."""
-    return parse(load(file, ATTESTATION_BYTES, hint="an enclave's is at its /attestation"), file)
+    return parse_attestation(load(file, ATTESTATION_BYTES, hint="an enclave's is at its /attestation"), file)
 
 
 @dataclass(frozen=True)
-class Reply:
+class DstackReply:
     """dstack's own answer to GetQuote: a bare quote, the log that leads to RTMR3, and what it was asked to bind."""
 
     quote: bytes
@@ -95,7 +229,7 @@ class Reply:
             raise Refused("report_data", what, expected=self.report_data.hex(), found=found)
 
 
-def reply_in(data: bytes, file: Path | str | None = None) -> Reply | None:
+def parse_reply(data: bytes, file: Path | str | None = None) -> DstackReply | None:
     """dstack's reply `{quote, event_log, report_data, vm_config}` in these bytes, as it is; None if they are something else.
 
     What newer versions say beside is left out. Raises BadInput for a reply with a field that cannot be one.
@@ -115,10 +249,10 @@ def reply_in(data: bytes, file: Path | str | None = None) -> Reply | None:
         events = events_of(log) if log else ()
     except BadInput as error:
         raise error.at(file=file, field="" if error.field.startswith("event_log") else "event_log") from None
-    return Reply(_hex(found, "quote", file), events, _hex(found, "report_data", file))
+    return DstackReply(_hex_field(found, "quote", file), events, _hex_field(found, "report_data", file))
 
 
-def _hex(found: dict[str, Any], name: str, file: Path | str | None) -> bytes:
+def _hex_field(found: dict[str, Any], name: str, file: Path | str | None) -> bytes:
     try:
         return bytes.fromhex(found.get(name, "").removeprefix("0x"))
     except (ValueError, AttributeError):

@@ -1,24 +1,99 @@
-"""A TDX quote as bytes that have one reading: parsed by the library, and exact where the library is generous.
+"""A TDX quote and its certificate chain, as bytes with exactly one reading: the library parses, this module is strict about form.
 
     header 48 │ body 584 │ length │ signature data              (version 4; in version 5, type and length stand before the body)
     signature data: signature 64 │ attestation key 64 │ type 6, length │ certification data
     certification data: report of the quoting enclave 384 │ its signature 64 │ length, data │ type 5, length │ certificates, PEM
 
-The library takes lengths that do not fill each other, and leaves what follows the end. Some machines pad quotes with zeros, which
-is allowed; anything else behind the end is refused, so that every bit of a verified quote is the one that was signed.
+The library accepts inner lengths that do not add up, and ignores bytes after the end. Some machines pad quotes with zeros, which
+is allowed here; anything else after the end is refused. The library also starts from its own copy of the root and reads PEM
+generously: it would accept a chain with any root, or with other line ends. Those are refused here too. Every bit of a verified
+quote is therefore a bit that was signed. The library checks signatures, validity and revocation.
 """
 
 from __future__ import annotations
 
+import base64
+import re
 import struct
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
-from assay.enclave.attest.chain import Chain
-from assay.enclave.attest.library import dcap
-from assay.errors import Refused
+from assay.errors import BadInput, Refused
 
-__all__ = ["QUOTE_BYTES", "Quote", "read_quote"]
+
+def load_library() -> Any:
+    """`dcap_qvl`; raises BadInput where the extra is not installed."""
+    try:
+        import dcap_qvl
+    except ImportError:
+        hint = "install it: pip install 'assay[tee]'"
+        raise BadInput("quotes of enclaves need a library that is not installed", hint=hint) from None
+    return dcap_qvl
+
+
+INTEL_ROOT = "sha256:44a0196b2b99f889b8e149e95b807a350e7424964399e885a7cbb8ccfab674d3"
+"""The fingerprint (of the DER) of Intel's SGX Root CA, which platforms with TDX are certified under too."""
+DEVELOPMENT_ROOT = "Assay development root, not Intel"
+"""The name of every development root."""
+_CERTIFICATE = re.compile(b"-----BEGIN CERTIFICATE-----\n([A-Za-z0-9+/=\n]+)-----END CERTIFICATE-----\n?")
+_LINE = 64
+
+
+@dataclass(frozen=True)
+class CertificateChain:
+    """Certificates (DER), leaf first."""
+
+    certificates: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, pem: bytes, length: int, stage: str, whose: str) -> CertificateChain:
+        """The chain of `length` certificates in PEM, spelled as PEM is; raises Refused. Zero bytes after the end are allowed."""
+        text = pem.rstrip(b"\0")
+        found = []
+        for body in _CERTIFICATE.findall(text):
+            try:
+                found.append(base64.b64decode(body.replace(b"\n", b""), validate=True))
+            except ValueError:
+                break
+        made = cls(tuple(found))
+        if made.pem.rstrip(b"\n") != text.removesuffix(b"\n"):
+            raise Refused(stage, f"{whose} are not certificates in plain PEM")
+        if len(found) != length:
+            raise Refused(stage, f"{whose} are too few or too many", expected=length, found=len(found))
+        return made
+
+    @property
+    def pem(self) -> bytes:
+        """The chain in PEM, with lines of 64 characters that end with a line feed."""
+        return b"".join(_pem(one) for one in self.certificates)
+
+    @property
+    def root(self) -> bytes:
+        """The last certificate (DER)."""
+        return self.certificates[-1]
+
+    @property
+    def intel(self) -> bool:
+        """Whether it ends at Intel's root."""
+        return self.fingerprint == INTEL_ROOT
+
+    @property
+    def development(self) -> bool:
+        """Whether it ends at a root that says itself that it is for development."""
+        return DEVELOPMENT_ROOT.encode() in self.root
+
+    @property
+    def fingerprint(self) -> str:
+        """`sha256:…` of the root."""
+        return f"sha256:{sha256(self.root).hexdigest()}"
+
+
+def _pem(certificate: bytes) -> bytes:
+    text = base64.b64encode(certificate)
+    lines = [text[at : at + _LINE] for at in range(0, len(text), _LINE)]
+    return b"\n".join((b"-----BEGIN CERTIFICATE-----", *lines, b"-----END CERTIFICATE-----", b""))
+
 
 QUOTE_BYTES = 16_384
 """Bytes of one quote; one of TDX has about 5,000, padded to 8,000 at most."""
@@ -37,7 +112,7 @@ class Quote:
     raw: bytes
     version: int
     report: Any
-    chain: Chain
+    chain: CertificateChain
     size: int
     """Bytes without padding."""
 
@@ -58,28 +133,30 @@ def read_quote(raw: bytes) -> Quote:
     if len(raw) > QUOTE_BYTES:
         raise Refused(_STAGE, "it is too large", expected=f"at most {QUOTE_BYTES} bytes", found=f"{len(raw)} bytes")
     try:
-        parsed = dcap().parse_quote(raw)
+        parsed = load_library().parse_quote(raw)
     except ValueError as error:
         raise Refused(_STAGE, f"it is no quote: {' '.join(str(error).split())}") from None
     if not parsed.is_tdx():
         raise Refused(_STAGE, "it is of another kind of enclave", expected="TDX", found=parsed.quote_type())
-    pem, size = _walked(raw, parsed.header.version)
-    return Quote(raw, parsed.header.version, parsed.report, Chain.of(pem, _CERTIFICATES, "certificates", "the quote's"), size)
+    pem, size = _certification_data(raw, parsed.header.version)
+    return Quote(
+        raw, parsed.header.version, parsed.report, CertificateChain.of(pem, _CERTIFICATES, "certificates", "the quote's"), size
+    )
 
 
-def _walked(raw: bytes, version: int) -> tuple[bytes, int]:
+def _certification_data(raw: bytes, version: int) -> tuple[bytes, int]:
     """The certificates and where the quote ends, every length followed to its end; raises Refused."""
-    reader = _Reader(raw)
+    reader = _ByteReader(raw)
     reader.take(_HEADER)
     if version == 5:
         reader.number(2)
         reader.take(reader.number(4))
     else:
         reader.take(_REPORT)
-    signed = _Reader(reader.take(reader.number(4)))
+    signed = _ByteReader(reader.take(reader.number(4)))
     signed.take(_QE_REPORT)
     signed.typed(_OUTER)
-    certified = _Reader(signed.take(signed.number(4)))
+    certified = _ByteReader(signed.take(signed.number(4)))
     certified.take(_KEY)
     certified.take(certified.number(2))
     certified.typed(_INNER)
@@ -92,7 +169,7 @@ def _walked(raw: bytes, version: int) -> tuple[bytes, int]:
 
 
 @dataclass
-class _Reader:
+class _ByteReader:
     """Bytes that are taken from the front."""
 
     data: bytes

@@ -23,18 +23,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assay.enclave.attest import events as logs
-from assay.enclave.attest.chain import DEVELOPMENT, INTEL
+from assay.enclave.attest import document as logs
 from assay.enclave.attest.collateral import Collateral
-from assay.enclave.attest.document import Attestation
-from assay.enclave.attest.events import Event
-from assay.enclave.attest.library import dcap
-from assay.enclave.attest.quote import Quote, read_quote
-from assay.enclave.attest.statement import report_data as data_of
+from assay.enclave.attest.document import Attestation, Event
+from assay.enclave.attest.document import report_data as data_of
+from assay.enclave.attest.quote import DEVELOPMENT_ROOT, INTEL_ROOT, Quote, load_library, read_quote
 from assay.errors import BadInput, Refused
-from assay.scheme.measured import Measured
-
-__all__ = ["STAGES", "Check", "Verified", "verify", "verify_quote"]
+from assay.scheme.bounty import Measured
 
 STAGES = (
     *("quote", "certificates", "collateral", "debug", "signature", "tcb", "report_data"),
@@ -68,10 +63,10 @@ class Verified:
     measurements: dict[str, str] = field(default_factory=dict)
     report_data: str = ""
     logged: dict[str, str] = field(default_factory=dict)
-    """What dstack logged: compose-hash, app-id, instance-id and others, in hex; key-provider as its text."""
+    """Values that dstack logged: compose-hash, app-id, instance-id and others, in hex; key-provider as its text."""
     valid_from: int = 0
     valid_until: int = 0
-    """When the collateral is good (seconds since 1970; the second is the first at which it is not)."""
+    """The time in which the collateral is valid (seconds since 1970; the second one is exclusive)."""
     statement: dict[str, Any] | None = None
     checked: list[Check] = field(default_factory=list)
 
@@ -151,23 +146,23 @@ def verify_quote(
 
 
 def _root(quote: Quote, policy: Measured, into: Verified) -> None:
-    """See where the quote's certificates end."""
+    """Check at which root the quote's certificates end."""
     if quote.chain.intel:
         into.right("certificates", f"{len(quote.chain.certificates)} certificates up to Intel's root")
         return
-    expected, found = f"Intel SGX Root CA, {INTEL}", quote.chain.fingerprint
+    expected, found = f"Intel SGX Root CA, {INTEL_ROOT}", quote.chain.fingerprint
     if not quote.chain.development:
         raise Refused("certificates", "they end at a root that is not Intel's", expected=expected, found=found)
     if not policy.development:
         what = "it is a development quote: anybody can make one, and it proves nothing; only a policy for tests allows it"
-        raise Refused("certificates", what, expected=expected, found=f"{DEVELOPMENT}, {found}")
+        raise Refused("certificates", what, expected=expected, found=f"{DEVELOPMENT_ROOT}, {found}")
     into.development = True
-    into.right("certificates", f"they end at {DEVELOPMENT!r}: the policy allows it, and it proves nothing")
+    into.right("certificates", f"they end at {DEVELOPMENT_ROOT!r}: the policy allows it, and it proves nothing")
 
 
 def _signed(quote: Quote, collateral: Collateral, policy: Measured, now: int, into: Verified) -> None:
     """Have the library check every signature, and the platform's status."""
-    library = dcap()
+    library = load_library()
     try:
         given = library.QuoteCollateralV3.from_json(collateral.text())
         if into.development:
@@ -186,7 +181,7 @@ def _signed(quote: Quote, collateral: Collateral, policy: Measured, now: int, in
 
 
 def _refused(said: str) -> Refused:
-    """What the library says, at the stage that it is about."""
+    """The library's error as Refused, at the stage that it belongs to."""
     what = " ".join(said.split()).removeprefix("Verification failed: ")
     kinds = (("collateral", _COLLATERAL), ("certificates", _CHAIN), ("tcb", _TCB))
     stage = next((name for name, words in kinds if any(word in what for word in words)), "signature")
@@ -194,7 +189,7 @@ def _refused(said: str) -> Refused:
 
 
 def _bound(quote: Quote, wanted: bytes | None, about: str, into: Verified) -> None:
-    """See that the quote is about what it is said to be."""
+    """Check that the quote is about the expected data."""
     into.report_data = quote.report.report_data.hex()
     if wanted is None:
         into.not_looked_at("report_data", "give what it must be; what it is, is shown")
@@ -226,13 +221,13 @@ def _logged(quote: Quote, policy: Measured, events: Sequence[Event], into: Verif
             raise Refused("events", "there is no log that leads to RTMR3, so nothing shows the compose hash")
         into.not_looked_at("events", "there is no log of RTMR3")
         return
-    register = logs.replay(events).hex()
+    register = logs.replay_log(events).hex()
     if register != into.measurements["rtmr3"]:
         raise Refused("events", "the log does not lead to RTMR3", expected=into.measurements["rtmr3"], found=register)
     into.right("events", f"the {count} events of the log lead to RTMR3")
-    found = logs.logged(events)
+    found = logs.logged_values(events)
     into.logged = {name: _shown(name, value) for name, value in found.items()}
-    compose = found[logs.COMPOSE].hex() if logs.COMPOSE in found else None
+    compose = found[logs.COMPOSE_EVENT].hex() if logs.COMPOSE_EVENT in found else None
     if policy.compose_hash is None:
         into.not_looked_at("compose", "no compose hash is pinned; what it is, is shown")
         return

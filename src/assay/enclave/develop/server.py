@@ -1,17 +1,19 @@
-"""dstack's guest API for one machine, on a Unix socket: JSON over HTTP, bytes in hex, the log as a text of JSON.
+"""dstack's guest API for one development machine, on a Unix socket: JSON over HTTP, bytes in hex, the log as a JSON text.
 
     POST /GetQuote {"report_data"}                      a quote of up to 64 bytes, and the log
     POST /GetKey   {"path", "purpose", "algorithm"}     a key, by its path
-    POST /Info, /Version                                what it is
-    GET  /development/collateral                        not dstack's: what `verify` needs beside the quotes
+    POST /Info, /Version                                a description of the machine
+    GET  /development/collateral                        not part of dstack: the collateral that `verify` needs
 
-The socket is for its owner alone, since keys come out of it. An error is answered with 400 and {"error"}, as dstack does.
+Only the owner may use the socket, since keys come out of it. An error is answered with 400 and {"error"}, as dstack does. The
+secret from which all keys are derived is in memory, or in a folder, so that the keys survive a restart.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import socketserver
 import stat
@@ -24,8 +26,48 @@ from typing import Any
 
 from assay.enclave.develop.machine import Machine
 from assay.errors import BadInput
+from assay.folder.files import flush_folder, load
 
-__all__ = ["COLLATERAL", "VERSION", "Server", "running"]
+_SECRET_BYTES = 32
+_SECRET_FILE = "development-secret"
+
+
+def load_secret(folder: Path | None) -> bytes:
+    """32 bytes: new ones, or those of the folder, made there (0700, the file 0600) if it has none; raises BadInput."""
+    if folder is None:
+        return secrets.token_bytes(_SECRET_BYTES)
+    path = folder / _SECRET_FILE
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            _make_secret(path)
+    except OSError as error:
+        hint = "check the folder and its permissions"
+        raise BadInput(f"cannot be written ({error.strerror})", file=path, hint=hint) from None
+    found = load(path, _SECRET_BYTES, hint="it is made when the endpoint starts")
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise BadInput("can be read by others", file=path, hint=f"make it yours alone: chmod 600 {path}")
+    if len(found) != _SECRET_BYTES:
+        raise BadInput(f"is not a secret of {_SECRET_BYTES} bytes", file=path, hint="remove it; its keys are lost then")
+    return found
+
+
+def _make_secret(path: Path) -> None:
+    """A new secret in a file that is whole or not there; one that another process has just made is left."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(_SECRET_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            return
+    finally:
+        beside.unlink(missing_ok=True)
+    flush_folder(path.parent)
+
 
 COLLATERAL = "/development/collateral"
 VERSION = {"version": "0.5.4", "rev": "assay development, not dstack"}
@@ -36,10 +78,10 @@ Json = dict[str, Any]
 
 
 class _Wrong(Exception):
-    """What was asked cannot be answered."""
+    """The request cannot be answered."""
 
 
-class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class DevelopmentServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """The endpoint; `serve_forever` until `shutdown`. now: gives the time of the collateral (seconds since 1970)."""
 
     daemon_threads = True
@@ -63,14 +105,14 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.path.unlink(missing_ok=True)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's concern."""
+        """A client that disconnects is no error."""
 
     def collateral(self) -> Json:
         """The collateral now."""
         return self.machine.authority.collateral(self.now()).document()
 
     def answer(self, path: str, body: Json) -> Json:
-        """What dstack would answer; raises _Wrong."""
+        """dstack's answer to a request; raises _Wrong."""
         match path:
             case "/GetQuote":
                 data = _hex(body, "report_data")
@@ -128,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     timeout = _SECONDS
-    server: Server
+    server: DevelopmentServer
 
     def do_GET(self) -> None:
         self._answered(lambda: self.server.collateral() if self.path == COLLATERAL else None)
@@ -171,13 +213,13 @@ class _Handler(BaseHTTPRequestHandler):
         return "a client"  # a Unix socket has no addresses
 
     def log_message(self, *_: Any) -> None:
-        """Nothing is logged: paths of keys are nobody's business."""
+        """Nothing is logged, since paths of keys are private."""
 
 
 @contextmanager
-def running(path: Path, machine: Machine, now: Callable[[], int]) -> Iterator[Server]:
+def serve_in_thread(path: Path, machine: Machine, now: Callable[[], int]) -> Iterator[DevelopmentServer]:
     """The endpoint in a thread of this process, for tests."""
-    server = Server(path, machine, now)
+    server = DevelopmentServer(path, machine, now)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

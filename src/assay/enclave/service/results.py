@@ -1,46 +1,50 @@
-"""What the enclave gives out: to everybody, once it can be no advantage to anybody; and, sealed, to the sponsor. SPEC 5, 6.
+"""Results for everybody once judging is over; for the sponsor, sealed results and then the winners' solutions. SPEC 5, 6, 7.
 
 `assay.enclave-results/1`, canonical JSON, closed:
 
-    statement      signed by the enclave: who committed when, what was handed in, what became of it; the digest of the batch
-    batch          the evidence, a signed batch of the ledger's; null if nothing was handed in
+    statement      signed by the enclave: times of commitments, solutions handed in, their outcome; the digest of the batch
+    batch          the evidence, a signed batch for the ledger; null if no solution was handed in
     judgements     the documents that the records' `attestation` names
     attestations   a quote for each of them
 
-They are made when the time for solutions is over and everything is judged, or else at the scoring deadline, and are the same from
-then on. What is not judged, or not attested, is unjudged then: never zero, and nobody waits for it.
+They are made when the time for solutions is over and every solution is judged, or else at the scoring deadline, and never change
+after that. A solution that is not judged or not attested by then is unjudged: it never gets a zero, and nothing waits for it.
+
+A release answers a receipt and its settlement. The log whose key the bounty names must have signed the receipt, for this very
+scheme. The sponsor may hold the log's key, so that is not enough: the enclave also settles its own judgements, and releases the
+solutions that both settlements pay for, sealed to the sponsor.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from assay.enclave.attest.document import parse as parse_attestation
-from assay.enclave.sealed import seal_as
-from assay.enclave.service.judged import Judged
-from assay.enclave.service.state import Commitment, id_of
-from assay.enclave.service.work import Work
-from assay.enclave.signed import Kind
+from assay.enclave.attest.document import parse_attestation
+from assay.enclave.messages import Code, Rejected, StatementKind
+from assay.enclave.sealing import seal_bytes
+from assay.enclave.service.judging import JudgedSolution, JudgingQueue
+from assay.enclave.service.state import TakenCommitment, id_of
 from assay.errors import BadInput
-from assay.exact import canonical
+from assay.exact import canonical, digest
 from assay.folder import strict
-from assay.folder.text import decode
+from assay.folder.files import decode
 from assay.ledger import batch as batches
 from assay.ledger import check
 from assay.ledger.keys import PublicKey
-from assay.records import Rubric
-from assay.scheme.times import instant_text
+from assay.records import Participant, Rubric, Validator
+from assay.scheme.fields import instant_text
+from assay.settle import pipeline
+from assay.settle.inputs import Inputs
 
-__all__ = ["RESULTS", "SCHEMA", "SPONSOR", "Results", "due", "for_sponsor", "make", "read", "records_of"]
-
-SCHEMA = "assay.enclave-results/1"
-SPONSOR = "assay.sponsor-results/1"
+RESULTS_SCHEMA = "assay.enclave-results/1"
+SPONSOR_SCHEMA = "assay.sponsor-results/1"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z"
-RESULTS = Kind(
+RESULTS_STATEMENT = StatementKind(
     "assay:enclave-results/v1",
     "bounty",
     {
@@ -63,14 +67,14 @@ RESULTS = Kind(
 
 
 @dataclass(frozen=True)
-class Results:
-    """What is given out to everybody, as bytes, and what became of each ID."""
+class PublishedResults:
+    """The published results as bytes, and the outcome of each ID."""
 
     data: bytes
     states: dict[str, str]
 
 
-def make(work: Work) -> Results:
+def make_results(work: JudgingQueue) -> PublishedResults:
     """The results as they are now: what is not judged and attested is unjudged."""
     state, identity = work.desk.state, work.desk.identity
     counted = {name: _counted(work, group) for group in work.groups() for name in group}
@@ -93,49 +97,51 @@ def make(work: Work) -> Results:
     said = {"epoch": work.epoch, "batch": None if made is None else made.digest, "submissions": rows}
     judged = {one.digest: name for name, one in _judgements(work)}
     document = {
-        "schema": SCHEMA,
-        "statement": json.loads(RESULTS.make(identity.bounty, said, identity.signer).envelope),
+        "schema": RESULTS_SCHEMA,
+        "statement": json.loads(RESULTS_STATEMENT.make(identity.bounty, said, identity.signer).envelope),
         "batch": None if made is None else made.data.decode(),
         "judgements": [work.done[name].document for _, name in sorted(judged.items())],
         "attestations": [parse_attestation(state.quotes[name]).document() for _, name in sorted(judged.items())],
     }
-    return Results(canonical(document) + b"\n", states)
+    return PublishedResults(canonical(document) + b"\n", states)
 
 
-def records_of(work: Work) -> list[Rubric]:
+def records_of(work: JudgingQueue) -> list[Rubric]:
     """The evidence, a record for each solution."""
     return [_record(work, group) for group in work.groups()]
 
 
-def for_sponsor(work: Work, sponsor: PublicKey) -> bytes:
-    """What was judged and what it took, sealed to the sponsor. Nothing of a solution's text is in it, and nothing that a model
-    wrote after reading it: that is released with the winners' solutions alone. SPEC 7.
+def seal_for_sponsor(work: JudgingQueue, sponsor: PublicKey) -> bytes:
+    """Judgements and their cost, sealed to the sponsor. SPEC 7.
+
+    It contains no text of a solution, and none that a model wrote after reading one: those are released with the winners'
+    solutions only.
     """
     names = {name: work.desk.state.commitments[name].said.participant for name, _ in _judgements(work)}
-    rows = [_told(work.done[name], whose) for name, whose in sorted(names.items(), key=lambda row: row[1].encode())]
-    plain = {"schema": SPONSOR, "bounty": work.desk.identity.bounty, "judgements": rows}
-    return seal_as("results", canonical(plain), sponsor, bounty=work.desk.identity.bounty).file
+    rows = [_sponsor_row(work.done[name], whose) for name, whose in sorted(names.items(), key=lambda row: row[1].encode())]
+    plain = {"schema": SPONSOR_SCHEMA, "bounty": work.desk.identity.bounty, "judgements": rows}
+    return seal_bytes("results", canonical(plain), sponsor, bounty=work.desk.identity.bounty).file
 
 
-def _told(one: Judged, participant: str) -> dict[str, Any]:
+def _sponsor_row(one: JudgedSolution, participant: str) -> dict[str, Any]:
     names = ("outcome", "baseline", "checks", "verdict", "reason", "detectors", "model", "exchanges", "measured")
     return {"participant": participant, "submission": one.record.submission} | {name: one.document[name] for name in names}
 
 
-def _judgements(work: Work) -> Iterator[tuple[str, Judged]]:
-    """Those that count: attested."""
+def _judgements(work: JudgingQueue) -> Iterator[tuple[str, JudgedSolution]]:
+    """The judgements that count: the attested ones."""
     for group in work.groups():
         name = _counted(work, group)
         if name is not None:
             yield name, work.done[name]
 
 
-def _counted(work: Work, group: list[str]) -> str | None:
+def _counted(work: JudgingQueue, group: list[str]) -> str | None:
     """The ID under which a group is judged and attested."""
     return work.judged(group) if work.attested(group) else None
 
 
-def _record(work: Work, group: list[str]) -> Rubric:
+def _record(work: JudgingQueue, group: list[str]) -> Rubric:
     """The evidence about a solution, for whoever committed to it first."""
     first = work.desk.state.commitments[group[0]].said.participant
     name = _counted(work, group)
@@ -152,7 +158,7 @@ def _record(work: Work, group: list[str]) -> Rubric:
     )
 
 
-def _state(work: Work, name: str, counted: str | None) -> str:
+def _state(work: JudgingQueue, name: str, counted: str | None) -> str:
     submission = work.desk.state.submissions.get(name)
     if submission is None:
         return "committed"
@@ -161,7 +167,7 @@ def _state(work: Work, name: str, counted: str | None) -> str:
     return "unjudged" if counted is None else work.done[counted].record.outcome
 
 
-def _row(work: Work, name: str, one: Commitment, state: str) -> dict[str, Any]:
+def _row(work: JudgingQueue, name: str, one: TakenCommitment, state: str) -> dict[str, Any]:
     submission, opened = work.desk.state.submissions.get(name), work.desk.opened.get(name)
     return {
         "participant": one.said.participant,
@@ -173,19 +179,121 @@ def _row(work: Work, name: str, one: Commitment, state: str) -> dict[str, Any]:
     }
 
 
-def read(data: bytes, work: Work) -> Results:
+def read_results(data: bytes, work: JudgingQueue) -> PublishedResults:
     """Results as they were given out before; raises BadInput unless we signed them."""
     try:
         said = strict.parse(decode(data, None))
-        statement = RESULTS.read(canonical(said["statement"]))
+        statement = RESULTS_STATEMENT.read(canonical(said["statement"]))
     except (BadInput, check.Refused, KeyError, TypeError):
         raise BadInput("is not as the enclave wrote it", hint="restore it from a copy, or take it away") from None
     if not statement.is_by(work.desk.identity.signer.public) or statement.digest != work.desk.identity.bounty:
         raise BadInput("is not signed by this enclave, for this bounty", hint="restore it from a copy, or take it away")
-    return Results(data, {id_of(row["participant"]): row["state"] for row in statement.predicate["submissions"]})
+    return PublishedResults(data, {id_of(row["participant"]): row["state"] for row in statement.predicate["submissions"]})
 
 
-def due(work: Work, now: datetime) -> bool:
+def results_due(work: JudgingQueue, now: datetime) -> bool:
     """Whether the results are to be made: nothing more can come in, and nothing is waited for any longer."""
     times = work.desk.times
     return now > times.solutions and (work.finished or now > times.scores)
+
+
+RELEASE_SCHEMA = "assay.release/1"
+RELEASE_BYTES = 64 * 2**20
+"""Bytes of receipt and settlement together."""
+
+
+def release_solutions(work: JudgingQueue, data: bytes, sponsor: PublicKey) -> bytes:
+    """The sealed release for a receipt and its settlement, `{"receipt", "settlement"}`; raises Rejected. The same each time."""
+    receipt, settlement = _parse_request(data)
+    _check_receipt(work, receipt, settlement)
+    names = _paid_participants(settlement) & _own_payouts(work)
+    plain = {
+        "schema": RELEASE_SCHEMA,
+        "bounty": work.desk.identity.bounty,
+        "settlement": settlement["digest"],
+        "solutions": [_released(work, group) for group in work.groups() if _whose(work, group) in names],
+    }
+    return seal_bytes("release", canonical(plain), sponsor, bounty=work.desk.identity.bounty).file
+
+
+def _parse_request(data: bytes) -> tuple[check.Receipt, dict[str, Any]]:
+    try:
+        said = strict.parse(decode(data, None))
+        if not isinstance(said, dict) or said.keys() != {"receipt", "settlement"} or not isinstance(said["settlement"], dict):
+            raise Rejected(Code.MALFORMED, "this is not a receipt and a settlement", hint="`assay enclave release` sends them")
+        return check.Receipt.parse(canonical(said["receipt"])), said["settlement"]
+    except (BadInput, check.Refused) as error:
+        raise Rejected(Code.MALFORMED, error.what) from None
+
+
+def _check_receipt(work: JudgingQueue, receipt: check.Receipt, settlement: dict[str, Any]) -> None:
+    """Refuse what is not a settlement of this bounty, signed by its log."""
+    bounty = work.desk.bounty
+    if bounty.terms.log is None:
+        raise Rejected(Code.NOT_SETTLED, "the bounty names no log", hint="nothing can be released without [bounty] log")
+    try:
+        check.check_receipt(receipt, [check.LogKey.parse(bounty.terms.log)])
+    except check.Refused as refused:
+        raise Rejected(Code.NOT_SETTLED, f"the receipt is not right: {refused}") from None
+    said = receipt.predicate
+    found = digest({name: value for name, value in settlement.items() if name != "digest"})
+    for what, wanted, given in (
+        ("competition", bounty.scheme.name, said["competition"]),
+        ("scheme", bounty.scheme.digest, said["scheme"]),
+        ("settlement", said["settlement"], found),
+        ("digest", found, settlement.get("digest")),
+    ):
+        if wanted != given:
+            raise Rejected(Code.NOT_SETTLED, f"the receipt and the settlement are not of this bounty: another {what}")
+    if said["epoch"] < work.epoch:
+        raise Rejected(Code.NOT_SETTLED, f"the receipt is of epoch {said['epoch']}, what was judged here is of {work.epoch}")
+
+
+def _paid_participants(settlement: dict[str, Any]) -> set[str]:
+    """Whom the settlement pays."""
+    try:
+        return {row["participant"] for row in settlement["payouts"] if int(row["gross"]) > 0}
+    except (KeyError, TypeError, ValueError):
+        raise Rejected(Code.NOT_SETTLED, "the settlement has no payouts that can be read") from None
+
+
+def _own_payouts(work: JudgingQueue) -> set[str]:
+    """Whom a settlement on what was judged here alone pays."""
+    rules = work.desk.bounty.scheme
+    alone = {"min_validators": 1, "min_stake": 0, "min_validator_stake": 0, "assign": None, "max_age_epochs": None}
+    people = [
+        Participant(key=one.said.participant, submission=work.desk.opened[name].solution.digest, submitted_at=one.at)
+        for name, one in work.desk.state.commitments.items()
+        if name in work.desk.opened
+    ]
+    made = pipeline.settle(
+        Inputs(
+            scheme=rules.model_copy(update={"consensus": rules.consensus.model_copy(update=alone)}),
+            epoch=work.epoch,
+            participants=tuple(people),
+            validators=(Validator(work.desk.identity.validator, 1),),
+            evidence=records_of(work),
+        )
+    )
+    return _paid_participants(made.document)
+
+
+def _whose(work: JudgingQueue, group: list[str]) -> str:
+    return work.desk.state.commitments[group[0]].said.participant
+
+
+def _released(work: JudgingQueue, group: list[str]) -> dict[str, Any]:
+    """A solution, the salt of its quotes' digests, and the whole transcript."""
+    name = work.judged(group)
+    assert name is not None  # it was paid
+    one, given = work.done[name], work.desk.opened[name]
+    return {
+        "participant": _whose(work, group),
+        "submission": given.solution.digest,
+        "judgement": one.digest,
+        "solution": base64.b64encode(given.solution.data).decode(),
+        "salt": given.salt.hex(),
+        "quotes": one.quotes,
+        "reasons": one.reasons,
+        "transcript": one.transcript,
+    }

@@ -1,39 +1,124 @@
-"""From a bounty and a solution to a judgement: three phases, asked again within bounds. SPEC 2.3."""
+"""Asking a model service: its address and names for the models, and the three phases from a bounty and a solution to a judgement.
+
+Questions are asked again within bounds. SPEC 2.3.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
-from assay.errors import AssayError, BadInput, Unreachable
-from assay.judge.rubric.course import FOREIGN, Asked, Course, Failed, foreign
-from assay.judge.rubric.judgement import Judgement, Measured, Spent, Usage
-from assay.judge.rubric.limits import LIMITS, Limits
-from assay.judge.rubric.model import Models
-from assay.judge.rubric.questions import Case, check_size
+from assay.errors import AssayError, BadInput, Unreachable, brief
+from assay.exact import half_even
+from assay.judge.rubric.conversation import (
+    FOREIGN,
+    AskedQuestion,
+    Conversation,
+    ModelSettings,
+    NamedModel,
+    ServiceFailure,
+    foreign_reply,
+)
+from assay.judge.rubric.judgement import LIMITS, NAME_CHARACTERS, Judgement, Limits, Measured, Spent, Usage
+from assay.judge.rubric.questions import Case
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.solution import Solution
-from assay.scheme.bounty import Bounty
+from assay.scheme.bounty import Bounty, Model
 
 if TYPE_CHECKING:
-    from assay.judge.rubric.service import Service
-
-__all__ = ["Event", "check", "check_size", "judge", "judge_all"]
+    from assay.judge.rubric.service import ModelService
 
 
-Kind = Literal["asking", "waiting", "malformed", "failed", "judged", "unjudged", "missing"]
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True)
+class Price:
+    """The price of a million tokens, in millionths of the unit (0.27 $ is 270 000)."""
+
+    prompt: int
+    completion: int
+
+    def of(self, usage: Usage) -> int | None:
+        """The cost of these tokens, in millionths of the unit, halves to even; None if their number is not known."""
+        if usage.prompt is None or usage.completion is None:
+            return None
+        return half_even(self.prompt * usage.prompt + self.completion * usage.completion, _MILLION)
+
+
+@dataclass(frozen=True)
+class Models:
+    """An OpenAI-compatible service and what it calls the two models; raises BadInput for a bad address."""
+
+    base_url: str
+    """Such as https://api.example.com/v1. Over plain http a solution can be read on its way: for this machine alone."""
+    api_key: str = field(default="", repr=False)
+    primary: str | None = None
+    """As the service calls it; None: as the bounty does."""
+    fallback: str | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """By the name that the service is asked for."""
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.base_url)
+            _ = parts.port
+        except ValueError as error:
+            raise _bad_url(self.base_url, str(error)) from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or not self.base_url.isprintable():
+            raise _bad_url(self.base_url, "it must begin with http:// or https:// and a host")
+        if "@" in parts.netloc:  # not said again: what stands before the @ may be a password
+            raise BadInput("the address of the model has a user in it", field="model", hint="give the key by itself")
+        if parts.query or parts.fragment:
+            raise _bad_url(self.base_url, "it may have a path, but no query or fragment")
+        if not (self.api_key.isascii() and self.api_key.isprintable()) or self.api_key != self.api_key.strip():
+            raise BadInput("the key is not printable ASCII", field="model", hint="is there a line end in it?")
+        for name in (self.primary, self.fallback):
+            if name is not None and not (0 < len(name) <= NAME_CHARACTERS and name.isprintable() and " " not in name):
+                raise BadInput(f"{brief(name)} is not the name of a model", field="model", hint="use what the service calls it")
+
+    @property
+    def host(self) -> str:
+        """The service's host, for messages."""
+        return urlsplit(self.base_url).netloc
+
+    def settings(self, bounty: Bounty, limits: Limits) -> ModelSettings:
+        """The two models as this service calls them; raises BadInput for a name that the bounty does not list."""
+        return ModelSettings(
+            primary=_named_model("model", self.primary, bounty.judge.model, bounty),
+            fallback=_named_model("fallback", self.fallback, bounty.judge.fallback, bounty),
+            attempts=limits.attempts,
+        )
+
+
+def _named_model(field: str, name: str | None, model: Model, bounty: Bounty) -> NamedModel:
+    if name is not None and not model.served_as(name):
+        listed = ", ".join([model.name, *model.names])
+        hint = f"the bounty lists {listed}; the sponsor lists others in judge.{field}.names, which changes the bounty's digest"
+        what = f"{brief(name)} is not a name under which {model.name} may be served"
+        raise BadInput(what, file=bounty.file, field=f"judge.{field}.names", hint=hint)
+    return NamedModel(name or model.name, model)
+
+
+def _bad_url(url: str, why: str) -> BadInput:
+    hint = f"{why}; for example https://api.example.com/v1"
+    return BadInput(f"{brief(url, 100)} is not the address of a model", field="model", hint=hint)
+
+
+ProgressKind = Literal["asking", "waiting", "malformed", "failed", "judged", "unjudged", "missing"]
 """`waiting`: the service is asked again; `failed`: a model is given up; `missing`: there is no judgement, which is no zero."""
 
 
 @dataclass(frozen=True)
-class Event:
+class JudgeProgress:
     """Something happened while a solution was judged: for a display. No text of the solution or of a model is in it."""
 
-    kind: Kind
+    kind: ProgressKind
     submission: str
     model: str = ""
     phase: str = ""
@@ -49,7 +134,7 @@ _FINAL = FOREIGN | {"status-404"}
 """Where both models end so, every other solution has it too, until somebody mends it."""
 
 
-def _quiet(event: Event) -> None:
+def _quiet(event: JudgeProgress) -> None:
     del event
 
 
@@ -57,8 +142,8 @@ def _done(solution: Solution, found: Judgement | AssayError) -> None:
     del solution, found
 
 
-def check(bounty: Bounty, problem: str, solution: Solution) -> None:
-    """Raise BadInput as `judge` would before it asks; who does not know a sealed problem uses `check_size`."""
+def check_case(bounty: Bounty, problem: str, solution: Solution) -> None:
+    """Raise BadInput as `judge` would before it asks; without a sealed problem's text use `check_size`."""
     Case(bounty, problem, solution)
 
 
@@ -68,17 +153,17 @@ async def judge(
     solution: Solution,
     models: Models,
     *,
-    on_event: Callable[[Event], None] = _quiet,
+    on_event: Callable[[JudgeProgress], None] = _quiet,
     limits: Limits = LIMITS,
 ) -> Judgement:
     """The judgement of one solution.
 
-    problem: the text itself, which a sealed bounty has only the digest of. Raises BadInput if the digest is another, if something
-    is larger than its bound, or if the extra `llm` is missing. Raises Unreachable where the service fails beyond the bounds, or
-    refuses us: the submission is then missing, and no record of it is written.
+    problem: the text itself; a sealed bounty has only its digest. Raises BadInput if the digest is another, if something
+    is larger than its bound, or if the extra `llm` is missing. Raises Unreachable if the service fails beyond the bounds, or
+    refuses the key: the submission is then missing, and no record of it is written.
     """
     case = Case(bounty, problem, solution)
-    async with _opened(models, limits) as service:
+    async with _open_service(models, limits) as service:
         return await _judged(case, service, on_event)
 
 
@@ -89,7 +174,7 @@ async def judge_all(
     models: Models,
     *,
     jobs: int = 8,
-    on_event: Callable[[Event], None] = _quiet,
+    on_event: Callable[[JudgeProgress], None] = _quiet,
     on_done: Callable[[Solution, Judgement | AssayError], None] = _done,
     limits: Limits = LIMITS,
 ) -> dict[str, Judgement | AssayError]:
@@ -103,7 +188,7 @@ async def judge_all(
     found: dict[str, Judgement | AssayError] = {}
     final: Unreachable | None = None
 
-    async def work(service: Service) -> None:
+    async def work(service: ModelService) -> None:
         nonlocal final
         result: Judgement | AssayError
         for solution in left:
@@ -121,7 +206,7 @@ async def judge_all(
             found[solution.digest] = result
             on_done(solution, result)
 
-    async with _opened(models, limits) as service:
+    async with _open_service(models, limits) as service:
         workers = [asyncio.create_task(work(service)) for _ in range(max(1, jobs))]
         try:
             await asyncio.gather(*workers)
@@ -133,18 +218,18 @@ async def judge_all(
 
 
 @asynccontextmanager
-async def _opened(models: Models, limits: Limits) -> AsyncIterator[Service]:
+async def _open_service(models: Models, limits: Limits) -> AsyncIterator[ModelService]:
     try:
         from assay.judge.rubric import service
     except ImportError as error:
         raise BadInput("judging by a rubric needs the Python package openai", hint="pip install 'assay[llm]'") from error
-    async with service.opened(models, limits) as made:
+    async with service.open_service(models, limits) as made:
         yield made
 
 
-async def _judged(case: Case, service: Service, on_event: Callable[[Event], None]) -> Judgement:
-    course = Course(case, service.models.settings(case.bounty, service.limits))
-    under_way = _UnderWay(course, service, on_event)
+async def _judged(case: Case, service: ModelService, on_event: Callable[[JudgeProgress], None]) -> Judgement:
+    course = Conversation(case, service.models.settings(case.bounty, service.limits))
+    under_way = _RunningJudgement(course, service, on_event)
     try:
         found = await under_way.end()
     except (Unreachable, asyncio.CancelledError):
@@ -154,21 +239,21 @@ async def _judged(case: Case, service: Service, on_event: Callable[[Event], None
     return found
 
 
-class _UnderWay:
+class _RunningJudgement:
     """One judgement under way: asks what its course asks, tells of it, and adds up what it takes."""
 
-    def __init__(self, course: Course, service: Service, on_event: Callable[[Event], None]) -> None:
+    def __init__(self, course: Conversation, service: ModelService, on_event: Callable[[JudgeProgress], None]) -> None:
         self.course, self.service, self.on_event = course, service, on_event
         self.tries, self.usage = 0, Usage()
         self.cost: int | None = 0 if service.models.prices else None
         self.started = time.monotonic_ns()
 
-    def tell(self, kind: Kind, model: str = "", phase: str = "", detail: str = "", **more: Any) -> None:
+    def tell(self, kind: ProgressKind, model: str = "", phase: str = "", detail: str = "", **more: Any) -> None:
         """Tell whoever watches."""
-        self.on_event(Event(kind, self.course.case.solution.digest, model, phase, detail, **more))
+        self.on_event(JudgeProgress(kind, self.course.case.solution.digest, model, phase, detail, **more))
 
     def measured(self) -> Measured:
-        """What it took so far."""
+        """The cost so far."""
         milliseconds = (time.monotonic_ns() - self.started) // 1_000_000
         return Measured(self.usage, self.cost, milliseconds, self.tries)
 
@@ -189,13 +274,13 @@ class _UnderWay:
             raise self._unreachable()
         return replace(found, measured=self.measured())
 
-    async def _answer(self, asked: Asked) -> Reply | Failed:
+    async def _answer(self, asked: AskedQuestion) -> Reply | ServiceFailure:
         model, phase = asked.model, asked.question.phase
         self.tell("asking", model, phase)
         spent, price = Spent(), self.service.models.prices.get(model)
         try:
             answer = await self.service.ask(asked, lambda reason: self.tell("waiting", model, phase, reason), spent)
-            if isinstance(answer, Reply) and foreign(answer, asked.called.model) is not None:
+            if isinstance(answer, Reply) and foreign_reply(answer, asked.called.model) is not None:
                 price = None  # of another model
             return answer
         finally:

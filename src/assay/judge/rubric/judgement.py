@@ -1,7 +1,7 @@
-"""What a judgement is, and its document: what a record's `attestation` is the digest of. SPEC 2.3, 6, 7.
+"""A judgement and its document, whose digest a record's `attestation` is; and every bound of the rubric judge. SPEC 2.3, 6, 7.
 
-The document is public: answers and verdict, but of a quote its digest alone, hidden by `blind`. The texts (quotes, reasons, the
-transcript) are the sponsor's, and are kept sealed.
+The document is public. It contains answers and verdict; of a quote it contains only the digest, hidden by `blind`. The texts
+(quotes, reasons, the transcript) belong to the sponsor and are stored sealed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,58 @@ from typing import Any, Literal
 from assay.exact import digest
 from assay.records import Rubric
 
-__all__ = ["SCHEMA", "Exchange", "Judgement", "Measured", "Spent", "Usage", "quote_digest", "record", "why_fallback"]
+CHECKS_AT_ONCE = 20
+"""Checks of one question; more are asked in several."""
+CHECKS_BYTES = 32_000
+"""Bytes of the checks of one question as they are shown; one check alone may have more."""
+REQUEST_BYTES = 400_000
+"""Bytes of a question's messages beside the solution: our prompts, the problem, the checks."""
+ANSWER_BYTES = 256_000
+"""Bytes of what a model answers."""
+BODY_BYTES = 1_000_000
+"""Bytes of a body that the service sends."""
+NAME_CHARACTERS = 200
+"""Characters of what a service calls a model, and of its fingerprint."""
+QUOTE_CHARACTERS = 2_000
+"""Most characters of a quote."""
+QUOTE_LEAST = 8
+"""Least characters of a quote that are not white space, unless the file in which it is found has fewer."""
+REASON_CHARACTERS = 2_000
+"""Most characters of a reason."""
+WORDS_CHARACTERS = 300
+"""Most characters of a service's own words that are shown."""
+TRANSCRIPT_BYTES = 64_000_000
+"""Bytes of a transcript that is read."""
 
-SCHEMA = "assay.judgement/2"
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of attempts and times in seconds. Users need not change them; tests shorten them."""
+
+    attempts: int = 3
+    """Answers of one model to one question; when the last is malformed too, the other model is asked from the start."""
+    seconds: float = 3600.0
+    """Seconds of one request, from its first byte to the last of the reply; a bounty sets less for each model (300)."""
+    tries: int = 6
+    """Requests for one answer that the service may fail otherwise than by 429: no connection, a time-out, 5xx, no completion."""
+    patience: float = 900.0
+    """Seconds of all pauses for one answer; the only bound on 429."""
+    first_pause: float = 1.0
+    """Doubled with each failure."""
+    longest_pause: float = 60.0
+    """Seconds of one pause, `Retry-After` included."""
+
+
+LIMITS = Limits()
+
+
+JUDGEMENT_SCHEMA = "assay.judgement/2"
 _QUOTE = b"assay.quote/1\x00"
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens, as the service counts them; None where it does not tell, which is not 0."""
+    """Tokens as the service counts them; None if it does not report them, which is not 0."""
 
     prompt: int | None = 0
     completion: int | None = 0
@@ -44,7 +87,7 @@ def _sum(one: int | None, other: int | None) -> int | None:
 
 @dataclass
 class Spent:
-    """What asking one question has taken so far, whatever comes of it: requests, and the tokens of all of them."""
+    """The cost of one question so far, whatever its result: requests, and the tokens of all of them."""
 
     tries: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -57,7 +100,7 @@ class Exchange:
     phase: str
     """`baseline`, `checks` or `verdict`."""
     part: int
-    """Which of several questions of a phase, from 1."""
+    """Number of the question in its phase, from 1."""
     asked: str
     """The model that was asked."""
     answered: str | None
@@ -70,7 +113,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a judgement took. Nothing is computed from it; a replay has none."""
+    """The cost of a judgement. Nothing is computed from it; a replay has none."""
 
     usage: Usage
     cost: int | None
@@ -107,7 +150,7 @@ class Judgement:
     reasons: Mapping[str, str] = field(repr=False)
     """`baseline.B1`, `checks.C1`, `verdict` → what the model says of it, printable. Private."""
     detectors: tuple[str, ...]
-    """Which signs of an injection the solution has, sorted. Evidence only: they change no answer."""
+    """Signs of an injection in the solution, sorted. Evidence only: they change no answer."""
     reason: str | None
     """Why it is unjudged, a code; None where it is judged."""
     model: str | None
@@ -117,7 +160,7 @@ class Judgement:
     fallback: str | None
     """Why the fallback model judged: the code with which the primary was given up. None where it did not."""
     parameters: Mapping[str, Any]
-    """What each request had beside model, messages, form and most tokens: temperature 0, seed 42."""
+    """Parameters of each request beside model, messages, form and most tokens: temperature 0, seed 42."""
     prompts: str
     """The digest of our prompts."""
     exchanges: tuple[Exchange, ...]
@@ -146,7 +189,7 @@ class Judgement:
     def document(self, blind: bytes = b"") -> dict[str, Any]:
         """The judgement as JSON, without the texts; `blind` (a secret, if any) keeps short quotes from being guessed."""
         return {
-            "schema": SCHEMA,
+            "schema": JUDGEMENT_SCHEMA,
             "bounty": self.bounty,
             "submission": self.submission,
             **self.answers,
@@ -195,7 +238,7 @@ def quote_digest(quote: str, blind: bytes = b"") -> str:
     return f"sha256:{sha256(_QUOTE + len(blind).to_bytes(8, 'big') + blind + quote.encode()).hexdigest()}"
 
 
-def record(
+def make_record(
     judgement: Judgement, *, epoch: int, validator: str, participant: str, observed_at: datetime, blind: bytes = b""
 ) -> Rubric:
     """The record of evidence: the answers, the document's digest as `attestation`, the quotes' digests. SPEC 7."""

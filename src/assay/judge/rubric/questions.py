@@ -1,11 +1,38 @@
-"""The questions of the three phases, as requests: the same bounty, solution and answers so far make the same bytes. SPEC 2.3.
+"""The questions of the three phases as requests: the same bounty, solution and earlier answers make the same bytes. SPEC 2.3.
 
-A request has two messages. The system message is ours alone. The user message is made of parts: the problem and the solution in
-their frames, the checks in theirs where there are any, our question, and what was wrong with an answer that was not accepted.
+A request has two messages. The system message contains only our text. The user message has parts: the problem and the solution in
+their frames, the checks in theirs (if any), our question, and the faults of an answer that was not accepted.
+
+Untrusted text is escaped, so that invisible characters and imitations of our markers become visible:
+
+- `⟦U+202E⟧` stands for one character: a control, a bidirectional or zero-width one, a tag, an unusual space, a private one.
+- The brackets of our own markers, ⟪ and ⟫, and those of the escape, ⟦ and ⟧, are escaped too: no text can write a marker or an
+  escape, and two texts never look alike.
+- The first character of an imitated marker is escaped, and of the tokens by which chat templates tell speakers apart.
+- Line ends are \\n. A carriage return that ends no line is escaped.
+
+The characters are listed here, not looked up in Unicode's tables: those differ between versions of Python, a request must not.
+
+Untrusted text stands in a frame, whose lines its author cannot write, since each has a key that they cannot know:
+
+    ⟪assay begin solution KEY: sha256:…, 1 file, 56 bytes⟫
+    ⟪assay item 1 of 1 KEY: "main.py", 56 bytes⟫
+    KEY8 1|…
+    KEY8 2|…
+    ⟪assay end item 1 of 1 KEY⟫
+    ⟪assay end solution KEY⟫
+
+KEY is derived from the digests of the bounty, the solution and the prompts, and from the frame's content: a solution that has its
+key in it would have to contain its own digest. The content is escaped, and so has neither ⟪ nor ⟫. Sizes are those of the escaped
+text. Each line of a text has a gutter: the first eight digits of the key, and the line's number. So no line of the text begins as
+one of ours does, whatever its characters look like. The key is the same in each phase, so that all questions about a solution
+begin alike and a service can cache what it has read.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,16 +40,95 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from assay.errors import BadInput
+from assay.exact import canonical
 from assay.judge.rubric import prompts
-from assay.judge.rubric.frame import GUTTER, Frames, Item, guttered
-from assay.judge.rubric.limits import CHECKS_AT_ONCE, CHECKS_BYTES, QUOTE_CHARACTERS, QUOTE_LEAST, REQUEST_BYTES
-from assay.judge.rubric.shown import shown
+from assay.judge.rubric.judgement import CHECKS_AT_ONCE, CHECKS_BYTES, QUOTE_CHARACTERS, QUOTE_LEAST, REQUEST_BYTES
 from assay.judge.rubric.solution import Solution
 from assay.scheme.bounty import Bounty, Format
 from assay.scheme.model import Check
 from assay.settle.score.rubric import BASELINE, VERDICTS
 
-__all__ = ["PARAMETERS", "PHASES", "Case", "Phase", "Question", "check_size"]
+_HIDDEN_CHARACTERS = (
+    "\x00-\x08\x0b-\x1f\x7f-\xa0\xad"
+    "\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164"
+    "\ue000-\uf8ff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    "\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
+)
+_OURS = "⟪⟫⟦⟧"
+MARKERS = r"[<＜《«≪⟨‹⦅⧼]{1,2}[ \t/]{0,8}(?:begin|end)?[ \t]{0,8}assay"
+"""What looks like the beginning of a marker of ours."""
+CHAT_TOKENS = (
+    r"[<＜][|｜][A-Za-z0-9_▁.:/-]{1,60}[|｜][>＞]"
+    r"|[\[［]/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|gMASK)[\]］]"
+    r"|[<＜]{2}/?SYS[>＞]{2}"
+    r"|[<＜]/?(?:start_of_turn|end_of_turn|bos|eos|unk|pad|s|sop|eop|think|tool_call|tool_response)[>＞]"
+)
+"""What servers may take for the tokens of a chat template."""
+_ESCAPED = re.compile(f"[{_HIDDEN_CHARACTERS}{_OURS}]|(?={MARKERS}|{CHAT_TOKENS}).", re.ASCII | re.IGNORECASE | re.DOTALL)
+
+
+def normal_lines(text: str) -> str:
+    """The text with \\n at the end of each line that ends in \\r\\n."""
+    return text.replace("\r\n", "\n")
+
+
+def escape(text: str) -> str:
+    """The text as a model is shown it; no two texts that differ in more than line ends are shown alike."""
+    return _ESCAPED.sub(lambda found: f"⟦U+{ord(found[0]):04X}⟧", normal_lines(text))
+
+
+FRAME_KINDS = ("problem", "solution", "checks")
+GUTTER = 8
+"""Digits of the key in a gutter."""
+_FRAME_TAG = b"assay.frame/2\x00"
+
+
+@dataclass(frozen=True)
+class FramedText:
+    """One untrusted text in a frame: what it is called (a path, an id) and the text, both as they came."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The frames of one judgement: of this bounty and this solution, under these prompts."""
+
+    bounty: str
+    submission: str
+    prompts: str
+
+    def key(self, kind: str) -> str:
+        """32 hexadecimal digits that no author can write into the framed text."""
+        return sha256(_FRAME_TAG + canonical([self.bounty, self.submission, self.prompts, kind])).hexdigest()[:32]
+
+    def around(self, kind: str, items: Sequence[FramedText], *, about: str = "") -> str:
+        """The items in their frame; `about` is our own text in the frame's first line."""
+        key, count = self.key(kind), len(items)
+        lines: list[str] = []
+        total = 0
+        for number, item in enumerate(items, 1):
+            text = escape(item.text)
+            size = len(text.encode())
+            total += size
+            lines += [
+                f"⟪assay item {number} of {count} {key}: {_quoted_name(item.name)}, {size} bytes⟫",
+                guttered(key[:GUTTER], text.removesuffix("\n")),
+                f"⟪assay end item {number} of {count} {key}⟫",
+            ]
+        said = ", ".join(part for part in (about, f"{count} items" if count != 1 else "1 item", f"{total} bytes") if part)
+        return "\n".join([f"⟪assay begin {kind} {key}: {said}⟫", *lines, f"⟪assay end {kind} {key}⟫"])
+
+
+def guttered(key: str, text: str) -> str:
+    """The text with a gutter before each line: the digits of a key, the line's number from 1, a bar."""
+    return "\n".join(f"{key} {number}|{line}" for number, line in enumerate(text.split("\n"), 1))
+
+
+def _quoted_name(name: str) -> str:
+    return json.dumps(escape(name), ensure_ascii=False)
+
 
 Phase = Literal["baseline", "checks", "verdict"]
 PHASES: tuple[Phase, ...] = ("baseline", "checks", "verdict")
@@ -38,15 +144,15 @@ class Question:
 
     phase: Phase
     part: int
-    """Which of several questions of the phase, from 1."""
+    """Number of the question in its phase, from 1."""
     system: str
     parts: tuple[str, ...]
-    """Of the user message, joined by empty lines."""
+    """Parts of the user message, joined by empty lines."""
     form: Mapping[str, Any]
     """The JSON schema of the answer."""
 
     def with_faults(self, faults: Sequence[str]) -> Question:
-        """The question asked again: what was wrong with the last answer, in words of ours."""
+        """The question again, with the faults of the last answer in our own words."""
         said = prompts.filled("again", faults="\n".join(f"- {fault}" for fault in faults))
         return Question(self.phase, self.part, self.system, (*self.parts, said), self.form)
 
@@ -108,7 +214,7 @@ class Case:
     @cached_property
     def texts(self) -> tuple[str, ...]:
         """The files' texts as a model is shown them: in one of them a quote is to be found."""
-        return tuple(shown(text) for text in self.solution.files.values())
+        return tuple(escape(text) for text in self.solution.files.values())
 
     @property
     def gutter(self) -> str:
@@ -121,7 +227,7 @@ class Case:
         made: list[list[Check]] = []
         room = 0
         for check in self.bounty.rules.checks:
-            size = len(shown(_wording(check)).encode())
+            size = len(escape(_wording(check)).encode())
             if not made or len(made[-1]) == CHECKS_AT_ONCE or size > room:
                 made.append([])
                 room = CHECKS_BYTES
@@ -137,18 +243,18 @@ class Case:
 
     @cached_property
     def _problem(self) -> str:
-        return self.frames.around("problem", [Item(self.bounty.terms.name, self.problem)])
+        return self.frames.around("problem", [FramedText(self.bounty.terms.name, self.problem)])
 
     @cached_property
     def _solution(self) -> str:
-        items = [Item(path, text) for path, text in self.solution.files.items()]
+        items = [FramedText(path, text) for path, text in self.solution.files.items()]
         return self.frames.around("solution", items, about=self.solution.digest)
 
     def _checks(self, checks: Sequence[Check], answers: Mapping[str, bool] | None = None) -> str:
         if answers is None:
-            return self.frames.around("checks", [Item(check.id, _wording(check)) for check in checks])
+            return self.frames.around("checks", [FramedText(check.id, _wording(check)) for check in checks])
         said = {True: "answered YES", False: "answered NO"}
-        items = [Item(check.id, f"{said[answers[check.id]]}\n{check.label}".rstrip()) for check in checks]
+        items = [FramedText(check.id, f"{said[answers[check.id]]}\n{check.label}".rstrip()) for check in checks]
         return self.frames.around("checks", items)
 
     def _question(self, phase: Phase, part: int, form: Mapping[str, Any], *parts: str) -> Question:
@@ -167,7 +273,7 @@ class Case:
         return self._question("checks", part, form, self._checks(chunk), asked)
 
     def verdict(self, answers: Mapping[str, bool]) -> Question:
-        """Phase 3: how the checks were answered is told."""
+        """Phase 3, with the answers to the checks."""
         form = _object({"reason": _STRING, "verdict": {"type": "string", "enum": list(VERDICTS)}})
         told = self._checks(self.bounty.rules.checks, answers)
         return self._question("verdict", 1, form, told, prompts.filled("verdict"))
@@ -176,7 +282,7 @@ class Case:
 def check_size(bounty: Bounty, solution: Solution) -> None:
     """Raise BadInput where the solution, its texts and names as a model is shown them, has more bytes than the bounty allows."""
     gutter = "0" * GUTTER
-    size = sum(len(shown(path).encode()) + len(guttered(gutter, shown(text)).encode()) for path, text in solution.files.items())
+    size = sum(len(escape(path).encode()) + len(guttered(gutter, escape(text)).encode()) for path, text in solution.files.items())
     most = bounty.judge.solution_tokens
     if size > most:
         raise BadInput(

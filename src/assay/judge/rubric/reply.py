@@ -1,4 +1,4 @@
-"""What a model answered, read strictly: one JSON object of the form that was asked for, or what is wrong with it. SPEC 2.3.
+"""A model's answer, read strictly: one JSON object of the requested form, or its faults. SPEC 2.3.
 
 A fault is told to the model in our words alone: neither the solution's nor the answer's text is said again outside of a frame.
 """
@@ -12,11 +12,9 @@ from typing import Any
 
 from assay.errors import BadInput
 from assay.folder import strict
-from assay.judge.rubric.limits import ANSWER_BYTES, QUOTE_CHARACTERS, QUOTE_LEAST, REASON_CHARACTERS
-from assay.judge.rubric.shown import normal, shown
+from assay.judge.rubric.judgement import ANSWER_BYTES, QUOTE_CHARACTERS, QUOTE_LEAST, REASON_CHARACTERS
+from assay.judge.rubric.questions import escape, normal_lines
 from assay.settle.score.rubric import BASELINE, VERDICTS
-
-__all__ = ["FAULTS", "Answers", "Faulty", "Reply", "Verdict", "read_baseline", "read_checks", "read_verdict"]
 
 FAULTS: Mapping[str, str] = {
     "refused": "it was a refusal to answer",
@@ -39,7 +37,7 @@ FAULTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Reply:
-    """What the service handed on from a model."""
+    """A model's reply as the service returned it."""
 
     content: str | None
     refusal: str | None
@@ -131,7 +129,7 @@ def _strings(value: object, keys: Sequence[str]) -> dict[str, str]:
 
 
 def _answers(found: Mapping[str, Any], names: Sequence[str], texts: Sequence[str] | None, gutter: str = "") -> Answers:
-    """Every fault is collected, so that the model hears of all at once; names are told by their place, as others wrote them."""
+    """Every fault is collected, so that the model hears of all at once; names are given by position, since they are untrusted."""
     wrong: list[tuple[str, int]] = []
     answers: dict[str, bool] = {}
     reasons: dict[str, str] = {}
@@ -161,14 +159,14 @@ def _quote(given: str, texts: Sequence[str], gutter: str, *, yes: bool) -> str:
         if given:
             raise Faulty("contradiction")
         return ""
-    quote = normal(given)
+    quote = normal_lines(given)
     size = _ink(quote)
     if not size:
         raise Faulty("no-quote")
     if len(quote) > QUOTE_CHARACTERS:
         raise Faulty("long-quote")
     bare = re.sub(rf"^{gutter} [0-9]+\|", "", quote, flags=re.MULTILINE) if gutter else quote
-    for read in (quote, shown(quote), bare, shown(bare)):  # it may have read an escape, and quoted the character
+    for read in (quote, escape(quote), bare, escape(bare)):  # it may have read an escape, and quoted the character
         within = [text for text in texts if read in text]
         if within:
             break
@@ -188,5 +186,5 @@ def _ink(text: str) -> int:
 
 
 def _printable(text: str) -> str:
-    """What a model wrote, as people may be shown it: on their terminals it does nothing."""
+    """A model's text made printable, so that it cannot control a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

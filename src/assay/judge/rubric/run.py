@@ -17,24 +17,20 @@ from pathlib import Path
 
 from assay.errors import AssayError, BadInput
 from assay.exact import text
-from assay.folder.text import present
 from assay.judge import entries
 from assay.judge.entries import Entries
-from assay.judge.rubric import asking, solutions
-from assay.judge.rubric.judgement import Judgement, Measured, Usage, why_fallback
-from assay.judge.rubric.keep import JUDGEMENTS, Keep, document_of, hexed
-from assay.judge.rubric.limits import LIMITS, Limits
-from assay.judge.rubric.model import Models, Price
-from assay.judge.rubric.opening import reader
+from assay.judge.rubric import asking, stored
+from assay.judge.rubric.asking import Models, Price
+from assay.judge.rubric.judgement import LIMITS, Judgement, Limits, Measured, Usage, why_fallback
+from assay.judge.rubric.stored import JUDGEMENTS, JudgementStore, digest_hex, document_of, transcript_key
 from assay.judge.running import Event, Options, Stop, Summary, stopping
 from assay.ledger import keys
 from assay.records import Evidence, Participant, Rubric
 from assay.scheme.bounty import Bounty, read_bounty
+from assay.scheme.fields import instant_text
 from assay.scheme.load import BOUNTY
-from assay.scheme.times import instant_text
+from assay.scheme.reading import present
 from assay.settle.story.telling import named, plural
-
-__all__ = ["Cell", "Outcome", "models_of", "run"]
 
 _TICK = 0.1
 """Seconds between two looks at whether somebody wants the end."""
@@ -51,7 +47,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one ended."""
+    """The outcome of one solution."""
 
     outcome: str
     reason: str = ""
@@ -60,7 +56,7 @@ class Outcome:
 
 @dataclass
 class _Tally:
-    """What the judgements took, for the summary, and whom the fallback model judged."""
+    """The cost of the judgements for the summary, and the participants that the fallback model judged."""
 
     milliseconds: list[int] = field(default_factory=list)
     missing: int = 0
@@ -72,7 +68,7 @@ class _Tally:
     """The fallback model, and why it was asked → the participants."""
 
     def add(self, participant: str, judgement: Judgement) -> None:
-        """One that is kept."""
+        """Add a stored judgement."""
         if judgement.measured is not None:
             self.milliseconds.append(judgement.measured.milliseconds)
             self._add(judgement.measured)
@@ -83,7 +79,7 @@ class _Tally:
             self.fallbacks.setdefault((str(judgement.model), why), []).append(participant)
 
     def add_missing(self, measured: Measured) -> None:
-        """What one took that ended without a judgement."""
+        """Add the cost of one that ended without a judgement."""
         if measured.tries:
             self.missing += 1
             self._add(measured)
@@ -93,7 +89,7 @@ class _Tally:
         self.cost = None if self.cost is None or found.cost is None else self.cost + found.cost
 
     def remarks(self) -> list[str]:
-        """The sums, and what somebody should know of how it was judged."""
+        """The sums, and notable facts about the judging."""
         said = list(self._sums())
         for (model, why), participants in sorted(self.fallbacks.items()):
             whom = f"{plural(len(participants), 'solution')} ({named(sorted(participants), 8)})"
@@ -145,9 +141,9 @@ def run(
     seen = entries.read(competition, bounty.scheme, validator, options.participants)
     here, absent = _here(seen, options)
     models = models_of(bounty, options)
-    own = reader(make=True).public
+    own = transcript_key(make=True).public
     sponsor = [] if bounty.terms.sponsor is None else [keys.sealing(bounty.terms.sponsor)]
-    keep = Keep(competition, validator, bounty.digest, list(dict.fromkeys([*sponsor, own])))
+    keep = JudgementStore(competition, validator, bounty.digest, list(dict.fromkeys([*sponsor, own])))
     with keep.lock(), stopping() as stop:
         if options.again:
             _again(keep)
@@ -204,9 +200,9 @@ def _check_time(bounty: Bounty, now: datetime) -> None:
 
 
 def _here(seen: Entries, options: Options) -> tuple[list[Participant], tuple[str, ...]]:
-    """Those whose submission counts and whose solution is here, and the keys of those whose is not; raises BadInput."""
+    """Participants whose submission counts and whose solution is here, and the keys of those whose is not; raises BadInput."""
     wanted = [one for one in entries.counting(seen.participants) if not options.participants or one.key in options.participants]
-    here = [one for one in wanted if solutions.find(seen.folder, one) is not None]
+    here = [one for one in wanted if stored.find_solution(seen.folder, one) is not None]
     absent = tuple(one.key for one in wanted if one not in here)
     if not here:
         raise BadInput(
@@ -225,14 +221,14 @@ def _about(found: Evidence) -> tuple[str, str | None]:
 def _check_same_bounty(bounty: Bounty, competition: Path, attestations: list[str]) -> None:
     """Refuse to go on with judgements of another bounty than this: a sponsor changed it since. Raises BadInput."""
     for attestation in attestations:
-        if (competition / JUDGEMENTS / f"{hexed(attestation)}.json").exists():
+        if (competition / JUDGEMENTS / f"{digest_hex(attestation)}.json").exists():
             judged = document_of(competition, attestation).get("bounty")
             if judged != bounty.digest:
                 hint = f"it was {judged}: get that back, or judge this one in a folder of its own"
                 raise BadInput(f"is another bounty ({bounty.digest}) than was judged before", file=bounty.file, hint=hint)
 
 
-def _again(keep: Keep) -> None:
+def _again(keep: JudgementStore) -> None:
     if present(keep.competition / "ledger.toml"):
         raise BadInput("what a ledger has accepted stands", field="--again", hint="the first judgement of a solution counts")
     keep.forget_unjudged()
@@ -240,12 +236,12 @@ def _again(keep: Keep) -> None:
 
 @dataclass
 class _Run:
-    """What is going on."""
+    """The state of a run."""
 
     seen: Entries
     bounty: Bounty
     models: Models
-    keep: Keep
+    keep: JudgementStore
     options: Options
     on_event: Callable[[Event], None]
     summary: Summary
@@ -255,7 +251,7 @@ class _Run:
     tally: _Tally = field(default_factory=_Tally)
 
     def judge(self, missing: list[Participant]) -> None:
-        """Judges them all, until there is none left or somebody wants the end."""
+        """Judge all of them, until none is left or the run is stopped."""
         self.cells = {one.submission: Cell(one.key, one.submission) for one in missing}
         self.begun: set[str] = set()
         self.over: set[str] = set()
@@ -278,7 +274,7 @@ class _Run:
 
     async def _judged(self, missing: list[Participant]) -> None:
         assert self.bounty.problem is not None  # `_bounty` saw to it
-        read = (solution for one in missing if (solution := solutions.find(self.seen.folder, one)) is not None)
+        read = (solution for one in missing if (solution := stored.find_solution(self.seen.folder, one)) is not None)
         found = await asking.judge_all(
             self.bounty,
             self.bounty.problem,
@@ -293,7 +289,7 @@ class _Run:
             if submission not in self.over:  # it was not even begun
                 self.ended(submission, one)
 
-    def heard(self, event: asking.Event) -> None:
+    def heard(self, event: asking.JudgeProgress) -> None:
         """Shows how far one has come."""
         cell = self.cells[event.submission]
         if event.submission not in self.begun:
@@ -306,7 +302,7 @@ class _Run:
             self.on_event(Event("phase", cell, phase=" ".join(one for one in said if one)))
 
     def ended(self, submission: str, found: Judgement | AssayError) -> None:
-        """Keeps what came of one; what cannot be kept is missing, as what cannot be judged."""
+        """Store the outcome of one; if it cannot be stored it is missing, as if it could not be judged."""
         cell = self.cells[submission]
         self.over.add(submission)
         if not isinstance(found, Judgement):
@@ -331,7 +327,7 @@ class _Run:
 
 
 def _reason(found: Judgement) -> str:
-    """What a line of progress says: the verdict or why there is none; the tokens and what they cost."""
+    """The text of a progress line: the verdict or the reason for none; the tokens and their cost."""
     said = [found.verdict or found.reason or "baseline not met"]
     if found.measured is not None:
         usage, cost = found.measured.usage, found.measured.cost

@@ -1,46 +1,142 @@
-"""Asking, through the `openai` client: with bounds on time, on bytes and on patience, and nothing of what is asked in any log.
+"""One model service, asked through the `openai` client: bounded in time, bytes and patience; no question appears in a log.
 
-- 429, 408, 409, 5xx, time-outs, lost connections and bodies that are no completion are asked again, after pauses that double;
-  `Retry-After` is kept to, within a bound. After a 429 nobody asks before the pause is over.
-- A body that is packed is no completion: nobody asked for a content coding. Time and bytes are bounded as those of every peer.
-- When the bounds are reached, that model has failed (`Failed`); so has one that is not there (404) or does not take the question
-  (other 4xx). Where nobody listens, no other model would be heard either: Unreachable.
-- A key that is refused, an account that is empty and a redirect are for somebody to mend: Unreachable, and final.
-- A filter of the service's that turns a question down is a refusal, as if the model had refused.
-- What a service says of a refusal is kept (`completion.words`): printable, cut, without the key, and without what we asked about.
-- Tokens that a request took and that no reply told are unknown: where it was cut off, timed out, or was no completion.
+- 429, 408, 409, 5xx, time-outs, lost connections and bodies that are no completion are retried, after pauses that double;
+  `Retry-After` is respected, within a bound. After a 429 no question is asked before the pause is over.
+- A compressed body is no completion: no content coding was asked for. Time and bytes are bounded as those of every peer.
+- When the bounds are reached, that model has failed (`ServiceFailure`). So has a model that does not exist (404) or refuses the
+  question (other 4xx). If nothing listens at the address, no other model would answer either: Unreachable.
+- A refused key, an empty account and a redirect need an operator: Unreachable, and final.
+- A service's filter that rejects a question counts as a refusal by the model.
+- The service's message about a refusal is kept (`service_message`): printable, cut, without the key, and without our question.
+- Tokens of a request whose reply never told them are unknown: the reply was cut off, timed out, or was no completion.
 
-What the client would do by itself (retries, redirects) it does not do.
+The client's own retries and redirects are switched off. A body that is no completion is the service's fault, not the model's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import openai
 
-from assay.errors import Unreachable
+from assay.errors import Unreachable, printable
 from assay.exact import canonical
-from assay.judge.rubric.completion import completion, error_of, words
-from assay.judge.rubric.course import Asked, Failed
-from assay.judge.rubric.judgement import Spent, Usage
-from assay.judge.rubric.limits import BODY_BYTES, Limits
-from assay.judge.rubric.model import Models
+from assay.judge.rubric.asking import Models
+from assay.judge.rubric.conversation import AskedQuestion, ServiceFailure
+from assay.judge.rubric.judgement import BODY_BYTES, NAME_CHARACTERS, WORDS_CHARACTERS, Limits, Spent, Usage
 from assay.judge.rubric.reply import Reply
 from assay.peers import NoAnswer, Overrun, Packed, Silent, peer, retry_after
 
 if TYPE_CHECKING:
     from assay.peers.http import Answer
 
-__all__ = ["Service", "opened"]
+
+ECHO = 20
+"""Characters that a text and an error share before they are taken for an echo."""
+LETTERS = 14
+"""Letters and digits that they share, whatever is between them and however it is written."""
+_MOST_TOKENS = 2**31
+_WRITTEN = re.compile(
+    r"\\+(?:u(?P<u>[0-9a-f]{4})|x(?P<x>[0-9a-f]{2})|[a-z])|&#?\w{1,8};|<br ?/?>|%[0-9a-f]{2}"
+    r"|(?<![0-9a-f])[0-9a-f]{8} [0-9]{1,7}\||(?P<letter>[^\W_])",
+    re.IGNORECASE,
+)
+"""A letter or digit, plain or escaped; what stands for something else in escaped text; a gutter."""
+
+
+def parse_completion(data: bytes) -> tuple[Reply, Usage] | None:
+    """The reply in a body, and the tokens it took (None where it does not say); None if it is no chat completion."""
+    try:
+        found: Any = json.loads(data)
+        choice = found["choices"][0]
+        message, finish = choice["message"], choice.get("finish_reason")
+        content, refusal = message.get("content"), message.get("refusal")
+        if not all(one is None or isinstance(one, str) for one in (content, refusal, finish)):
+            return None
+        for one in (content, refusal, finish):
+            (one or "").encode()  # a lone surrogate is no text
+        reply = Reply(
+            content, refusal, finish, _printable_name(found.get("model")), _printable_name(found.get("system_fingerprint"))
+        )
+        usage = found.get("usage")
+        return reply, Usage(_tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens"))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def parse_error(data: bytes) -> tuple[str, str]:
+    """`error.code` and `error.message` of the body of an error, as far as it has them; the message is as the service wrote it."""
+    try:
+        found: Any = json.loads(data)
+        error = found.get("error", found)
+        if isinstance(error, str):  # some say only this
+            return "", error
+        return tuple(one if isinstance(one := error.get(name), str) else "" for name in ("code", "message"))  # type: ignore[return-value]
+    except (ValueError, AttributeError, RecursionError):
+        return "", ""
+
+
+def service_message(said: str, secrets: Sequence[str], texts: Sequence[str]) -> str:
+    """A service's message made safe to show: printable, cut, without secrets, and without the texts of the question.
+
+    texts: untrusted texts of the request. A run of `ECHO` characters of the said that one of them has is left out, and one of
+    `LETTERS` letters and digits: services repeat what they were sent with escapes, and as it was sent, with gutters.
+    """
+    for secret in secrets:
+        said = said.replace(secret, "…") if secret else said
+    said = " ".join(said[: 4 * WORDS_CHARACTERS].split())
+    plain = [" ".join(text.split()) for text in texts]
+    hidden = bytearray(len(said))
+    for start in range(len(said) - ECHO + 1):
+        if any(said[start : start + ECHO] in text for text in plain):
+            hidden[start : start + ECHO] = b"\x01" * ECHO
+    letters, places = _letters(said)
+    bare = [_letters(text)[0] for text in texts]
+    for start in range(len(letters) - LETTERS + 1):
+        if any(letters[start : start + LETTERS] in text for text in bare):
+            first, last = places[start][0], places[start + LETTERS - 1][1]
+            hidden[first:last] = b"\x01" * (last - first)
+    kept = "".join(
+        "" if hide and hidden[place - 1 : place] == b"\x01" else "…" if hide else c
+        for place, (c, hide) in enumerate(zip(said, hidden, strict=True))
+    )
+    return printable(kept if len(kept) <= WORDS_CHARACTERS else f"{kept[:WORDS_CHARACTERS]}…")
+
+
+def _letters(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """The letters and digits of a text, small, with escapes read; and where each begins and ends in it."""
+    letters: list[str] = []
+    places: list[tuple[int, int]] = []
+    for found in _WRITTEN.finditer(text):
+        code = found["u"] or found["x"]
+        one = (chr(int(code, 16)) if code else found["letter"] or "").lower()[:1]
+        if one.isalnum():
+            letters.append(one)
+            places.append(found.span())
+    return "".join(letters), places
+
+
+def _printable_name(value: object) -> str | None:
+    """A name of the service's, as it may be shown: cut, and nothing that a terminal would act on."""
+    if not isinstance(value, str):
+        return None
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in value[:NAME_CHARACTERS])
+
+
+def _tokens(usage: object, name: str) -> int | None:
+    count = usage.get(name) if isinstance(usage, dict) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MOST_TOKENS else None
+
 
 _AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 _TO_MEND = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
@@ -50,7 +146,7 @@ _UNTOLD = Usage(None, None)
 """The service may have computed, and did not say how much."""
 
 
-class _Status(openai.OpenAIError):
+class _StatusError(openai.OpenAIError):
     """A status that is no success, and what is needed of headers and body. The client hands errors of its kind on as they are."""
 
     def __init__(self, status: int, code: str, said: str, retry_after: str | None) -> None:
@@ -58,11 +154,11 @@ class _Status(openai.OpenAIError):
         self.status, self.code, self.said, self.retry_after = status, code, said, retry_after
 
 
-class _TooMuch(openai.OpenAIError):
-    """A body that is no completion, whatever is in it: too large, or with a content coding, which nobody asked for."""
+class _UnusableBody(openai.OpenAIError):
+    """A body that cannot be a completion: too large, or with a content coding."""
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
+class _PeerTransport(httpx2.AsyncBaseTransport):
     """The client's way out: a `Peer`, in threads of its own, so that what comes is bounded before the client sees it."""
 
     def __init__(self, models: Models, limits: Limits) -> None:
@@ -78,7 +174,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
             )
         except (Overrun, Packed) as error:
             if error.head is None or error.head.status < HTTPStatus.BAD_REQUEST:
-                raise _TooMuch from None
+                raise _UnusableBody from None
             raise _status(error.head) from None
         except Silent as error:
             raise httpx2.ReadTimeout(error.why, request=request) from None
@@ -90,11 +186,11 @@ class _Bounded(httpx2.AsyncBaseTransport):
         return httpx2.Response(answer.status, headers=answer.headers, content=answer.body, request=request)
 
 
-def _status(answer: Answer) -> _Status:
-    return _Status(answer.status, *error_of(answer.body), answer.header("retry-after"))
+def _status(answer: Answer) -> _StatusError:
+    return _StatusError(answer.status, *parse_error(answer.body), answer.header("retry-after"))
 
 
-class _Trouble(Exception):
+class _Retry(Exception):
     """The service failed a request; it may be asked again after `pause` seconds, if that is known.
 
     words: what the service says of it.
@@ -105,7 +201,7 @@ class _Trouble(Exception):
         self.reason, self.pause, self.words = reason, pause, words
 
 
-class Service:
+class ModelService:
     """One client for many questions. `opened` makes it."""
 
     def __init__(self, models: Models, limits: Limits, client: openai.AsyncOpenAI) -> None:
@@ -113,7 +209,7 @@ class Service:
         self._client = client
         self._not_before = 0.0
 
-    async def ask(self, asked: Asked, waiting: Callable[[str], None], spent: Spent) -> Reply | Failed:
+    async def ask(self, asked: AskedQuestion, waiting: Callable[[str], None], spent: Spent) -> Reply | ServiceFailure:
         """One question, asked until there is an answer or the bounds are reached; raises Unreachable. Adds to `spent`."""
         limits, spread = self.limits, _spread(asked)
         failures = 0
@@ -123,7 +219,7 @@ class Service:
             spent.tries += 1
             try:
                 return await self._once(asked, spent)
-            except _Trouble as found:
+            except _Retry as found:
                 trouble = found
             limited = trouble.reason == "status-429"
             failures += not limited
@@ -131,7 +227,7 @@ class Service:
             if failures >= limits.tries or waited + rest > limits.patience:
                 if trouble.reason == _NO_CONNECTION:
                     raise Unreachable(f"there is no connection to the model at {self.models.host}", hint="is it running?")
-                return Failed(trouble.reason, trouble.words)
+                return ServiceFailure(trouble.reason, trouble.words)
             if limited:
                 self._not_before = max(self._not_before, time.monotonic() + rest)
             waiting(trouble.reason)
@@ -143,42 +239,42 @@ class Service:
         while (left := self._not_before - time.monotonic()) > 0:
             await asyncio.sleep(left)
 
-    async def _once(self, asked: Asked, spent: Spent) -> Reply | Failed:
+    async def _once(self, asked: AskedQuestion, spent: Spent) -> Reply | ServiceFailure:
         """One request; raises _Trouble where it is worth another one, and Unreachable where it is not."""
         usage = _UNTOLD
         try:
             async with asyncio.timeout(min(self.limits.seconds, asked.called.model.timeout)):
                 data = await self._body(asked)
-            found = completion(data)
+            found = parse_completion(data)
             if found is None:
-                raise _Trouble("no-completion")
+                raise _Retry("no-completion")
             usage = found[1]
             return found[0]
         except (TimeoutError, openai.APITimeoutError, httpx2.TimeoutException):
-            raise _Trouble("timeout") from None
-        except _TooMuch:
-            raise _Trouble("no-completion") from None
-        except _Status as error:
+            raise _Retry("timeout") from None
+        except _UnusableBody:
+            raise _Retry("no-completion") from None
+        except _StatusError as error:
             usage = Usage()
             return self._refused(error, asked)
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             if isinstance(error.__cause__ or error, httpx2.ConnectError):
                 usage = Usage()
-                raise _Trouble(_NO_CONNECTION) from None
-            raise _Trouble("cut-off") from None
+                raise _Retry(_NO_CONNECTION) from None
+            raise _Retry("cut-off") from None
         finally:
             spent.usage += usage
 
-    async def _body(self, asked: Asked) -> bytes:
+    async def _body(self, asked: AskedQuestion) -> bytes:
         """The bytes of a reply."""
         create = self._client.chat.completions.with_streaming_response.create
         async with create(**asked.body) as response:
             return bytes(await response.read())
 
-    def _refused(self, error: _Status, asked: Asked) -> Reply | Failed:
-        """What a status means; raises _Trouble or Unreachable."""
+    def _refused(self, error: _StatusError, asked: AskedQuestion) -> Reply | ServiceFailure:
+        """The meaning of a status; raises _Retry or Unreachable."""
         status, host = error.status, self.models.host
-        said = words(error.said, [self.models.api_key], asked.texts)
+        said = service_message(error.said, [self.models.api_key], asked.texts)
         told = f": {said}" if said else ""
         if status in _TO_MEND or error.code == "insufficient_quota":
             raise Unreachable(
@@ -189,20 +285,20 @@ class Service:
                 f"the model at {host} sends us elsewhere (status {status})", final=True, hint="give the address itself"
             )
         if status in _AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise _Trouble(f"status-{status}", pause=retry_after(error.retry_after) or 0.0, words=said)
+            raise _Retry(f"status-{status}", pause=retry_after(error.retry_after) or 0.0, words=said)
         if error.code in _FILTERED:
             return Reply(content=None, refusal=error.code, finish="content_filter", model=None, fingerprint=None)
-        return Failed(f"status-{status}", said)
+        return ServiceFailure(f"status-{status}", said)
 
 
 @asynccontextmanager
-async def opened(models: Models, limits: Limits) -> AsyncIterator[Service]:
+async def open_service(models: Models, limits: Limits) -> AsyncIterator[ModelService]:
     """A client that is closed in the end."""
     logging.getLogger("openai").setLevel(logging.WARNING)  # some versions log at debug what is asked, which is private
     http = openai.DefaultAsyncHttpxClient(
         follow_redirects=False,
         timeout=limits.seconds,
-        transport=_Bounded(models, limits),
+        transport=_PeerTransport(models, limits),
     )
     async with openai.AsyncOpenAI(
         base_url=models.base_url,
@@ -213,9 +309,9 @@ async def opened(models: Models, limits: Limits) -> AsyncIterator[Service]:
         timeout=limits.seconds,
         http_client=http,
     ) as client:
-        yield Service(models, limits, client)
+        yield ModelService(models, limits, client)
 
 
-def _spread(asked: Asked) -> float:
+def _spread(asked: AskedQuestion) -> float:
     """From 0.5 to 1.5, by the question: so that those who were turned down at once do not come back at once."""
     return 0.5 + int.from_bytes(sha256(canonical(dict(asked.body))).digest()[:4], "big") / 2**32

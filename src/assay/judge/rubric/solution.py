@@ -16,34 +16,36 @@ from typing import Any
 
 from assay.errors import BadInput, brief
 from assay.exact import canonical
-from assay.folder.text import load
+from assay.folder.files import load
 
-__all__ = ["BYTES", "FILES", "SCHEMA", "Solution", "parse", "read"]
-
-SCHEMA = "assay.solution/1"
-FILES = 200
+SOLUTION_SCHEMA = "assay.solution/1"
+SOLUTION_FILES = 200
 """Files of a solution."""
-BYTES = 1_000_000
+SOLUTION_BYTES = 1_000_000
 """Bytes of all texts together; a bounty's `solution_tokens` is what usually binds."""
 _PATH = re.compile(r"(?!/)(?!.*(?:^|/)\.{1,2}(?:/|$))[^\x00-\x1f\x7f\\]{1,200}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The files of a solution: path → text, in the order of the paths' UTF-8 bytes. Raises BadInput for what is none."""
+    """The files of a solution: path → text, in the order of the paths' UTF-8 bytes. Raises BadInput for bad files."""
 
     files: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        if not self.files or len(self.files) > FILES:
-            raise BadInput(f"a solution has from 1 to {FILES} files, this {len(self.files)}", hint="hand in text files alone")
+        if not self.files or len(self.files) > SOLUTION_FILES:
+            raise BadInput(
+                f"a solution has from 1 to {SOLUTION_FILES} files, this {len(self.files)}", hint="hand in text files alone"
+            )
         for path, text in self.files.items():
             if not (isinstance(path, str) and _PATH.fullmatch(path) and path.isprintable() and "//" not in path):
                 raise BadInput(f"{brief(path)} is not the path of a file", hint="use a relative path, with / between its parts")
             if not isinstance(text, str):
                 raise BadInput(f"{brief(path)} is not a text", hint="hand in text files alone")
-        if self.tokens > BYTES:
-            raise BadInput(f"the solution has {self.tokens} bytes, the most are {BYTES}", hint="leave out what need not be read")
+        if self.tokens > SOLUTION_BYTES:
+            raise BadInput(
+                f"the solution has {self.tokens} bytes, the most are {SOLUTION_BYTES}", hint="leave out what need not be read"
+            )
         if not any(text.strip() for text in self.files.values()):
             raise BadInput("the solution is empty", hint="there is nothing to be judged")
         object.__setattr__(self, "files", dict(sorted(self.files.items(), key=lambda row: row[0].encode())))
@@ -61,7 +63,7 @@ class Solution:
     @cached_property
     def data(self) -> bytes:
         """Its bytes: canonical JSON."""
-        return canonical({"schema": SCHEMA, "files": dict(self.files)})
+        return canonical({"schema": SOLUTION_SCHEMA, "files": dict(self.files)})
 
     @cached_property
     def digest(self) -> str:
@@ -69,28 +71,28 @@ class Solution:
         return f"sha256:{sha256(self.data).hexdigest()}"
 
 
-def read(path: Path) -> Solution:
+def read_solution(path: Path) -> Solution:
     """The solution in a text file, or in a folder of them; raises BadInput, with the file, for anything but text."""
     if not path.is_dir():
-        return Solution({path.name: _text(path, BYTES)})
+        return Solution({path.name: _text(path, SOLUTION_BYTES)})
     files: dict[str, str] = {}
-    left = BYTES
+    left = SOLUTION_BYTES
     for found in sorted(path.rglob("*")):
         if found.is_symlink() or not (found.is_file() or found.is_dir()):
             raise BadInput("is a link or a device", file=found, hint="hand in text files alone")
         if found.is_file():
-            if len(files) == FILES:
-                raise BadInput(f"has more than {FILES} files", file=path, hint="hand in what need be read")
+            if len(files) == SOLUTION_FILES:
+                raise BadInput(f"has more than {SOLUTION_FILES} files", file=path, hint="hand in what need be read")
             text = _text(found, left)
             left -= len(text.encode())
             files[found.relative_to(path).as_posix()] = text
     return Solution(files)
 
 
-def parse(data: bytes) -> Solution:
+def parse_solution(data: bytes) -> Solution:
     """The solution in its bytes; raises BadInput unless they are exactly those that it has."""
     what = "these are not the bytes of a solution"
-    if len(data) > 8 * BYTES:
+    if len(data) > 8 * SOLUTION_BYTES:
         raise BadInput(what, hint="`assay seal` makes them")
     try:
         found: Any = json.loads(data)

@@ -11,15 +11,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from assay.judge import tree
-from assay.judge.sandbox import bases, build, cgroups, launch, root, seccomp
-from assay.judge.sandbox.again import Place, Spares
-from assay.judge.sandbox.box import Box, Image, Limits, Ran, Trouble
-from assay.judge.sandbox.disk import SPARE, Watch
+from assay.judge.sandbox import Box, Image, Limits, Ran, Trouble, cgroups, images, launch, root
 from assay.judge.sandbox.images import Images
-from assay.judge.sandbox.owner import first_number
-from assay.judge.sandbox.root import Rooted
+from assay.judge.sandbox.reuse import Place, Spares
+from assay.judge.sandbox.root import Rooted, first_number
 from assay.judge.sandbox.scratch import Scratch, kill_named
 from assay.judge.sandbox.supervise import NOT_STARTED, Task, supervise
+from assay.judge.sandbox.usage import SPARE, Watch
 
 __all__ = ["BubbleBox", "Bubblewrap"]
 
@@ -62,7 +60,7 @@ class Bubblewrap:
         self.scratch = Scratch(folder)
         self.images = Images(self.scratch)
         self.bases = dict(bases or {})
-        self._tools = _Tools(program, cgroups.find(counted=counted), seccomp.program(), spare)
+        self._tools = _Tools(program, cgroups.find(counted=counted), launch.program(), spare)
         self._spares = Spares(self.scratch, again=reuse)
         weakref.finalize(self, self._spares.close)
         weakref.finalize(self, self._tools.groups.close)
@@ -80,16 +78,16 @@ class Bubblewrap:
         if name and (base := self.base(name)) is not None:
             return base
         if environment is not None and (environment / "Dockerfile").is_file():
-            return build.image(self, environment, limits, any_base=any_base)
+            return images.image(self, environment, limits, any_base=any_base)
         if name and not any_base:
-            raise bases.unmet(name)
+            raise images.unmet(name)
         return root.of_host()
 
     def base(self, name: str) -> Rooted | None:
         """The root file system of an image's name: one that was given, or that was added on this machine. Raises Trouble."""
         if name in self.bases:
             return root.of_folder(self.bases[name])
-        return bases.find(name)
+        return images.find(name)
 
     @contextmanager
     def open(self, image: Image, limits: Limits) -> Iterator[BubbleBox]:

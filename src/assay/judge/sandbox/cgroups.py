@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from assay.judge.sandbox.box import Bound, Limits, Trouble
-from assay.judge.sandbox.inside import Sockets, View
+from assay.judge.sandbox import Bound, Limits, Trouble
+from assay.judge.sandbox.usage import Sockets, View
 
 __all__ = ["SLACK", "Counted", "Group", "Groups", "Kind", "find", "over_with_sockets", "sweep"]
 

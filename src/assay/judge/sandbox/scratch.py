@@ -28,7 +28,7 @@ from pathlib import Path
 from threading import Lock
 
 from assay.judge import tree
-from assay.judge.sandbox.box import Trouble
+from assay.judge.sandbox import Trouble
 
 __all__ = ["BEHIND", "Scratch", "kill_named"]
 

@@ -21,14 +21,13 @@ from graphlib import TopologicalSorter
 from typing import Any, Literal, TypeVar
 
 from assay.exact import NANO
-from assay.judge.sandbox.box import Trouble
-from assay.judge.workflow import limits, refs, values
-from assay.judge.workflow.call import answer as answers
-from assay.judge.workflow.call.answer import Answer, Broken, CallFailed, Denied
-from assay.judge.workflow.call.service import Asked, Call
-from assay.judge.workflow.libraries import library
-from assay.judge.workflow.plan import Node, Plan
-from assay.judge.workflow.trace import Attempt, Kind, Moment, Ran, Step, TimedOut
+from assay.judge.running import backoff
+from assay.judge.sandbox import Trouble
+from assay.judge.workflow import call as answers
+from assay.judge.workflow import limits, values
+from assay.judge.workflow.call import Answer, Asked, Broken, Call, CallFailed, Denied
+from assay.judge.workflow.plan import TASK, Node, Plan, TooLarge, fill_refs, find_refs
+from assay.judge.workflow.record import Attempt, Kind, Moment, Ran, Step, TimedOut
 
 __all__ = ["Bounds", "execute"]
 
@@ -65,7 +64,6 @@ async def execute(
 
     given: the task's input. name: of this run, which tells its steps from those of others. clock: nanoseconds.
     """
-    library("tenacity")
     run = _Run(plan, bounds, services, given, name, on_moment, clock)
     try:
         return await run.carry_out()
@@ -86,7 +84,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.steps = {node.id: Step(node.id, node.service, node.action) for node in self.plan.nodes}
-        self.outputs: dict[str, Any] = {refs.TASK: self.given}
+        self.outputs: dict[str, Any] = {TASK: self.given}
         self.kept = 0
         self.spent = 0
         self.stopped: Stopped = ""
@@ -164,18 +162,14 @@ class _Run:
             self.end(error)
 
     async def attempts(self, node: Node, step: Step, request: bytes) -> Answer:
-        tenacity = library("tenacity")
         handling = self.plan.handling(node.id)
-        retrying = tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(1 + handling.retry_count),
-            wait=tenacity.wait_exponential(multiplier=limits.RETRY_WAIT, max=limits.LONGEST_WAIT),
-            retry=tenacity.retry_if_exception_type((Denied, Broken, TimedOut)),
-            sleep=asyncio.sleep,
-            reraise=True,
-        )
         seconds = None if handling.timeout_seconds is None else handling.timeout_seconds / NANO
-        found: Answer = await retrying(self.attempt, node, step, request, seconds)
-        return found
+        for attempt in range(1, handling.retry_count + 1):
+            try:
+                return await self.attempt(node, step, request, seconds)
+            except (Denied, Broken, TimedOut):
+                await asyncio.sleep(backoff(attempt, limits.RETRY_WAIT, factor=2.0, longest=limits.LONGEST_WAIT))
+        return await self.attempt(node, step, request, seconds)
 
     async def attempt(self, node: Node, step: Step, request: bytes, seconds: float | None) -> Answer:
         """One execution of a step."""
@@ -211,10 +205,10 @@ class _Run:
 
     async def request(self, node: Node) -> bytes:
         """What a step sends, with the data that it refers to in place. Raises Denied for data that is not there."""
-        size = sum(self.steps[ref.step].output_bytes for ref, _ in refs.find(node.params) if ref.step != refs.TASK)
+        size = sum(self.steps[ref.step].output_bytes for ref, _ in find_refs(node.params) if ref.step != TASK)
         try:
-            params = await self.beside(size, lambda: refs.fill(node.params, self.outputs.__getitem__, limits.REQUEST_BYTES))
-        except (LookupError, refs.TooLarge) as error:
+            params = await self.beside(size, lambda: fill_refs(node.params, self.outputs.__getitem__, limits.REQUEST_BYTES))
+        except (LookupError, TooLarge) as error:
             raise Denied(str(error.args[0])) from None
         return b'{"action":' + values.dumps(node.action) + b',"params":' + params + b"}"
 
@@ -296,7 +290,7 @@ class _Run:
                     attempt.outcome, attempt.ended = "given-up", self.last - self.began
         return Ran(
             steps=tuple(self.steps.values()),
-            outputs={name: value for name, value in self.outputs.items() if name != refs.TASK},
+            outputs={name: value for name, value in self.outputs.items() if name != TASK},
             cost=self.spent,
             nanoseconds=self.last - self.began,
             stopped=self.stopped,

@@ -1,38 +1,14 @@
-"""Every bound of the workflow judge that a task or a competition does not set itself, by name."""
+"""Every bound of the workflow judge that a task or a competition does not set itself, by name.
+
+The libraries of the extra `workflow`, imported where they are first needed; without them there is one clear refusal.
+"""
 
 from __future__ import annotations
 
-__all__ = [
-    "ANSWER_BYTES",
-    "CALLS",
-    "CALL_SECONDS",
-    "CHECKS",
-    "CODE_FILES",
-    "DRAWN",
-    "EDGES",
-    "GRACE",
-    "KEPT_ATTEMPTS",
-    "KEPT_BYTES",
-    "LONGEST_WAIT",
-    "MESSAGE",
-    "MOST_EDGES",
-    "MOST_NODES",
-    "MOST_PLAN_BYTES",
-    "NODES",
-    "NUMBER",
-    "OUTPUT_BYTES",
-    "PARTS",
-    "PLAN_BYTES",
-    "PLAN_DEPTH",
-    "REGEX_SECONDS",
-    "REQUEST_BYTES",
-    "RETRY_WAIT",
-    "ROUGE_OUTPUT",
-    "ROUGE_REFERENCE",
-    "SERVICES",
-    "TASK_BYTES",
-    "TESTS",
-]
+from importlib import import_module
+from typing import Any
+
+from assay.errors import BadInput
 
 PARTS = 2_000_000
 """Brackets, commas and strings of one answer: a part takes many times its bytes in memory."""
@@ -85,3 +61,11 @@ MESSAGE = 500
 """Characters of a message of trouble in what is kept."""
 KEPT_ATTEMPTS = 20
 """Attempts of a step that are kept one by one; of more the last."""
+
+
+def library(name: str) -> Any:
+    """The module of that name; raises BadInput if it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise BadInput(f"{name} is not installed", hint="pip install 'assay[workflow]'") from None

@@ -1,4 +1,10 @@
-"""A plan: the steps of a workflow, what each needs, and how often it may be tried. Checked whole before any of it runs. SPEC 2.2.
+"""References to data in the params of a step: `${STEP.output}`, `${STEP.output.key.0}`, `${task.input.key}`.
+
+- A string that is one reference stands for the value itself; inside a longer string, for its text (JSON, if it is no string).
+- Parts of a path are separated by points: a key of an object, or the index of a list.
+- `$${` is a `${` that is meant as it stands. Any other `${` must be a reference.
+
+A plan: the steps of a workflow, what each needs, and how often it may be tried. Checked whole before any of it runs. SPEC 2.2.
 
     {"nodes": [{"id": "find", "service": "search", "action": "find", "params": {"text": "${task.input.question}"}},
                {"id": "answer", "service": "writer", "action": "answer", "params": {"passages": "${find.output.passages}"}}],
@@ -10,7 +16,8 @@ Estimates are the participant's own and decide nothing: cost is what services sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -23,13 +30,131 @@ from pydantic import Field
 from assay.errors import BadInput, brief
 from assay.exact import NANO, digest, text
 from assay.folder import strict
-from assay.folder.text import decode
-from assay.judge.workflow import limits, refs
+from assay.folder.files import decode
+from assay.judge.workflow import limits, values
 from assay.records import Amount
 from assay.scheme.fields import Key, Section
 from assay.scheme.reading import validate
 
-__all__ = ["Bounds", "Handling", "Node", "Plan", "Rules", "check", "parse"]
+TASK = "task"
+"""What a reference to the task's own input begins with; no step may be called so."""
+_OPEN = re.compile(r"\$?\$\{")
+_REF = re.compile(r"\$\{([^{}$]*)\}")
+_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
+
+
+class TooLarge(ValueError):
+    """What the references stand for does not fit the bound on a request."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Where a value comes from: a step, or the task; and the path into its output, or input."""
+
+    step: str
+    path: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "${" + ".".join((self.step, "input" if self.step == TASK else "output", *self.path)) + "}"
+
+
+def find_refs(params: Any, field: str = "params") -> Iterator[tuple[Ref, str]]:
+    """Every reference in a value, and the field it stands in; raises BadInput for a `${` that is none."""
+    if isinstance(params, str):
+        for part in _parts(params, field):
+            if isinstance(part, Ref):
+                yield part, field
+    elif isinstance(params, dict):
+        for key, inner in params.items():
+            yield from find_refs(inner, f"{field}.{key}")
+    elif isinstance(params, list):
+        for index, inner in enumerate(params):
+            yield from find_refs(inner, f"{field}[{index}]")
+
+
+def fill_refs(params: Any, known: Callable[[str], Any], most: int) -> bytes:
+    """The params as JSON with every reference replaced by its value.
+
+    known: step → its output, `task` → the input. Raises LookupError for a path that leads nowhere, and TooLarge for more than
+    `most` bytes, before more is made than that.
+    """
+    made = _Made(known, most)
+    return "".join(made.value(params)).encode()
+
+
+@dataclass
+class _Made:
+    known: Callable[[str], Any]
+    left: int
+
+    def value(self, params: Any) -> Iterator[str]:
+        if isinstance(params, dict):
+            yield "{"
+            for place, (key, inner) in enumerate(params.items()):
+                yield self.counted(f"{',' if place else ''}{values.dumps(key).decode()}:")
+                yield from self.value(inner)
+            yield "}"
+        elif isinstance(params, list):
+            yield "["
+            for place, inner in enumerate(params):
+                yield "," if place else ""
+                yield from self.value(inner)
+            yield "]"
+        elif isinstance(params, str) and "${" in params:
+            yield self.text(_parts(params, ""))
+        else:
+            yield self.counted(values.dumps(params).decode())
+
+    def text(self, parts: list[str | Ref]) -> str:
+        if len(parts) == 1 and isinstance(parts[0], Ref):
+            return self.counted(values.dumps(self.of(parts[0])).decode())
+        whole = []
+        for part in parts:
+            whole.append(self.counted(values.shown(self.of(part)) if isinstance(part, Ref) else part))
+        return values.dumps("".join(whole)).decode()
+
+    def of(self, ref: Ref) -> Any:
+        try:
+            return values.at(self.known(ref.step), ref.path)
+        except LookupError as error:
+            raise LookupError(f"{ref} leads nowhere: there is no {error}") from None
+
+    def counted(self, text: str) -> str:
+        self.left -= len(text.encode())
+        if self.left < 0:
+            raise TooLarge("with the data of earlier steps the request is too large")
+        return text
+
+
+def _parts(text: str, field: str) -> list[str | Ref]:
+    """The text as literal pieces and references; raises BadInput."""
+    parts: list[str | Ref] = []
+    end = 0
+    while found := _OPEN.search(text, end):
+        parts.append(text[end : found.start()])
+        if found[0] == "$${":
+            parts.append("${")
+            end = found.end()
+            continue
+        whole = _REF.match(text, found.start())
+        if whole is None:
+            what = f"{brief(text[found.start() :], 40)} begins a reference and does not end one"
+            raise BadInput(what, field=field, hint="write ${step.output.key}, or $${ for a ${ that is meant so")
+        parts.append(_ref(whole[1], field))
+        end = whole.end()
+    parts.append(text[end:])
+    return [part for part in parts if part != ""]
+
+
+def _ref(said: str, field: str) -> Ref:
+    step, *rest = said.split(".")
+    wanted = "input" if step == TASK else "output"
+    if _ID.fullmatch(step) is None or not rest or rest[0] != wanted or "" in rest:
+        raise BadInput(
+            f"{brief('${' + said + '}')} is not a reference", field=field, hint="write ${step.output.key} or ${task.input.key}"
+        )
+    return Ref(step, tuple(rest[1:]))
+
 
 Id = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 
@@ -125,7 +250,7 @@ class Rules:
     """The step whose answer the task takes as the plan's output; empty: the sinks'."""
 
 
-def parse(data: bytes, rules: Rules | None = None, *, file: Path | str | None = None) -> Plan:
+def parse_plan(data: bytes, rules: Rules | None = None, *, file: Path | str | None = None) -> Plan:
     """The plan in JSON, checked; raises BadInput, which names the step and what is wrong with it."""
     rules = rules or Rules()
     most = rules.bounds.bytes
@@ -137,13 +262,13 @@ def parse(data: bytes, rules: Rules | None = None, *, file: Path | str | None = 
             raise BadInput("is not a JSON object", hint="a plan has nodes, edges and error_handling")
         _refuse_floats(content, "")
         plan = validate(Plan, content)
-        check(plan, rules)
+        check_plan(plan, rules)
     except BadInput as error:
         raise error.at(file=file) from None
     return plan
 
 
-def check(plan: Plan, rules: Rules) -> None:
+def check_plan(plan: Plan, rules: Rules) -> None:
     """Refuse a plan that cannot run, or may not; raises BadInput with the step's field. SPEC 2.2."""
     bounds = rules.bounds
     for name, count, most in (("nodes", len(plan.nodes), bounds.nodes), ("edges", len(plan.edges), bounds.edges)):
@@ -168,7 +293,7 @@ def check(plan: Plan, rules: Rules) -> None:
 def _check_names(plan: Plan) -> None:
     first: dict[str, int] = {}
     for place, node in enumerate(plan.nodes):
-        if node.id == refs.TASK:
+        if node.id == TASK:
             raise BadInput(
                 f"{node.id!r} stands for the task itself", field=f"nodes[{place}].id", hint="give the step another name"
             )
@@ -245,8 +370,8 @@ def _check_refs(plan: Plan, order: Iterable[str]) -> None:
         for one in plan.needs[name]:
             before[name] |= before[one] | bit[one]
     for place, node in enumerate(plan.nodes):
-        for ref, field in refs.find(node.params, f"nodes[{place}].params"):
-            if ref.step == refs.TASK:
+        for ref, field in find_refs(node.params, f"nodes[{place}].params"):
+            if ref.step == TASK:
                 continue
             if ref.step not in bit:
                 raise BadInput(f"the step {node.id!r} refers to {ref}, and there is no such step", field=field)

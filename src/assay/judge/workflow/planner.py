@@ -6,6 +6,8 @@
     command = ["python3", "/planner/plan.py"]   # or: in the sandbox; the package is on stdin, and at /package.json
 
 No answer, and one that is no valid plan, is the participant's own: `invalid`. Trouble of ours is `Trouble`, and is tried again.
+
+Submitting plans or a planner: files are kept by digest, and participants.csv says whose they are, since when. SPEC 2, 7.
 """
 
 from __future__ import annotations
@@ -25,18 +27,14 @@ from pydantic_core import PydanticCustomError
 
 from assay.errors import BadInput
 from assay.exact import NANO
-from assay.folder.text import load
+from assay.folder.files import load
 from assay.judge import tree
-from assay.judge.sandbox.box import Sandbox, Trouble
-from assay.judge.workflow.call.answer import plain
-from assay.judge.workflow.call.command import box_limits, run_once
-from assay.judge.workflow.call.http import client, unreadable
+from assay.judge.sandbox import Sandbox, Trouble
+from assay.judge.workflow.call import box_limits, client, plain, run_once, unreadable
 from assay.judge.workflow.services import Planners, Url, Words
 from assay.peers import NoAnswer
 from assay.scheme.fields import Key, Section, Text
 from assay.scheme.reading import read_toml, validate
-
-__all__ = ["BOUNDS", "FILE", "NoPlan", "Planner", "ask", "load_planner"]
 
 FILE = "planner.toml"
 PLACE, PACKAGE = "/planner", "/package.json"
@@ -106,7 +104,7 @@ def load_planner(folder: Path) -> Planner:
     return Planner(folder.resolve().name, "1", digest, folder)
 
 
-async def ask(planner: Planner, task: str, package: bytes, most: int, rules: Planners, sandbox: Sandbox | None) -> bytes:
+async def ask_planner(planner: Planner, task: str, package: bytes, most: int, rules: Planners, sandbox: Sandbox | None) -> bytes:
     """The bytes of a plan for a task, at most `most` and one more; raises NoPlan, and Trouble for what is ours."""
     if planner.url is not None:
         return await _by_url(planner.url, package, most, rules)

@@ -21,27 +21,19 @@ from typing import Any
 import assay
 from assay.errors import BadInput
 from assay.judge import entries
-from assay.judge.running import Event, Options, Stop, Summary, stopping
-from assay.judge.sandbox.box import Trouble
-from assay.judge.sandbox.choose import choose
-from assay.judge.workflow import plan as plans
+from assay.judge.running import Event, Options, Stop, Summary, backoff, stopping
+from assay.judge.sandbox import Trouble, choose
 from assay.judge.workflow import planner as planners
-from assay.judge.workflow import rounds
-from assay.judge.workflow.call.answer import plain
-from assay.judge.workflow.contest import Contest, open_contest
-from assay.judge.workflow.desk import Desk, fields_of
+from assay.judge.workflow.call import plain
+from assay.judge.workflow.competition import Contest, Desk, UntilStopped, fields_of, open_contest
+from assay.judge.workflow.plan import Plan, parse_plan
 from assay.judge.workflow.planner import NoPlan, Planner
-from assay.judge.workflow.record import RunRecord
-from assay.judge.workflow.rounds import Round
-from assay.judge.workflow.stopped import UntilStopped
-from assay.judge.workflow.store import Store
-from assay.judge.workflow.task import Task
+from assay.judge.workflow.record import RunRecord, Store
+from assay.judge.workflow.tasks import Round, Task, latest_round, read_round
 from assay.records import Evidence, Participant, Workflow
 
 __all__ = ["Cell", "run"]
 
-FACTOR, LONGEST = 4.0, 300.0
-"""How much longer each further attempt waits, and the most seconds."""
 _TICK = 0.1
 """Seconds between two looks at whether somebody wants the end."""
 
@@ -78,7 +70,7 @@ def run(
         store.clean()
         found = entries.written(contest, _about)
         epoch = _epoch(contest, found.epoch, options)
-        asked = rounds.read(competition, contest.pinned, epoch)
+        asked = read_round(competition, contest.pinned, epoch)
         tasks = {name: contest.pinned.task(name) for name in asked.tasks if not options.only or name in options.only}
         here = contest.here
         wanted = here if options.everybody else entries.drawn(contest, here, found.first, epoch)
@@ -99,7 +91,7 @@ def _epoch(contest: Contest, seen: int | None, options: Options) -> int:
     """The round that is judged: the one that was said, or the last that is drawn, or that there is evidence of."""
     if options.epoch is not None:
         return options.epoch
-    return max(1, seen or 1, rounds.latest(contest.folder) or 1)
+    return max(1, seen or 1, latest_round(contest.folder) or 1)
 
 
 def _desk(contest: Contest, tasks: Sequence[Task], wanted: Sequence[Participant], options: Options, stop: Stop) -> Desk:
@@ -211,7 +203,7 @@ class _Run:
                 self.summary.errors.append((cell, found.message))
                 self.on_event(Event("ended", cell, record=found))
                 return
-            wait = min(LONGEST, self.options.delay * FACTOR ** (attempt - 1))
+            wait = backoff(attempt, self.options.delay)
             self.on_event(Event("again", cell, record=found, seconds=wait))
             await asyncio.sleep(wait)
             attempt += 1
@@ -245,14 +237,14 @@ class _Run:
             self.broken.setdefault(cell.task, done.ran.broken)
         return about | {"plan": plan.document(), "plan_digest": plan.digest} | fields_of(done, task, plan)
 
-    async def plan(self, task: Task, planner: Planner) -> plans.Plan:
+    async def plan(self, task: Task, planner: Planner) -> Plan:
         """The participant's plan, checked; raises NoPlan, which is his, and Trouble, which is ours."""
         retries = self.contest.rules.max_retries_per_step
         rules, package = task.rules(retries), task.package_bytes(retries)
         most, asking = rules.bounds.bytes, self.contest.services.planners
-        data = await planners.ask(planner, task.id, package, most, asking, self.desk.sandbox)
+        data = await planners.ask_planner(planner, task.id, package, most, asking, self.desk.sandbox)
         try:
-            return plans.parse(data, rules)
+            return parse_plan(data, rules)
         except BadInput as error:
             raise NoPlan(str(error)) from None
 

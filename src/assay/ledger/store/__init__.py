@@ -11,8 +11,8 @@ One writer at a time, any number of readers, each with a snapshot of its own. Wh
 raises, nothing of it is kept.
 """
 
-from assay.ledger.store.engine import shown
-from assay.ledger.store.errors import (
+from assay.ledger.batch import StoredRecord
+from assay.ledger.store.engine import (
     Busy,
     Damaged,
     Elsewhere,
@@ -23,11 +23,11 @@ from assay.ledger.store.errors import (
     ReadOnly,
     StoreError,
     Unreachable,
+    shown,
 )
-from assay.ledger.store.rows import Accepted, Conflict, Kept, KeptBatch, Meta, Receipt, Row, Settled, Submission
 from assay.ledger.store.store import Store, create, fill, migrate, open
-from assay.ledger.store.view import View
-from assay.ledger.store.writer import Writer
+from assay.ledger.store.tables import Accepted, Conflict, Meta, Receipt, RecordRow, Settled, StoredBatch, Submission
+from assay.ledger.store.view import View, Writer
 
 __all__ = [
     "Accepted",
@@ -37,17 +37,17 @@ __all__ = [
     "Elsewhere",
     "Forbidden",
     "Full",
-    "Kept",
-    "KeptBatch",
     "Meta",
     "NotALedger",
     "OtherVersion",
     "ReadOnly",
     "Receipt",
-    "Row",
+    "RecordRow",
     "Settled",
     "Store",
     "StoreError",
+    "StoredBatch",
+    "StoredRecord",
     "Submission",
     "Unreachable",
     "View",

@@ -1,4 +1,7 @@
-"""A store that is open: its transactions. How it is made, opened, and brought to another version."""
+"""A database copied whole, from one snapshot: into a new SQLite file, and from such a file into an empty PostgreSQL.
+
+A store that is open: its transactions. How it is made, opened, and brought to another version.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,36 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Engine, inspect
+from sqlalchemy import Connection, Engine, inspect, select
+from sqlalchemy.exc import DBAPIError
 
-from assay.errors import BadInput
-from assay.folder.write import check_locks
-from assay.ledger.store import copying, home, rights, schema
-from assay.ledger.store.engine import WAIT, engine, shown
-from assay.ledger.store.errors import RESTORE, Damaged, Elsewhere, NotALedger, Unreachable, translated
-from assay.ledger.store.rows import Meta
-from assay.ledger.store.view import View
-from assay.ledger.store.writer import Writer
+from assay.errors import AssayError, BadInput
+from assay.folder.files import check_locks
+from assay.ledger.store import schema
+from assay.ledger.store.engine import RESTORE, WAIT, Busy, Damaged, Elsewhere, NotALedger, Unreachable, engine, shown, translated
+from assay.ledger.store.tables import SCHEMA, Meta, triggers
+from assay.ledger.store.view import View, Writer
 
-__all__ = ["Store", "create", "fill", "migrate", "open"]
+COPY_ROWS = 10_000
+"""Rows that are in memory at once."""
+
+
+def vacuum_into(source: Connection, path: Path) -> None:
+    """Copy an SQLite database into a new file; the connection is in no transaction. Others may write meanwhile."""
+    source.exec_driver_sql("VACUUM INTO ?", (str(path),))
+
+
+def copy_tables(source: Connection, target: Connection, name: str) -> None:
+    """Copy all tables from one transaction into another, which has none of them; raises NotALedger if it has."""
+    schema.check_empty(target, name)
+    SCHEMA.create_all(target, checkfirst=False)
+    for table in SCHEMA.sorted_tables:
+        query = select(table).order_by(*table.primary_key.columns).execution_options(yield_per=COPY_ROWS)
+        for rows in source.execute(query).partitions():
+            target.execute(table.insert(), [row._asdict() for row in rows])
+    for statement in triggers(target.dialect.name):
+        target.exec_driver_sql(statement)
+    schema.make_turn(target)
 
 
 class Store:
@@ -37,7 +58,7 @@ class Store:
         Raises Elsewhere for a database that is not where the ledger lives.
         """
         with transaction(self._engine, self.name, writing=True) as connection:
-            home.check(connection)
+            schema.check_home(connection)
             yield Writer(connection)
 
     @contextmanager
@@ -49,7 +70,7 @@ class Store:
     def check_home(self) -> None:
         """Refuse a database that is only read, since the ledger lives elsewhere; raises Elsewhere."""
         with transaction(self._engine, self.name, writing=False) as connection:
-            home.check(connection)
+            schema.check_home(connection)
 
     def elsewhere(self) -> Elsewhere | None:
         """Why this database is only read, if the ledger lives elsewhere."""
@@ -59,31 +80,78 @@ class Store:
             return error
         return None
 
-    def adopt(self) -> None:
-        """Make this the place where the ledger lives: of a copy that is the only one now. Raises BadInput if it is not."""
+    def adopt(self) -> str:
+        """Make this the place where the ledger lives: of a copy, or of a restored ledger, that is the only one now.
+
+        The place before it is looked at as far as it can be. Raises BadInput if the ledger is still there and in use, or knows
+        more than this one. Returns what was not looked at.
+        """
+        with transaction(self._engine, self.name, writing=False) as connection:
+            former = schema.former_home(connection)
+            if not former:
+                unseen = "It is not known where the ledger was before, so nothing was looked at there."
+            elif "file" in former:
+                schema.check_file_unused(connection, former)
+                unseen = f"No program of this machine was seen with {former['file']} open; other machines were not looked at."
+            else:
+                name = schema.former_database(connection, former)
+                if name is None:
+                    unseen = f"The database {former['database']!r} is on another server, gone, or this one; it was not looked at."
+                else:
+                    unseen = self._check_former(name, View(connection))
         with transaction(self._engine, self.name, writing=True) as connection:
-            former = home.still_there(connection)
-            if former is not None:
-                raise BadInput(
-                    f"the ledger still is in {former}, and this is a copy of it", file=self.name, hint="move that file away first"
-                )
-            home.settle_in(connection)
+            schema.settle_in(connection)
+        return unseen
+
+    def _check_former(self, name: str, ours: View) -> str:
+        """Refuse the database of this server that the ledger lived in if it is written to, or has more than this one.
+
+        Returns what was not looked at.
+        """
+        hint = "stop whatever works with it; take a new backup of it and restore that, or drop it if what is newer is to be lost"
+        place = self._engine.url.set(database=name).render_as_string(hide_password=False)
+        try:
+            with open(place, wait=0.2) as old, transaction(old._engine, old.name, writing=True) as connection:
+                theirs = View(connection)
+                newer = theirs.last_batch() - ours.last_batch(), len(theirs.settled_epochs()) - len(ours.settled_epochs())
+        except Busy as error:
+            raise BadInput(f"the ledger is still being written in the database {name!r} ({error.what})", hint=hint) from None
+        except AssayError as error:
+            return f"The database {name!r} could not be looked at ({error.what})."
+        batches, receipts = (max(0, count) for count in newer)
+        if batches or receipts:
+            what = f"the ledger in the database {name!r} has {batches} batches and {receipts} receipts more than this"
+            raise BadInput(what, file=self.name, hint=hint)
+        return f"The database {name!r} has nothing newer, and nobody was writing to it; other servers were not looked at."
 
     def forget_home(self, when: str) -> None:
         """Write down that this database was restored at a time, so that it is to be adopted."""
         with transaction(self._engine, self.name, writing=True) as connection:
-            home.forget(connection, when)
+            schema.forget_home(connection, when)
 
-    def grant(self, role: str, *, nothing: bool = False) -> None:
-        """Let a user of the PostgreSQL server read all and add evidence, or nothing; raises BadInput, StoreError."""
+    def grant(self, role: str) -> bool:
+        """Let a user of the PostgreSQL server read all and add evidence; raises BadInput, StoreError.
+
+        Returns whether its time limits were set too: `rights.LIMITS`.
+        """
         with transaction(self._engine, self.name, writing=True) as connection:
-            (rights.revoke if nothing else rights.grant)(connection, role)
+            return schema.grant(connection, role)
+
+    def revoke(self, role: str) -> tuple[int, int]:
+        """Take every right from a user, and end its sessions; raises BadInput, StoreError.
+
+        Waits for no turn, since the user may be keeping it. Returns how many sessions were ended, and how many we may not end.
+        """
+        with transaction(self._engine, self.name, writing=False, isolation="READ COMMITTED") as connection:
+            schema.revoke(connection, role)
+        with transaction(self._engine, self.name, writing=False) as connection:
+            return schema.end_sessions(connection, role)
 
     def copy_to(self, path: Path) -> None:
         """Write one snapshot of the database to a new SQLite file, while others write; raises StoreError."""
         if self._engine.dialect.name == "sqlite":
             with translated(self.name), self._engine.connect() as connection:
-                copying.vacuum(connection.execution_options(isolation_level="AUTOCOMMIT"), path)
+                vacuum_into(connection.execution_options(isolation_level="AUTOCOMMIT"), path)
             return
         copy = engine(path, create=True)
         try:
@@ -91,7 +159,7 @@ class Store:
                 transaction(self._engine, self.name, writing=False) as source,
                 transaction(copy, str(path), writing=True) as target,
             ):
-                copying.pour(source, target, str(path))
+                copy_tables(source, target, str(path))
         finally:
             copy.dispose()
 
@@ -117,15 +185,34 @@ class Store:
 
 
 @contextmanager
-def transaction(engine: Engine, name: str, *, writing: bool) -> Iterator[Connection]:
-    """A transaction of the store at the level below tables; raises BadInput for one that writes where there are no file locks."""
+def transaction(engine: Engine, name: str, *, writing: bool, isolation: str = "REPEATABLE READ") -> Iterator[Connection]:
+    """A transaction of the store at the level below tables; raises BadInput for one that writes where there are no file locks.
+
+    isolation: PostgreSQL's, of a transaction that waits for no turn.
+    """
     if writing:
         check_locks()
     options: dict[str, Any] = {"writing": writing}
     if engine.dialect.name == "postgresql":
-        options["isolation_level"] = "READ COMMITTED" if writing else "REPEATABLE READ"
-    with translated(name), engine.connect().execution_options(**options) as connection, connection.begin():
-        yield connection
+        options["isolation_level"] = "READ COMMITTED" if writing else isolation
+    try:
+        with translated(name), engine.connect().execution_options(**options) as connection, connection.begin():
+            yield connection
+    except Busy as error:
+        holder = None if engine.dialect.name != "postgresql" else _holder(engine)
+        if holder is None:
+            raise
+        hint = f"{error.hint}; the operator ends it: `assay ledger grant DIR USER --revoke`, then grants again"
+        raise Busy(f"{error.what}; {holder} keeps it", file=error.file, hint=hint) from None
+
+
+def _holder(engine: Engine) -> str | None:
+    """Who has the turn among the writers, if that can be asked."""
+    try:
+        with engine.connect() as connection:
+            return schema.turn_holder(connection)
+    except DBAPIError:
+        return None
 
 
 def create(place: str | Path, meta: Meta) -> Store:
@@ -140,7 +227,7 @@ def create(place: str | Path, meta: Meta) -> Store:
         with transaction(made, name, writing=True) as connection:
             if file is not None and not ours and inspect(connection).get_table_names():
                 raise NotALedger("is there already", file=name, hint="use another path, or remove it if nothing needs it")
-            schema.make(connection, meta, name)
+            schema.make_tables(connection, meta, name)
     except BaseException as error:
         made.dispose()
         if file is not None and ours and not isinstance(error, NotALedger):
@@ -172,8 +259,8 @@ def open(place: str | Path, *, wait: float = WAIT) -> Store:
     try:
         _there(found, name)
         with transaction(found, name, writing=False) as connection:
-            version, meta = schema.read(connection, name)
-        schema.check(version, name)
+            version, meta = schema.read_meta(connection, name)
+        schema.check_version(version, name)
     except BaseException:
         found.dispose()
         raise
@@ -186,7 +273,7 @@ def migrate(place: str | Path) -> tuple[int, int]:
     try:
         _there(found, name)
         with transaction(found, name, writing=True) as connection:
-            return schema.migrate(connection, name)
+            return schema.migrate_tables(connection, name)
     finally:
         found.dispose()
 
@@ -196,7 +283,7 @@ def fill(place: str | Path, copy: Path) -> None:
     name, target, source = shown(place), engine(place), engine(copy)
     try:
         with transaction(source, str(copy), writing=False) as read, transaction(target, name, writing=True) as written:
-            copying.pour(read, written, name)
+            copy_tables(read, written, name)
     finally:
         source.dispose()
         target.dispose()

@@ -7,19 +7,32 @@
 - A batch has the number after the last one, and a record one that its batch brought: so nobody who may insert uses the numbers
   up, puts anything between what was looked at, or adds to a batch.
 - `attempts` has what was sent to the targets of publish.toml, counted from 1 for each: two who would write at once cannot both.
-- `checked` has what the log's key signed of the batches whose signatures were looked at: `assay.ledger.sound` says what.
+- `checked` has what the log's key signed of the batches whose signatures were looked at: `assay.ledger.counting` says what.
 - No row is ever changed or removed; `meta` alone may be, by a migration.
+
+What goes into the store and comes out of it. Digests are `sha256:…`, but those of records, which are many: 32 bytes.
+
+The slot of a record as 16 bytes, and which record of a slot was accepted first. SPEC 3.0.
+
+8 bytes of SHA-256 of the run (kind, validator, submission or participant), then 8 of the whole: so a run's records stand together
+in the index. Different slots may share these bytes, if somebody takes pains; so what has the same is always compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
+    Connection,
     ForeignKey,
     Index,
     Integer,
@@ -29,22 +42,8 @@ from sqlalchemy import (
     Text,
 )
 
-__all__ = [
-    "MARK",
-    "SCHEMA",
-    "append_only",
-    "attempts",
-    "batches",
-    "checked",
-    "fitting",
-    "inputs",
-    "meta",
-    "receipts",
-    "records",
-    "settlements",
-    "submissions",
-    "triggers",
-]
+from assay.ledger.batch import StoredRecord
+from assay.records import Evidence, record
 
 MARK = {"sqlite": "?", "postgresql": "%s"}
 """What stands for a value in a statement that goes past SQLAlchemy, whose own layer costs more than the database."""
@@ -211,3 +210,151 @@ def fitting(table: Table, dialect: str) -> Iterator[str]:
         yield f"CREATE TRIGGER {name}_fit BEFORE INSERT ON {name} FOR EACH ROW EXECUTE FUNCTION assay_{name}_fit()"
         return
     yield (f"CREATE TRIGGER {name}_fit BEFORE INSERT ON {name} WHEN NOT ({_FITS[name]}) BEGIN SELECT RAISE(ABORT, '{what}'); END")
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Whose ledger it is: the competition's name, the origin of its log, and the log's public key (vkey)."""
+
+    competition: str
+    origin: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What became of a batch: records that are new, that were known, and of the new ones those in conflict with an earlier one.
+
+    `first_seq` … `last_seq` are the new ones; None if there are none.
+    """
+
+    new: int
+    known: int
+    conflicting: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
+
+
+class RecordRow(NamedTuple):
+    """All that is kept of a record, for looking it over.
+
+    conflict: when it was taken in, the first of its slot that was there said something else.
+    """
+
+    seq: int
+    digest: bytes
+    batch: int
+    epoch: int
+    slot: bytes
+    conflict: bool
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch: the envelope as it came, and which records are in it, as ranges of `seq`, first and last included."""
+
+    id: int
+    digest: str
+    validator: str
+    epoch: int
+    count: int
+    root: str
+    envelope: bytes
+    members: tuple[tuple[int, int], ...]
+    first_seq: int | None
+    last_seq: int | None
+    """Those that were new with it; None if there were none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A record that says something else than the one accepted first of its slot, which is the one that counts. SPEC 3.0."""
+
+    record: StoredRecord
+    first: StoredRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a participant handed in, in which epoch, and when (RFC 3339, "" = not said)."""
+
+    participant: str
+    submission: str
+    epoch: int
+    submitted_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A settlement (canonical JSON), its digest, and that of the inputs it was computed from."""
+
+    epoch: int
+    digest: str
+    inputs: str
+    document: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A receipt: its epoch, place in the log (from 0), digest of its payload, DSSE envelope, signed checkpoint."""
+
+    epoch: int
+    position: int
+    digest: str
+    envelope: bytes
+    checkpoint: bytes
+
+
+AT_ONCE = 500
+"""Slots that are looked up in one query."""
+
+
+class Candidate(NamedTuple):
+    """A record that may be of the slot that is looked for, and the batch that brought it."""
+
+    seq: int
+    digest: bytes
+    body: bytes
+    batch: int
+
+
+def slot_of(one: Evidence) -> bytes:
+    """The 16 bytes. No part of a slot has a zero byte in it."""
+    slot = one.slot
+    run = _run(*slot[:3])
+    return run + sha256(run + "\0".join(map(str, slot[3:])).encode()).digest()[:8]
+
+
+@lru_cache(maxsize=4096)
+def _run(*parts: object) -> bytes:
+    return sha256("\0".join(map(str, parts)).encode()).digest()[:8]
+
+
+def candidates(connection: Connection, slots: Sequence[bytes]) -> dict[bytes, list[Candidate]]:
+    """Slot → what is there under its 16 bytes, in order of acceptance; slots with nothing are left out."""
+    found: dict[bytes, list[Candidate]] = {}
+    mark = MARK[connection.dialect.name]
+    for at in range(0, len(slots), AT_ONCE):
+        some = tuple(slots[at : at + AT_ONCE])
+        query = f"SELECT slot, seq, digest, body, batch FROM records WHERE slot IN ({', '.join([mark] * len(some))}) ORDER BY seq"
+        for slot, *rest in connection.exec_driver_sql(query, some):
+            found.setdefault(slot, []).append(Candidate(*rest))
+    return found
+
+
+def first_of_slot(one: Evidence, there: Iterable[Candidate]) -> Evidence | None:
+    """The first of the candidates that is of the record's slot indeed."""
+    slot = one.slot
+    parsed = (record(json.loads(candidate.body)) for candidate in there)
+    return next((earlier for earlier in parsed if earlier.slot == slot), None)
+
+
+def contradictions(rows: Sequence[RecordRow]) -> Iterator[tuple[RecordRow, RecordRow]]:
+    """Of records with the same 16 bytes, in order of acceptance: each that differs from the first of its slot, with that one."""
+    firsts: dict[tuple[object, ...], tuple[RecordRow, Evidence]] = {}
+    for row in rows:
+        one = record(json.loads(row.body))
+        first, said = firsts.setdefault(one.slot, (row, one))
+        if said.content != one.content:
+            yield row, first

@@ -1,27 +1,52 @@
-"""Reading: what is in the store at one moment, whatever writers do meanwhile."""
+"""Reading: what is in the store at one moment, whatever writers do meanwhile.
+
+Writing, within one transaction that excludes every other writer: all of it is kept, or nothing. SPEC 3.0, 6.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple
 from hashlib import sha256
 from itertools import groupby, pairwise
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, Table, func, select
 from sqlalchemy import Row as Found
 
-from assay.ledger.store.errors import RESTORE, Damaged
-from assay.ledger.store.rows import Conflict, Kept, KeptBatch, Receipt, Row, Settled, Submission
+from assay.exact import LARGEST
+from assay.ledger.batch import Batch, StoredRecord
+from assay.ledger.store.engine import RESTORE, Damaged
 from assay.ledger.store.schema import UNNAMED
-from assay.ledger.store.slots import candidates, contradictions, same, slot_of
-from assay.ledger.store.tables import attempts, batches, checked, inputs, meta, receipts, records, settlements, submissions
+from assay.ledger.store.tables import (
+    MARK,
+    Accepted,
+    Candidate,
+    Conflict,
+    Receipt,
+    RecordRow,
+    Settled,
+    StoredBatch,
+    Submission,
+    attempts,
+    batches,
+    candidates,
+    checked,
+    contradictions,
+    first_of_slot,
+    inputs,
+    meta,
+    receipts,
+    records,
+    settlements,
+    slot_of,
+    submissions,
+)
 from assay.records import Evidence
 
-__all__ = ["LATEST", "View"]
-
-LATEST = 2**53 - 1
+LATEST = LARGEST
 """The largest epoch."""
 FETCH = 10_000
 """Records that are fetched at once."""
@@ -38,14 +63,14 @@ class View:
 
     # Evidence
 
-    def records(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Kept]:
+    def records(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[StoredRecord]:
         """The records of these epochs, first and last included, in order of acceptance; raises Damaged."""
         count = 0
         for rows in self._pieces(first_epoch, last_epoch, select(*_RECORD)):
             for seq, digest, body in rows:
                 if type(body) is not bytes or sha256(body).digest() != digest:
                     raise Damaged(f"record {seq} is not what it was: it has another digest", hint=RESTORE)
-                yield Kept(seq, digest, body)
+                yield StoredRecord(seq, digest, body)
             count += len(rows)
         if count != (there := self.count(first_epoch, last_epoch)):
             what = f"{count} records of epochs {first_epoch} to {last_epoch} are there, and the batches have {there}"
@@ -56,14 +81,17 @@ class View:
         pairs = ((one, first) for one, first in self._contradictions() if first_epoch <= one.epoch <= last_epoch)
         for seqs in sorted((one.seq, first.seq) for one, first in pairs):
             yield Conflict(
-                *(Kept._make(self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one()) for seq in seqs)
+                *(
+                    StoredRecord._make(self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one())
+                    for seq in seqs
+                )
             )
 
     def conflicting(self) -> dict[int, int]:
         """Batch → how many of its records are conflicts; batches without are left out."""
         return Counter(one.batch for one, _ in self._contradictions())
 
-    def _contradictions(self) -> Iterator[tuple[Row, Row]]:
+    def _contradictions(self) -> Iterator[tuple[RecordRow, RecordRow]]:
         """Each record that is in conflict, and the first of its slot.
 
         Which of them is flagged depends on the order in which this copy took them in, which an import may have changed; that one
@@ -72,17 +100,17 @@ class View:
         for rows in self._sharing(select(records.c.slot).where(records.c.conflict.is_(True))):
             yield from contradictions(rows)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[RecordRow]:
         """All records with all that is kept of them, in order of acceptance."""
-        return map(Row._make, self._rows(select(records).order_by(records.c.seq)))
+        return map(RecordRow._make, self._rows(select(records).order_by(records.c.seq)))
 
-    def contested(self) -> Iterator[list[Row]]:
+    def contested(self) -> Iterator[list[RecordRow]]:
         """The records that share their slot's 16 bytes with others, those of each in order of acceptance."""
         return self._sharing(select(records.c.slot).group_by(records.c.slot).having(func.count() > 1))
 
-    def _sharing(self, slots: Select[Any]) -> Iterator[list[Row]]:
+    def _sharing(self, slots: Select[Any]) -> Iterator[list[RecordRow]]:
         found = self._rows(select(records).where(records.c.slot.in_(slots)).order_by(records.c.slot, records.c.seq))
-        for _, rows in groupby(map(Row._make, found), key=lambda row: row.slot):
+        for _, rows in groupby(map(RecordRow._make, found), key=lambda row: row.slot):
             yield list(rows)
 
     def without_slots(self, found: Sequence[Evidence], counts: Callable[[int], bool]) -> list[Evidence]:
@@ -92,7 +120,7 @@ class View:
         """
         slots = list(map(slot_of, found))
         there = {slot: [one for one in some if counts(one.batch)] for slot, some in candidates(self._connection, slots).items()}
-        return [one for one, slot in zip(found, slots, strict=True) if same(one, there.get(slot, ())) is None]
+        return [one for one, slot in zip(found, slots, strict=True) if first_of_slot(one, there.get(slot, ())) is None]
 
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
         """How many records these epochs have."""
@@ -121,7 +149,7 @@ class View:
         """The numbers of an epoch's batches, in order of acceptance."""
         return list(self._connection.scalars(select(batches.c.id).where(batches.c.epoch == epoch).order_by(batches.c.id)))
 
-    def batches(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[KeptBatch]:
+    def batches(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[StoredBatch]:
         """The batches of these epochs, in order of acceptance."""
         query = select(batches).where(_between(batches, first_epoch, last_epoch)).order_by(batches.c.id)
         return map(_batch, self._rows(query, BATCHES))
@@ -130,12 +158,12 @@ class View:
         """The number of the last batch of the epochs up to this one; 0 if none. While it stays, so does their evidence."""
         return int(self._connection.scalar(select(func.max(batches.c.id)).where(_between(batches, 0, last_epoch))) or 0)
 
-    def named(self, digest: str) -> list[KeptBatch]:
+    def named(self, digest: str) -> list[StoredBatch]:
         """The batches of this digest, in order of acceptance: one that counts, and what others may have put beside it."""
         query = select(batches).where(batches.c.digest == digest).order_by(batches.c.id)
         return [_batch(row) for row in self._connection.execute(query)]
 
-    def numbered(self, number: int) -> KeptBatch:
+    def numbered(self, number: int) -> StoredBatch:
         """The batch of this number."""
         return _batch(self._connection.execute(select(batches).where(batches.c.id == number)).one())
 
@@ -153,10 +181,10 @@ class View:
         query = select(func.sum(func.length(records.c.body))).where(records.c.seq.between(first, last))
         return int(self._connection.scalar(query) or 0)
 
-    def between(self, first: int, last: int) -> list[Row]:
+    def between(self, first: int, last: int) -> list[RecordRow]:
         """The records with these seqs, first and last included, with all that is kept of them, in order of acceptance."""
         query = select(records).where(records.c.seq.between(first, last)).order_by(records.c.seq)
-        return list(map(Row._make, self._connection.execute(query)))
+        return list(map(RecordRow._make, self._connection.execute(query)))
 
     def competition(self) -> str:
         """The name of the competition whose ledger it is."""
@@ -237,9 +265,9 @@ def _between(table: Any, first: int, last: int) -> Any:
     return table.c.epoch.between(first, last)
 
 
-def _batch(row: Found[Any]) -> KeptBatch:
+def _batch(row: Found[Any]) -> StoredBatch:
     values = row._asdict()
-    return KeptBatch(**values | {"members": _members(values["members"])})
+    return StoredBatch(**values | {"members": _members(values["members"])})
 
 
 def _members(text: Any) -> tuple[tuple[int, int], ...]:
@@ -256,3 +284,99 @@ def _members(text: Any) -> tuple[tuple[int, int], ...]:
 
 def _receipt(row: Found[Any] | None) -> Receipt | None:
     return None if row is None else Receipt(*tuple(row))
+
+
+class Writer(View):
+    """A view that can also add. What it adds is there for its own reading at once, for others when the block ends."""
+
+    def add_batch(
+        self, batch: Batch, numbers: Sequence[int] | None = None, counts: Callable[[int], bool] = lambda _: True
+    ) -> Accepted:
+        """Keep a batch and those of its records that are new; a batch that is there already adds nothing.
+
+        Checks nothing of what it says: that is for `intake.accept`. numbers: the seqs of its records, in the same order, where
+        they come from another copy of the ledger. counts: whether the batch of a number does; what only one has that does not is
+        as if it were not there.
+        """
+        if any(counts(number) for number in self._numbers(batch.digest)):
+            return Accepted(new=0, known=len(batch.digests))
+        last_batch, before = self._state()
+        slots = list(map(slot_of, batch.records))
+        there = {slot: [one for one in some if counts(one.batch)] for slot, some in candidates(self._connection, slots).items()}
+        said = batch.statement
+        seqs: list[int] = []
+        new: list[tuple[int, bytes, int, int, bytes, bool, bytes]] = []
+        conflicting = 0
+        rows = zip(batch.records, slots, batch.digests, batch.bodies, strict=True)
+        for at, (one, slot, digest, body) in enumerate(rows):
+            earlier = there.setdefault(slot, [])
+            seq = next((old.seq for old in earlier if old.digest == digest), None)
+            if seq is None:
+                seq = before + len(new) + 1 if numbers is None else numbers[at]
+                conflict = _differs(one, earlier)
+                conflicting += conflict
+                earlier.append(Candidate(seq, digest, body, last_batch + 1))
+                new.append((seq, digest, last_batch + 1, said.epoch, slot, conflict, body))
+            seqs.append(seq)
+        first, last = (min(row[0] for row in new), max(row[0] for row in new)) if new else (None, None)
+        members = json.dumps(_ranges(seqs), separators=(",", ":"))
+        row = (batch.digest, said.validator, said.epoch, said.count, said.root, batch.envelope, members, first, last)
+        self._add(batches, (last_batch + 1, *row))
+        self._add(records, *new)
+        return Accepted(len(new), len(seqs) - len(new), conflicting, first, last)
+
+    def add_submission(self, submission: Submission) -> None:
+        """Keep what a participant handed in; it is its latest from now on."""
+        last = self._connection.scalar(select(func.max(submissions.c.id))) or 0
+        self._add(submissions, (last + 1, *astuple(submission)))
+
+    def add_settled(self, settled: Settled, document: bytes, receipt: Receipt) -> None:
+        """Keep a settlement, the document of its inputs, and its receipt."""
+        if self.inputs(settled.inputs) is None:
+            self._add(inputs, (settled.inputs, document))
+        self._add(settlements, astuple(settled))
+        self._add(receipts, astuple(receipt))
+
+    def add_checked(self, count: int, envelope: bytes) -> None:
+        """Keep what the log's key signed of the first so many batches, whose signatures were looked at."""
+        self._add(checked, (f"sha256:{sha256(envelope).hexdigest()}", count, envelope))
+
+    def add_attempts(self, target: str, *entries: bytes) -> None:
+        """Keep what is about to be sent to a target, or what became of it, after what is there."""
+        last = self._connection.scalar(select(func.max(attempts.c.number)).where(attempts.c.target == target)) or 0
+        self._add(attempts, *((target, number, entry) for number, entry in enumerate(entries, start=last + 1)))
+
+    def _numbers(self, digest: str) -> list[int]:
+        """The numbers of the batches of a digest."""
+        mark = MARK[self._connection.dialect.name]
+        return list(self._connection.exec_driver_sql(f"SELECT id FROM batches WHERE digest = {mark}", (digest,)).scalars())
+
+    def _state(self) -> tuple[int, int]:
+        """The last batch and the last record, 0 if there are none."""
+        query = "SELECT (SELECT coalesce(max(id), 0) FROM batches), (SELECT coalesce(max(seq), 0) FROM records)"
+        last_batch, before = self._connection.exec_driver_sql(query).one()
+        return last_batch, before
+
+    def _add(self, table: Table, *rows: tuple[object, ...]) -> None:
+        """New rows of a table, with a value for each column."""
+        if rows:
+            names = ", ".join(table.c.keys())
+            marks = ", ".join([MARK[self._connection.dialect.name]] * len(table.c))
+            self._connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", list(rows))
+
+
+def _differs(one: Evidence, there: Iterable[Candidate]) -> bool:
+    """Whether the first accepted of the record's slot says something else."""
+    first = first_of_slot(one, there)
+    return first is not None and first.content != one.content
+
+
+def _ranges(numbers: Iterable[int]) -> list[list[int]]:
+    """The numbers, ascending and each once, as ranges with both ends."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return found

@@ -28,12 +28,22 @@ from pathlib import Path
 from assay.errors import BadInput, Refused
 from assay.ledger import bundle, check
 from assay.ledger.check import LogKey
-from assay.ledger.refusal import as_bad_input
-from assay.ledger.verify import joint, own, receipts, recompute, said
-from assay.ledger.verify.material import Material, gathered
-from assay.ledger.verify.report import STAGES, Check, Verified, several
+from assay.ledger.keys import as_bad_input
+from assay.ledger.verify import claims, recompute, subnet_bundle
+from assay.ledger.verify.report import STAGES, Check, Material, Verified, gather_material, several
 
-__all__ = ["STAGES", "Check", "Material", "Verified", "gathered", "joint", "own", "receipts", "verify", "whole"]
+__all__ = [
+    "STAGES",
+    "Check",
+    "Material",
+    "Verified",
+    "claims",
+    "gather_material",
+    "recompute",
+    "subnet_bundle",
+    "verify",
+    "whole",
+]
 
 
 def verify(
@@ -58,12 +68,14 @@ def verify(
     keys = list(dict.fromkeys(_key(one) for one in ([key] if isinstance(key, str) else key or ())))
     place, into = Path(receipt), Verified()
     paths = {name: None if path is None else Path(path) for name, path in (("checkpoint", checkpoint), ("log", log))}
-    if joint.is_joint(place):
+    if subnet_bundle.is_joint(place):
         if (evidence, scheme) != (None, None):
             what = "is of a subnet, and what is checked beside it is of a competition"
             raise BadInput(what, file=place, hint="verify one of its competitions by itself")
         announced = None if subnet is None else Path(subnet)
-        joint.verified(place, keys, lambda one, named: _of_one(one, named, Verified()), into, announced=announced, **paths)
+        subnet_bundle.verified(
+            place, keys, lambda one, named: _of_one(one, named, Verified()), into, announced=announced, **paths
+        )
         return into
     if subnet is not None:
         what = "is of one competition, and a subnet file says nothing of it"
@@ -85,22 +97,22 @@ def _of_one(
     log: Path | None = None,
 ) -> Verified:
     """The same of one competition."""
-    given = gathered(receipt, evidence)
-    if own.is_proof(given.data):
+    given = gather_material(receipt, evidence)
+    if recompute.is_participant_proof(given.data):
         if receipt.is_dir():  # it would be right, and nothing beside it would have been looked at
             raise Refused("receipt", "it is a participant's proof in the place of the receipt", file=given.path)
-        one, used, now = own.own(given.data, known, given.path, into)
+        one, used, now = recompute.participant_proof(given.data, known, given.path, into)
     else:
-        one, used = receipts.read(given.data, known, given.path)
-        now = receipts.receipt(one, used, given.path, into, own=known is None)
+        one, used = claims.read_receipt(given.data, known, given.path)
+        now = claims.check_receipt_file(one, used, given.path, into, own=known is None)
     tiles = None
     if given.root is not None:
-        tiles = receipts.log_of(given.root / bundle.LOG, used, now, into, whole=True)
+        tiles = claims.log_of(given.root / bundle.LOG, used, now, into, whole=True)
     if log is not None:
-        tiles = receipts.log_of(log, used, now, into, whole=False)
+        tiles = claims.log_of(log, used, now, into, whole=False)
     if checkpoint is not None:
-        receipts.consistency(checkpoint, used, now, tiles, into)
-    if not own.is_proof(given.data):
+        claims.consistency(checkpoint, used, now, tiles, into)
+    if not recompute.is_participant_proof(given.data):
         _rest(given, one, used, now, into)
     if scheme is not None:
         recompute.same_scheme(scheme, one.predicate, into)
@@ -119,7 +131,7 @@ def _rest(given: Material, one: check.Receipt, key: LogKey, now: check.Checkpoin
         return
     if given.alone is not None:
         previous = one.predicate["previous"]
-        found = said.bound(given.alone, one, 0 if previous is None else previous["epoch"] + 1)
+        found = claims.check_bound(given.alone, one, 0 if previous is None else previous["epoch"] + 1)
         into.right("evidence", f"{several(len(found.seqs), 'record')} under the evidence root")
     else:
         into.not_looked_at("evidence", "give the bundle of the epoch with --evidence")
@@ -128,7 +140,8 @@ def _rest(given: Material, one: check.Receipt, key: LogKey, now: check.Checkpoin
 
 def whole(given: Material, one: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified) -> None:
     """The stages from `chain` on, for a receipt that is right and the bundle that it is in; raises Refused."""
-    before = receipts.chain(given, one, key, now, into)
-    found = said.held(given, before.receipts, into)
-    judged = said.signed(given, found, one.predicate["competition"], now.origin, into)
+    recompute.check_kind(given, one.predicate)
+    before = claims.check_chain(given, one, key, now, into)
+    found = claims.check_held(given, before.receipts, into)
+    judged = claims.check_signed(given, found, one.predicate["competition"], now.origin, into)
     into.settlement = recompute.settlement(given, before, judged, into)

@@ -1,19 +1,31 @@
-"""What was checked, stage by stage, and the way from other refusals to one that names its stage. SPEC 6."""
+"""What was checked, stage by stage, and the way from other refusals to one that names its stage. SPEC 6.
+
+What was given to be verified, and where each part of it is: a bundle, a receipt with evidence, or a receipt alone. SPEC 6.
+
+The signed batches of a bundle, line by line: an envelope, and the seqs of the records that it is about. SPEC 6.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import AssayError, BadInput, Refused
-from assay.ledger import check
+from assay.folder import strict
+from assay.folder.evidence import parse
+from assay.folder.files import SETTLEMENT_BYTES, Place, decode, load, unreadable
+from assay.ledger import bundle, check, evidence
+from assay.ledger.check import RECEIPT_BYTES
+from assay.scheme.reading import opened
 
 if TYPE_CHECKING:
     from assay.settle import Settlement
 
-__all__ = ["STAGES", "Check", "Verified", "or_null", "several", "stage"]
 
 STAGES = ("receipt", "log", "consistency", "chain", "evidence", "signatures", "inputs", "settlement", "results")
 """In the order in which they are checked."""
@@ -87,3 +99,106 @@ def stage(name: str) -> Iterator[None]:
         raise Refused(name, f"{place}{error.what}{hint}", file=error.file, line=error.line) from None
     except AssayError as error:
         raise Refused(name, error.what, file=error.file) from None
+
+
+MATERIAL_HINT = "give a receipt, a participant's proof, or the folder that `assay export epoch` wrote"
+
+
+@dataclass(frozen=True)
+class Material:
+    """The receipt's bytes, and the files that go with it as far as they are there."""
+
+    path: Path
+    data: bytes
+    root: Path | None = None
+    """The bundle."""
+    evidence: Mapping[int, Path] = field(default_factory=dict)
+    """Epoch of a receipt → the file of its evidence."""
+    alone: Path | None = None
+    """A file of evidence that is given beside a receipt, without a bundle."""
+
+
+def gather_material(receipt: Path, found: Path | None) -> Material:
+    """What a path and, if it is given, another one for the evidence hold.
+
+    Raises BadInput if something is not there, or is nothing that can be verified; Refused for files that do not belong there.
+    """
+    path, root = receipt, None if found is None else _root(found)
+    if os.path.isdir(receipt):
+        path, root, found = _last(receipt), receipt, found or receipt
+    data = load(path, RECEIPT_BYTES, hint=MATERIAL_HINT)
+    if found is None:
+        return Material(path, data)
+    if root is None:
+        if os.path.isdir(found):
+            what = f"has no {bundle.INPUTS}, so it is not known what the evidence was settled by"
+            raise BadInput(what, file=found, hint="give the folder that `assay export epoch` wrote")
+        return Material(path, data, alone=found)
+    try:
+        files = evidence.evidence_files(root / bundle.EVIDENCE)
+    except BadInput as error:
+        raise Refused("evidence", error.what, file=error.file) from None
+    if os.path.isfile(found):
+        files |= {_epoch(found): found}
+    return Material(path, data, root, files)
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a file of a bundle; raises BadInput."""
+    return load(path, SETTLEMENT_BYTES, hint="the bundle is not whole: export it again")
+
+
+def read_document(path: Path) -> Any:
+    """The JSON in a file of a bundle; raises BadInput."""
+    text = decode(read_file(path), path)
+    try:
+        return strict.parse(text)
+    except BadInput as error:
+        raise error.at(file=path) from None
+
+
+def _last(root: Path) -> Path:
+    """The last receipt of a bundle."""
+    folder = root / bundle.RECEIPTS
+    paths = sorted(folder.glob("epoch-*.receipt"), key=_epoch) if folder.is_dir() else []
+    if not paths:
+        raise BadInput("has no receipts", file=root, hint=MATERIAL_HINT)
+    return paths[-1]
+
+
+def _root(found: Path) -> Path | None:
+    """The bundle that a path is, or is in."""
+    return next((one for one in (found, *list(found.resolve().parents)[:2]) if os.path.isfile(one / bundle.INPUTS)), None)
+
+
+def _epoch(path: Path) -> int:
+    digits = path.name.partition(".")[0].removeprefix("epoch-")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 17 else -1
+
+
+BATCH_LINE_BYTES = 16 * 2**20
+"""Bytes of a line of batches.jsonl: an envelope and the ranges of up to 100,000 records."""
+BEFORE, BETWEEN = b'{"envelope":', b',"members":'
+
+
+def batch_lines(path: Path) -> Iterator[tuple[Place, bytes]]:
+    """The lines of the file, and where each is; raises BadInput, also for one that is too long."""
+    try:
+        with opened(path) as file:
+            for number, line in enumerate(iter(partial(file.readline, BATCH_LINE_BYTES + 1), b""), start=1):
+                if len(line) > BATCH_LINE_BYTES:
+                    raise BadInput(f"the line is longer than {BATCH_LINE_BYTES} bytes", file=path, line=number)
+                yield Place(path, number), line
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def split_batch_line(line: bytes, place: Place) -> tuple[bytes, list[list[int]]]:
+    """The envelope of a line as it came, and the ranges of its records; raises BadInput."""
+    head, between, tail = line.rpartition(BETWEEN)
+    if not between or not head.startswith(BEFORE) or not tail.endswith(b"}\n"):
+        raise place.refuse('is not a batch: {"envelope":…,"members":[[first,last],…]}')
+    members = parse(tail[:-2], place)
+    if check.misfit(members, [[int]]) or not isinstance(members, list) or not all(len(pair) == 2 for pair in members):
+        raise place.refuse("is not a list of ranges", field="members")
+    return head.removeprefix(BEFORE), members

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeGuard, TypeVar
 
 from assay.errors import Unreachable
-from assay.publish.bittensor.libraries import core
-from assay.publish.bittensor.runtime import Entry, Runtime
-from assay.publish.bittensor.subnet import BlockId
-from assay.publish.bittensor.wire import Wire
-from assay.publish.rpc import RpcError
-
-__all__ = ["SPEC_NAME", "Item", "Node"]
+from assay.publish.bittensor.runtime import Entry, Runtime, core
+from assay.publish.rpc import RpcError, WebSocket
 
 SPEC_NAME = "node-subtensor"
 """What the runtimes of the chain call themselves."""
@@ -42,11 +38,19 @@ Item = tuple[str, str, Sequence[Any]]
 """A place in the chain's storage: pallet, item, and the keys of a map."""
 
 
+@dataclass(frozen=True, slots=True)
+class BlockId:
+    """A block: its number, and its hash as `0x` and 64 hex digits."""
+
+    number: int
+    hash: str
+
+
 class Node:
     """A node at an address, asked by one thread at a time. seconds: for one question in all."""
 
     def __init__(self, url: str, *, seconds: float = 20.0) -> None:
-        self.wire = Wire(url, seconds=seconds)
+        self.wire = WebSocket(url, seconds=seconds)
         self._runtimes: dict[int, Runtime] = {}
         self._headers: dict[str, dict[str, Any]] = {}
         self._specs: dict[str, int] = {}

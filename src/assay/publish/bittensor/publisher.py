@@ -12,25 +12,39 @@ from functools import cached_property
 
 from assay.errors import Unreachable
 from assay.ledger.keys import PrivateKey
-from assay.publish.bittensor import read
-from assay.publish.bittensor.attempts import attempts, under_way
-from assay.publish.bittensor.chainside import elsewhere
-from assay.publish.bittensor.extrinsic import commit_call, set_call
+from assay.publish.bittensor.extrinsics import Attempt, elsewhere
 from assay.publish.bittensor.node import Node
-from assay.publish.bittensor.preflight import COMMIT_VERSION, preflight, stranger
-from assay.publish.bittensor.sending import Call, Sending, known
-from assay.publish.bittensor.settings import CHAINS, Settings, node_of, open_to_anybody, settings_of, witness_of
-from assay.publish.bittensor.subnet import Subnet
-from assay.publish.bittensor.timelock import clock, commitment
-from assay.publish.bittensor.wallet import address, hotkey_of, public_of
-from assay.publish.bittensor.weights import Vector, content, moved, of_content, pulled_at, strangers, vector
-from assay.publish.clock import Clock
+from assay.publish.bittensor.refusals import COMMIT_VERSION, preflight, stranger
+from assay.publish.bittensor.sending import Call, Extrinsics, known
+from assay.publish.bittensor.settings import (
+    CHAINS,
+    Settings,
+    address,
+    hotkey_of,
+    node_of,
+    open_to_anybody,
+    public_of,
+    settings_of,
+    witness_of,
+)
+from assay.publish.bittensor.subnet import Subnet, read_subnet, weights_of
+from assay.publish.bittensor.weights import (
+    Vector,
+    commit_call,
+    commitment,
+    content,
+    moved,
+    of_content,
+    pulled_at,
+    set_call,
+    strangers,
+    vector,
+    wrong_clock,
+)
 from assay.publish.outcome import Outcome, Refusal, Sent, Unknown
-from assay.publish.publishers import Comparison, Line, Plan, Pulse, Tell
-from assay.publish.settled import SettledEpoch, Shares
-from assay.publish.targets import Target
-
-__all__ = ["BittensorPublisher", "open_publisher"]
+from assay.publish.publishers import Comparison, Line, Plan, Pulse, Target, Tell
+from assay.publish.sender import Clock, Sender, under_way
+from assay.publish.settled_epoch import SettledEpoch, Shares
 
 POLL = 3.0
 """Seconds between two looks: a block takes twelve, and whoever lends a node counts questions."""
@@ -95,7 +109,7 @@ class BittensorPublisher:
             return Comparison(None, now)
         notes = self._notes(now)
         own = now.subnet.by_hotkey.get(hotkey or "")
-        held = {} if own is None else read.weights_of(self._node, now.subnet, own.uid, now.subnet.block)
+        held = {} if own is None else weights_of(self._node, now.subnet, own.uid, now.subnet.block)
         if hotkey is None:
             why = "publish.toml names no key" if self._settings.key is None else "the hotkey is encrypted"
             what = "registration, permit, stake, rate limit and present weights were not looked at"
@@ -108,7 +122,7 @@ class BittensorPublisher:
         lines = tuple(_lines(of_content(plan.content), now.vector, now.gone))
         outcome = self._before(plan) or self._against(now, hotkey)
         if outcome is None and now.subnet.commit_reveal:
-            outcome = clock(self._chain_time(now.subnet), self._clock.wall())
+            outcome = wrong_clock(self._chain_time(now.subnet), self._clock.wall())
         return Comparison(shown, outcome, notes, lines)
 
     def send(self, plan: Plan, tell: Tell) -> Outcome:
@@ -125,8 +139,10 @@ class BittensorPublisher:
                 return now
             return self._against(now, self._hotkey()) or self._call(now, key)
 
-        journal = self._target.journal()
-        return Sending(self._node, self._witness, key, journal, self._settings, tell, self._clock).run(plan, prepare)
+        chain = Extrinsics(self._node, self._witness, key, self._settings, plan)
+        wait_seconds = self._settings.wait_seconds
+        sender = Sender(chain, self._target.journal(), tell, wait_seconds=wait_seconds, clock=self._clock)
+        return sender.run(plan.subject, plan.digest, prepare)
 
     def confirm(self, plan: Plan) -> Outcome:
         """Whether these weights were published, by the journal and, of a commitment, by what the chain has opened."""
@@ -137,7 +153,7 @@ class BittensorPublisher:
         wrong = self._elsewhere()
         if wrong is not None:
             return wrong
-        there = read.subnet(self._node, self._settings.netuid, self._settings.mechanism, self._node.head())
+        there = read_subnet(self._node, self._settings.netuid, self._settings.mechanism, self._node.head())
         hotkey = self._hotkey()
         if isinstance(there, Refusal) or hotkey is None:
             return there if isinstance(there, Refusal) else None
@@ -159,7 +175,7 @@ class BittensorPublisher:
         wrong = self._elsewhere() or _of_another(plan)
         if wrong is not None:
             return wrong
-        there = read.subnet(self._node, self._settings.netuid, self._settings.mechanism, self._node.head())
+        there = read_subnet(self._node, self._settings.netuid, self._settings.mechanism, self._node.head())
         if isinstance(there, Refusal):
             return there
         if there.block.number < plan.content.get("pulled_at", 0):  # to it, who registered lately would have no uid
@@ -178,14 +194,14 @@ class BittensorPublisher:
         wrong = _of_another(plan)
         if wrong is not None:
             return wrong
-        every = attempts(self._target.journal().entries)
-        there = under_way(every)
-        if there is not None and there.plan == plan.digest:
-            return Sent(there.signed.hash) if there.sent else Unknown("it was about to be sent", there.signed.hash)
+        attempts = Attempt.read(self._target.journal().entries)
+        last = under_way(attempts)
+        if last is not None and last.plan == plan.digest:
+            return Sent(last.transaction) if last.sent else Unknown("it was about to be sent", last.transaction)
         hotkey, settings = self._hotkey(), self._settings
-        whose = None if hotkey is None else (hotkey, settings.chain, settings.netuid, settings.mechanism)
-        found = known(every, plan, self._node, self._witness, whose)
-        return None if found is None else found[0]
+        owner = None if hotkey is None else (hotkey, settings.chain, settings.netuid, settings.mechanism)
+        found = known(attempts, plan, self._node, self._witness, owner)
+        return found[1].outcome if isinstance(found, tuple) else found
 
     def _against(self, now: _Now, hotkey: str | None) -> Outcome | None:
         """Why these weights cannot be sent now; None if they can. Of an unknown hotkey only what is the same for all."""

@@ -15,16 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput
-from assay.folder import csvs, pulled, registry
-from assay.folder.places import Place, Row
-from assay.folder.write import write_all
+from assay.folder import csvs, registry
+from assay.folder.files import Place, Row, write_all
+from assay.publish.bittensor.settings import respelled
 from assay.publish.bittensor.subnet import Subnet
-from assay.publish.bittensor.wallet import respelled
 from assay.records import Pulled, Registered
 from assay.scheme.model import Scheme
 from assay.scheme.reading import validate
-
-__all__ = ["Change", "Pull", "pull", "write"]
 
 NONE = "0"
 """The stake of a validator that the chain does not count."""
@@ -101,7 +98,7 @@ def pull(folder: Path, scheme: Scheme, subnet: Subnet, chain: str, spec_version:
     return Pull(
         folder,
         made,
-        files | {pulled.FILE: pulled.dumped(made, neurons)},
+        files | {registry.PULLED_FILE: registry.dump_pulled(made, neurons)},
         count,
         len(stakes),
         tuple(_changes(old, uids, "uid", "moved")),
@@ -111,18 +108,18 @@ def pull(folder: Path, scheme: Scheme, subnet: Subnet, chain: str, spec_version:
 
 def write(*found: Pull) -> None:
     """Put the files of one pull or more in place, each registry.json first: what it does not agree with is not settled."""
-    names = (pulled.FILE, csvs.PARTICIPANTS.name, csvs.VALIDATORS.name)
+    names = (registry.PULLED_FILE, csvs.PARTICIPANTS.name, csvs.VALIDATORS.name)
     write_all([(each.folder / name, each.files[name]) for name in names for each in found])
 
 
 def _check_same(folder: Path, subnet: Subnet, chain: str) -> None:
     """Refuse another subnet than the one that the registry is of: all who are there would seem to be gone."""
-    there = pulled.read(folder / pulled.FILE)
+    there = registry.read_pulled(folder / registry.PULLED_FILE)
     if there is None or (there.chain, there.netuid, there.mechanism) == (chain, subnet.netuid, subnet.mechanism):
         return
     raise BadInput(
         f"the registry is of subnet {there.netuid}, mechanism {there.mechanism}, of the chain {there.chain}",
-        file=folder / pulled.FILE,
+        file=folder / registry.PULLED_FILE,
         hint=f"that was subnet {subnet.netuid}, mechanism {subnet.mechanism}, of {chain}; if it is meant, remove the file",
     )
 
@@ -153,7 +150,7 @@ def _read_back(files: Mapping[str, bytes], scheme: Scheme) -> tuple[int, str]:
         rows[table.name] = csvs.parse(files[table.name], table)
     people = registry.participants(rows[csvs.PARTICIPANTS.name], Place(csvs.PARTICIPANTS.name), scheme)
     judges = registry.validators(rows[csvs.VALIDATORS.name], Place(csvs.VALIDATORS.name), columns=len(people))
-    return len(people), pulled.rows(people, judges)
+    return len(people), registry.pulled_rows(people, judges)
 
 
 def _changes(old: Mapping[str, Any], now: Mapping[str, str], field: str, other: str) -> list[Change]:

@@ -2,6 +2,7 @@
 
 A node's metadata say how its answers are decoded. A few bytes of them can stand for gigabytes, both when they are read and when
 something is decoded by them, so the library does neither in this process. A child serves every node with the same description.
+The library is an extra; it is imported in one place, `core`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,20 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from assay.errors import Unreachable
+from assay.errors import BadInput, Unreachable
 from assay.peers import NoAnswer
 from assay.peers.confined import Confined
-from assay.publish.bittensor.libraries import core
 
-__all__ = ["Described", "Entry", "Runtime"]
+
+def core() -> Any:
+    """The module bittensor_core: keys, SCALE, extrinsics; raises BadInput if the extra is not installed."""
+    try:
+        import bittensor_core
+    except ImportError:
+        hint = "install Assay with it: pip install 'assay[bittensor]'"
+        raise BadInput("Bittensor needs the package bittensor-core", hint=hint) from None
+    return bittensor_core
+
 
 CHILDREN = 4
 """Descriptions that are held at one time."""

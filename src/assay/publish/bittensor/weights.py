@@ -1,24 +1,33 @@
-"""From exact shares to the weights that the chain is sent: u16, the largest 65535, zeros left out. SPEC 4, Encoding.
+"""From exact shares to the weights that the chain is sent, and the calls that set or commit them. SPEC 4, Encoding.
 
-A share is its participant's only as long as the uid is: a uid that has another hotkey now, or none, would pay a stranger. So what
-has changed hands burns, and everything is encoded anew from the shares, since the largest may be another then.
+Weights are u16, the largest 65535, zeros left out. A share is its participant's only as long as the uid is: a uid that has
+another hotkey now, or none, would pay a stranger. So what has changed hands burns, and everything is encoded anew from the
+shares, since the largest may be another then.
+
+Commitments (version 4) are opened by the chain itself: locked to a round of drand's beacon, which nobody has before its time. In
+one are the hotkey, the uids, the weights and the version key. Which round it is follows from the subnet's schedule of epochs, all
+of it read at one block, and from this machine's clock. One that is too early would show the weights too soon; one too late is not
+there when the chain opens them, and then they are lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import lcm
 from typing import Any
 
 from assay.errors import BadInput
-from assay.publish.bittensor.subnet import Subnet
-from assay.publish.bittensor.wallet import respelled
-from assay.publish.settled import Shares
-from assay.settle.encoding import encode
-
-__all__ = ["Vector", "content", "moved", "of_content", "pulled_at", "strangers", "vector"]
+from assay.ledger.keys import PrivateKey, PublicKey
+from assay.publish.bittensor.node import BlockId
+from assay.publish.bittensor.refusals import older
+from assay.publish.bittensor.runtime import core
+from assay.publish.bittensor.settings import respelled
+from assay.publish.bittensor.subnet import PALLET, Subnet
+from assay.publish.outcome import Refusal
+from assay.publish.settled_epoch import Shares
+from assay.settle.reward import encode
 
 
 @dataclass(frozen=True)
@@ -89,3 +98,136 @@ def of_content(said: dict[str, Any]) -> Shares:
     """The shares in that."""
     rows = tuple((row["participant"], row["uid"], Fraction(row["share"])) for row in said["weights"])
     return Shares(rows, Fraction(said["burn"]["share"]), said["burn"]["uid"])
+
+
+CLOCK_SECONDS = 120
+"""How far this machine's clock may be from the chain's, whose newest block is some seconds old."""
+
+REVEAL_EPOCHS = 300
+"""Epochs till it is opened, at most: the library goes through them one by one."""
+LATE = 3
+"""Blocks after which the round comes: as the library reckons, so that the chain has its signature by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """What is committed to: its bytes, the round that opens it, and about which block the chain does."""
+
+    data: bytes
+    round: int
+    reveal: int
+
+
+def commitment(
+    subnet: Subnet, hotkey: PublicKey, vector: Vector, version_key: int, *, chain: float, here: float
+) -> Commitment | Refusal:
+    """Weights of a hotkey, locked; or why they cannot be. chain, here: what time it is by each, seconds since 1970."""
+    index, last, pending, since = subnet.epoch_index, subnet.last_epoch, subnet.pending_epoch, subnet.since_step
+    if index is None or last is None or pending is None or since is None:
+        return older(subnet)
+    if subnet.tempo == 0:
+        return Refusal("no-epochs", "the subnet's tempo is 0: nothing that is committed is ever opened", "ask the subnet's owner")
+    if subnet.reveal_epochs > REVEAL_EPOCHS:
+        what = f"the subnet opens commitments after {subnet.reveal_epochs} epochs, and {REVEAL_EPOCHS} are waited for at most"
+        return Refusal("reveal-period", what, "ask the subnet's owner")
+    if (wrong := wrong_clock(chain, here)) is not None:
+        return wrong
+    data, number = core().get_encrypted_commit_v2(
+        uids=list(vector.uids),
+        weights=list(vector.values),
+        version_key=version_key,
+        last_epoch_block=last,
+        pending_epoch_at=pending,
+        subnet_epoch_index=index,
+        tempo=subnet.tempo,
+        blocks_since_last_step=since,
+        current_block=subnet.block.number,
+        subnet_reveal_period_epochs=subnet.reveal_epochs,
+        block_time=subnet.block_seconds,
+        hotkey=hotkey.raw,
+    )
+    return Commitment(bytes(data), int(number), reveal_block(subnet))
+
+
+def wrong_clock(chain: float, here: float) -> Refusal | None:
+    """Whether the two clocks differ by so much that a commitment would be locked to the wrong time."""
+    if abs(here - chain) <= CLOCK_SECONDS:
+        return None
+    what = f"this machine's clock is {abs(here - chain):.0f} seconds {'behind' if here < chain else 'ahead of'} the chain's"
+    return Refusal("clock", what, "set it; if it is right, the chain stands still: wait")
+
+
+def reveal_block(subnet: Subnet) -> int:
+    """About when what is committed in the next block is opened: some epochs later, if nobody changes the schedule.
+
+    The round comes three blocks after that epoch has begun, so that nobody knows the weights before.
+    """
+    after = subnet.block.number + 1
+    due = [] if subnet.last_epoch is None else [subnet.last_epoch + subnet.tempo]
+    due += [subnet.pending_epoch] if subnet.pending_epoch else []
+    begins = max(after, min(due, default=after))
+    # What comes in the block in which an epoch begins belongs to that one already.
+    return begins + subnet.tempo * (subnet.reveal_epochs - (begins > after)) + LATE
+
+
+PERIOD = 64
+"""Blocks that an extrinsic is good for: some 13 minutes."""
+_SR25519 = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A signed extrinsic: blocks after `birth` can have it, up to `death`, which is the last; no other ever can."""
+
+    hash: str
+    raw: bytes = field(repr=False)
+    nonce: int
+    birth: int
+    death: int
+
+
+def signed(runtime: Any, call: bytes, key: PrivateKey, *, nonce: int, genesis: str, birth: BlockId) -> Signed:
+    """A call, signed: good after the block `birth`, which has to be final, or its chain could go without it."""
+    parts = {"era": {"period": PERIOD, "current": birth.number}, "nonce": nonce, "tip": 0, "tip_asset_id": None}
+    hashes = {"genesis_hash": bytes.fromhex(genesis[2:]), "era_block_hash": bytes.fromhex(birth.hash[2:])}
+    signature = key.sign(bytes(runtime.signature_payload(call, **parts, **hashes)))
+    said = {"public_key": key.public.raw, "signature": signature, "signature_version": _SR25519}
+    raw, digest = runtime.encode_signed_extrinsic(call, **said, **parts)
+    return Signed(f"0x{bytes(digest).hex()}", bytes(raw), nonce, birth.number, birth.number + PERIOD - 1)
+
+
+def set_call(runtime: Any, netuid: int, mechanism: int, vector: Vector, version_key: int) -> bytes:
+    """The call that sets weights in the open; ValueError if the runtime has none."""
+    said = {"netuid": netuid, "dests": list(vector.uids), "weights": list(vector.values), "version_key": version_key}
+    if mechanism == 0:
+        return bytes(runtime.compose_call(PALLET, "set_weights", said))
+    return bytes(runtime.compose_call(PALLET, "set_mechanism_weights", said | {"mecid": mechanism}))
+
+
+def commit_call(runtime: Any, netuid: int, mechanism: int, commitment: bytes, reveal_round: int, version: int) -> bytes:
+    """The call that commits to weights which the chain opens later by itself; ValueError if the runtime has none."""
+    said = {
+        "netuid": netuid,
+        "commit": f"0x{commitment.hex()}",
+        "reveal_round": reveal_round,
+        "commit_reveal_version": version,
+    }
+    try:
+        return bytes(runtime.compose_call(PALLET, "commit_timelocked_mechanism_weights", said | {"mecid": mechanism}))
+    except ValueError:
+        if mechanism:
+            raise
+        return bytes(runtime.compose_call(PALLET, "commit_timelocked_weights", said))  # before there were mechanisms
+
+
+def nonces_of(runtime: Any, account: str, extrinsics: Sequence[bytes]) -> set[int]:
+    """The nonces of an account's extrinsics among these; what cannot be read is nobody's."""
+    found = set()
+    for raw in extrinsics:
+        try:
+            said = runtime.decode_extrinsic(raw)
+        except ValueError:
+            continue
+        if said.get("address") == account and isinstance(said.get("nonce"), int):
+            found.add(said["nonce"])
+    return found

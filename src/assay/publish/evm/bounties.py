@@ -12,21 +12,17 @@ from typing import Any
 
 from assay.errors import BadInput, Unreachable
 from assay.exact import digest
-from assay.publish.evm.artifacts import DEPLOYER, ORACLE, ROUND, artifact, making
-from assay.publish.evm.chain import MADE_ORACLE, MADE_ROUND, Chain
+from assay.publish.evm.chain import MADE_ORACLE, MADE_ROUND, Chain, Terms
+from assay.publish.evm.contracts import DEPLOYER, ORACLE, ROUND, Reverted, artifact, making, of_node, reason
 from assay.publish.evm.libraries import checksum, keccak
 from assay.publish.evm.node import COUNT, Contract, encoded
-from assay.publish.evm.reasons import Reverted, of_node, reason
-from assay.publish.evm.sending import Call
 from assay.publish.evm.settings import NOBODY
 from assay.publish.evm.signers import Signer
-from assay.publish.evm.terms import Terms
+from assay.publish.evm.transactions import Call
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, TooEarly
 from assay.publish.publishers import Tell
 from assay.publish.rpc import RpcError
 from assay.scheme.bounty import Bounty
-
-__all__ = ["Action", "Bounties", "State", "look", "run"]
 
 Prepare = Callable[[str], Call | Outcome]
 _TOKEN: list[dict[str, Any]] = [
@@ -79,8 +75,8 @@ def run(chain: Chain, signer: Signer, actions: Sequence[Action], tell: Tell) -> 
     """Do one after the other, as long as each comes to its end; what became of the last."""
     outcome: Outcome = Planned()
     for action in actions:
-        sending = chain.sending(signer, tell)
-        outcome = sending.run(action.subject, action.plan, lambda action=action: action.prepare(signer.address))  # type: ignore[misc]
+        sender = chain.sender(signer, tell)
+        outcome = sender.run(action.subject, action.plan, lambda action=action: action.prepare(signer.address))  # type: ignore[misc]
         if not isinstance(outcome, Confirmed):
             break
     return outcome

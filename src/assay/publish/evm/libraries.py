@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
     from web3 import Web3
 
-__all__ = ["account", "checksum", "keccak", "typed_data", "web3"]
-
 
 def web3() -> type[Web3]:
     """web3's class; raises BadInput if the extra is not installed."""

@@ -13,13 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from assay.errors import Unreachable
-from assay.publish.evm.artifacts import artifact
-from assay.publish.evm.http import Http
+from assay.publish.evm.contracts import Reverted, artifact
 from assay.publish.evm.libraries import checksum, web3
-from assay.publish.evm.reasons import Reverted
-from assay.publish.rpc import RpcError
-
-__all__ = ["COUNT", "Block", "Contract", "Log", "Mined", "Node", "encoded"]
+from assay.publish.rpc import Http, RpcError
 
 _HEX = re.compile(r"0x[0-9a-fA-F]*")
 _HASH = re.compile(r"0x[0-9a-fA-F]{64}")

@@ -1,30 +1,126 @@
-"""Scores to the oracle of an Ethereum chain: the publisher of kind `evm`.
+"""Scores to the oracle of an Ethereum chain: the publisher of kind `evm`. SPEC 2.3, 5.
 
-A round takes scores once. So what is sent is what the settlement says, to the unit: before it is sent the round itself is asked
-what it would pay by these scores, and if that is anything but the settlement's payouts, nothing is sent.
+The oracle is told each agent's BPS, and what attests where its judge ran. A round takes scores once. So what is sent is what the
+settlement says, to the unit: before it is sent the round itself is asked what it would pay by these scores, and if that is
+anything but the settlement's payouts, nothing is sent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.publish.evm.attempts import attempts
+from assay.errors import BadInput, CannotSettle
 from assay.publish.evm.chain import Chain
+from assay.publish.evm.contracts import reason
 from assay.publish.evm.libraries import checksum
-from assay.publish.evm.reasons import reason
-from assay.publish.evm.scores import MAX_AGENTS, NONE, Scores, scores_of
-from assay.publish.evm.sending import Call, Clock
 from assay.publish.evm.signers import Ask, Signer
+from assay.publish.evm.transactions import Attempt, Call
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Unknown
-from assay.publish.publishers import Comparison, Plan, Tell
-from assay.publish.settled import SettledEpoch
-from assay.publish.targets import Target
+from assay.publish.publishers import Comparison, Line, Plan, Target, Tell
+from assay.publish.sender import Clock
+from assay.publish.settled_epoch import SettledEpoch
 
 if TYPE_CHECKING:
-    from assay.enclave.proofs import Proof
+    from assay.enclave.proofs import ScoreProof
 
-__all__ = ["EvmPublisher", "open_publisher"]
+
+MAX_AGENTS = 200
+"""What the oracle takes of one round."""
+NONE = bytes(32)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of a round, agents ascending by address, and what the settlement pays by them.
+
+    places: (account, gross, fee) of every place that is paid, the first first. left_out: (participant, why).
+    """
+
+    receipt: bytes
+    rows: tuple[tuple[str, int, bytes], ...]
+    places: tuple[tuple[str, int, int], ...]
+    fees: int
+    refund: int
+    lines: tuple[Line, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+    def content(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        return {
+            "receipt": f"0x{self.receipt.hex()}",
+            "scores": [
+                {"agent": agent, "bps": bps, "attestation": f"0x{attestation.hex()}"} for agent, bps, attestation in self.rows
+            ],
+            "places": [{"agent": agent, "gross": str(gross), "fee": str(fee)} for agent, gross, fee in self.places],
+            "fees": str(self.fees),
+            "refund": str(self.refund),
+        }
+
+
+def scores_of(epoch: SettledEpoch, attested: Mapping[str, str]) -> Scores:
+    """What is to be told of an epoch. attested: participant → the digest of what attests its score; who is not there has none.
+
+    Who has no account is left out, and who is beyond what the oracle takes; the round's own sums show whether that changes what
+    is paid, and then nothing is sent. Raises CannotSettle for an epoch that is settled into something else than payouts by BPS,
+    and BadInput where two participants have one account, or a winner has none.
+    """
+    settlement = epoch.settlement
+    rows = {row["participant"]: row for row in settlement["agreed"]}
+    if settlement["refund"] is None or any(rows[key]["bps"] is None for key in settlement["ranking"]):
+        what = f"epoch {epoch.epoch} is not settled into payouts by a rubric's BPS, which is what a bounty's contract divides by"
+        raise CannotSettle(what, hint="publish it to a target of another kind")
+    accounts: dict[str, str] = {}
+    left_out: list[tuple[str, str]] = []
+    for key in settlement["ranking"]:
+        account = epoch.addresses.get(key)
+        if account is None:
+            left_out.append((key, "has no address in participants.csv"))
+        elif len(accounts) == MAX_AGENTS:
+            left_out.append((key, f"is beyond the {MAX_AGENTS} that the oracle takes, and holds no place"))
+        else:
+            accounts[key] = checksum(account)
+    _check_accounts(accounts)
+    left_out += [(key, str(row["status"])) for key, row in rows.items() if row["status"] != "agreed"]
+    said = sorted(
+        ((account, int(rows[key]["bps"]), _digest(attested.get(key))) for key, account in accounts.items()),
+        key=lambda row: row[0].lower(),
+    )
+    paid = [row for row in settlement["payouts"] if row["gross"] != "0"]
+    return Scores(
+        _digest(epoch.receipt),
+        tuple(said),
+        tuple((_account(accounts, row["participant"]), int(row["gross"]), int(row["fee"])) for row in paid),
+        int(settlement["fees"]),
+        int(settlement["refund"]),
+        tuple(Line(key, account, f"{rows[key]['bps']} BPS") for key, account in accounts.items()),
+        tuple(left_out),
+    )
+
+
+def _check_accounts(accounts: dict[str, str]) -> None:
+    seen: dict[str, str] = {}
+    for key, account in accounts.items():
+        if account in seen:
+            what = f"{seen[account]} and {key} have the same address {account}"
+            raise BadInput(
+                what, file="participants.csv", field="address", hint="an account commits once; give each its own, then settle"
+            )
+        seen[account] = key
+
+
+def _account(accounts: dict[str, str], key: str) -> str:
+    if key not in accounts:
+        what = f"{key} is to be paid and has no address"
+        raise BadInput(what, file="participants.csv", field="address", hint="fill it in, then settle the next epoch")
+    return accounts[key]
+
+
+def _digest(text: str | None) -> bytes:
+    return NONE if text is None else bytes.fromhex(text.removeprefix("sha256:"))
+
 
 SIGNATURE_SECONDS = 86_400
 """How long a scorer's signature is good, at most until the round's deadline."""
@@ -59,15 +155,15 @@ class EvmPublisher:
         content |= {"attestations": lists} if lists else {}
         return Plan(self._chain.target.name, epoch.epoch, epoch.receipt, content, found.lines, found.left_out)
 
-    def _proofs(self, epoch: SettledEpoch) -> dict[str, Proof]:
+    def _proofs(self, epoch: SettledEpoch) -> dict[str, ScoreProof]:
         """Participant → what attests its score; raises BadInput where an enclave is to judge, and some attestation is missing."""
         bounty = self._chain.bounty()
         if bounty is None or bounty.enclave is None:
             return {}
-        from assay.enclave.proofs import proof
+        from assay.enclave.proofs import find_proof
 
         agreed = {key: one for key, one in epoch.judgements.items() if key in epoch.settlement["ranking"]}
-        found = {key: proof(bounty, one) for key, one in agreed.items()}
+        found = {key: find_proof(bounty, one) for key, one in agreed.items()}
         return {key: one for key, one in found.items() if one is not None}
 
     def compare(self, plan: Plan) -> Comparison:
@@ -98,13 +194,13 @@ class EvmPublisher:
             found = self._compare(plan, scorer.address).outcome
             return self._call(plan, sender, scorer) if found is None else found
 
-        found = chain.sending(sender, tell).run(plan.subject, plan.digest, prepare)
+        found = chain.sender(sender, tell).run(plan.subject, plan.digest, prepare)
         if not isinstance(found, Confirmed) or found.transaction is None:
             return found
         again = self.confirm(plan)
         if isinstance(again, Confirmed):
             return found
-        chain.journal.note(plan.subject, plan.digest, again, attempts(chain.journal.read())[-1].number)
+        chain.journal.note(plan.subject, plan.digest, again, Attempt.read(chain.journal.read())[-1].number)
         return again
 
     def confirm(self, plan: Plan) -> Outcome:
@@ -186,9 +282,9 @@ class EvmPublisher:
 
 def _put_list(folder: Path, listed: dict[str, Any]) -> None:
     """A list of attestations beside those that it names: what a chain is told the digest of, anybody can fetch."""
-    from assay.enclave.proofs import put
+    from assay.enclave.proofs import write_attestations
 
-    put(folder, listed)
+    write_attestations(folder, listed)
 
 
 _DIFFERENT = (

@@ -1,20 +1,62 @@
-"""The fields of a target of kind `evm`, and of the keys in publish.toml."""
+"""The fields of a target of kind `evm`, and of the keys in publish.toml; and what a unit of gas may cost within them.
+
+Gas is paid by EIP-1559, never above the bounds of the target. All fees are in wei per gas: `most` is the most that is paid, base
+fee included; `tip` what the block's maker gets of it.
+"""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from assay.publish.evm.fees import Bounds
+from assay.exact import LARGEST
 from assay.publish.evm.libraries import checksum
-from assay.publish.targets import Target
+from assay.publish.publishers import Target
 from assay.scheme.fields import Section
 
-__all__ = ["NOBODY", "Address", "KeyPlace", "Settings", "rpc_url", "settings_of"]
+RISE = 8
+"""A transaction replaces another if it pays an eighth more: nodes ask for a tenth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fees:
+    """What one transaction offers."""
+
+    most: int
+    tip: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What it may offer at most."""
+
+    most: int
+    tip: int
+
+
+def quote(base: int, tip: int, bounds: Bounds) -> Fees | None:
+    """What to offer: room for the base fee to double. None if the bound does not even cover what it costs now."""
+    tip = min(tip, bounds.tip, bounds.most)
+    if base + tip > bounds.most:
+        return None
+    return Fees(min(2 * base + tip, bounds.most), tip)
+
+
+def bumped(old: Fees, base: int, tip: int, bounds: Bounds) -> Fees | None:
+    """What to offer instead of `old`, so that nodes take it in its place; None if the bounds leave no room for that."""
+    wanted = Fees(max(2 * base + tip, _more(old.most)), max(tip, _more(old.tip)))
+    found = Fees(min(wanted.most, bounds.most), min(wanted.tip, bounds.tip, bounds.most))
+    return found if found.most >= _more(old.most) and found.tip >= _more(old.tip) else None
+
+
+def _more(value: int) -> int:
+    return value + -(-value // RISE)
+
 
 NOBODY = "0x" + "00" * 20
 GWEI = 10**9
@@ -75,7 +117,7 @@ class Settings(Section):
 
     rpc: _Text | None = None
     rpc_env: Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
-    chain_id: Annotated[int, Field(ge=1, le=2**53 - 1)]
+    chain_id: Annotated[int, Field(ge=1, le=LARGEST)]
     oracle: Address | None = None
     round: Address | None = None
     key: _Text | None = None

@@ -14,18 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.errors import BadInput, Unreachable
-from assay.folder.text import load
+from assay.folder.files import load
 from assay.publish.evm import libraries
-from assay.publish.evm.fees import Fees
-from assay.publish.evm.http import Http
-from assay.publish.evm.settings import KeyPlace
-from assay.publish.rpc import RpcError
-from assay.publish.targets import Target
+from assay.publish.evm.settings import Fees, KeyPlace
+from assay.publish.publishers import Target
+from assay.publish.rpc import Http, RpcError
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
-
-__all__ = ["Local", "Remote", "Request", "Signer", "signer_of"]
 
 KEYSTORE_BYTES = 65_536
 SIGNER_SECONDS = 300.0

@@ -1,28 +1,129 @@
-"""Evidence → the score of each participant by each validator. One module per kind of judge. SPEC 2."""
+"""Which records stand, and for whom they count. SPEC 2, 3.0.
+
+- Evidence of the epochs `oldest` … `epoch` is looked at; the rest is as if it were not there.
+- Of several records with one key the first accepted counts, the one with the lowest `seq`. Where nothing says which came
+  first, different records for one key are refused.
+- A record counts for whoever holds its submission now. A record without a submission counts for the participant that it
+  names, if that one has none either.
+
+Evidence → the score of each participant by each validator. One module per kind of judge. SPEC 2.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
-from assay.records import Evidence
-from assay.scheme.model import Score
+import numpy as np
+
+from assay.errors import BadInput
+from assay.exact import NANO
+from assay.kind import find
+from assay.records import Evidence, Record
+from assay.scheme.model import ScoreRules
 from assay.settle.inputs import Frame, Scored
-from assay.settle.score import given, points, rubric, tests, workflow
-from assay.settle.score.accepted import accepted
 
-__all__ = ["SCORERS", "accepted", "score"]
-
-SCORERS: Mapping[str, Callable[[Sequence[Evidence], Frame, Any], Scored]] = {
-    "given": given.score,
-    "points": points.score,
-    "rubric": rubric.score,
-    "tests": tests.score,
-    "workflow": workflow.score,
-}
-"""How each kind of evidence is scored; the third argument is the scheme's section `[score]`."""
+__all__ = ["accepted", "first_epochs", "holding", "of_kind", "score"]
 
 
-def score(records: Sequence[Evidence], frame: Frame, rules: Score) -> Scored:
-    """What each validator's records say of each participant, by the rules of `[score]`; raises BadInput. SPEC 2."""
-    return SCORERS[rules.kind](records, frame, rules)
+R = TypeVar("R", bound=Record)
+
+
+def of_kind(records: Sequence[Evidence], kind: type[R]) -> list[R]:
+    """The records, all of one kind; raises BadInput if one is of another. SPEC 7."""
+    same: list[R] = [record for record in records if isinstance(record, kind)]
+    if len(same) != len(records):
+        other = next(record for record in records if not isinstance(record, kind))
+        raise BadInput(
+            f"a record of kind {other.kind!r} by {other.validator!r} in a competition of kind {kind.__name__.lower()!r}",
+            field="evidence",
+            hint="keep the evidence of each competition in its own folder, or correct score.kind",
+        )
+    return same
+
+
+def accepted(records: Sequence[R], frame: Frame) -> list[R]:
+    """The records that stand: one per key, the first accepted of the epochs that count. SPEC 3.0.
+
+    Raises BadInput for validators and participants that are not in the registry, and for different records of one key
+    that do not all have a `seq` of their own.
+    """
+    standing = [record for record in records if frame.oldest <= record.epoch <= frame.epoch]
+    _known({record.validator for record in standing}, frame.row, "validator", "validators.csv")
+    _known({record.participant for record in standing}, frame.column, "participant", "participants.csv")
+    chosen: dict[tuple[object, ...], R] = {}
+    several: dict[tuple[object, ...], list[R]] = {}
+    for record in standing:
+        first = chosen.setdefault(record.slot, record)
+        if first is not record:
+            several.setdefault(record.slot, [first]).append(record)
+    for key, same in several.items():
+        chosen[key] = _first(same)
+    return list(chosen.values())
+
+
+def _known(names: Iterable[str], registry: dict[str, int], what: str, file: str) -> None:
+    unknown = sorted(set(names) - registry.keys(), key=str.encode)
+    if unknown:
+        raise BadInput(f"there is no {what} {unknown[0]!r}", field="evidence", hint=f"add it to {file}, or take its records out")
+
+
+def _first(records: Sequence[R]) -> R:
+    """The first accepted of several records of one key; equal ones are one record."""
+    first = min(records, key=lambda record: -1 if record.seq is None else record.seq)
+    different = [record for record in records if record.content != first.content]
+    if different and any(record.seq is None or (record is not first and record.seq == first.seq) for record in records):
+        about = f"{first.validator!r} about {first.participant!r} in epochs {first.epoch} and {different[0].epoch}"
+        raise BadInput(
+            f"two different records for one key ({', '.join(str(part) for part in first.key)}): by {about}",
+            field="evidence",
+            hint="keep the one that came first, or give every record its seq",
+        )
+    return first
+
+
+def holding(frame: Frame) -> Callable[[Record], int | None]:
+    """A function from a record to the column that it counts for, None for nobody. For tests, rubric and given. SPEC 2, 3.0."""
+    holder, column, submissions = frame.holder, frame.column, frame.submissions
+
+    def of(record: Record) -> int | None:
+        if record.submission:
+            return holder.get(record.submission)
+        named = column[record.participant]
+        return None if submissions[named] else named
+
+    return of
+
+
+def first_epochs(records: Sequence[Evidence], frame: Frame) -> dict[str, int]:
+    """Participant → lowest epoch, up to the one settled, of any evidence about its submission. SPEC 3.0.
+
+    `points`, and participants without a submission: of any evidence about that participant. Duplicates are left out.
+    """
+    seen = {(record.submission, record.participant, record.epoch) for record in records if record.epoch <= frame.epoch}
+    by_participant = bool(records) and records[0].by_participant
+    about_submission: dict[str, int] = {}
+    about_participant: dict[str, int] = {}
+    for submission, participant, epoch in seen:
+        about_submission[submission] = min(epoch, about_submission.get(submission, epoch))
+        about_participant[participant] = min(epoch, about_participant.get(participant, epoch))
+    found = {}
+    for key, submission in zip(frame.participants, frame.submissions, strict=True):
+        lowest = about_submission.get(submission) if submission and not by_participant else about_participant.get(key)
+        if lowest is not None and key not in frame.duplicate_of:
+            found[key] = lowest
+    return found
+
+
+def score(records: Sequence[Evidence], frame: Frame, rules: ScoreRules) -> Scored:
+    """What each validator's records say of each participant, by the rules of `[score]`. SPEC 2.
+
+    Raises BadInput for records that the kind cannot score, and for a kind whose scores are not whole nanos from 0 to 1.
+    """
+    scored = find(rules.kind).score(records, frame, rules)
+    scores, counting = scored.scores, scored.counting
+    exact = scores.shape == counting.shape == frame.shape and scores.dtype == np.int64 and counting.dtype == np.bool_
+    if not exact or (scores.size and (scores.min() < 0 or scores.max() > NANO or scores[~counting].any())):
+        what = f"the scores of the kind {rules.kind!r} are not nanos from 0 to 1 as int64, one for each validator and participant"
+        raise BadInput(what, field="score.kind", hint="ask who wrote the package that has this kind")
+    return scored

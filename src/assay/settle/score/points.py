@@ -1,4 +1,6 @@
-"""Points for valid issues and starred repositories. SPEC 2.4.
+"""Scores that arrive already computed: the latest epoch counts. SPEC 2.5, 3.0.
+
+Points for valid issues and starred repositories. SPEC 2.4.
 
 - valid and invalid are sums per repository of the table, less what was revoked later, not below 0.
 - points = worth × valid, and 0.25 for each starred repository (at most 1.25) once there is a valid issue; more invalid
@@ -14,12 +16,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from assay.exact import NANO, half_even
-from assay.records import Evidence, Points
-from assay.scheme.model import PointsScore
+from assay.records import Evidence, Given, Points
+from assay.scheme.model import GivenScore, PointsScore
 from assay.settle.inputs import Frame, Scored
-from assay.settle.score.accepted import accepted, first_epochs, of_kind
+from assay.settle.score import accepted, first_epochs, holding, of_kind
 
-__all__ = ["Tally", "points", "score"]
+
+def score_given(records: Sequence[Evidence], frame: Frame, rules: GivenScore) -> Scored:
+    """Each validator's latest score of each submission; raises BadInput as `accepted` does. SPEC 2.5."""
+    mine = of_kind(records, Given)
+    latest: dict[tuple[int, int], Given] = {}
+    column_of = holding(frame)
+    for record in accepted(mine, frame):
+        column = column_of(record)
+        if column is not None:
+            cell = (frame.row[record.validator], column)
+            latest[cell] = max(latest.get(cell, record), record, key=lambda one: one.epoch)
+    scores, epochs = np.zeros(frame.shape, np.int64), np.zeros(frame.shape, np.int64)
+    counting = np.zeros(frame.shape, np.bool_)
+    for cell, record in latest.items():
+        counting[cell], scores[cell], epochs[cell] = True, record.score, record.epoch
+    return Scored(scores=scores, counting=counting, work={"epoch": epochs}, first=first_epochs(mine, frame))
 
 
 @dataclass(frozen=True, slots=True)

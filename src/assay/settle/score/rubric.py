@@ -24,7 +24,7 @@ from assay.exact import BPS, NANO
 from assay.records import Evidence, Rubric
 from assay.scheme.model import RubricScore
 from assay.settle.inputs import Bools, Frame, Ints, Scored
-from assay.settle.score.accepted import accepted, first_epochs, holding, of_kind
+from assay.settle.score import accepted, first_epochs, holding, of_kind
 
 if TYPE_CHECKING:
     from assay.scheme.bounty import Format

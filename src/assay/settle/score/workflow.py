@@ -17,7 +17,7 @@ from assay.exact import NANO, half_even
 from assay.records import Evidence, Workflow
 from assay.scheme.model import WorkflowScore
 from assay.settle.inputs import Frame, Scored
-from assay.settle.score.accepted import accepted, first_epochs, of_kind
+from assay.settle.score import accepted, first_epochs, of_kind
 
 __all__ = ["Task", "score", "succeeded", "task", "windows"]
 

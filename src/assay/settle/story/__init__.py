@@ -9,17 +9,15 @@ for people and the same numbers as `facts` for programs. SPEC 2–6.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from assay.errors import BadInput
+from assay.errors import BadInput, suggest
 from assay.records import Evidence
-from assay.settle.story import agreeing, paying, weighing
-from assay.settle.story.failing import failing
-from assay.settle.story.missing import why_not
-from assay.settle.story.reaching import reaching
-from assay.settle.story.telling import Case, Chapter, Explanation, Json, Table, called, ordinal, percent
+from assay.settle.story import agreement, weights
+from assay.settle.story.agreement import failing, why_not
+from assay.settle.story.telling import Case, Chapter, Explanation, Json, Table, called, ordinal, percent, wei
+from assay.settle.story.weights import reaching
 
 if TYPE_CHECKING:
     from assay.settle.settlement import Settlement
@@ -37,10 +35,10 @@ def explain(settlement: Settlement, key: str, records: Sequence[Evidence] | None
         raise _unknown(key, settlement.frame.participants)
     row = next(row for row in settlement.document["agreed"] if row["participant"] == key)
     case = _case(settlement, row)
-    chapters = [*agreeing.chapters(case, failing(settlement, case, records))]
+    chapters = [*agreement.chapters(case, failing(settlement, case, records))]
     if case.agreed:
         if case.scheme.reward.kind != "ranking":
-            chapters += paying.chapters(case, case.scheme.payout) if case.scheme.payout else weighing.chapters(case)
+            chapters += weights.payout_chapters(case, case.scheme.payout) if case.scheme.payout else weights.weight_chapters(case)
         chapters.append(reaching(settlement, case))
     return Explanation(
         participant=key,
@@ -68,8 +66,7 @@ def _case(settlement: Settlement, row: Json) -> Case:
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> BadInput:
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "give a key of participants.csv"
+    hint = suggest(key, known, "give a key of participants.csv")
     return BadInput(f"there is no participant {key[:80]!r}", field="participant", hint=hint)
 
 
@@ -84,6 +81,10 @@ def _summary(case: Case) -> str:
     place = f"{key} is {ordinal(case.rank)} of {case.ranked} with a score of {case.shown_score}"
     if case.scheme.payout:
         paid = case.payout
-        return f"{place} and is paid {paid['net']} after fees." if paid and paid["net"] != "0" else f"{place} and is not paid."
+        return (
+            f"{place} and is paid {wei(paid['net'])} after fees." if paid and paid["net"] != "0" else f"{place} and is not paid."
+        )
     weight = case.weight
+    if weight["uid"] is None:
+        return f"{place}. It has no uid, so its share burns: weight 0 of 65535."
     return f"{place} and has a share of {percent(weight['share'])}: weight {weight['u16']} of 65535."

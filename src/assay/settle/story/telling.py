@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assay.exact import BPS, NANO, half_even, nanos, text
+from assay.exact import BPS, NANO, RAO, WEI, coins, half_even, nanos, text
 from assay.records import Participant, Validator
 from assay.scheme.model import Scheme
 
@@ -18,12 +18,14 @@ __all__ = [
     "Json",
     "Table",
     "called",
+    "in_ether",
     "named",
     "ordinal",
     "part",
     "percent",
     "percents",
     "plural",
+    "wei",
 ]
 
 Json = dict[str, Any]
@@ -159,6 +161,15 @@ class Case:
         return "run" if self.alike else "validator"
 
     @property
+    def in_tao(self) -> bool:
+        """Whether stakes are shown in TAO beside rao: where weights go by them, and all of it together is at least 1 TAO."""
+        return not self.alike and self.scheme.payout is None and int(self.row["needed_stake_of"]) >= 10**RAO
+
+    def stake(self, amount: int) -> str:
+        """An amount of stake in a sentence: "250000000000 rao (250 TAO)", or the number alone."""
+        return f"{amount} rao ({coins(amount, RAO)} TAO)" if self.in_tao else str(amount)
+
+    @property
     def shown_score(self) -> str:
         """The agreed score as people of this competition write it: "0.8", or "8000 BPS" where a rubric gave it."""
         return str(self.row["score"]) if self.row["bps"] is None else f"{self.row['bps']} BPS"
@@ -205,9 +216,19 @@ def part(amount: int, whole: int) -> str:
     return percent(half_even(amount * NANO, whole)) if whole else "0 %"
 
 
-def plural(count: int, word: str) -> str:
-    """ "1 validator", "2 validators"."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+def wei(amount: str | int) -> str:
+    """An amount of money in a sentence: "1000000000000000000 wei (1 ether)"."""
+    return f"{amount} wei ({coins(amount, WEI)} ether)"
+
+
+def in_ether(amounts: Mapping[str, str]) -> Table:
+    """Amounts of wei by name, one below the other, each in ether too."""
+    return Table(("", "wei", "in ether"), tuple((name, amount, coins(amount, WEI)) for name, amount in amounts.items()))
+
+
+def plural(count: int, word: str, many: str = "") -> str:
+    """ "1 validator", "2 validators"; `many` where it is not simply an s more: "2 batches"."""
+    return f"{count} {word}" if count == 1 else f"{count} {many or word + 's'}"
 
 
 def named(keys: list[str], most: int = 5) -> str:

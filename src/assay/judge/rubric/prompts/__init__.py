@@ -8,8 +8,6 @@ from string import Template
 
 from assay.exact import digest as digest_of
 
-__all__ = ["NAMES", "digest", "filled"]
-
 NAMES = ("again", "baseline", "checks", "system", "verdict")
 
 
@@ -25,5 +23,5 @@ def digest() -> str:
 
 
 def filled(name: str, **values: str | int) -> str:
-    """A prompt with its places filled in by what is ours; never by what others wrote."""
+    """A prompt whose placeholders are filled with our own text; never with untrusted text."""
     return Template(_text(name)).substitute(values)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from assay.judge import tree
-from assay.judge.sandbox.box import Trouble
+from assay.judge.sandbox import Trouble
 
 __all__ = ["Incoming", "clear_folder", "finish", "pack", "pack_entries", "plain_file", "unpack", "unpack_root"]
 

@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from assay.judge import tree
-from assay.judge.sandbox.box import Image, Limits, Ran, Trouble
-from assay.judge.sandbox.containers import archive, engine, init
-from assay.judge.sandbox.containers.command import Command
-from assay.judge.sandbox.containers.disk import Disk, Files, disk
-from assay.judge.sandbox.containers.engine import Engine, talking
-from assay.judge.sandbox.containers.meter import Meter, groups_of, meter, process_limit
-from assay.judge.sandbox.containers.stream import Stream
-from assay.judge.sandbox.containers.whose import mine
+from assay.judge.sandbox import Image, Limits, Ran, Trouble
+from assay.judge.sandbox.containers import archive, engine
+from assay.judge.sandbox.containers.command import ACK, Command, program
+from assay.judge.sandbox.containers.engine import Engine, Stream, mine, talking
+from assay.judge.sandbox.containers.usage import Disk, Files, Meter, disk, groups_of, meter, process_limit
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -74,7 +71,7 @@ class ContainerBox:
             folder = tarfile.TarInfo(".")  # some engines give a root that its owner may not write to
             folder.type, folder.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(folder)
-            archive.plain_file(tar, name, init.program(self._engine.architecture), 0o111)
+            archive.plain_file(tar, name, program(self._engine.architecture), 0o111)
             self._send(tar, file)
         with talking("the container could not be started"):
             client.start(self.id)
@@ -134,7 +131,7 @@ class ContainerBox:
                 raise
             again = time.monotonic() + _AGAIN
             while time.monotonic() < again and not said.ended:
-                if any(init.ACK in data for _kind, data in said.pump(_LOOK)):
+                if any(ACK in data for _kind, data in said.pump(_LOOK)):
                     return
                 meanwhile()
             self._alive()
@@ -336,7 +333,7 @@ def _tar() -> Iterator[tuple[IO[bytes], tarfile.TarFile]]:
 
 
 def _open(pid: int, target: Path) -> Any:
-    from assay.judge.sandbox.door import Door
+    from assay.judge.sandbox.socket_proxy import Door
 
     if pid <= 0 or not os.path.exists(f"/proc/{pid}"):
         raise Trouble("a door needs the container engine to be on this machine")

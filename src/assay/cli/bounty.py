@@ -1,0 +1,375 @@
+"""`assay bounty`: what a sponsor asks for, told back to them; a preset as a bounty's files; an agent's commitment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli import bounty_chain
+from assay.cli.errors import warn
+from assay.errors import BadInput
+from assay.exact import BPS, NANO, WEI, coins
+from assay.scheme.advice import deadlines
+from assay.scheme.bounty import UP_TO_DATE, Bounty, Model
+from assay.scheme.fields import instant_text
+from assay.scheme.model import Check, Payout
+from assay.settle.reward import pay
+from assay.settle.score.rubric import BASELINE, FIFTH, VERDICTS, judge
+from assay.settle.story.telling import Chapter, Table, named, ordinal, part, plural, wei
+
+_OWN = re.compile(r"\[\[score\.checks\]\]|\[payout\]|\[\[payout\.tiers\]\]")
+"""How the sections of a scheme begin that are the sponsor's."""
+_HEAD = """\
+# What the sponsor asks for. `assay bounty check` explains it back, and says what is probably not meant.
+# Once somebody works for it, leave it as it is: commitments and judgements name the digest of all of it.
+
+problem = { file = "problem.md" }  # or the text itself: problem = "…"; or sealed to an enclave: `assay seal --problem FILE`
+
+[bounty]
+name = "my-bounty"
+title = "A bounty to start from"
+# sponsor = "x25519:…"             # results are sealed to it: assay keys new sponsor --kind x25519
+# commitments_until = 2026-11-20T00:00:00Z   # for sealed solutions: who takes part says so first, with a commitment
+# submissions_until = 2026-11-25T00:00:00Z   # solutions after it are refused
+
+[judge]
+solution_tokens = 64000            # most tokens of a solution, each byte counted as one; a larger one is refused
+
+[judge.model]
+name = "deepseek-ai/DeepSeek-V3"   # asked first, at temperature 0 and seed 42
+names = ["deepseek-chat"]          # other names under which a service may serve it; a reply by any other name is an error
+format = "json_object"             # how answers are asked for: json_schema, json_object or text; as the service takes it
+max_tokens = 8192                  # of one answer
+timeout = 300                      # seconds of one request
+
+[judge.fallback]
+name = "Qwen/Qwen2.5-72B-Instruct" # where the first one's answers stay malformed, or it cannot be had
+
+# [enclave]                        # what an enclave must measure as; left out: judged without one, by `assay run`
+# compose_hash = "…"
+"""
+_PROBLEM = """\
+# What is asked for
+
+Write a library that finds the shortest path in a weighted graph, with a command that reads a graph and two of its nodes.
+
+- It handles a million edges in seconds, and says how that was measured.
+- It has tests, and documentation that a newcomer can follow.
+- Input that makes no sense ends with a message, not with a traceback.
+"""
+
+
+def files_of(text: str) -> dict[str, str]:
+    """Path → text: a preset's scheme in two files, and a problem."""
+    blocks = re.split(r"\n{2,}", text.strip("\n"))
+    own = [block for block in blocks if _OWN.match(block)]
+    house = [block for block in blocks if not _OWN.match(block)]
+    bounty = "\n\n".join([_HEAD.rstrip("\n"), *own]).replace("[[score.checks]]  ", "[[checks]]        ")
+    bounty = bounty.replace("[[score.checks]]", "[[checks]]") + "\n"
+    return {"scheme.toml": "\n\n".join(house) + "\n", "bounty.toml": bounty, "problem.md": _PROBLEM}
+
+
+Json = dict[str, Any]
+
+LINES = 20
+"""Of a problem, shown; the rest is in its file."""
+_MEANS = {
+    "bounty.commitments_until": "commitments",
+    "bounty.submissions_until": "solutions",
+    "payout.scoring_deadline": "judgements: what is unjudged then is left out",
+}
+_RULES = {
+    "EXCEPTIONAL": "all points missed on skippable checks come back",
+    "ELEGANT": "half of them come back",
+    "COHERENT": "stays as it is",
+    "MINOR_ISSUES": "loses a tenth",
+    "FLAWED": "loses a fifth",
+    "FUNDAMENTALLY_BROKEN": f"is at most {FIFTH}",
+}
+
+
+def chapters(bounty: Bounty, now: datetime) -> Iterator[Chapter]:
+    """The story, chapter by chapter."""
+    yield _asked(bounty)
+    yield _when(bounty, now)
+    yield _checks(bounty)
+    yield _verdicts(bounty)
+    if bounty.scheme.payout is not None:
+        yield _released(bounty.scheme.payout)
+        yield _places(bounty.scheme.payout)
+    yield _judges(bounty)
+
+
+def document(bounty: Bounty, now: datetime, warnings: list[str]) -> Json:
+    """The bounty, its digest and the numbers of the story as JSON."""
+    told = {chapter.name: {**chapter.facts} for chapter in chapters(bounty, now)}
+    return {"bounty": bounty.document(), "digest": bounty.digest, "warnings": warnings, **told}
+
+
+def _asked(bounty: Bounty) -> Chapter:
+    facts = {"digest": bounty.problem_digest, "sealed": bounty.problem is None}
+    if bounty.problem is None:
+        said = ["The problem is sealed: only the enclave reads it. The digest of its text is", f"{bounty.problem_digest}."]
+    else:
+        lines = bounty.problem.strip().splitlines()
+        more = len(lines) - LINES
+        said = [*lines[:LINES], *([f"… and {plural(more, 'more line')}."] if more > 0 else [])]
+    return Chapter(name="problem", title="What is asked", text=tuple(said), facts=facts)
+
+
+def _when(bounty: Bounty, now: datetime) -> Chapter:
+    times = deadlines(bounty)
+    rows = tuple(
+        (_MEANS[field], "no deadline" if until is None else instant_text(until) + (", which is past" if until < now else ""))
+        for field, until in times.items()
+    )
+    facts = {field: None if until is None else instant_text(until) for field, until in times.items()}
+    return Chapter(name="deadlines", title="By when", text=(), facts=facts, table=Table(("which", "until"), rows))
+
+
+def _checks(bounty: Bounty) -> Chapter:
+    rules = bounty.rules
+    hard = [check.id for check in rules.checks if not check.skippable]
+    said = [
+        f"First four questions, {named([*BASELINE])}: is it legal, ethical, no spam, on the problem? One NO, and the score is 0.",
+        f"Then {plural(len(rules.checks), 'check')}, each YES or NO, for {BPS} BPS in all. "
+        + (f"Not to be missed: {named(hard, 20)}." if hard else "Each of them may be missed."),
+    ]
+    if rules.injection is not None:
+        said.append("A solution that seems to speak to its judge counts as unjudged, until a person has looked.")
+    rows = tuple((check.id, _question(check), str(check.weight), _missed(check)) for check in rules.checks)
+    facts = {"unskippable": hard, "injection": rules.injection}
+    table = Table(("check", "what it asks", "weight", "a NO"), rows)
+    return Chapter(name="checks", title="How a solution is scored", text=tuple(said), facts=facts, table=table)
+
+
+def _question(check: Check) -> str:
+    return ": ".join(one for one in (check.label, check.description) if one)
+
+
+def _missed(check: Check) -> str:
+    return "a good verdict may give it back" if check.skippable else f"leaves {FIFTH} at most"
+
+
+def _verdicts(bounty: Bounty) -> Chapter:
+    """What each verdict makes of a solution that misses the last skippable checks, and of one that misses another as well."""
+    rules = bounty.rules
+    soft = [check for check in rules.checks if check.skippable]
+    hard = [check for check in rules.checks if not check.skippable]
+    missed = [check.id for check in soft[-min(2, len(rules.checks) - 1) :]] if len(rules.checks) > 1 else []
+    met = dict.fromkeys(BASELINE, True)
+    columns = [missed] + ([[*missed, hard[0].id]] if hard else [])
+    found = {
+        verdict: [judge(met, {check.id: check.id not in lost for check in rules.checks}, verdict, rules) for lost in columns]
+        for verdict in VERDICTS
+    }
+    bps = {verdict: [0 if one is None else one.bps for one in row] for verdict, row in found.items()}
+    base = next(one.base for one in found["COHERENT"] if one is not None)
+    without = f"all but {named(missed)}" if missed else "everything"
+    said = [f"Last a verdict on the whole. A solution that meets {without} has a base of {base} BPS:"]
+    names = ("verdict", "the base", "BPS", *((f"and without {hard[0].id}",) if hard else ()))
+    rows = tuple((verdict, _RULES[verdict], *map(str, bps[verdict])) for verdict in VERDICTS)
+    facts = {"missed": missed, "base": base, "bps": {verdict: row[0] for verdict, row in bps.items()}}
+    return Chapter(name="verdicts", title="What the verdict does", text=tuple(said), facts=facts, table=Table(names, rows))
+
+
+def _released(rules: Payout) -> Chapter:
+    tiers: list[Json] = [
+        {
+            "from_bps": -(-tier.reach_bps * rules.threshold_bps // BPS),
+            "of_threshold_bps": tier.reach_bps,
+            "released": str(rules.deposit * tier.release_bps // BPS),
+        }
+        for tier in rules.tiers
+    ]
+    rows = tuple(
+        (
+            str(one["from_bps"]),
+            part(tier.reach_bps, BPS),
+            part(tier.release_bps, BPS),
+            one["released"],
+            coins(one["released"], WEI),
+        )
+        for one, tier in zip(tiers, rules.tiers, strict=True)
+    )
+    said = (
+        f"The deposit is {wei(rules.deposit)}, the threshold {rules.threshold_bps} BPS.",
+        f"The best score decides; below {tiers[-1]['from_bps']} BPS all of it goes back.",
+    )
+    table = Table(("from BPS", "of the threshold", "of the deposit", "released", "in ether"), rows)
+    facts = {"deposit": str(rules.deposit), "threshold_bps": rules.threshold_bps, "tiers": tiers}
+    return Chapter(name="release", title="What is released", text=said, facts=facts, table=table)
+
+
+def _places(rules: Payout) -> Chapter:
+    """The places, if all is released and each of them is taken."""
+    found = pay([NANO] * len(rules.split), rules)
+    rows = tuple(
+        (ordinal(row.place), part(share, BPS), str(row.gross), str(row.fee), str(row.net), coins(row.net, WEI))
+        for row, share in zip(found.rows, rules.split, strict=True)
+    )
+    said = (
+        "A place is paid only if its own score reaches the lowest tier. What is not paid goes back.",
+        f"If {wei(found.released)} is released, less a fee of {part(rules.fee_bps, BPS)}:",
+    )
+    facts = {
+        "places": [{"place": row.place, "gross": str(row.gross), "fee": str(row.fee), "net": str(row.net)} for row in found.rows],
+        "fees": str(found.fees),
+        "refund": str(found.refund),
+    }
+    table = Table(("place", "share", "gross", "fee", "paid", "in ether"), rows)
+    return Chapter(name="places", title="Who is paid", text=said, facts=facts, table=table)
+
+
+def _served(model: Model) -> str:
+    """How a service is asked for a model."""
+    forms = {"json_schema": "by a JSON schema", "json_object": "as a JSON object", "text": "as JSON in plain text"}
+    also = f" or as {named([*model.names], 6)}" if model.names else ""
+    return (
+        f"{model.name} must be served under that name{also}. It answers {forms[model.format]}, "
+        f"with {model.max_tokens} tokens and {plural(model.timeout, 'second')} at most."
+    )
+
+
+def _judges(bounty: Bounty) -> Chapter:
+    judge, enclave, rules = bounty.judge, bounty.enclave, bounty.scheme.consensus
+    said = [
+        f"{judge.model.name} answers; where its answers stay malformed, or it cannot be had, {judge.fallback.name}.",
+        "Where the answers of both stay malformed, the solution is unjudged, never zero.",
+        *dict.fromkeys(map(_served, (judge.model, judge.fallback))),
+        f"A solution may have {judge.solution_tokens} tokens, each byte of its UTF-8 counted as one; a larger one is refused.",
+        f"{plural(rules.min_validators, 'validator')} must judge it"
+        + (f", who hold {part(rules.min_stake, NANO)} of the stake." if rules.min_stake else "."),
+    ]
+    if enclave is None:
+        said.append("There is no enclave: whoever judges reads the solutions.")
+        return Chapter(name="judges", title="Who judges", text=tuple(said), facts={"enclave": None})
+    values = {name: getattr(enclave, name) for name in ("compose_hash", "mrtd", "rtmr0", "rtmr1", "rtmr2", "rtmr3")}
+    pinned = {name: value for name, value in values.items() if value is not None}
+    allowed = named([*dict.fromkeys((UP_TO_DATE, *enclave.tcb))], 6)
+    said.append(f"An enclave judges sealed solutions, which nobody else reads. Its platform is {allowed}, and it measures as:")
+    table = Table(("measurement", "what it must be"), tuple(pinned.items()))
+    facts = {"enclave": pinned, "tcb": [*enclave.tcb], "development": enclave.development}
+    return Chapter(name="judges", title="Who judges", text=tuple(said), facts=facts, table=table)
+
+
+def commitment_of(folder: Path, said: str) -> tuple[bytes, str | None]:
+    """The commitment's 32 bytes, and whose it is, where that is known: from its digest, or from a file of `assay commit`.
+
+    Raises BadInput for a file that is none, and for one of another bounty.
+    """
+    found = re.fullmatch(r"(?:sha256:|0x)?([0-9a-fA-F]{64})", said)
+    if found:
+        return bytes.fromhex(found[1]), None
+    from assay.enclave import sealing
+    from assay.enclave.messages import Rejected
+    from assay.folder.files import load
+    from assay.scheme.bounty import read_bounty
+
+    path = Path(said)
+    data = load(path, sealing.SECRET_BYTES * 8, hint="give sha256:…, or the file that `assay commit` wrote")
+    try:
+        one = sealing.read_commitment(data)
+        bounty, participant, digest = one.bounty, one.participant, one.digest
+    except Rejected:
+        try:
+            secret = sealing.read_secret(data)
+        except BadInput as error:
+            raise error.at(file=path) from None
+        bounty, participant, digest = secret.bounty, secret.participant, secret.commitment
+    expected = read_bounty(folder).digest
+    if bounty != expected:
+        raise BadInput(f"is of another bounty, {bounty}", file=path, hint=f"this one is {expected}")
+    return bytes.fromhex(digest.removeprefix("sha256:")), participant
+
+
+def check_account(folder: Path, participant: str | None, account: str) -> None:
+    """Refuse to commit from another account than the one that participants.csv has for who the commitment is of."""
+    from assay.folder import csvs
+    from assay.publish.evm.libraries import checksum
+
+    if participant is None:
+        return
+    file = folder / "participants.csv"
+    rows = {str(row.fields["key"]): row for row in csvs.read(file, csvs.PARTICIPANTS)}
+    if participant not in rows:
+        raise BadInput(f"has no participant {participant[:80]!r}", file=file, hint="the commitment is of that one")
+    address = rows[participant].fields.get("address")
+    if not address or checksum(str(address)) != account:
+        what = f"{participant} is paid at {address or 'no address'}, and {account} would commit"
+        raise rows[participant].place.refuse(what, field="address", hint="the account that commits is the one that is paid")
+
+
+app = typer.Typer(
+    name="bounty", help="Bounties: what is asked for, how it is judged and paid.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="The bounty and what it comes to, as canonical JSON.")] = False,
+) -> None:
+    """Explain a bounty back in words: what is asked, by when, how it is judged, what is paid for what.
+
+    Warns of what is allowed and probably not meant. The digest is over all of it: commitments, sealed solutions and judgements
+    name it, so a bounty that is changed is another bounty.
+
+    \b
+    Examples:
+      assay bounty check my-bounty
+      assay bounty check my-bounty --json | jq -r .digest
+    """
+    from datetime import UTC, datetime
+
+    from assay.cli.output import emit
+    from assay.scheme.advice import advice
+    from assay.scheme.bounty import read_bounty
+
+    bounty = read_bounty(folder)
+    _check_keys(bounty.terms.sponsor, bounty.terms.log, bounty.file)
+    now = datetime.now(UTC)
+    said = advice(bounty, now)
+    if emit(lambda: document(bounty, now, said), as_json):
+        return
+    warn(f"{bounty.file}: {one}" for one in said)
+
+    from assay.cli.chapters import rendered
+    from assay.cli.show import heading, note, show
+
+    show(heading(bounty.terms.title or bounty.terms.name), *rendered(chapters(bounty, now)), "", note(f"Digest {bounty.digest}"))
+
+
+def _check_keys(sponsor: str | None, log: str | None, file: Path) -> None:
+    """Refuse a key to which nothing can be sealed, and a log's key that is none; raises BadInput."""
+    from assay.errors import BadInput
+    from assay.ledger import keys
+    from assay.ledger.check import LogKey
+    from assay.ledger.keys import as_bad_input
+
+    try:
+        if sponsor is not None:
+            keys.sealing(sponsor)
+    except BadInput as error:
+        raise error.at(file=file, field="bounty.sponsor") from None
+    if log is not None:
+        with as_bad_input("copy it from ledger.toml, or from the log's operator", file=file, field="bounty.log"):
+            LogKey.parse(log)
+
+
+for _command in (
+    bounty_chain.oracle,
+    bounty_chain.create,
+    bounty_chain.fund,
+    bounty_chain.show,
+    bounty_chain.commit,
+    bounty_chain.settle,
+    bounty_chain.claim,
+    bounty_chain.refund,
+):
+    app.command()(_command)

@@ -1,1 +1,0 @@
-"""`assay bounty`."""

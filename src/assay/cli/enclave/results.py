@@ -1,0 +1,229 @@
+"""`assay enclave collect`, `results`, `release`: the enclave's public results, and the files that are sealed to the sponsor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli.enclave.options import AtOption, CollateralOption, Folder
+
+if TYPE_CHECKING:
+    from assay.cli.show import Column
+
+
+FromOption = Annotated[
+    str, typer.Option("--from", metavar="URL", help="The enclave's service: http://HOST:PORT or unix:PATH.", show_default=False)
+]
+
+
+def collect(
+    folder: Folder,
+    url: FromOption,
+    collateral: CollateralOption = None,
+    at: AtOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+) -> None:
+    """Fetch what the enclave gives out, verify it, and put it into DIR: submissions, judgements, quotes, signed evidence.
+
+    The enclave's attestation and that of each judgement are verified against what bounty.toml pins; statement and evidence must
+    be signed by its key; each record must say what its judgement says. Then participants.csv gets submissions and times, the
+    ledger (or evidence/) the evidence, and judgements/ what anybody can verify again. The same command again changes nothing.
+
+    \b
+    Example:
+      assay enclave collect my-bounty --from http://127.0.0.1:8300
+    """
+    from assay.cli.enclave.options import given_collateral, verification_time
+    from assay.enclave import collect as collecting
+    from assay.enclave.attest.document import ATTESTATION_BYTES, parse_attestation
+    from assay.enclave.collect import check_results
+    from assay.enclave.messages import EnclaveClient
+    from assay.scheme.bounty import read_bounty
+
+    bounty = read_bounty(folder)
+    with EnclaveClient(url) as client:
+        attestation = parse_attestation(client.get("/attestation", ATTESTATION_BYTES), f"{url}/attestation")
+        data = client.get("/results")
+    found = check_results(bounty, attestation, data, now=verification_time(at), collateral=given_collateral(collateral))
+    written = collecting.write_results(bounty, found)
+    if as_json:
+        from assay.cli.output import emit
+
+        rows = [{"participant": row.participant, "submission": row.submission, "state": row.state} for row in found.rows]
+        emit({"epoch": found.epoch, "submissions": rows, "files": [str(path) for path in written]})
+        return
+
+    from assay.cli.errors import warn
+    from assay.cli.show import Column, grid, heading, note, sentence, show
+    from assay.scheme.fields import instant_text
+    from assay.settle.story.telling import plural
+
+    if found.verified.development:
+        warn(["the enclave is of a development root: nothing of this is proven"])
+    columns = [
+        Column("participant", [row.participant for row in found.rows], kind="key"),
+        Column("committed at", [instant_text(row.committed_at) for row in found.rows]),
+        Column("solution", [row.submission or "" for row in found.rows], kind="key"),
+        Column("", [row.state for row in found.rows]),
+    ]
+    show(heading(f"{bounty.scheme.name} · epoch {found.epoch}: collected"), *([grid(columns)] if found.rows else []), "")
+    if not found.rows:
+        show(sentence("Nobody committed."))
+    show(note(f"{plural(len(found.judgements), 'judgement')}, each proven by a quote; signed by {found.stated.signer}"))
+
+
+KeyOption = Annotated[str, typer.Option(metavar="NAME", help="The sponsor's key file: the key that bounty.toml names.")]
+
+
+def results(
+    folder: Folder,
+    url: FromOption,
+    key: KeyOption = "sponsor",
+    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+) -> None:
+    """Fetch the results that are sealed to the sponsor, and show them: answers, models, what each judgement took and cost.
+
+    They are kept in DIR/results.sealed. Nothing of a solution's text is in them, and nothing that a model wrote of it: that comes
+    with `assay enclave release`, of the winners alone.
+
+    \b
+    Example:
+      assay enclave results my-bounty --from http://127.0.0.1:8300 --key sponsor
+    """
+    from assay.cli.ledger.keys import asking
+    from assay.enclave import sealing, sponsor
+    from assay.enclave.messages import EnclaveClient
+    from assay.folder import write_bytes
+    from assay.ledger import keys
+    from assay.scheme.bounty import read_bounty
+
+    bounty, opener = read_bounty(folder), keys.load(key, asking())
+    with EnclaveClient(url) as client:
+        data = client.get("/results/sealed")
+    rows = sponsor.open_results(bounty, sealing.parse_sealed(data), opener)
+    write_bytes(folder / "results.sealed", data)
+    if as_json:
+        from assay.cli.output import emit
+
+        emit({"bounty": bounty.digest, "judgements": rows})
+        return
+
+    from assay.cli.show import Column, grid, heading, note, sentence, show
+
+    if not rows:
+        show(sentence("Nothing was judged."))
+        return
+    columns = [
+        Column("participant", [row["participant"] for row in rows], kind="key"),
+        *_names(folder, rows),
+        Column("BPS", [_bps(bounty.rules, row) for row in rows], right=True),
+        Column("verdict", [row["verdict"] or row["reason"] or row["outcome"] for row in rows]),
+        Column("NO", [_noes(row) for row in rows], kind="text"),
+        Column("signs of injection", [", ".join(row["detectors"]) for row in rows], kind="text", spare=3),
+        Column("model", [row["model"] or "" for row in rows], kind="crop", spare=2),
+        Column("tries", [_took(row, "tries") for row in rows], right=True, spare=1),
+        Column("seconds", [_thousandth(_took(row, "milliseconds")) for row in rows], right=True),
+        Column("cost", [_cost(row) for row in rows], right=True),
+    ]
+    show(heading(f"{bounty.scheme.name}: what was judged"), grid(columns), "", note(_sums(rows)))
+
+
+def release(
+    folder: Folder,
+    url: FromOption,
+    key: KeyOption = "sponsor",
+    epoch: Annotated[int | None, typer.Option(metavar="N", help="The settled epoch; otherwise the ledger's last.", min=0)] = None,
+    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="The receipt, where the ledger is not here.")] = None,
+    settlement: Annotated[Path | None, typer.Option(metavar="FILE", help="The settlement that it is of.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+) -> None:
+    """Ask the enclave for the winners' solutions, after settlement, and put them into DIR/solutions.
+
+    It gets the receipt of the settled epoch, signed by the log that bounty.toml names, and the settlement. What both that and
+    the enclave's own judgement pay is released, sealed to the sponsor's key; what lost stays sealed. What comes is checked
+    against the digests that were published. Transcripts go into DIR/transcripts, for `assay rejudge`.
+
+    \b
+    Examples:
+      assay enclave release my-bounty --from http://127.0.0.1:8300 --key sponsor
+      assay enclave release my-bounty --from unix:enclave.sock --receipt epoch-1.receipt --settlement epoch-1.json
+    """
+    from assay.cli.ledger.keys import asking
+    from assay.enclave import sealing, sponsor
+    from assay.enclave.messages import EnclaveClient
+    from assay.folder import write_bytes
+    from assay.ledger import keys
+    from assay.scheme.bounty import read_bounty
+
+    bounty, opener = read_bounty(folder), keys.load(key, asking())
+    asked = sponsor.release_request(folder, epoch, receipt, settlement)
+    with EnclaveClient(url) as client:
+        data = client.post("/release", asked)
+    found = sponsor.open_release(bounty, sealing.parse_sealed(data), opener)
+    write_bytes(folder / "release.sealed", data)
+    written = sponsor.write_released(bounty, found, opener)
+    if as_json:
+        from assay.cli.output import emit
+
+        rows = [{"participant": one.participant, "submission": one.solution.digest, "quotes": one.quotes} for one in found]
+        emit({"released": rows, "files": [str(path) for path in written]})
+        return
+
+    from assay.cli.errors import printable
+    from assay.cli.show import sentence, show
+
+    for one in found:
+        typer.echo(printable(f"{one.participant}  {', '.join(one.solution.files)}"))
+    show(sentence(f"{len(found)} released into {folder}." if found else "Nobody was paid, so nothing is released."))
+
+
+def _names(folder: Path, rows: list[dict[str, Any]]) -> list[Column]:
+    """A column of the names that participants.csv has; none where it has none."""
+    from assay.cli.keys import names
+    from assay.cli.show import Column
+
+    known = names(folder)
+    found = [known.get(row["participant"], "") for row in rows]
+    return [Column("name", found, kind="crop", spare=4)] if any(found) else []
+
+
+def _bps(rules: Any, row: dict[str, Any]) -> str:
+    from assay.settle.score.rubric import judge
+
+    found = judge(row["baseline"], row["checks"], row["verdict"], rules) if row["outcome"] == "judged" else None
+    return "" if found is None else str(found.bps)
+
+
+def _noes(row: dict[str, Any]) -> str:
+    answers = (row["baseline"] or {}) | (row["checks"] or {})
+    return " ".join(name for name, yes in answers.items() if not yes)
+
+
+def _took(row: dict[str, Any], name: str) -> str:
+    return "" if row["measured"] is None else str(row["measured"][name])
+
+
+def _thousandth(count: str) -> str:
+    from assay.exact import text
+
+    return text(int(count), 3) if count else ""
+
+
+def _cost(row: dict[str, Any]) -> str:
+    from assay.exact import text
+
+    cost = None if row["measured"] is None else row["measured"]["cost"]
+    return "" if cost is None else text(cost, 6)
+
+
+def _sums(rows: list[dict[str, Any]]) -> str:
+    from assay.exact import text
+
+    took = [row["measured"] for row in rows if row["measured"] is not None]
+    counts = [one["usage"][name] for one in took for name in ("prompt", "completion")]
+    costs = [one["cost"] for one in took]
+    tokens = "an unknown number of tokens" if None in counts else f"{sum(counts)} tokens"
+    cost = "what it cost is not known" if None in costs else f"it cost {text(sum(costs), 6)}"
+    return f"In all {text(sum(one['milliseconds'] for one in took), 3)} s and {tokens}; {cost}"

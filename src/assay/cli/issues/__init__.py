@@ -1,1 +1,0 @@
-"""`assay issues`: what participants and validators of a competition of kind points need beside `assay run`."""

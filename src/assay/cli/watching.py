@@ -1,0 +1,166 @@
+"""`assay publish --watch`: the loop around a watch, what it says, the files it writes, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from assay.cli.publishing import moment
+
+if TYPE_CHECKING:
+    from assay.judge.running import Stop
+    from assay.publish.outcome import Outcome
+    from assay.publish.watch import Event, Report, Watch
+
+SLICE = 0.2
+"""Seconds after which it is noticed that somebody wants the end."""
+BEGIN = {".prom": b"# HELP assay_publish_", ".html": b"<!doctype html>"}
+"""How files for the metrics and for the page end in their names, beside what a competition is made of, and how they begin."""
+
+
+def run(
+    folder: Path,
+    to: str,
+    *,
+    every: float,
+    patience: float | None,
+    once: bool,
+    send: bool,
+    files: Sequence[Path | None],
+    as_json: bool,
+) -> NoReturn:
+    """Watch until somebody ends it, or for one round; never returns. files: for the metrics, for the page."""
+    from assay.cli.ledger.keys import asking
+    from assay.judge.running import stopping
+    from assay.publish import publishers
+    from assay.publish.watch import Event, Watch
+
+    _check(folder, files)
+
+    def tell(event: Event) -> None:
+        _say(event, as_json=as_json)
+
+    target = publishers.read_target(folder, to, asking())
+    watch = Watch(target, publishers.open_publisher(target), tell, every, patience, send)
+    with stopping() as stop:
+        if not once:
+            tell(Event("info", "watching", f"what is settled in {folder} goes to {to}, a look every {every:g} seconds"))
+        report = _loop(watch, stop, files, once=once)
+        if not once:
+            tell(Event("info", "stopped", "it was asked to end"))
+    raise typer.Exit(report.exit_code if once or report.alarms else 0)
+
+
+def _check(folder: Path, files: Sequence[Path | None]) -> None:
+    """Raise BadInput for a file that a watch would replace and did not write, before anything is sent."""
+    from assay.errors import BadInput
+    from assay.folder.files import unreadable
+
+    seen: list[Path] = []
+    for path, (suffix, begin) in zip(files, BEGIN.items(), strict=True):
+        if path is None:
+            continue
+        try:
+            there = Path(os.path.realpath(path))
+            if there in seen:
+                raise BadInput("is for the metrics already", file=path, hint="give --metrics and --page a file each")
+            if there.is_relative_to(os.path.realpath(folder)) and there.suffix != suffix:
+                what = "is in the competition's folder, and might be what that is made of"
+                raise BadInput(what, file=path, hint=f"let its name end in {suffix}, or put it elsewhere")
+            if not there.parent.is_dir():
+                raise BadInput("cannot be written (its folder is not there)", file=path, hint="make the folder first")
+            if there.exists() and not _begins(there, begin):
+                what = "is there, and nothing that a watch has written: it would be replaced"
+                raise BadInput(what, file=path, hint="give a file that is not there yet, or leave the option out")
+        except (OSError, ValueError) as error:
+            raise unreadable(path, error) from None
+        seen.append(there)
+
+
+def _begins(path: Path, begin: bytes) -> bool:
+    """Whether what is there is a file, which begins like this or is empty."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        return False
+    with path.open("rb") as file:
+        return file.read(len(begin)) in (begin, b"")
+
+
+def _loop(watch: Watch, stop: Stop, files: Sequence[Path | None], *, once: bool) -> Report:
+    """One step after the other; between them it may be ended."""
+    from assay.errors import BadInput
+    from assay.publish.watch import Event
+
+    wrong: str | None = None
+    while True:
+        report = watch.step()
+        try:
+            _write(report, files, watch.every)
+            wrong = ""
+        except BadInput as error:
+            if wrong is None:  # the first time somebody is there to mend it
+                raise
+            if str(error) != wrong:
+                wrong = str(error)
+                watch.tell(Event("warning", "file", wrong))
+        if once and report.rest > 0:
+            return report
+        until = time.monotonic() + report.rest
+        while not stop.asked and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, SLICE))
+        if stop.asked:
+            return report
+
+
+def _write(report: Report, files: Sequence[Path | None], every: float) -> None:
+    from assay.folder import write_text
+    from assay.publish.watch import metrics, page
+
+    for path, text in zip(files, (metrics(report), page(report, every)), strict=True):
+        if path is not None:
+            write_text(path, text)
+
+
+def _say(event: Event, *, as_json: bool) -> None:
+    """One line: for people on stderr, with time and level; as JSON on stdout."""
+    from assay.cli.errors import printable
+    from assay.cli.output import json_bytes
+    from assay.publish.outcome import document
+    from assay.scheme.fields import instant_text
+
+    now = instant_text(datetime.now(UTC).replace(microsecond=0))
+    what = event.what if event.outcome is None else _told(event.outcome)
+    if as_json:
+        said: dict[str, Any] = {"at": now, "level": event.level, "event": event.name, "what": what}
+        said |= {} if event.epoch is None else {"epoch": event.epoch}
+        said |= {} if event.outcome is None else {"outcome": document(event.outcome)}
+        typer.echo(json_bytes(said), nl=False)
+        return
+    about = f"epoch {event.epoch}: " if event.outcome is not None or event.name == "progress" else ""
+    typer.echo(printable(f"{now} {event.level:7} {about}{what}"), err=True)
+
+
+def _told(outcome: Outcome) -> str:
+    """An outcome in words, for who does not have to do it again: the watch does."""
+    from assay.publish.outcome import Confirmed, Planned, Refusal, Sent, TooEarly
+
+    match outcome:
+        case Planned():
+            return "it would be sent; --yes sends it"
+        case Confirmed(block, transaction):
+            return f"the chain has it, in block {block}" + (f", by {transaction}" if transaction else ", or before it")
+        case Sent(transaction, opens) if opens is not None:
+            return f"in the chain, locked, by {transaction}; the chain opens it about block {opens}"
+        case Sent(transaction):
+            return f"sent as {transaction}, and not deep enough in the chain yet"
+        case TooEarly(at, unit, what):
+            return f"too early: {what}; from {moment(at, unit)} on"
+        case Refusal(code, what, hint):
+            return f"refused ({code}): {what}" + (f"; {hint}" if hint else "")
+    return f"not known yet: {outcome.what}"

@@ -1,0 +1,175 @@
+"""Reading one repository completely: issues by linked accounts, their label events, and who has starred it. SPEC 2.4.
+
+A list of several pages is read while others write to it: when an issue is deleted, all later ones move forward by one, and one of
+them may move from a page that is still to be read to a page that was read already. So such a list is read until two readings in a
+row agree; unchanged pages cost nothing (304). Within one reading no entry may occur twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from pydantic import TypeAdapter
+
+from assay.judge.github import client
+from assay.judge.github.client import JSON, TITLE_CHARACTERS, GitHub, Gone, Moved, Unread, parse_answer
+from assay.judge.github.counting import CountedIssue, LabelEvent
+
+PAGE_ENTRIES = 100
+MOST_PAGES = 1000
+"""Pages of one list."""
+MOST_READINGS = 5
+"""How often a list is read until two readings agree."""
+
+T = TypeVar("T")
+
+
+def read_list(
+    github: GitHub,
+    path: str,
+    adapter: TypeAdapter[list[T]],
+    key: Callable[[T], Hashable],
+    params: Mapping[str, str] | None = None,
+    accept: str = JSON,
+    follow: bool = True,
+) -> list[T]:
+    """All that a list has, in its order; key: what two entries never share. Raises as `GitHub.get` does, and Unread."""
+    before: list[T] | None = None
+    for _ in range(MOST_READINGS):
+        found, pages = _read_pages(github, path, adapter, {**(params or {}), "per_page": str(PAGE_ENTRIES)}, accept, follow)
+        once = len({key(one) for one in found}) == len(found)
+        if once and (pages == 1 or found == before):
+            return found
+        before = found if once else None
+    raise Unread(f"{path}: the list changes while it is read")
+
+
+def _read_pages(
+    github: GitHub, path: str, adapter: TypeAdapter[list[T]], params: Mapping[str, str], accept: str, follow: bool
+) -> tuple[list[T], int]:
+    found: list[T] = []
+    address: str | None = path
+    pages = 0
+    while address is not None:
+        if pages == MOST_PAGES:
+            raise Unread(f"{path}: the list has more than {MOST_PAGES} pages")
+        said = params if pages == 0 else None
+        got = github.get(address, said, accept=accept, follow=follow)
+        page = parse_answer(adapter, got.body, path)
+        if got.kept and got.next is None and len(page) >= PAGE_ENTRIES:  # when it was kept, there may have been no next page yet
+            got = github.get(address, said, accept=accept, fresh=True, follow=follow)
+            page = parse_answer(adapter, got.body, path)
+        found += page
+        address, pages = got.next, pages + 1
+    return found, pages
+
+
+_REPOSITORY = TypeAdapter(client.RepositoryAnswer)
+_ISSUES = TypeAdapter(list[client.IssueAnswer])
+_EVENTS = TypeAdapter(list[client.EventAnswer])
+_STARS = TypeAdapter(list[client.StarAnswer])
+_STARRED_AT = "application/vnd.github.star+json"
+_ALL = {"state": "all", "sort": "created", "direction": "asc"}
+
+
+@dataclass(frozen=True)
+class RepositoryFacts:
+    """The facts that were read from a repository."""
+
+    name: str
+    """As the scheme calls it."""
+    called: str
+    """As it is called now."""
+    at: datetime
+    """GitHub's time when the reading began."""
+    issues: tuple[CountedIssue, ...]
+    """Issues of linked accounts, by number."""
+    stars: dict[int, datetime]
+    """Account → since when it has starred the repository, of linked accounts."""
+    gone: tuple[int, ...]
+    """Issues that were there before, and are deleted or moved away."""
+
+
+def read_repository(
+    github: GitHub,
+    name: str,
+    id: int,
+    authors: Collection[int],
+    known: Collection[int],
+    *,
+    stars: bool,
+    phase: Callable[[str], None],
+) -> RepositoryFacts:
+    """Read a repository; authors: ids of linked accounts; known: numbers of earlier issues. Raises Unread, Stopped.
+
+    stars: whether they earn points. phase: called with a description of each step.
+    """
+    phase("repository")
+    path = f"/repos/{name}"
+    got = github.get(path)
+    repository = parse_answer(_REPOSITORY, got.body, path)
+    if repository.id != id:
+        what = f"{name} is another repository now: its id is {repository.id}, and in issues.toml it is {id}"
+        raise Unread(what, hint="correct its name in scheme.toml and issues.toml, or its id")
+    home = f"/repos/{repository.full_name}"
+    phase("issues")
+    everything = read_list(github, f"{home}/issues", _ISSUES, lambda one: one.number, _ALL)
+    gone = _gone_issues(github, home, {one.number for one in everything}, known)
+    mine = [one for one in everything if not one.pull_request and one.user is not None and one.user.id in authors]
+    issues = []
+    for place, one in enumerate(sorted(mine, key=lambda one: one.number), start=1):
+        phase(f"issue {place} of {len(mine)}")
+        try:
+            issues.append(_read_issue(github, home, one))
+        except (Gone, Moved):  # since the list was read
+            gone.append(one.number)
+    since: dict[int, datetime] = {}
+    if stars:
+        phase("stars")
+        listing = read_list(github, f"{home}/stargazers", _STARS, _starrer, accept=_STARRED_AT)
+        since = {one.user.id: one.starred_at for one in listing if one.user is not None and one.user.id in authors}
+    return RepositoryFacts(name, repository.full_name, got.date, tuple(issues), since, tuple(sorted(gone)))
+
+
+def _gone_issues(github: GitHub, home: str, there: Collection[int], known: Collection[int]) -> list[int]:
+    """The known issues that are deleted or moved away; raises Unread if one exists but is not in the list."""
+    missing = sorted(set(known) - set(there))
+    for number in missing:
+        try:
+            github.get(f"{home}/issues/{number}", follow=False)
+        except (Gone, Moved):
+            continue
+        raise Unread(f"{home}/issues: the list leaves out issue {number}, which is there")
+    return missing
+
+
+def _starrer(one: client.StarAnswer) -> Hashable:
+    return object() if one.user is None else one.user.id  # several who are gone are not one
+
+
+def _read_issue(github: GitHub, home: str, one: client.IssueAnswer) -> CountedIssue:
+    path = f"{home}/issues/{one.number}/events"
+    events = read_list(github, path, _EVENTS, lambda event: event.id, follow=False)
+    assert one.user is not None
+    return CountedIssue(
+        number=one.number,
+        author=one.user.id,
+        url=one.html_url,
+        title=one.title[:TITLE_CHARACTERS],
+        events=tuple(
+            LabelEvent(
+                id=event.id,
+                at=event.created_at,
+                actor=None if event.actor is None else event.actor.id,
+                login="" if event.actor is None else event.actor.login,
+                label=event.label.name,
+                added=event.event == "labeled",
+            )
+            for event in events
+            if event.event in ("labeled", "unlabeled") and event.label is not None
+        ),
+        moved=any(event.event == "transferred" for event in events),
+    )

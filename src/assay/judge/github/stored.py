@@ -1,0 +1,353 @@
+"""A validator's stored reading of each repository, which explains every number by issues; remarks and tables from it. SPEC 2.4.
+
+    issues/<validator>/.lock, cache/               the run in progress, and GitHub's earlier answers
+    issues/<validator>/<owner%2Fname>.json         schema assay.issues/1: issues, deciding events, labels that count for nothing
+
+It explains and decides nothing: the evidence counts. An issue that is gone stays in it, marked as gone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from assay.errors import BadInput
+from assay.exact import canonical
+from assay.folder import strict
+from assay.folder.files import decode, load, write_bytes
+from assay.judge import entries
+from assay.judge.entries import known
+from assay.judge.github.accounts import ACCOUNTS_FILE, AccountLink, CheckedLinks, LinkedAccount
+from assay.judge.github.counting import CountedIssue, IssueCounts, LabelEvent, PlannedRecord, ignored_labels, verdict_changes
+from assay.judge.github.reading import RepositoryFacts
+from assay.judge.github.rules import Rules
+from assay.judge.keeping import segment
+from assay.records import Evidence, Participant, Points
+from assay.scheme.fields import Instant, Section
+from assay.scheme.load import read as read_scheme
+from assay.scheme.model import PointsScore
+from assay.scheme.reading import validate
+
+READING_BYTES = 256_000_000
+"""Bytes of one file."""
+Verdict = Literal["valid", "invalid", "duplicate"]
+Text = Annotated[str, Field(max_length=1000)]
+
+
+def validator_folder(competition: Path, validator: str) -> Path:
+    """The folder of a validator."""
+    return competition / "issues" / segment(validator)
+
+
+def reading_file(competition: Path, validator: str, repository: str) -> Path:
+    """The file of a repository."""
+    return validator_folder(competition, validator) / f"{segment(repository)}.json"
+
+
+class StoredEvent(Section):
+    """A label was set, or taken off."""
+
+    at: Instant
+    label: Text
+    added: bool
+    by: Text
+    by_id: int | None = None
+
+
+class StoredChange(Section):
+    """The verdict that an epoch ended with, where it began with another; and the label event that decided."""
+
+    epoch: int
+    before: Verdict | None = None
+    after: Verdict | None = None
+    event: StoredEvent
+
+
+class StoredIgnored(Section):
+    """A deciding label that counts for nothing, since a stranger or the author set it."""
+
+    why: Literal["author", "maintainer"]
+    event: StoredEvent
+
+
+class StoredIssue(Section):
+    """An issue of a linked account."""
+
+    number: int
+    participant: Text
+    account: int
+    url: Text
+    title: Text
+    moved: bool
+    gone: bool
+    changes: Annotated[tuple[StoredChange, ...], Field(strict=False)]
+    ignored: Annotated[tuple[StoredIgnored, ...], Field(strict=False)]
+
+
+class _Account(Section):
+    participant: Text
+    account: int
+    login: Text
+    starred_at: Instant | None = None
+
+
+class StoredReading(Section):
+    """The last reading of a repository by a validator."""
+
+    schema_: Annotated[Literal["assay.issues/1"], Field(alias="schema")] = "assay.issues/1"
+    validator: Text
+    repository: Text
+    called: Text
+    read_at: Instant
+    accounts: Annotated[tuple[_Account, ...], Field(strict=False)]
+    issues: Annotated[tuple[StoredIssue, ...], Field(strict=False)]
+
+    @property
+    def known(self) -> frozenset[int]:
+        """The numbers of issues that were there."""
+        return frozenset(one.number for one in self.issues if not one.gone)
+
+
+def load_reading(path: Path) -> StoredReading | None:
+    """The stored reading; None if there is none. Raises BadInput if it is damaged."""
+    if not path.exists():
+        return None
+    text = decode(load(path, READING_BYTES, hint="it is made anew when it is removed"), path)
+    try:
+        return validate(StoredReading, strict.parse(text), file=path)
+    except BadInput as error:
+        error.hint = "remove it: the next reading makes it anew"
+        raise error.at(file=path) from None
+
+
+def make_reading(
+    facts: RepositoryFacts, linked: Mapping[str, LinkedAccount], validator: str, rules: Rules, before: StoredReading | None
+) -> StoredReading:
+    """A reading to be stored, with the issues of an earlier one that are gone."""
+    whose = {one.account: one.participant for one in linked.values()}
+    earlier = before.issues if before else ()
+    issues = {one.number: one.model_copy(update={"gone": one.gone or one.number in facts.gone}) for one in earlier}
+    issues |= {one.number: _stored_issue(one, whose[one.author], rules) for one in facts.issues}
+    others = [one for one in (before.accounts if before else ()) if one.participant not in linked]
+    mine = [
+        _Account(participant=one.participant, account=one.account, login=one.login, starred_at=facts.stars.get(one.account))
+        for one in linked.values()
+    ]
+    return StoredReading(
+        validator=validator,
+        repository=facts.name,
+        called=facts.called,
+        read_at=facts.at,
+        accounts=(*others, *mine),
+        issues=tuple(one for _, one in sorted(issues.items())),
+    )
+
+
+def write_reading(path: Path, kept: StoredReading) -> None:
+    """Write the file atomically; raises BadInput."""
+    write_bytes(path, canonical(kept.model_dump(mode="json", by_alias=True, exclude_none=True)) + b"\n")
+
+
+def _stored_issue(one: CountedIssue, participant: str, rules: Rules) -> StoredIssue:
+    return StoredIssue(
+        number=one.number,
+        participant=participant,
+        account=one.author,
+        url=one.url,
+        title=one.title,
+        moved=one.moved,
+        gone=False,
+        changes=tuple(
+            StoredChange(epoch=change.epoch, before=change.before, after=change.after, event=_stored_event(change.event))
+            for change in verdict_changes(one, rules)
+        ),
+        ignored=tuple(StoredIgnored(why=found.why, event=_stored_event(found.event)) for found in ignored_labels(one, rules)),
+    )
+
+
+def _stored_event(one: LabelEvent) -> StoredEvent:
+    at: datetime = one.at
+    return StoredEvent(at=at, label=one.label, added=one.added, by=one.login, by_id=one.actor)
+
+
+LISTED_NAMES = 5
+"""How many of many things a sentence names."""
+
+FourCounts = tuple[int, int, int, int]
+"""valid, invalid, revoked_valid, revoked_invalid."""
+
+
+def unlinked_remarks(found: CheckedLinks, links: Sequence[AccountLink], everybody: Sequence[Participant]) -> Iterator[str]:
+    """Remarks about refused and missing links. everybody: the participants to report about."""
+    keys = [one.key for one in everybody]
+    for participant, why in found.refused.items():
+        if participant in keys:
+            yield f"No account is linked for {participant}: {why}"
+    named = {link.participant for link in links}
+    if without := [key for key in keys if key not in named]:
+        yield f"Not in {ACCOUNTS_FILE.name}: {_name_list(without)}."
+
+
+def reading_remarks(told: StoredReading) -> Iterator[str]:
+    """Remarks about labels and issues that count for nothing."""
+    strange = Counter(one.event.by or "somebody who is gone" for issue in told.issues for one in issue.ignored)
+    if strange:
+        names = _name_list(f"{name} ({count})" for name, count in sorted(strange.items()))
+        yield f"{told.repository}: labels that count for nothing, by {names}."
+    for what, numbers in (
+        ("deleted or moved away; what they counted stays", [one.number for one in told.issues if one.gone]),
+        ("came from another repository, and count nowhere", [one.number for one in told.issues if one.moved]),
+    ):
+        if numbers:
+            yield f"{told.repository}: {what}: {_name_list(f'#{number}' for number in numbers)}."
+
+
+def changed_history_remarks(
+    repository: str, done: Mapping[PlannedRecord, FourCounts], counted: Mapping[str, Mapping[int, IssueCounts]]
+) -> Iterator[str]:
+    """Remarks about epochs whose record differs from GitHub's history now."""
+    for cell, before in sorted(done.items(), key=lambda one: (one[0].participant, one[0].epoch)):
+        if cell.repository == repository and cell.participant in counted:
+            now = counted[cell.participant].get(cell.epoch, IssueCounts())
+            if (now.valid, now.invalid, now.revoked_valid, now.revoked_invalid) != before:
+                what = f"GitHub tells epoch {cell.epoch} of {cell.participant} otherwise now; its record stays"
+                yield f"{repository}: {what}."
+
+
+def count_text(one: Points) -> str:
+    """The counts of a record as text: "5 valid, 1 invalid, starred"."""
+    parts = [f"{one.valid} valid", f"{one.invalid} invalid"]
+    parts += [f"{one.revoked_valid} valid revoked"] if one.revoked_valid else []
+    parts += [f"{one.revoked_invalid} invalid revoked"] if one.revoked_invalid else []
+    return ", ".join([*parts, *(["starred"] if one.starred else [])])
+
+
+def _name_list(names: Iterable[str]) -> str:
+    """The first few names of many."""
+    listed = list(names)
+    return ", ".join(listed[:LISTED_NAMES]) + (f" and {len(listed) - LISTED_NAMES} more" if len(listed) > LISTED_NAMES else "")
+
+
+LISTED_ISSUES = 12
+"""Issues that one row names."""
+
+
+@dataclass(frozen=True)
+class CountLine:
+    """A participant in a repository: the validator's records by epoch, and the issues that were read."""
+
+    participant: str
+    repository: str
+    records: tuple[Points, ...]
+    issues: tuple[StoredIssue, ...]
+    kept: StoredReading | None
+
+    def total(self, name: str) -> int:
+        """The sum of a count over all epochs."""
+        return sum(getattr(one, name) for one in self.records)
+
+    @property
+    def starred(self) -> bool:
+        """Whether the record of the latest epoch says so."""
+        return self.records[-1].starred
+
+    @property
+    def differs(self) -> tuple[int, ...]:
+        """Epochs whose record is another than the issues, as they were read last, would give."""
+        if self.kept is None:
+            return ()
+        return tuple(one.epoch for one in self.records if _record_counts(one) != _issue_counts(self.issues, one.epoch))
+
+
+def _record_counts(one: Points) -> tuple[int, int, int, int]:
+    return one.valid, one.invalid, one.revoked_valid, one.revoked_invalid
+
+
+def _issue_counts(issues: Sequence[StoredIssue], epoch: int) -> tuple[int, int, int, int]:
+    found = [change for one in issues for change in one.changes if change.epoch == epoch]
+    afters, befores = [change.after for change in found], [change.before for change in found]
+    return afters.count("valid"), afters.count("invalid"), befores.count("valid"), befores.count("invalid")
+
+
+def validators(folder: Path) -> list[str]:
+    """The validators who have read issues in a competition's folder, by the names that files give."""
+    return sorted({found.validator for path in (folder / "issues").glob("[!.]*/*.json") if (found := load_reading(path))})
+
+
+def chosen_validator(folder: Path, said: str | None) -> str:
+    """The named validator, or the only one here. Raises BadInput."""
+    there = validators(folder)
+    if said is not None:
+        known(said, there, folder / "issues", "validator who has read issues here")
+        return said
+    if len(there) != 1:
+        what = f"{len(there)} validators have read issues here" if there else "nobody has read issues here yet"
+        hint = f"say whose with --validator: {', '.join(there[:5])}" if there else "`assay run DIR --validator NAME` reads them"
+        raise BadInput(what, file=folder / "issues", field="validator" if there else "", hint=hint)
+    return there[0]
+
+
+def count_lines(folder: Path, validator: str, participants: Sequence[str] = ()) -> list[CountLine]:
+    """A validator's counts from the evidence, by participant and repository in the order of the files; raises BadInput.
+
+    participants: only these, if there are any.
+    """
+    scheme = read_scheme(folder / "scheme.toml")
+    if not isinstance(scheme.score, PointsScore):
+        what = f"is {scheme.score.kind!r}, and issues are counted for points"
+        raise BadInput(what, file=folder / "scheme.toml", field="score.kind", hint="name a competition of kind points")
+    who = entries.read(folder, scheme, validator, participants)
+    of: dict[tuple[str, str], list[Points]] = {}
+    for one in sorted(entries.written(who, _unchanged).done, key=lambda one: one.epoch):
+        if isinstance(one, Points):
+            of.setdefault((one.participant, one.repository), []).append(one)
+    found = []
+    read = {name: load_reading(reading_file(folder, validator, name)) for name in scheme.score.repositories}
+    for person in who.participants:
+        for name, reading in read.items():
+            records = of.get((person.key, name))
+            if records and (not participants or person.key in participants):
+                mine = tuple(one for one in (reading.issues if reading else ()) if one.participant == person.key)
+                found.append(CountLine(person.key, name, tuple(records), mine, reading))
+    return found
+
+
+def _unchanged(one: Evidence) -> Evidence:
+    return one
+
+
+def table_rows(found: Sequence[CountLine]) -> list[Mapping[str, str]]:
+    """The lines as a table."""
+    return [
+        {
+            "participant": one.participant,
+            "repo": one.repository,
+            "valid": str(one.total("valid")),
+            "invalid": str(one.total("invalid")),
+            "revoked": str(one.total("revoked_valid") + one.total("revoked_invalid")),
+            "star": "yes" if one.starred else "no",
+            "issues": _issue_list(one.issues),
+        }
+        for one in found
+    ]
+
+
+def _issue_list(issues: Sequence[StoredIssue]) -> str:
+    """The numbers of issues by the verdict that stands: "valid #1 #2, invalid #6"."""
+    by: dict[str, list[int]] = {}
+    for one in issues:
+        if one.changes:
+            by.setdefault(one.changes[-1].after or "undecided", []).append(one.number)
+    order = ("valid", "invalid", "duplicate", "undecided")
+    return ", ".join(f"{verdict} {_number_list(by[verdict])}" for verdict in order if verdict in by)
+
+
+def _number_list(found: Sequence[int]) -> str:
+    more = f" and {len(found) - LISTED_ISSUES} more" if len(found) > LISTED_ISSUES else ""
+    return " ".join(f"#{number}" for number in found[:LISTED_ISSUES]) + more

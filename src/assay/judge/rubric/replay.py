@@ -1,0 +1,308 @@
+"""A judgement looked at again: its transcript replayed offline, or the models asked again and every change shown. SPEC 2.3, 6.
+
+It informs only. Evidence, judgements and settlements stay what they are, whatever the result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from assay.errors import BadInput, Refused, brief
+from assay.exact import canonical
+from assay.folder import csvs, evidence, registry
+from assay.folder.files import Place
+from assay.judge.rubric import asking, prompts, stored
+from assay.judge.rubric.asking import Models
+from assay.judge.rubric.conversation import (
+    Conversation,
+    ModelSettings,
+    NamedModel,
+    ServiceFailure,
+    run_conversation,
+)
+from assay.judge.rubric.judgement import BODY_BYTES, LIMITS, NAME_CHARACTERS, TRANSCRIPT_BYTES, Judgement, Limits, quote_digest
+from assay.judge.rubric.questions import Case
+from assay.judge.rubric.reply import Reply
+from assay.judge.rubric.solution import Solution
+from assay.judge.rubric.stored import TRANSCRIPTS, Transcript, digest_hex, document_of, open_transcript
+from assay.ledger import config
+from assay.ledger.access import open_ledger
+from assay.ledger.keys import PrivateKey
+from assay.records import Evidence, Participant, Rubric, record
+from assay.scheme.bounty import Bounty, read_bounty
+from assay.scheme.fields import Digest, Section
+from assay.settle.score import rubric as score
+from assay.settle.score.rubric import BASELINE
+
+_Name = Annotated[str, Field(min_length=1, max_length=4 * NAME_CHARACTERS)]
+_Text = Annotated[str, Field(max_length=BODY_BYTES)]
+_REPLAY_STAGE = "transcript"
+
+
+@dataclass(frozen=True)
+class ChangedAnswer:
+    """An answer that two judgements of one solution do not share: `B3`, a check's id, `verdict`, `outcome`; before and after."""
+
+    name: str
+    before: bool | str | None
+    after: bool | str | None
+    phase: str = ""
+    """`outcome`, `baseline`, `checks` or `verdict`: a check may be called as something else is."""
+
+
+class _Reply(Section):
+    content: _Text | None
+    refusal: _Text | None
+    finish: _Text | None
+    model: _Name | None
+    fingerprint: _Name | None
+
+
+class _Answered(Section):
+    model: _Name
+    phase: Literal["baseline", "checks", "verdict"]
+    part: int
+    attempt: int
+    system: Digest
+    user: list[Digest]
+    form: dict[str, Any]
+    reply: _Reply | None
+    fault: _Name | None
+
+
+class _Models(Section):
+    primary: _Name
+    fallback: _Name
+
+
+class _Parameters(Section):
+    temperature: Literal[0]
+    seed: Literal[42]
+
+
+class _Transcript(Section):
+    schema_: Annotated[Literal["assay.transcript/2"], Field(alias="schema")]
+    bounty: Digest
+    submission: Digest
+    prompts: Digest
+    models: _Models
+    parameters: _Parameters
+    attempts: Annotated[int, Field(ge=1, le=10)]
+    exchanges: Annotated[list[_Answered], Field(min_length=1, max_length=10_000)]
+    texts: dict[Digest, str]
+
+
+def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution: Solution) -> Judgement:
+    """The judgement that a transcript's replies lead to; no network.
+
+    Every request is made anew and compared. Raises Refused (stage `transcript`) where it is not what we would have asked, and
+    BadInput where it is no transcript.
+    """
+    case, kept = Case(bounty, problem, solution), _parse_transcript(transcript)
+    for what, found, expected in (
+        ("it is of another bounty", kept.bounty, bounty.digest),
+        ("it is of another submission", kept.submission, solution.digest),
+        ("its prompts are not those of this version of assay", kept.prompts, prompts.digest()),
+    ):
+        if found != expected:
+            raise Refused(_REPLAY_STAGE, what, expected=expected, found=found)
+    models = kept.models
+    for name, model in ((models.primary, bounty.judge.model), (models.fallback, bounty.judge.fallback)):
+        if not model.served_as(name):
+            raise Refused(_REPLAY_STAGE, f"it asked for {brief(name)}, which the bounty does not list as a name of {model.name}")
+    settings = ModelSettings(
+        NamedModel(models.primary, bounty.judge.model), NamedModel(models.fallback, bounty.judge.fallback), kept.attempts
+    )
+    course = Conversation(case, settings)
+    try:
+        judgement = run_conversation(course, [_answer(said) for said in kept.exchanges])
+    except ValueError as error:
+        _compare_requests(course, kept)
+        raise Refused(_REPLAY_STAGE, f"its replies do not make a judgement: {error}") from None
+    _compare_requests(course, kept)
+    if course.transcript() != transcript:
+        raise Refused(_REPLAY_STAGE, "it has texts that were not asked")
+    if judgement is None:
+        raise Refused(_REPLAY_STAGE, "the service failed in it, so that there is no judgement")
+    return judgement
+
+
+def _parse_transcript(data: bytes) -> _Transcript:
+    hint = "give the transcript as it was kept"
+    if len(data) > TRANSCRIPT_BYTES:
+        raise BadInput(f"the transcript is larger than {TRANSCRIPT_BYTES} bytes", hint=hint)
+    try:
+        found = json.loads(data)
+        kept = _Transcript.model_validate(found)
+        if canonical(found) == data:
+            return kept
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise BadInput("this is no transcript", field=place, hint=hint) from None
+    except (ValueError, RecursionError):
+        pass
+    raise BadInput("this is no transcript: it is not canonical JSON", hint=hint)
+
+
+def _answer(said: _Answered) -> Reply | ServiceFailure:
+    reply = said.reply
+    if reply is None:
+        return ServiceFailure(said.fault or "")
+    return Reply(reply.content, reply.refusal, reply.finish, reply.model, reply.fingerprint)
+
+
+def _compare_requests(course: Conversation, kept: _Transcript) -> None:
+    """Refuse the first exchange that is not what we would have asked, or that was judged otherwise."""
+    for number, (ours, said) in enumerate(zip(course.said, kept.exchanges, strict=False), 1):
+        theirs = said.model_dump()
+        for name, value in ours.items():
+            if theirs[name] != value:
+                what = f"exchange {number}: {name} is not what this bounty and this solution lead to"
+                raise Refused(_REPLAY_STAGE, what)
+
+
+def compare_judgements(old: Judgement, new: Judgement) -> list[ChangedAnswer]:
+    """Every answer that changed, in the order outcome, baseline, checks, verdict; empty: the same score."""
+    changes = [ChangedAnswer("outcome", old.outcome, new.outcome, "outcome")]
+    before, after = old.baseline or {}, new.baseline or {}
+    changes += [ChangedAnswer(name, before.get(name), after.get(name), "baseline") for name in BASELINE]
+    before, after = old.checks or {}, new.checks or {}
+    changes += [ChangedAnswer(name, before.get(name), after.get(name), "checks") for name in dict.fromkeys([*before, *after])]
+    changes.append(ChangedAnswer("verdict", old.verdict, new.verdict, "verdict"))
+    return [change for change in changes if change.before != change.after]
+
+
+@dataclass(frozen=True)
+class StoredJudgement:
+    """A judgement that is evidence, with its bounty and solution."""
+
+    bounty: Bounty
+    participant: Participant
+    solution: Solution
+    record: Rubric
+
+    @property
+    def problem(self) -> str:
+        """The problem's text; raises BadInput where it is sealed."""
+        if self.bounty.problem is None:
+            raise BadInput("the problem is sealed", file=self.bounty.file, field="problem", hint="only the enclave reads it")
+        return self.bounty.problem
+
+
+@dataclass(frozen=True)
+class JudgementRound:
+    """One more judgement of the solution, and its differences."""
+
+    judgement: Judgement
+    changes: tuple[ChangedAnswer, ...]
+    bps: int | None
+    """None where it is unjudged."""
+
+
+def find_judgement(
+    competition: Path, find: Callable[[tuple[Participant, ...]], str], validator: str | None = None
+) -> StoredJudgement:
+    """The judgement of a participant's current submission; find: chooses the participant's key.
+
+    Raises BadInput if there is none, if there are several and `validator` names none, and if the solution is not here.
+    """
+    bounty = read_bounty(competition)
+    file = competition / csvs.PARTICIPANTS.name
+    everybody = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), bounty.scheme)
+    key = find(everybody)
+    who = next(one for one in everybody if one.key == key)
+    record = _find_record(competition, everybody, who, validator)
+    solution = stored.find_solution(competition, who)
+    if solution is None:
+        hint = "only who has the solution can judge it: `assay submit` puts it there"
+        raise BadInput(f"the solution of {key!r} is not here", file=stored.solution_file(competition, who.submission), hint=hint)
+    return StoredJudgement(bounty, who, solution, record)
+
+
+def _find_record(competition: Path, everybody: tuple[Participant, ...], who: Participant, validator: str | None) -> Rubric:
+    place = competition / "evidence"
+    judges = frozenset(row.fields["key"] for row in csvs.read(competition / "validators.csv", csvs.VALIDATORS))
+    names = evidence.Registry("rubric", judges, frozenset(one.key for one in everybody))
+    records = [] if not config.exists(competition) else _in_ledger(competition)  # what an enclave handed in is there alone
+    records += evidence.read(sorted(place.glob("*.jsonl")), names).records
+    found = [one for one in records if isinstance(one, Rubric) and who.submission and one.submission == who.submission]
+    found = [one for one in found if validator in (None, one.validator)]
+    if not found:
+        by = "" if validator is None else f" by {validator!r}"
+        hint = "`assay run` judges what has no evidence yet"
+        raise BadInput(f"there is no judgement of the submission of {who.key!r}{by}", file=place, hint=hint)
+    if len({one.validator for one in found}) > 1:
+        several = ", ".join(sorted({one.validator for one in found}))
+        raise BadInput(f"{who.key!r} was judged by {several}", field="--validator", hint="say whose judgement is meant")
+    return found[0]
+
+
+def _in_ledger(competition: Path) -> list[Evidence]:
+    """The records of the competition's ledger that count, the first accepted first."""
+    with open_ledger(competition) as ledger, ledger.counted() as view:
+        return [record(json.loads(row.body)) for row in view.records()]
+
+
+def judgement_bps(judgement: Judgement, bounty: Bounty) -> int | None:
+    """The BPS of a judgement; None where it is unjudged."""
+    if judgement.outcome == "unjudged":
+        return None
+    found = score.judge(judgement.baseline, judgement.checks, judgement.verdict, bounty.rules)
+    return None if found is None else found.bps
+
+
+def replay_stored(competition: Path, one: StoredJudgement, *keys: PrivateKey) -> JudgementRound:
+    """Replay the stored transcript offline; raises BadInput if it does not open, Refused if it does not fit.
+
+    keys: one that it is sealed to is enough.
+    """
+    attestation = one.record.attestation
+    if attestation is None:
+        raise BadInput("the judgement names no document", field="attestation", hint="it was not made by `assay run`")
+    document = document_of(competition, attestation)
+    if document.get("bounty") != one.bounty.digest:
+        hint = f"it is {one.bounty.digest} now, and was judged as {document.get('bounty')}: get that back"
+        raise BadInput("the bounty was changed since", file=one.bounty.file, hint=hint)
+    file = competition / TRANSCRIPTS / f"{digest_hex(attestation)}.sealed"
+    transcript = open_transcript(file, *keys, bounty=one.bounty.digest, judgement=attestation)
+    found = replay_transcript(transcript.data, one.bounty, one.problem, one.solution)
+    if document.get("transcript") != found.transcript_digest:
+        raise Refused("transcript", "it is not the one that the judgement names", file=file)
+    _check_same(one.record, found, transcript)
+    return JudgementRound(found, (), judgement_bps(found, one.bounty))
+
+
+def _check_same(record: Rubric, found: Judgement, transcript: Transcript) -> None:
+    """Refuse evidence that says something else than its own transcript."""
+    told = {"outcome": record.outcome, "baseline": record.baseline, "checks": record.checks, "verdict": record.verdict}
+    for name, answer in found.answers.items():
+        if told[name] != answer:
+            raise Refused("evidence", f"its field {name!r} is not what the transcript leads to", participant=record.participant)
+    if (record.quotes or {}) != {name: quote_digest(quote, transcript.blind) for name, quote in found.quotes.items()}:
+        raise Refused("evidence", "its quotes are not those of the transcript", participant=record.participant)
+
+
+async def ask_again(
+    one: StoredJudgement,
+    before: Judgement,
+    models: Models,
+    times: int,
+    on_round: Callable[[JudgementRound], None],
+    *,
+    limits: Limits = LIMITS,
+) -> list[JudgementRound]:
+    """Ask again `times` times, one after the other; on_round: called as each ends. Raises Unreachable."""
+    found: list[JudgementRound] = []
+    for _ in range(times):
+        judgement = await asking.judge(one.bounty, one.problem, one.solution, models, limits=limits)
+        found.append(
+            JudgementRound(judgement, tuple(compare_judgements(before, judgement)), judgement_bps(judgement, one.bounty))
+        )
+        on_round(found[-1])
+    return found

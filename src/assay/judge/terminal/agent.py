@@ -1,0 +1,242 @@
+"""Agents: a folder with agent.toml, a command line, or one of the two that are built in. Their digest is the submission. SPEC 2.
+
+    name = "shell-first"
+    version = "1.2.0"
+    command = ["python3", "/agent/main.py"]     # words, or one line for /bin/sh; "./main.py" is in the agent's folder
+    env = ["SEARCH_DEPTH"]                      # names that it needs; a validator says which values he gives
+    network = "model"                           # "none" (default), or the one model behind the validator's proxy
+
+It runs in the task's work directory, has its own folder at /agent, and reads the instruction on stdin or at /instruction.md.
+
+Submitting an agent: its files are kept by digest, which is then the participant's submission. SPEC 2, 7.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from assay.errors import BadInput, suggest
+from assay.exact import digest
+from assay.judge import tree
+from assay.scheme.fields import Key, Section, Text
+from assay.scheme.reading import read_toml, validate
+
+if TYPE_CHECKING:
+    from assay.judge.terminal.tasks import Task
+
+INSTRUCTION = "/instruction.md"
+"""The task's text, as a file; the agent gets it on stdin too."""
+AGENT = "/agent"
+"""The agent's own folder."""
+AGENT_LOGS = "/logs/agent"
+"""Where an agent may write what its developer wants to read afterwards."""
+ARTIFACTS = "/logs/artifacts"
+"""Where an agent may leave files to be kept."""
+
+SOLUTION = "/solution"
+"""Only the oracle gets it."""
+SOLVE = f"{SOLUTION}/solve.sh"
+
+TESTS = "/tests"
+TEST_SCRIPT = f"{TESTS}/test.sh"
+VERIFIER_LOGS = "/logs/verifier"
+REWARD_TEXT = f"{VERIFIER_LOGS}/reward.txt"
+REWARD_JSON = f"{VERIFIER_LOGS}/reward.json"
+CTRF = f"{VERIFIER_LOGS}/ctrf.json"
+
+MODEL_URL = "http://127.0.0.1:8080"
+"""The door inside the box, behind which the one allowed service is."""
+
+
+FILE = "agent.toml"
+BOUNDS = tree.Bounds(bytes=256_000_000, files=20_000)
+"""How large an agent's folder may be."""
+SCHEMA = "assay.agent/1"
+
+COMMAND = 100_000
+"""Bytes of a command: the kernel starts none with a word above 128 KiB."""
+
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
+_LONGEST_PATH = 4096
+_SHORT = 60
+"""Characters of a command's name, where nobody gave it one."""
+_OURS = frozenset({"HOME", "PATH", "ASSAY_INSTRUCTION", "ASSAY_MODEL_URL"})
+
+
+def _too_long(words: Sequence[str]) -> bool:
+    return sum(len(word.encode("utf-8", "surrogateescape")) + 1 for word in words) > COMMAND
+
+
+def _words(value: Any) -> Any:
+    if isinstance(value, str):
+        line = f"{AGENT}/{value[2:]}" if value.startswith("./") else value
+        value = ["/bin/sh", "-c", line] if line.strip() else []
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(word, str) for word in value):
+        raise PydanticCustomError("assay", 'is not a command; write its words, such as ["python3", "/agent/main.py"]')
+    if not value[0] or any("\0" in word for word in value):
+        raise PydanticCustomError("assay", "has an empty first word or a NUL in it; correct it")
+    if _too_long(value):
+        raise PydanticCustomError("assay", f"has more than {COMMAND} bytes; put it into a file of the agent's folder")
+    return tuple(value)
+
+
+def _variable(value: Any) -> Any:
+    if isinstance(value, str) and (_NAME.fullmatch(value) is None or value in _OURS):
+        raise PydanticCustomError(
+            "assay", "{name} is not a name that a value can be given to; remove it", {"name": repr(value[:100])}
+        )
+    return value
+
+
+class AgentManifest(Section):
+    """An agent.toml."""
+
+    name: Key
+    version: Key = "1"
+    command: Annotated[tuple[str, ...], BeforeValidator(_words), Field(max_length=1000)]
+    env: Annotated[tuple[Annotated[str, BeforeValidator(_variable)], ...], Field(strict=False, max_length=64)] = ()
+    network: Literal["none", "model"] = "none"
+    description: Text = ""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """What is judged: how it is started, what it needs, and the digest that stands for it."""
+
+    name: str
+    version: str
+    command: tuple[str, ...]
+    digest: str
+    """`sha256:…`; the submission."""
+    folder: Path | None = None
+    """Put into the box at /agent; None if there is nothing to put."""
+    env: tuple[str, ...] = ()
+    model: bool = False
+    """Whether it asks for the model."""
+    solution: bool = False
+    """Whether it gets the task's solution: the oracle."""
+
+
+def built_in(name: Literal["oracle", "noop"]) -> Agent:
+    """The agent that carries out the task's own solution, or the one that does nothing."""
+    command = ("bash", SOLVE) if name == "oracle" else ("true",)
+    return Agent(name, "1", command, digest({"built-in": name, "schema": SCHEMA}), solution=name == "oracle")
+
+
+BUILT_IN: Mapping[str, Agent] = {"oracle": built_in("oracle"), "noop": built_in("noop")}
+
+
+def command_line(words: Sequence[str], *, name: str = "") -> Agent:
+    """An agent that is nothing but a command; raises BadInput if there is none."""
+    if not words or not words[0]:
+        raise BadInput("there is no command", field="agent", hint="name a folder with agent.toml, a command, oracle or noop")
+    if _too_long(words):
+        raise BadInput(f"the command has more than {COMMAND} bytes", field="agent", hint=f"put it into a folder with {FILE}")
+    content = {"command": list(words), "schema": SCHEMA}
+    return Agent(name or Path(words[0]).name[:_SHORT] or "command", "1", tuple(words), digest(content))
+
+
+def load_agent(folder: Path) -> Agent:
+    """The agent in a folder; raises BadInput for what is wrong with its agent.toml, and for a folder that is too large."""
+    file = folder / FILE
+    if not folder.is_dir():
+        raise BadInput("no such folder", file=folder, hint=f"an agent is a folder with {FILE} in it")
+    if file.is_symlink() or not file.is_file():
+        raise BadInput("no such file", file=file, hint='write name = "…" and command = ["…"] into it')
+    content, source = read_toml(file)
+    found = validate(AgentManifest, content, file=file, source=source)
+    first, *rest = found.command
+    command = (f"{AGENT}/{first[2:]}", *rest) if first.startswith("./") else found.command
+    try:
+        submission = tree.digest(folder, bounds=BOUNDS)
+    except tree.TooMuch as error:
+        raise BadInput(error.what, file=folder, hint="leave out what the agent does not need") from None
+    except OSError as error:
+        raise BadInput(f"cannot be read ({error.strerror})", file=folder, hint="check its permissions") from None
+    return Agent(found.name, found.version, command, submission, folder=folder, env=found.env, model=found.network == "model")
+
+
+def find_agent(said: str) -> Agent:
+    """The agent that somebody means: `oracle`, `noop`, a folder, or else a command line; raises BadInput.
+
+    One word is a command only if it is a program: anything else is more likely a folder whose name is mistyped, and as a
+    command it would fail every task.
+    """
+    if said in BUILT_IN:
+        return BUILT_IN[said]
+    if is_folder(said):
+        return load_agent(Path(said))
+    try:
+        words = shlex.split(said)
+    except ValueError as error:
+        raise BadInput(f"is not a command line: {error}", field="agent", hint="close every quote") from None
+    if len(words) == 1 and not _is_program(words[0]):
+        folders = sorted(place.parent.name for place in Path().glob(f"*/{FILE}"))
+        usage = f"An agent is a folder with {FILE} in it; a program of the box is meant by: sh -c {shlex.quote(words[0][:80])}"
+        hint = suggest(words[0], folders, usage, then=usage)
+        raise BadInput("no such folder, and no program", file=said[:80], hint=hint)
+    return command_line(words)
+
+
+def is_folder(said: str) -> bool:
+    """Whether there is a folder of that name; what is too long for a name is none."""
+    try:
+        return Path(said).is_dir()
+    except (OSError, ValueError):  # longer than a path may be
+        return False
+
+
+def _is_program(word: str) -> bool:
+    """Whether a box under bubblewrap would find it; of a container's programs nothing is known here."""
+    if "/" in word:
+        return len(word) < _LONGEST_PATH and os.path.isabs(word) and os.path.isfile(word)
+    from assay.judge.sandbox.root import PATH
+
+    return shutil.which(word, path=PATH) is not None
+
+
+def check_agent(agent: Agent, tasks: Iterable[Task], given: Mapping[str, str], *, model: bool) -> None:
+    """Refuses what would make every trial of an agent an error, before the first; raises BadInput.
+
+    given: variables that the validator gives. model: whether he has one to give.
+    """
+    environment(agent, given)
+    if agent.model and not model:
+        raise BadInput(
+            f"the agent {agent.name!r} needs a model",
+            field="model",
+            hint="set ASSAY_MODEL_URL (and ASSAY_MODEL_KEY), or leave this agent out",
+        )
+    without = next((task for task in tasks if task.solution is None), None) if agent.solution else None
+    if without is not None:
+        raise BadInput(
+            f"the task {without.id!r} has no solution for the oracle", file=without.folder, hint="write solution/solve.sh"
+        )
+
+
+def environment(agent: Agent, given: Mapping[str, str]) -> dict[str, str]:
+    """The variables that an agent gets, out of those that the validator gives; raises BadInput for one that is missing."""
+    missing = [name for name in agent.env if name not in given]
+    if missing:
+        raise BadInput(
+            f"the agent {agent.name!r} needs {', '.join(missing)}",
+            field="env",
+            hint=f"set it and say --env {missing[0]}, or leave this agent out: agents get only what a validator gives",
+        )
+    found = {name: given[name] for name in agent.env}
+    found["ASSAY_INSTRUCTION"] = INSTRUCTION
+    if agent.model:
+        found["ASSAY_MODEL_URL"] = MODEL_URL
+        found.setdefault("OPENAI_BASE_URL", MODEL_URL)
+        found.setdefault("OPENAI_API_KEY", "added-outside")
+    return found

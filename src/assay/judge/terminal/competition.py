@@ -1,0 +1,340 @@
+"""The manifest, a competition's tasks.txt: which tasks a score is over, each pinned by its folder's digest. SPEC 2.1, 6, 7.
+
+What there is to judge: every submission that counts, every task, every trial, less what has evidence already. Pure. SPEC 2.
+
+What a run needs of a competition's folder: rules, registry, tasks, agents, and what has evidence already. SPEC 7.
+
+tasks/ID/…                the task set, pinned by tasks.txt; --tasks names another place
+agents/<digest12>/…       submitted agents, as `submit` put them there
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from assay.errors import BadInput
+from assay.exact import canonical
+from assay.folder import registry as listed
+from assay.folder.files import TABLE_BYTES, Place, load, write_bytes, write_text
+from assay.judge import entries, submitting
+from assay.judge.entries import Entries, Written, counting
+from assay.judge.terminal import agent as agents
+from assay.judge.terminal.agent import Agent
+from assay.judge.terminal.task_settings import Mode
+from assay.judge.terminal.tasks import Task, Tasks, read_tasks
+from assay.records import Evidence, Participant, Tests
+from assay.scheme.load import read as read_scheme
+from assay.scheme.model import TestsScore
+
+_HEAD = "# The tasks of this competition: id, digest of its folder, and how its tests see the agent's work if not separately.\n"
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One line."""
+
+    id: str
+    digest: str | None = None
+    """None if the line is an id only, which pins nothing."""
+    mode: Mode = "separate"
+
+    def __str__(self) -> str:
+        weaker = "" if self.mode == "separate" else self.mode
+        return " ".join(word for word in (self.id, self.digest, weaker) if word)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The lines, in the order of the file."""
+
+    pins: tuple[Pin, ...]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the set, the same as a settlement's `task_set`; it does not depend on the order."""
+        return listed.parse_tasks(
+            [(str(one), Place("tasks.txt", number)) for number, one in enumerate(self.pins, 1)], 1, Place("tasks.txt")
+        ).digest
+
+    def text(self) -> str:
+        """The file."""
+        return _HEAD + "".join(f"{one}\n" for one in self.pins)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is different from what was pinned; task ids, sorted."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    """Files of theirs."""
+    moded: tuple[str, ...] = ()
+    """How their tests see the agent's work."""
+    unpinned: tuple[str, ...] = ()
+    """Listed by id only."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed or self.moded or self.unpinned)
+
+
+def pin_tasks(tasks: Iterable[Task]) -> Manifest:
+    """The manifest of tasks, sorted by id."""
+    return Manifest(tuple(Pin(one.id, one.digest, one.mode) for one in sorted(tasks, key=lambda one: one.id.encode())))
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest in a tasks.txt; raises BadInput as `folder.tasks.read` does."""
+    rows = listed.task_lines(load(path, TABLE_BYTES, hint="pin a task set to write it"), path)
+    listed.parse_tasks(rows, 1, Place(path))
+    return Manifest(tuple(_pin(row) for row, _ in rows))
+
+
+def _pin(row: str) -> Pin:
+    name, *rest = row.split()
+    digest = next((word for word in rest if word.startswith("sha256:")), None)
+    mode: Mode = "shared" if "shared" in rest else "snapshot" if "snapshot" in rest else "separate"
+    return Pin(name, digest, mode)
+
+
+def write_manifest(manifest: Manifest, path: Path) -> None:
+    """Writes the file whole or not at all; raises BadInput if that fails or there are no tasks."""
+    if not manifest.pins:
+        raise BadInput("has no tasks", file=path, hint="pin a set with at least one task")
+    write_text(path, manifest.text())
+
+
+def compare_manifest(before: Manifest, after: Manifest) -> Changes:
+    """What changed from one manifest to another."""
+    old, new = ({one.id: one for one in manifest.pins} for manifest in (before, after))
+    both = sorted(old.keys() & new.keys(), key=str.encode)
+    return Changes(
+        added=tuple(sorted(new.keys() - old.keys(), key=str.encode)),
+        removed=tuple(sorted(old.keys() - new.keys(), key=str.encode)),
+        changed=tuple(name for name in both if old[name].digest not in (None, new[name].digest)),
+        moded=tuple(name for name in both if old[name].mode != new[name].mode),
+        unpinned=tuple(name for name in both if old[name].digest is None),
+    )
+
+
+def chosen(manifest: Manifest, tasks: Tasks, *, file: Path | None = None) -> Tasks:
+    """The tasks that a manifest lists; raises BadInput if one is missing or is not what was pinned; others are left out."""
+    there = {one.id: one for one in tasks}
+    again = "pin the set again, which begins a new one, or get the files back that were pinned"
+    for one in manifest.pins:
+        if one.id not in there:
+            raise BadInput(f"the task {one.id!r} is not in the set", file=file, hint="get the whole set, or pin the one there is")
+        task = there[one.id]
+        if one.digest not in (None, task.digest):
+            raise BadInput(f"the files of the task {one.id!r} are not those that were pinned", file=task.folder, hint=again)
+        if one.mode != task.mode and one.digest is not None:
+            raise BadInput(f"the task {one.id!r} is pinned as {one.mode}, and is {task.mode}", file=file, hint=again)
+    wanted = {one.id for one in manifest.pins}
+    return Tasks(tuple(one for one in tasks if one.id in wanted), tasks.passed_over)
+
+
+Done = tuple[str, str, int]
+"""(submission, task, trial): what one validator's evidence is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One trial to be judged."""
+
+    participant: str
+    submission: str
+    task: str
+    trial: int
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What tells it from the participant's other trials."""
+        return {"task": self.task, "trial": str(self.trial)}
+
+    @property
+    def key(self) -> Done:
+        """What its evidence is about."""
+        return self.submission, self.task, self.trial
+
+
+def every_cell(participants: Iterable[Participant], tasks: Sequence[str], trials: int) -> Iterator[Cell]:
+    """Every trial, participant by participant, so that scores become complete one after the other."""
+    for one in counting(participants):
+        for task in tasks:
+            for trial in range(1, trials + 1):
+                yield Cell(one.key, one.submission, task, trial)
+
+
+def missing(participants: Iterable[Participant], tasks: Sequence[str], trials: int, done: Container[Done]) -> list[Cell]:
+    """The trials without evidence."""
+    return [cell for cell in every_cell(participants, tasks, trials) if cell.key not in done]
+
+
+AGENTS = "agents"
+TASKS = "tasks"
+_SET = "tasks.json"
+_SET_BYTES = 64_000_000
+
+
+@dataclass(frozen=True)
+class Contest(Entries):
+    """A competition that is judged by tests, as one validator sees it."""
+
+    rules: TestsScore
+    tasks: Mapping[str, Task]
+    """By id, in the order of tasks.txt."""
+    agents: Mapping[str, Agent]
+    """By submission."""
+    here: tuple[Participant, ...]
+    """Participants whose submission counts, and whose agent is here."""
+    absent: tuple[str, ...]
+    """Participants whose submission counts, and whose agent is not here."""
+
+
+def open_contest(
+    folder: Path,
+    validator: str,
+    *,
+    tasks: Path | None = None,
+    participants: Sequence[str] = (),
+    only: Sequence[str] = (),
+) -> Contest:
+    """Reads it; participants, only: keys and task ids to which it is narrowed. Raises BadInput for whatever is wrong."""
+    scheme = read_scheme(folder / "scheme.toml")
+    if not isinstance(scheme.score, TestsScore):
+        what = f"is {scheme.score.kind!r}, and agents are judged by tests"
+        raise BadInput(what, file=folder / "scheme.toml", field="score.kind", hint='use kind = "tests"')
+    seen = entries.read(folder, scheme, validator, participants)
+    hint = "assay submit DIR PARTICIPANT AGENT puts one in its place"
+    theirs = entries.submitted(seen, participants, lambda one: agent_of(folder, one), "an agent", hint)
+    return Contest(
+        folder=folder,
+        scheme=scheme,
+        validator=validator,
+        participants=seen.participants,
+        validators=seen.validators,
+        rules=scheme.score,
+        tasks=_tasks(folder, tasks, only),
+        agents=theirs.found,
+        here=theirs.here,
+        absent=theirs.absent,
+    )
+
+
+def agent_of(folder: Path, participant: Participant) -> Agent | None:
+    """The agent that a participant submitted; None if it is not here. Raises BadInput if its files are not what was submitted."""
+    for built_in in agents.BUILT_IN.values():
+        if participant.submission == built_in.digest:
+            return built_in
+    return entries.handed_in(folder / AGENTS, participant, agents.load_agent, _agents)
+
+
+def _agents(place: Path) -> Iterator[Agent]:
+    """The agents in a folder, whatever they are called."""
+    for one in sorted(place.glob(f"*/{agents.FILE}")):
+        if not one.parent.name.startswith("."):
+            yield agents.load_agent(one.parent)
+
+
+def written(contest: Contest) -> Written[Done]:
+    """What there is evidence of; raises BadInput for what is wrong with it."""
+    return entries.written(contest, _about)
+
+
+def _about(found: Evidence) -> Done:
+    assert isinstance(found, Tests)  # evidence of another kind was refused
+    return found.submission, found.task, found.trial
+
+
+def check_same_tasks(contest: Contest, root: Path, done: frozenset[Done]) -> None:
+    """Refuses to go on with evidence about other tasks than these; remembers these. root: the validator's own folder.
+
+    Evidence names a task by its id only, so what was judged of other files would count for these. SPEC 3.0. Raises BadInput.
+    """
+    file = root / _SET
+    now = {name: task.digest for name, task in contest.tasks.items()}
+    before: dict[str, str] = {}
+    if file.exists():
+        try:
+            before = dict(json.loads(load(file, _SET_BYTES, hint="")))
+        except (ValueError, TypeError):
+            before = {}
+    current = {one.submission for one in contest.participants}
+    judged = {task for submission, task, _ in done if submission in current}
+    for name in sorted(judged, key=str.encode):
+        if name in before and name in now and before[name] != now[name]:
+            raise BadInput(
+                f"the task {name!r} is not the one that {contest.validator!r} judged before",
+                file=contest.tasks[name].folder,
+                hint=f"a new task set begins a new competition; or put {root} and its evidence/run-….jsonl away, and judge again",
+            )
+    kept = {name: found for name, found in before.items() if name in judged}
+    write_bytes(file, canonical(kept | now) + b"\n")
+
+
+def _tasks(folder: Path, place: Path | None, only: Sequence[str]) -> dict[str, Task]:
+    file = folder / "tasks.txt"
+    pinned = read_manifest(file)
+    found = {task.id: task for task in chosen(pinned, read_tasks(place or folder / TASKS), file=file)}
+    for name in only:
+        entries.known(name, list(found), file, "task")
+    return {one.id: found[one.id] for one in pinned.pins if not only or one.id in only}
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What was done."""
+
+    agent: Agent
+    folder: Path | None
+    """Where the agent's files are now; None for a built-in one, which has none."""
+    before: str
+    """The participant's submission until now; empty if there was none."""
+    epoch: int | None = None
+    """In which epoch the ledger has it as accepted; None without a ledger."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether it is another submission than before."""
+        return self.before != self.agent.digest
+
+
+def submit_agent(
+    competition: Path, participant: str, said: str, *, at: datetime | None = None, epoch: int | None = None
+) -> Submitted:
+    """Makes an agent (a folder, a command line, oracle or noop) the current submission of a participant; raises BadInput.
+
+    epoch: in which it is accepted, for a competition with a ledger; None is the latest that is open. The same submission once
+    more changes nothing. Raises StoreError where the ledger cannot be written.
+    """
+    row = submitting.find(competition, participant)
+    agent, before = agents.find_agent(said), row.submission
+    if agent.folder is None and agent != agents.BUILT_IN.get(agent.name):
+        with TemporaryDirectory(prefix="assay-agent-") as made:
+            folder = Path(made) / agents.FILE
+            write_text(folder, f"name = {json.dumps(agent.name)}\ncommand = {json.dumps(agent.command)}\n")
+            agent = _placed(competition, agents.load_agent(folder.parent))
+    elif agent.folder is not None:
+        agent = _placed(competition, agent)
+    accepted = row.enter(agent.digest, at=at, epoch=epoch)
+    return Submitted(agent, agent.folder, before, accepted)
+
+
+def _placed(competition: Path, agent: Agent) -> Agent:
+    """The agent with its files in agents/."""
+    assert agent.folder is not None
+    return agents.load_agent(
+        submitting.placed(
+            competition / AGENTS,
+            agent.folder,
+            agent.digest,
+            lambda folder: agents.load_agent(folder).digest,
+            bounds=agents.BOUNDS,
+            refused="an agent is files, folders, and links that stay inside",
+        )
+    )

@@ -1,0 +1,32 @@
+"""The process that calls a validator's function: `python -m assay.judge.workflow.call_child MODULE:FUNCTION`.
+
+The request comes on stdin, the answer goes to what was stdout; what the function prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Asks the function; an exception of its own ends the process with 1, which is a broken service."""
+    module, _, name = sys.argv[1].partition(":")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    request = json.loads(sys.stdin.buffer.read())
+    function: Any = import_module(module)
+    for part in name.split("."):
+        function = getattr(function, part)
+    answer = function(request["action"], request["params"])
+    answers.write(json.dumps(answer).encode())
+    answers.close()
+
+
+if __name__ == "__main__":
+    main()

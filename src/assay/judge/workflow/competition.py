@@ -1,0 +1,260 @@
+"""What a run needs of a competition's folder: rules, registry, services, the tasks, and what participants submitted. SPEC 7.
+
+tasks/ID/…                the tasks, pinned by tasks.txt; --tasks names another place
+planners/<digest12>/…     what participants submitted, as `submit` put it there
+services.toml             where the services are; round.toml and randomness.csv: what is drawn of the tasks
+
+One plan for one task, carried out and judged: what a validator does for evidence, and a miner at his desk to see. SPEC 2.2.
+
+A sandbox that opens no further box when somebody wants the end of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInput
+from assay.exact import text
+from assay.judge import entries, submitting
+from assay.judge.entries import Entries
+from assay.judge.running import Stop
+from assay.judge.sandbox import Box, Image, Limits, Sandbox, Trouble
+from assay.judge.workflow import services as service_files
+from assay.judge.workflow.call import Given, check_key, opened
+from assay.judge.workflow.execute import Bounds, execute
+from assay.judge.workflow.plan import Plan
+from assay.judge.workflow.planner import BOUNDS, Planner, load_planner
+from assay.judge.workflow.quality import NOTHING, Scored
+from assay.judge.workflow.record import Moment, Ran, steps_of
+from assay.judge.workflow.services import Command, Services
+from assay.judge.workflow.tasks import LIST, Pinned, Task, read_tasks
+from assay.records import MAX_UNITS, Participant
+from assay.scheme.load import read as read_scheme
+from assay.scheme.model import WorkflowScore
+
+PLANNERS = "planners"
+
+
+@dataclass(frozen=True)
+class Contest(Entries):
+    """A competition of workflows, as one validator sees it."""
+
+    rules: WorkflowScore
+    services: Services
+    pinned: Pinned
+    planners: Mapping[str, Planner]
+    """By submission."""
+    here: tuple[Participant, ...]
+    """Participants whose submission counts, and is here."""
+    absent: tuple[str, ...]
+    """Participants whose submission counts, and is not here."""
+
+
+def rules_of(scheme: Path) -> WorkflowScore:
+    """The rules in a scheme file; raises BadInput if it scores something else."""
+    found = read_scheme(scheme).score
+    if not isinstance(found, WorkflowScore):
+        raise BadInput(f"is {found.kind!r}, and plans are judged as workflows", file=scheme, field="score.kind")
+    return found
+
+
+def open_contest(
+    folder: Path, validator: str, *, tasks: Path | None = None, participants: Sequence[str] = (), only: Sequence[str] = ()
+) -> Contest:
+    """Reads it; participants, only: keys and task ids to which it is narrowed. Raises BadInput for whatever is wrong."""
+    rules = rules_of(folder / "scheme.toml")
+    seen = entries.read(folder, read_scheme(folder / "scheme.toml"), validator, participants)
+    pinned = read_tasks(folder, tasks)
+    for name in only:
+        entries.known(name, list(pinned.digests), folder / LIST, "task")
+    hint = "assay submit DIR PARTICIPANT FOLDER puts one in its place"
+    theirs = entries.submitted(
+        seen,
+        participants,
+        lambda one: entries.handed_in(folder / PLANNERS, one, load_planner, _planners),
+        "a planner",
+        hint,
+    )
+    return Contest(
+        folder=folder,
+        scheme=seen.scheme,
+        validator=validator,
+        participants=seen.participants,
+        validators=seen.validators,
+        rules=rules,
+        services=service_files.read(folder / service_files.FILE),
+        pinned=pinned,
+        planners=theirs.found,
+        here=theirs.here,
+        absent=theirs.absent,
+    )
+
+
+def _planners(place: Path) -> Iterator[Planner]:
+    """The planners in a folder, whatever they are called."""
+    for one in sorted(place.glob("*")):
+        if one.is_dir() and not one.name.startswith("."):
+            yield load_planner(one)
+
+
+_MOST = MAX_UNITS * 10**9 - 1
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a plan ran, and how good its output was; quality is None where a service was broken."""
+
+    ran: Ran
+    quality: Scored | None
+    steps_total: int
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What plans are carried out with."""
+
+    services: Services
+    folder: Path
+    """Of services.toml."""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """For the keys of services."""
+    sandbox: Sandbox | None = None
+
+    def boxed(self, task: Task) -> bool:
+        """Whether a task needs a sandbox, for its services or for its quality."""
+        commands = any(isinstance(self.services.services.get(name), Command) for name in task.allowed)
+        return commands or task.measure.boxed
+
+    def ready(self, task: Task) -> None:
+        """Refuses a task that cannot be judged here; raises BadInput."""
+        self.services.check_has(task.allowed, file=task.folder / "task.toml")
+        for name in sorted(task.allowed):
+            check_key(name, self.services.services[name], self.env)
+        task.measure.ready()
+        if self.sandbox is None and self.boxed(task):
+            raise BadInput(f"the task {task.id!r} needs a sandbox", field="sandbox")
+
+    async def carry_out(
+        self, task: Task, plan: Plan, *, name: str = "", on_moment: Callable[[Moment], None] = lambda _moment: None
+    ) -> Done:
+        """Runs a plan that was checked against the task, and takes the quality of what came of it; raises Trouble, BadInput."""
+        names = sorted({node.service for node in plan.nodes})
+        bounds = Bounds(task.budget, task.nanoseconds)
+        async with opened(self.services, names, Given(self.folder, self.env, self.sandbox)) as services:
+            ran = await execute(plan, bounds, services, task.input, name=name, on_moment=on_moment)
+        steps = max(len(plan.nodes), task.min_steps)
+        if ran.broken:
+            return Done(ran, None, steps)
+        found, output = _output(task, plan, ran)
+        quality = await asyncio.to_thread(task.measure.score, output, self.sandbox) if found else NOTHING
+        return Done(ran, quality, steps)
+
+
+def fields_of(done: Done, task: Task, plan: Plan) -> dict[str, Any]:
+    """The fields of a record that say how a plan ran; JSON."""
+    ran = done.ran
+    found: dict[str, Any] = {
+        "outcome": "service-error" if ran.broken else "ran",
+        "message": ran.broken[:500],
+        "steps": steps_of(ran),
+        "stopped": ran.stopped,
+        "steps_completed": ran.completed,
+        "steps_total": done.steps_total,
+        "cost": text(min(ran.cost, _MOST)),
+        "budget": text(task.budget),
+        "seconds": text(ran.nanoseconds),
+        "max_seconds": text(task.nanoseconds),
+        "retries": ran.retries,
+        "declared_retries": plan.declared_retries,
+        "timeouts": ran.timeouts,
+        "hard_failures": ran.hard_failures,
+    }
+    if done.quality is not None:
+        found |= {"quality": text(done.quality.nanos), "quality_how": done.quality.how}
+    return found
+
+
+def _output(task: Task, plan: Plan, ran: Ran) -> tuple[bool, Any]:
+    """Whether a plan came to an output, and which: the answer of the step that the task names, or of the plan's last steps."""
+    if task.settings.output:
+        return task.settings.output in ran.outputs, ran.outputs.get(task.settings.output)
+    ends = {name: ran.outputs[name] for name in plan.sinks if name in ran.outputs}
+    if len(plan.sinks) == 1:
+        return bool(ends), next(iter(ends.values()), None)
+    return bool(ends), ends
+
+
+class UntilStopped:
+    """A `Sandbox` around another one."""
+
+    def __init__(self, sandbox: Sandbox, stop: Stop) -> None:
+        self.name, self._sandbox, self._stop = sandbox.name, sandbox, stop
+
+    def describe(self) -> str:
+        """See `Sandbox.describe`."""
+        return self._sandbox.describe()
+
+    def image(
+        self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None, any_base: bool = False
+    ) -> Image:
+        """See `Sandbox.image`."""
+        return self._sandbox.image(environment, name=name, limits=limits, any_base=any_base)
+
+    def open(self, image: Image, limits: Limits) -> AbstractContextManager[Box]:
+        """See `Sandbox.open`. Raises Trouble when the run is to end."""
+        if self._stop.asked:
+            raise Trouble("the run was stopped")
+        return self._sandbox.open(image, limits)
+
+    @contextmanager
+    def freeze(self, box: Box) -> Iterator[Image]:
+        """See `Sandbox.freeze`."""
+        with self._sandbox.freeze(box) as image:
+            yield image
+
+    def sweep(self) -> int:
+        """See `Sandbox.sweep`."""
+        return self._sandbox.sweep()
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What was done."""
+
+    planner: Planner
+    before: str
+    """The participant's submission until now; empty if there was none."""
+    epoch: int | None = None
+    """In which epoch the ledger has it as accepted; None without a ledger."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether it is another submission than before."""
+        return self.before != self.planner.digest
+
+
+def submit_plans(
+    competition: Path, participant: str, folder: Path, *, at: datetime | None = None, epoch: int | None = None
+) -> Submitted:
+    """Makes a folder of plans, or with planner.toml, the current submission of a participant; raises BadInput, StoreError.
+
+    epoch: in which it is accepted, for a competition with a ledger; None is the latest that is open.
+    """
+    row = submitting.find(competition, participant)
+    before = row.submission
+    planner = load_planner(folder)
+    submitting.placed(
+        competition / PLANNERS,
+        planner.folder,
+        planner.digest,
+        lambda kept: load_planner(kept).digest,
+        bounds=BOUNDS,
+        refused="a submission is files, folders, and links that stay inside",
+    )
+    return Submitted(planner, before, row.enter(planner.digest, at=at, epoch=epoch))

@@ -1,0 +1,187 @@
+"""The four measures of quality, by the type of task: read with their references, then asked for a number. SPEC 2.2.
+
+A measure without a reference, or with an empty checklist, is refused when the task is read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Protocol, TypeVar
+
+from pydantic import Field
+
+from assay.errors import BadInput
+from assay.folder.files import decode, load
+from assay.judge.sandbox import Sandbox
+from assay.judge.workflow import limits, values
+from assay.judge.workflow.quality import (
+    Check,
+    Code,
+    Scored,
+    check_reference,
+    check_ruff,
+    check_schema,
+    score_checklist,
+    score_code,
+    score_data,
+    score_rag,
+)
+from assay.scheme.fields import Section
+from assay.scheme.reading import line_of, validate
+
+S = TypeVar("S", bound=Section)
+_TAG = re.compile(r"^(checks\[[0-9]+\])\.(?:keyword|json_key|regex)\b")
+"""What a check is stands in the path of its fields, and in no file."""
+_PART = re.compile(r"[^.\[\]]+")
+REFERENCE, SCHEMA, TESTS = "reference", "schema.json", "tests"
+
+
+class Measure(Protocol):
+    """How good an output is."""
+
+    @property
+    def boxed(self) -> bool:
+        """Whether it needs a sandbox."""
+
+    def ready(self) -> None:
+        """Refuses what would make every output an error, before the first; raises BadInput."""
+
+    def public(self) -> dict[str, Any]:
+        """What who plans is told of it: criteria, and nothing of the reference."""
+
+    def score(self, output: Any, sandbox: Sandbox | None) -> Scored:
+        """The quality of an output; raises Trouble."""
+
+
+class _Plain(Section):
+    criteria: Annotated[str, Field(max_length=100_000)] = ""
+
+
+class _Checklist(Section):
+    criteria: Annotated[str, Field(max_length=100_000)] = ""
+    checks: Annotated[tuple[Check, ...], Field(strict=False, min_length=1, max_length=limits.CHECKS)]
+
+
+def read_measure(kind: str, table: dict[str, Any], folder: Path, *, file: Path, source: str) -> Measure:
+    """The measure of a task of this type; raises BadInput with the place of what is wrong."""
+
+    def section(model: type[S]) -> S:
+        try:
+            return validate(model, table, file=file)
+        except BadInput as error:
+            field = _TAG.sub(r"\1", error.field)
+            error.field = f"quality.{field}" if field else "quality"
+            error.line = line_of(source, [int(part) if part.isdigit() else part for part in _PART.findall(error.field)])
+            raise
+
+    if kind == "code":
+        tests = folder / TESTS
+        return _Code(section(Code), tests if tests.is_dir() else None)
+    if kind == "agent":
+        found = section(_Checklist)
+        return _Agent(found.checks, found.criteria)
+    criteria = section(_Plain).criteria
+    if kind == "rag":
+        place = folder / f"{REFERENCE}.txt"
+        reference = decode(_loaded(place), place)
+        try:
+            check_reference(reference)
+        except BadInput as error:
+            raise error.at(file=place) from None
+        return _Rag(reference, criteria)
+    return _data(folder, criteria)
+
+
+def _data(folder: Path, criteria: str) -> Measure:
+    reference = _json(folder / f"{REFERENCE}.json")
+    place = folder / SCHEMA
+    if not place.exists():
+        return _Data(reference, None, criteria)
+    schema = _json(place)
+    try:
+        check_schema(schema, reference)
+    except BadInput as error:
+        raise error.at(file=place) from None
+    return _Data(reference, schema, criteria)
+
+
+def _loaded(place: Path) -> bytes:
+    return load(place, limits.TASK_BYTES, hint="a task without a reference cannot be judged: write what the output should be")
+
+
+def _json(place: Path) -> Any:
+    try:
+        return values.parse(_loaded(place))
+    except BadInput as error:
+        raise error.at(file=place) from None
+
+
+@dataclass(frozen=True)
+class _Code:
+    rules: Code
+    tests: Path | None
+    boxed = True
+
+    def ready(self) -> None:
+        check_ruff(self.rules.lint)
+
+    def public(self) -> dict[str, Any]:
+        lint = {"ruff": self.rules.lint.ruff, "select": list(self.rules.lint.select)}
+        return {"criteria": self.rules.criteria, "file": self.rules.file, "cases": len(self.rules.cases), "lint": lint}
+
+    def score(self, output: Any, sandbox: Sandbox | None) -> Scored:
+        if sandbox is None:
+            raise BadInput("tests of code need a sandbox", field="sandbox")
+        return score_code(self.rules, self.tests, output, sandbox)
+
+
+@dataclass(frozen=True)
+class _Rag:
+    reference: str
+    criteria: str
+    boxed = False
+
+    def ready(self) -> None:
+        pass
+
+    def public(self) -> dict[str, Any]:
+        return {"criteria": self.criteria, "measure": "ROUGE-L F1"}
+
+    def score(self, output: Any, sandbox: Sandbox | None) -> Scored:
+        return score_rag(self.reference, output)
+
+
+@dataclass(frozen=True)
+class _Agent:
+    checks: tuple[Check, ...]
+    criteria: str
+    boxed = False
+
+    def ready(self) -> None:
+        pass
+
+    def public(self) -> dict[str, Any]:
+        return {"criteria": self.criteria, "checks": len(self.checks)}
+
+    def score(self, output: Any, sandbox: Sandbox | None) -> Scored:
+        return score_checklist(self.checks, output)
+
+
+@dataclass(frozen=True)
+class _Data:
+    reference: Any
+    schema: Any
+    criteria: str
+    boxed = False
+
+    def ready(self) -> None:
+        pass
+
+    def public(self) -> dict[str, Any]:
+        said = {"criteria": self.criteria}
+        return said if self.schema is None else said | {"schema": values.dumps(self.schema).decode()}
+
+    def score(self, output: Any, sandbox: Sandbox | None) -> Scored:
+        return score_data(self.reference, self.schema, output)

@@ -1,0 +1,426 @@
+"""How good the output of a plan is: four measures that ask no model, each a number of nanos. SPEC 2.2.
+
+`agent`: the share of a checklist that the output meets: a keyword, a key of its JSON, a regular expression.
+
+`data_transform`: 1 if the output is structurally equal to the reference, else the share of equal fields. SPEC 2.2.
+
+- A field is a string, number, truth, null, or an empty list or object, at its path. The share is of all paths that either has.
+- With a schema, an output that does not fit it is worth nothing: the reference does fit.
+- Numbers are compared exactly, as decimals. Patterns have a time limit; nothing is fetched.
+
+`rag`: ROUGE-L F1 of the output against a reference, by the library rouge-score. SPEC 2.2.
+
+F1 = 2·L / (m + n): L is the longest common subsequence of the two texts' tokens, m and n are how many tokens they have. The
+library finds tokens and L; the fraction is made of the three integers, so that no float decides it.
+
+`code`: 0.7 × the share of tests passed + 0.3 × lint, of the files that a plan's output is. SPEC 2.2.
+
+- The output is one text, which becomes the file that the task names, or an object of paths and texts.
+- A test is a command in a box of its own with those files in /app; it is passed if it ends with 0 and prints what it should. What
+  it should print never enters the box, so that no program can find it there.
+- Lint is 1 − 0.05 for each finding of ruff, whose version the task names: another version would count otherwise.
+"""
+
+from __future__ import annotations
+
+import decimal
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from assay.errors import BadInput
+from assay.exact import NANO, half_even
+from assay.judge.sandbox import Limits, Sandbox, Trouble
+from assay.judge.workflow import limits, values
+from assay.judge.workflow.call import box_limits, run_once
+from assay.judge.workflow.limits import ROUGE_OUTPUT, ROUGE_REFERENCE, library
+from assay.records import Amount
+from assay.scheme.fields import Key, Section
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Quality in nanos, 0 … 1; `how`: what it was found with and from, for the evidence: JSON without floats. SPEC 2.2."""
+
+    nanos: int
+    how: dict[str, Any] = field(default_factory=dict)
+
+
+NOTHING = Scored(0, {"output": "none"})
+"""Of a plan that came to no output."""
+
+
+def share(part: int, whole: int) -> int:
+    """part / whole as nanos, half to even."""
+    return half_even(part * NANO, whole)
+
+
+Words = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class Keyword(Section):
+    """Met if the text is in the output, in whichever case."""
+
+    kind: Literal["keyword"]
+    text: Words
+
+
+class JsonKey(Section):
+    """Met if the output, as JSON, has something at a path such as `result.items.0`; and, if `equals` is there, just this."""
+
+    kind: Literal["json_key"]
+    path: Words
+    equals: str | int | bool | None = None
+
+
+class Regex(Section):
+    """Met if the expression is found in the output within its time; flags are written into it, as in `(?i)`."""
+
+    kind: Literal["regex"]
+    pattern: Words
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        regex = library("regex")
+        try:
+            regex.compile(pattern)
+        except regex.error as error:
+            raise PydanticCustomError("assay", "is no regular expression: {why}", {"why": str(error)}) from None
+        return pattern
+
+
+Check = Annotated[Keyword | JsonKey | Regex, Field(discriminator="kind")]
+
+
+def score_checklist(checks: tuple[Check, ...], output: Any) -> Scored:
+    """The quality of an output; which items were met is in `how`, in their order."""
+    text, value = values.shown(output), _json(output)
+    met = [_met(check, text, value) for check in checks]
+    how: dict[str, Any] = {"met": [word for word, _ in met]}
+    if any(isinstance(check, Regex) for check in checks):
+        how["tool"] = f"regex {version('regex')}, {limits.REGEX_SECONDS:g} s each"
+    return Scored(share(sum(found for _, found in met), len(checks)), how)
+
+
+def _met(check: Check, text: str, value: Any) -> tuple[str, bool]:
+    if isinstance(check, Keyword):
+        found = check.text.casefold() in text.casefold()
+    elif isinstance(check, JsonKey):
+        try:
+            there = values.at(value, tuple(check.path.split(".")))
+        except LookupError:
+            found = False
+        else:
+            found = "equals" not in check.model_fields_set or values.equal(there, check.equals)
+    else:
+        try:
+            found = library("regex").search(check.pattern, text, timeout=limits.REGEX_SECONDS) is not None
+        except TimeoutError:
+            return "too slow", False
+    return ("yes" if found else "no"), found
+
+
+def _json(output: Any) -> Any:
+    """What is said in a text that is JSON; anything else as it is."""
+    if not isinstance(output, str):
+        return output
+    try:
+        return values.parse(output.encode())
+    except BadInput:
+        return output
+
+
+_EXACT = decimal.Context(prec=4 * limits.NUMBER, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+_REFUSED = frozenset({"patternProperties", "$dynamicRef", "$recursiveRef"})
+
+
+def check_schema(schema: Any, reference: Any) -> None:
+    """Refuse a schema that is none, that would have to be fetched, or that the reference does not fit; raises BadInput."""
+    if not isinstance(schema, dict):
+        raise BadInput("is not a JSON object")
+    for key, value in _keywords(schema):
+        if key in _REFUSED or (key == "$ref" and not str(value).startswith("#")):
+            raise BadInput(f"{key} {str(value)[:80]!r} cannot be used here", hint="write the schema in one file, without it")
+    errors = library("jsonschema.exceptions")
+    try:
+        _class(schema).check_schema(schema)
+    except errors.SchemaError as error:
+        raise BadInput(f"is no JSON Schema: {error.message[:200]}") from None
+    why = fits(schema, reference)
+    if why:
+        raise BadInput(f"the reference does not fit it: {why}")
+
+
+def fits(schema: Any, output: Any) -> str:
+    """Why an output does not fit a schema; empty if it does."""
+    referencing = library("referencing")
+    with decimal.localcontext(_EXACT):
+        try:
+            errors = _class(schema)(schema, registry=referencing.Registry()).iter_errors(output)
+            first = next(iter(errors), None)
+        except TimeoutError:
+            return "a pattern took too long"
+        except (RecursionError, referencing.exceptions.Unresolvable) as error:
+            return f"it cannot be followed: {type(error).__name__}"
+    return "" if first is None else f"{first.json_path}: {first.message}"[:200]
+
+
+def score_data(reference: Any, schema: Any, output: Any) -> Scored:
+    """The quality of an output; schema: None for none. A text that is JSON is read, unless the reference is a text itself."""
+    if isinstance(output, str) and not isinstance(reference, str):
+        try:
+            output = values.parse(output.encode())
+        except BadInput:
+            return Scored(0, {"note": "a text that is not JSON"})
+    how: dict[str, Any] = {}
+    if schema is not None:
+        how["tool"] = f"jsonschema {version('jsonschema')}"
+        why = fits(schema, output)
+        if why:
+            return Scored(0, how | {"schema": why})
+    mine, wanted = dict(values.leaves(output)), dict(values.leaves(reference))
+    same = sum(path in mine and mine[path] == leaf for path, leaf in wanted.items())
+    whole = len(mine.keys() | wanted.keys())
+    return Scored(share(same, whole), how | {"equal_fields": same, "fields": whole})
+
+
+def _class(schema: Any) -> Any:
+    """The validator for a schema's draft, with numbers, patterns and uniqueness as they are here."""
+    jsonschema = library("jsonschema")
+    draft = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    checker = draft.TYPE_CHECKER.redefine_many({"number": _is_number, "integer": _is_integer})
+    return jsonschema.validators.extend(draft, {"pattern": _pattern, "uniqueItems": _unique}, type_checker=checker)
+
+
+def _is_number(_checker: object, value: object) -> bool:
+    return isinstance(value, int | Decimal) and not isinstance(value, bool)
+
+
+def _is_integer(_checker: object, value: object) -> bool:
+    return _is_number(_checker, value) and value == int(value)  # type: ignore[call-overload]
+
+
+def _pattern(_validator: object, pattern: str, value: object, _schema: object) -> Iterator[Any]:
+    if isinstance(value, str) and library("regex").search(pattern, value, timeout=limits.REGEX_SECONDS) is None:
+        yield library("jsonschema").ValidationError("does not match the pattern")
+
+
+def _unique(_validator: object, wanted: bool, value: object, _schema: object) -> Iterator[Any]:
+    if wanted and isinstance(value, list) and len({frozenset(values.leaves(one)) for one in value}) < len(value):
+        yield library("jsonschema").ValidationError("has equal elements")
+
+
+def _keywords(schema: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(schema, dict):
+        yield from schema.items()
+    for inner in (schema.values() if isinstance(schema, dict) else schema) if isinstance(schema, dict | list) else ():
+        yield from _keywords(inner)
+
+
+SETTINGS = {"measure": "rougeL", "tokenizer": "DefaultTokenizer", "use_stemmer": False}
+
+
+def tokens(text: str) -> list[str]:
+    """The tokens of a text: its runs of a–z and 0–9, lower-cased. Other scripts have none."""
+    found: list[str] = library("rouge_score.tokenize").tokenize(text, None)  # what the default tokenizer does, and loads sooner
+    return found
+
+
+def check_reference(reference: str) -> None:
+    """Refuse a reference that nothing can be like, or that takes too long to compare with; raises BadInput."""
+    count = len(tokens(reference))
+    if not 0 < count <= ROUGE_REFERENCE:
+        hint = "tokens are runs of a to z and 0 to 9"
+        raise BadInput(f"the reference has {count} tokens; it must have from 1 to {ROUGE_REFERENCE}", hint=hint)
+
+
+def score_rag(reference: str, output: Any) -> Scored:
+    """The quality of an output; 0 for one that has no token, or too many to be worth comparing."""
+    text = values.shown(output)
+    mine, wanted = tokens(text), tokens(reference)
+    how = {"tool": f"rouge-score {version('rouge-score')}", **SETTINGS, "reference_tokens": len(wanted), "tokens": len(mine)}
+    if not mine:
+        return Scored(0, how)
+    if len(mine) > ROUGE_OUTPUT:
+        return Scored(0, how | {"note": f"more than {ROUGE_OUTPUT} tokens"})
+    tokenizer = library("rouge_score.tokenizers").DefaultTokenizer(use_stemmer=SETTINGS["use_stemmer"])
+    scorer = library("rouge_score.rouge_scorer").RougeScorer([SETTINGS["measure"]], tokenizer=tokenizer)
+    found = scorer.score(reference, text)[SETTINGS["measure"]]
+    common = round(found.precision * len(mine))  # precision is L / n, so this is L, whatever the float lost
+    return Scored(share(2 * common, len(mine) + len(wanted)), how | {"common": common})
+
+
+APP, TESTS, LINT = "/app", "/tests", "/lint/ruff"
+MEMORY_MB = 512
+_FINE = 20
+"""Findings after which lint is 0."""
+_PATH = re.compile(r"(?!/)(?!.*(?:^|/)\.{1,2}(?:/|$))(?!.*//)[A-Za-z0-9_.][A-Za-z0-9_./-]{0,199}(?<!/)", re.ASCII)
+_LINT_SECONDS = 60.0
+_COMMAND: tuple[str, ...] = (LINT, "check", "--isolated", "--no-cache", "--ignore-noqa", "--exit-zero", "--statistics")
+_COMMAND += ("--output-format", "json", "--target-version", "py311")
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_./-]{0,199}$")]
+Said = Annotated[str, Field(max_length=1_000_000)]
+Word = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+Rule = Annotated[str, Field(pattern=r"^[A-Z]+[0-9]*$")]
+
+
+class Case(Section):
+    """One test: a command in /app, what it reads, and what it must print; blanks and line ends at the end do not count."""
+
+    name: Key
+    command: Annotated[tuple[Word, ...], Field(strict=False, min_length=1, max_length=100)]
+    stdin: Said = ""
+    stdout: Said
+    seconds: Amount = 10 * NANO
+
+
+class Lint(Section):
+    """Which ruff, and which of its rules."""
+
+    ruff: Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+){1,3}$")]
+    select: Annotated[tuple[Rule, ...], Field(strict=False, min_length=1, max_length=100)] = ("E", "F", "W")
+
+
+class Code(Section):
+    """`[quality]` of a task of type code."""
+
+    file: Name = "solution.py"
+    lint: Lint
+    cases: Annotated[tuple[Case, ...], Field(strict=False, min_length=1, max_length=limits.TESTS)]
+    criteria: Said = ""
+
+
+def check_ruff(lint: Lint) -> Path:
+    """This environment's ruff; raises BadInput if there is none, or another version than the task names."""
+    program = _ruff()
+    if program is None:
+        raise BadInput("ruff is not installed", hint=f"pip install 'assay[workflow]' ruff=={lint.ruff}")
+    found = _version(program)
+    if found != lint.ruff:
+        what = f"the task wants ruff {lint.ruff}, and {found} is installed"
+        raise BadInput(what, field="quality.lint.ruff", hint=f"pip install ruff=={lint.ruff}: another version counts otherwise")
+    return program
+
+
+def score_code(rules: Code, tests: Path | None, output: Any, sandbox: Sandbox) -> Scored:
+    """The quality of an output; tests: a folder that the commands see at /tests. Raises Trouble."""
+    files = _files(output, rules.file)
+    if isinstance(files, str):
+        return Scored(0, {"note": files})
+    with tempfile.TemporaryDirectory(prefix="assay-code-") as made:
+        app = Path(made) / "app"
+        for path, text in files.items():
+            place = app / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(text.encode())
+        put = {APP: app} | ({} if tests is None else {TESTS: tests})
+        said = [_passed(case, put, sandbox) for case in rules.cases]
+        found = _findings(rules.lint, app, sorted(path for path in files if path.endswith(".py")), sandbox)
+    passed = said.count("passed")
+    how: dict[str, Any] = {
+        "tool": f"ruff {rules.lint.ruff}",
+        "select": list(rules.lint.select),
+        "cases": {case.name: word for case, word in zip(rules.cases, said, strict=True)},
+        "findings": found,
+    }
+    return Scored(code_quality(passed, len(said), _FINE if found is None else found), how)
+
+
+def code_quality(passed: int, tests: int, findings: int) -> int:
+    """0.7·passed/tests + 0.3·max(0, 1 − 0.05·findings) in nanos, half to even, rounded once. SPEC 2.2."""
+    clean = max(0, _FINE - findings)
+    return half_even(NANO * (140 * passed + 3 * clean * tests), 200 * tests)
+
+
+def _files(output: Any, name: str) -> dict[str, str] | str:
+    """The files that an output stands for; or why it stands for none."""
+    files = {name: output} if isinstance(output, str) else output
+    if not isinstance(files, dict) or not files or len(files) > limits.CODE_FILES:
+        return f"neither a text nor an object of 1 to {limits.CODE_FILES} texts"
+    for path, text in files.items():
+        if not isinstance(text, str) or _PATH.fullmatch(path) is None:
+            return "an object with something else than relative paths and texts"
+    return "a path that is a file and a folder" if _nested(files) else files
+
+
+def _nested(files: dict[str, str]) -> bool:
+    folders = {"/".join(parts[:end]) for path in files for parts in [path.split("/")] for end in range(1, len(parts))}
+    return bool(folders & files.keys())
+
+
+def _passed(case: Case, put: dict[str, Path], sandbox: Sandbox) -> str:
+    bounds = box_limits(case.seconds / NANO, MEMORY_MB, limits.OUTPUT_BYTES)
+    ran, data = run_once(
+        sandbox,
+        sandbox.image(),
+        case.command,
+        bounds,
+        stdin=case.stdin.encode(),
+        put=put,
+        env={},
+        cwd=APP,
+        most=limits.OUTPUT_BYTES,
+    )
+    if ran.stopped is not None:
+        return f"bound on {ran.stopped}"
+    if ran.exit_code:
+        return f"exit code {ran.exit_code}"
+    return "passed" if data.rstrip() == case.stdout.encode().rstrip() else "another output"
+
+
+def _findings(lint: Lint, app: Path, names: list[str], sandbox: Sandbox) -> int | None:
+    """How much ruff finds in the Python files; None if it did not come to an end, which is theirs."""
+    if not names:
+        return 0
+    command = (*_COMMAND, "--select", ",".join(lint.select), "--", *names)
+    bounds = Limits(_LINT_SECONDS, MEMORY_MB << 20, 64, 256 << 20, limits.OUTPUT_BYTES)
+    ran, data = run_once(
+        sandbox,
+        sandbox.image(),
+        command,
+        bounds,
+        stdin=b"",
+        put={APP: app, LINT: check_ruff(lint)},
+        env={"RAYON_NUM_THREADS": "2"},
+        cwd=APP,
+        most=limits.OUTPUT_BYTES,
+    )
+    if ran.stopped is not None:
+        return None
+    if ran.exit_code:
+        raise Trouble(f"ruff ended with {ran.exit_code}")
+    try:
+        return sum(int(row["count"]) for row in json.loads(data or b"[]"))  # it prints nothing where it finds nothing
+    except (ValueError, TypeError, KeyError):
+        raise Trouble("what ruff found cannot be read") from None
+
+
+@cache
+def _ruff() -> Path | None:
+    beside = Path(sys.executable).with_name("ruff")
+    found = str(beside) if beside.is_file() else shutil.which("ruff")
+    return None if found is None else Path(found)
+
+
+@cache
+def _version(program: Path) -> str:
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Trouble(f"ruff does not start: {error}", file=program) from error
+    return said[1] if len(said) > 1 else ""

@@ -1,0 +1,325 @@
+"""A task: what is wanted, for how much, in what time, from which services, and how the output is judged. `task.toml` in a folder.
+
+    type = "rag"                        # code | rag | agent | data_transform
+    instruction = "Answer the question from the passages that the search finds."
+    budget = "0.05"
+    max_seconds = "10"
+    min_steps = 2                       # a plan of fewer steps is counted as one of so many
+    [input]                             # or input.json beside it
+    question = "Who owns the night ferry?"
+    [services.search]
+    find = "{text} → {passages: [text]}"
+    [quality]                           # its fields depend on the type; references are files beside it
+
+Who plans gets the package: all of this but the reference.
+
+The tasks of a competition: folders under tasks/, pinned by tasks.txt with the digest of each one's files. SPEC 6, 7.
+
+A line is `task-id sha256:digest`, as in the manifest of a set of tests. A task that is not what was pinned is refused: validators
+who judge different files would disagree, and nobody could see why.
+
+A round: the tasks that are asked in an epoch, drawn by public randomness that nobody knew before. SPEC 2.2, 3.0.
+
+`round.toml` says how many (`tasks = 6`), `randomness.csv` has the epoch's 32 bytes: the hash of a block that came later, say. Of
+all pinned tasks those with the lowest SHA-256(randomness ‖ 0x00 ‖ task id) are asked, so that anybody can draw them again.
+Without round.toml every task is asked in every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from assay.errors import BadInput
+from assay.exact import NANO, canonical, text
+from assay.exact import digest as digest_of
+from assay.folder import csvs, registry, strict
+from assay.folder import registry as listed
+from assay.folder.files import TABLE_BYTES, Place, decode, load
+from assay.judge import tree
+from assay.judge.workflow import limits
+from assay.judge.workflow import limits as most
+from assay.judge.workflow.measures import Measure, read_measure
+from assay.judge.workflow.plan import Bounds, Rules
+from assay.records import Amount
+from assay.scheme.fields import Key, Section, Text
+from assay.scheme.reading import line_of, present, read_toml, validate
+
+FILE, INPUT = "task.toml", "input.json"
+SCHEMA = "assay.package/1"
+BOUNDS = tree.Bounds(bytes=64_000_000, files=2_000)
+"""How large a task's folder may be."""
+
+
+class _Limits(Section):
+    nodes: Annotated[int, Field(ge=1, le=most.MOST_NODES)] = most.NODES
+    edges: Annotated[int, Field(ge=0, le=most.MOST_EDGES)] = most.EDGES
+    bytes: Annotated[int, Field(ge=2, le=most.MOST_PLAN_BYTES)] = most.PLAN_BYTES
+    depth: Annotated[int, Field(ge=1, le=32)] = most.PLAN_DEPTH
+
+
+class _Task(Section):
+    type: Literal["code", "rag", "agent", "data_transform"]
+    instruction: Annotated[str, Field(min_length=1, max_length=100_000)]
+    budget: Amount
+    max_seconds: Amount
+    min_steps: Annotated[int, Field(ge=1, le=most.MOST_NODES)] = 1
+    output: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")] | None = None
+    services: Annotated[dict[Key, Annotated[dict[Key, Text], Field(min_length=1)]], Field(min_length=1, max_length=most.SERVICES)]
+    limits: _Limits = _Limits()
+    input: dict[str, Any] | None = None
+    quality: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task as it was read, with the digest of its folder's files."""
+
+    id: str
+    folder: Path
+    digest: str
+    settings: _Task
+    input: Any
+    measure: Measure
+
+    @property
+    def budget(self) -> int:
+        """Nanos of money."""
+        return self.settings.budget
+
+    @property
+    def nanoseconds(self) -> int:
+        """The latency bound."""
+        return self.settings.max_seconds
+
+    @property
+    def min_steps(self) -> int:
+        """The least that steps_total is. SPEC 2.2."""
+        return self.settings.min_steps
+
+    @cached_property
+    def allowed(self) -> Mapping[str, frozenset[str]]:
+        """Service → actions that a plan may ask for."""
+        return {name: frozenset(actions) for name, actions in self.settings.services.items()}
+
+    def rules(self, max_retries: int | None) -> Rules:
+        """What a plan for it is held to. max_retries: what a step may declare, by the scheme."""
+        bound = self.settings.limits
+        bounds = Bounds(bound.nodes, bound.edges, bound.bytes, bound.depth)
+        return Rules(self.allowed, bounds, max_retries, self.nanoseconds, self.settings.output or "")
+
+    def package(self, max_retries: int) -> dict[str, Any]:
+        """What who plans is sent: everything but the reference, the same for everybody."""
+        settings = self.settings
+        package = {
+            "schema": SCHEMA,
+            "task": self.id,
+            "type": settings.type,
+            "instruction": settings.instruction,
+            "input": self.input,
+            "budget": text(settings.budget),
+            "max_seconds": text(settings.max_seconds),
+            "min_steps": settings.min_steps,
+            "services": settings.services,
+            "limits": settings.limits.model_dump() | {"retries": max_retries},
+            "quality": self.measure.public(),
+        }
+        return package if settings.output is None else package | {"output": settings.output}
+
+    def package_digest(self, max_retries: int) -> str:
+        """`sha256:…` over the package's canonical JSON."""
+        return digest_of(self.package(max_retries))
+
+    def package_bytes(self, max_retries: int) -> bytes:
+        """The package as canonical JSON."""
+        return canonical(self.package(max_retries))
+
+
+def read_task(folder: Path) -> Task:
+    """The task in a folder; raises BadInput for whatever is wrong with it, a missing reference above all. SPEC 2.2."""
+    if not folder.is_dir():
+        raise BadInput("no such folder", file=folder, hint=f"a task is a folder with {FILE} in it")
+    file = folder / FILE
+    content, source = read_toml(file)
+    settings = validate(_Task, content, file=file, source=source)
+    for name in ("budget", "max_seconds"):
+        if getattr(settings, name) == 0:
+            raise _at(file, source, name, "is 0", "it must be more than 0")
+    if settings.max_seconds > most.CALL_SECONDS * NANO:
+        raise _at(file, source, "max_seconds", "is more than an hour", f"at most {most.CALL_SECONDS}")
+    given = _input(folder, settings, file, source)
+    measure = read_measure(settings.type, settings.quality, folder, file=file, source=source)
+    try:
+        found = tree.digest(folder, bounds=BOUNDS)
+    except tree.TooMuch as error:
+        raise BadInput(error.what, file=folder, hint="leave out what the task does not need") from None
+    except OSError as error:
+        raise BadInput(f"cannot be read ({error.strerror})", file=folder, hint="check its permissions") from None
+    return Task(folder.resolve().name, folder, found, settings, given, measure)
+
+
+def _input(folder: Path, settings: _Task, file: Path, source: str) -> Any:
+    """The input, from task.toml or input.json: JSON without floats."""
+    place = folder / INPUT
+    if not place.exists():
+        _check_plain(settings.input, "input", file, source)
+        return settings.input or {}
+    if settings.input is not None:
+        raise _at(file, source, "input", f"stands in {INPUT} too", "keep one of the two")
+    try:
+        given = strict.parse(decode(load(place, most.TASK_BYTES, hint=""), place))
+    except BadInput as error:
+        raise error.at(file=place) from None
+    _check_plain(given, "", place, "")
+    return given
+
+
+def _check_plain(value: Any, field: str, file: Path, source: str) -> None:
+    if isinstance(value, float | datetime | date | time):
+        raise _at(file, source, field, f"is a {type(value).__name__}", "write it in quotes")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_plain(inner, f"{field}.{key}" if field else key, file, source)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _check_plain(inner, f"{field}[{index}]", file, source)
+
+
+def _at(file: Path, source: str, field: str, what: str, hint: str) -> BadInput:
+    return BadInput(what, file=file, line=line_of(source, field.split(".")), field=field, hint=hint)
+
+
+LIST, TASKS = "tasks.txt", "tasks"
+_HEAD = "# The tasks of this competition, each with the digest of its folder; `assay workflow pin` writes it.\n"
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """The set, as tasks.txt has it."""
+
+    digests: Mapping[str, str]
+    """Id → digest of the folder, in the order of the ids' UTF-8 bytes."""
+    digest: str
+    """Of the set."""
+    folder: Path
+
+    def task(self, name: str) -> Task:
+        """The task of that id; raises BadInput if it is not here, or is not what was pinned."""
+        found = read_task(self.folder / name)
+        if found.digest != self.digests[name]:
+            raise BadInput(
+                f"the files of the task {name!r} are not those that were pinned",
+                file=found.folder,
+                hint="pin the set again, which begins a new one, or get the files back that were pinned",
+            )
+        return found
+
+
+def read_tasks(competition: Path, folder: Path | None = None) -> Pinned:
+    """The set of a competition; folder: where the tasks are, if not in tasks/. Raises BadInput."""
+    file = competition / LIST
+    rows = listed.task_lines(load(file, TABLE_BYTES, hint="`assay workflow pin DIR` writes it"), file)
+    found = listed.parse_tasks(rows, 1, Place(file))
+    digests: dict[str, str] = {}
+    for row, place in rows:
+        name, *rest = row.split()
+        if len(rest) != 1 or not rest[0].startswith("sha256:"):
+            raise place.refuse(f"the task {name!r} is not pinned by a digest", hint="`assay workflow pin DIR` does that")
+        if name in (".", "..") or "/" in name or "\\" in name:
+            raise place.refuse(f"{name!r} is not the name of a folder", hint="a task's id is its folder's name")
+        digests[name] = rest[0]
+    ordered = dict(sorted(digests.items(), key=lambda item: item[0].encode()))
+    return Pinned(ordered, found.digest, folder or competition / TASKS)
+
+
+def everything(folder: Path) -> list[Task]:
+    """Every task under a folder, by id; raises BadInput for the first that is wrong, and if there is none."""
+    places = sorted(
+        (one.parent for one in folder.glob(f"*/{FILE}") if not one.parent.name.startswith(".")), key=lambda at: at.name.encode()
+    )
+    if not places:
+        raise BadInput("has no tasks", file=folder, hint=f"a task is a folder in it with {FILE}")
+    return [read_task(place) for place in places]
+
+
+def manifest_text(tasks: Iterable[Task]) -> str:
+    """What tasks.txt is for these."""
+    return _HEAD + "".join(f"{one.id} {one.digest}\n" for one in tasks)
+
+
+ROUND_FILE = "round.toml"
+ROUND_SCHEMA = "assay.round/1"
+
+
+class _Round(Section):
+    tasks: Annotated[int, Field(ge=1, le=limits.DRAWN)]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What is asked in an epoch."""
+
+    epoch: int
+    task_set: str
+    """The digest of tasks.txt."""
+    tasks: Mapping[str, str]
+    """Id → digest of the task's files, in the order of the ids' UTF-8 bytes."""
+    randomness: bytes | None = None
+    """None: nothing was drawn, all are asked."""
+
+    def document(self) -> dict[str, Any]:
+        """The round as JSON, which every validator makes alike."""
+        drawn = None if self.randomness is None else self.randomness.hex()
+        return {
+            "schema": ROUND_SCHEMA,
+            "epoch": self.epoch,
+            "task_set": self.task_set,
+            "randomness": drawn,
+            "tasks": dict(self.tasks),
+        }
+
+
+def draw_round(names: Iterable[str], randomness: bytes, count: int) -> list[str]:
+    """The `count` names with the lowest hash, in the order of their UTF-8 bytes. SPEC 3.0 draws validators in the same way."""
+    ranked = sorted(names, key=lambda name: (sha256(randomness + b"\0" + name.encode()).digest(), name.encode()))
+    return sorted(ranked[:count], key=str.encode)
+
+
+def read_round(competition: Path, pinned: Pinned, epoch: int) -> Round:
+    """The round of an epoch; raises BadInput where the randomness is missing, or there are not so many tasks."""
+    file = competition / ROUND_FILE
+    if not present(file):
+        return Round(epoch, pinned.digest, pinned.digests)
+    content, source = read_toml(file)
+    count = validate(_Round, content, file=file, source=source).tasks
+    if count > len(pinned.digests):
+        what = f"{count} tasks are to be drawn, and there are {len(pinned.digests)}"
+        raise BadInput(what, file=file, field="tasks", hint="pin more, or draw fewer")
+    known = _randomness(competition)
+    if epoch not in known:
+        raise BadInput(
+            f"there is no randomness of epoch {epoch}",
+            file=competition / csvs.RANDOMNESS.name,
+            hint="add a row for it when the block is there whose hash it is",
+        )
+    names = draw_round(pinned.digests, known[epoch], count)
+    return Round(epoch, pinned.digest, {name: pinned.digests[name] for name in names}, known[epoch])
+
+
+def latest_round(competition: Path) -> int | None:
+    """The highest epoch whose randomness is known; None where none is drawn."""
+    if not present(competition / ROUND_FILE):
+        return None
+    return max(_randomness(competition), default=None)
+
+
+def _randomness(competition: Path) -> Mapping[int, bytes]:
+    file = competition / csvs.RANDOMNESS.name
+    return registry.randomness(csvs.read(file, csvs.RANDOMNESS), Place(file))

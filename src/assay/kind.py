@@ -1,0 +1,242 @@
+"""What a kind of judge is, as one object, and how a kind is found by its name. SPEC 2, 7.
+
+    [score] kind = "tests"  ─▶  the entry point `tests` of the group `assay.kinds`  ─▶  a `Kind`
+
+A kind says which rules and which records it has, how records become scores, and what people read of them. Everybody who
+needs one of these asks the object; nobody compares names. The five kinds of SPEC 2 are in `assay.kinds`; a package adds
+another by an entry point in the same group.
+
+- A name of SPEC 2 is always Assay's own kind: how those scores come about cannot be changed by installing something.
+- What is heavy (models, scorers, judges) is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from assay.records import Record
+    from assay.scheme.model import ScoreRules
+    from assay.settle.inputs import Frame, Scored
+    from assay.settle.settlement import Settlement
+    from assay.settle.story.telling import Case, Chapter
+
+__all__ = ["GROUP", "JUDGES", "Kind", "Option", "SubmitResult", "find", "known", "names", "origin", "plugins"]
+
+GROUP, JUDGES = "assay.kinds", "assay.judges"
+"""The groups of entry points: of kinds, and of judges, which are called as their kind, or as `[judge] use` says."""
+SELF = "assay"
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a kind's own on `assay run`: `--rounds`, its help, its type, and what it is if it is left out."""
+
+    name: str
+    help: str
+    type: type = str
+    default: Any = None
+
+    @property
+    def key(self) -> str:
+        """Under which name `Options.own` has its value: `--max-rounds` is `max_rounds`."""
+        return self.name.lstrip("-").replace("-", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitResult:
+    """What `assay submit` made of a submission: what it is called, its digest, whether it is new, the epoch accepted in."""
+
+    name: str
+    submission: str
+    changed: bool
+    epoch: int | None
+
+
+class Kind:
+    """One kind of judge. A subclass has `name`, `rules`, `record` and `score`; everything else has a default that fits most.
+
+    `rules` is the model of the section `[score]`, `record` that of a record of evidence: classes, or properties that import them.
+    Methods that say something read what the stages computed and compute no number anew.
+    """
+
+    name: ClassVar[str]
+    """The value of `score.kind`, and of `kind` in every record."""
+    in_bps: ClassVar[bool] = False
+    """Whether scores are whole BPS, so that the agreed score is one too. SPEC 2.3, 3.3."""
+    fractions: ClassVar[frozenset[str]] = frozenset()
+    """Which of the arrays in `Scored.work` are nanos; a settlement writes them as decimal strings."""
+    in_bulk: ClassVar[bool] = False
+    """Whether evidence may be Parquet, which is counted and not read record by record."""
+    beside: ClassVar[str] = ""
+    """A file beside scheme.toml that may hold a part of the rules; empty: there is none."""
+    jobs: ClassVar[int] = 1
+    """How many things its judge judges at one time, if nobody says."""
+    asks: ClassVar[Literal["agents", "judges"]] = "agents"
+    """Whose model service `--model-url` is: that of `agents`, or of the `judges` themselves."""
+    takes: ClassVar[frozenset[str]] = frozenset()
+    """Which of the options on `assay run` that are not for every judge its judge understands, as `--task`."""
+    options: ClassVar[tuple[Option, ...]] = ()
+    """Options on `assay run` that only this kind has."""
+    fields: ClassVar[Mapping[str, str]] = {}
+    """Field of a record → what it means, for the README of a sample."""
+
+    @property
+    def rules(self) -> type[ScoreRules]:
+        """The model of `[score]`."""
+        raise NotImplementedError
+
+    @property
+    def record(self) -> type[Record]:
+        """The model of a record of evidence."""
+        raise NotImplementedError
+
+    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
+        """What each validator's records say of each participant: nanos, arrays of shape [validators, participants]. SPEC 2.
+
+        It is pure: no file, no clock, no random number, no float. Raises BadInput for records that it cannot score.
+        """
+        raise NotImplementedError
+
+    def trials(self, rules: Any) -> int | None:
+        """How often each task of tasks.txt is tried; None for a kind that has no such task set."""
+        return None
+
+    def remarks(self, rules: Any) -> Iterator[str]:
+        """What in the rules is allowed, and yet probably not meant."""
+        return iter(())
+
+    def saw(self, work: Json) -> str:
+        """A validator's work, as the settlement has it, in a few words."""
+        return ", ".join(f"{name} {value}" for name, value in work.items())
+
+    def failing(self, settlement: Settlement, case: Case, records: Sequence[Any]) -> Chapter | None:
+        """What a participant did not pass, by name; None where that cannot be said."""
+        return None
+
+    def enough(self, case: Case, value: int) -> tuple[tuple[str, ...], Json]:
+        """What would give this score (nanos), in sentences and as facts; nothing where that cannot be said."""
+        return (), {}
+
+    def work_schema(self) -> Json:
+        """The JSON schema of `work`, as the settlement has it for each validator."""
+        return {"type": "object"}
+
+    def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
+        """What an invented validator (0, 1, …) saw of an invented participant: level 0 is good, 1 fair, 2 weak."""
+        return iter(())
+
+    def sample_rules(self, text: str) -> dict[str, str]:
+        """Path → text of the files with the rules that `assay init` makes of a scheme's text."""
+        return {"scheme.toml": text}
+
+    def sample_files(self, rules: Any) -> dict[str, str]:
+        """Path → text of what else this kind's competition has, beside rules, registries and evidence."""
+        return {}
+
+    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
+        """Make something the submission of a participant. Raises BadInput."""
+        hint = "write its digest into the column submission of participants.csv"
+        raise BadInput(f"nothing can be handed in to the kind {self.name!r} here", file=folder / "scheme.toml", hint=hint)
+
+    def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
+        """Participant → `uncertainty.Standing`; None where no interval can be said."""
+        return None
+
+    def doubts(self) -> str | None:
+        """Why a board has no intervals, where people would expect some."""
+        return None
+
+    def notes(self, settlement: Settlement, folder: Path) -> Iterator[str]:
+        """What a board says below its tables, a paragraph at a time."""
+        return iter(())
+
+    def about(self, settlement: Settlement, folder: Path, participant: str) -> Json:
+        """What `assay explain` adds to the story of a participant, by name, for programs."""
+        return {}
+
+    def told(self, about: Json) -> Iterator[str]:
+        """The same in sentences."""
+        return iter(())
+
+    def look(self, folder: Path, participant: str) -> tuple[str, tuple[str | Path, ...]] | None:
+        """Where to look further: what it shows, and the command; None for nowhere."""
+        return None
+
+
+def find(name: str) -> Kind:
+    """The kind of a name; raises BadInput, of the field `score.kind`, if no package has it, or several, or it does not load."""
+    own = _own()
+    if name in own:
+        return own[name]
+    there = plugins(GROUP, name) if name in _others() else []
+    if not there:
+        hint = f"use one of {', '.join(names())}, or install the package whose entry point in {GROUP} is called so"
+        raise BadInput(f"no package here has the kind {name[:80]!r}", field="score.kind", hint=hint)
+    if len(there) > 1:
+        several = " and ".join(map(origin, there))
+        raise BadInput(f"several packages have the kind {name!r}: {several}", field="score.kind", hint="keep one")
+    return _loaded(there[0])
+
+
+def known(name: object) -> bool:
+    """Whether a package that is installed has a kind of this name."""
+    return isinstance(name, str) and (name in _own() or name in _others())
+
+
+def names() -> tuple[str, ...]:
+    """The names of all kinds that are installed, in the order of the alphabet."""
+    return tuple(sorted({*_own(), *_others()}))
+
+
+def plugins(group: str, name: str) -> list[EntryPoint]:
+    """The entry points of a name in a group, of all packages that are installed."""
+    found = {one.value: one for one in entry_points(group=group, name=name)}  # a package can be on the path twice
+    return [found[value] for value in sorted(found)]
+
+
+def origin(entry: EntryPoint) -> str:
+    """Where an entry point leads, and in which package: "duel.judge:run of duel"."""
+    return entry.value if entry.dist is None else f"{entry.value} of {entry.dist.name}"
+
+
+@cache
+def _own() -> dict[str, Kind]:
+    """Assay's own kinds by name. Only its own metadata is read for them, which takes a twentieth of reading everybody's."""
+    try:
+        found = [one for one in distribution(SELF).entry_points if one.group == GROUP]
+    except PackageNotFoundError:
+        found = []
+    if not found:
+        hint = f"install it again, so that its entry points in {GROUP} are there (in a checkout: tools/setup)"
+        raise BadInput("assay is not installed as this version is", hint=hint)
+    return {one.name: _loaded(one) for one in found}
+
+
+@cache
+def _others() -> frozenset[str]:
+    """The names of other packages' kinds. A name that is Assay's own is none of them, whoever else has it."""
+    return frozenset(entry_points(group=GROUP).names) - _own().keys()
+
+
+@cache
+def _loaded(entry: EntryPoint) -> Kind:
+    what = f"the kind {entry.name!r}, {origin(entry)},"
+    try:
+        loaded: object = entry.load()
+    except (ImportError, AttributeError) as error:
+        hint = "install what it needs"
+        raise BadInput(f"{what} cannot be loaded: {error}", field="score.kind", hint=hint) from error
+    if not isinstance(loaded, Kind) or loaded.name != entry.name:
+        hint = "its entry point must lead to an object of a subclass of assay.kind.Kind, with that name"
+        raise BadInput(f"{what} is not a kind of that name", field="score.kind", hint=hint)
+    return loaded

@@ -1,0 +1,372 @@
+"""The five kinds of SPEC 2, each as one object: what they have of their own, and where it is. See `assay.kind`.
+
+Nothing of a kind is imported before it is asked for: a verifier needs no judge, and a judge no board.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from assay.kind import Json, Kind, SubmitResult
+
+if TYPE_CHECKING:
+    from assay.records import Record
+    from assay.scheme.model import ScoreRules
+    from assay.settle.inputs import Frame, Scored
+    from assay.settle.settlement import Settlement
+    from assay.settle.story.telling import Case, Chapter
+
+__all__ = ["GIVEN", "POINTS", "RUBRIC", "TESTS", "WORKFLOW"]
+
+_BOXES = frozenset({"--task", "--tasks", "--env", "--engine", "--runtime", "--reuse-boxes"})
+_MODELS = frozenset({"--model", "--fallback", "--price", "--again"})
+_CALIBRATED = frozenset({"--calibrate"})
+_TASKS = tuple(f"task-{number:02}" for number in range(1, 13))
+"""Of samples."""
+
+
+class _Tests(Kind):
+    """The share of tasks passed. SPEC 2.1."""
+
+    name: ClassVar[str] = "tests"
+    in_bulk: ClassVar[bool] = True
+    takes: ClassVar[frozenset[str]] = _BOXES | _CALIBRATED
+    fields: ClassVar[Mapping[str, str]] = {
+        "task": "an id of `tasks.txt`",
+        "outcome": "`pass`, `fail`, `timeout` (a fail), or `error`: not the participant's fault, so the trial is missing",
+        "trial": "1, 2, … as far as the scheme's `trials`; left out it is 1",
+    }
+
+    @property
+    def rules(self) -> type[ScoreRules]:
+        from assay.scheme.model import TestsScore
+
+        return TestsScore
+
+    @property
+    def record(self) -> type[Record]:
+        from assay.records import Tests
+
+        return Tests
+
+    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.trials import score
+
+        return score(records, frame, rules)
+
+    def trials(self, rules: Any) -> int | None:
+        trials: int = rules.trials
+        return trials
+
+    def saw(self, work: Json) -> str:
+        return f"{work['passed']} of {work['trials']} passed"
+
+    def failing(self, settlement: Settlement, case: Case, records: Sequence[Any]) -> Chapter | None:
+        from assay.settle.story.agreement import tests
+
+        return tests(settlement, case, records)
+
+    def enough(self, case: Case, value: int) -> tuple[tuple[str, ...], Json]:
+        from assay.settle.story.weights import trials_enough
+
+        return trials_enough(case, value)
+
+    def work_schema(self) -> Json:
+        from assay.conformance.schema_parts import COUNT, closed
+
+        return closed({"passed": COUNT, "trials": COUNT})
+
+    def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
+        passes = (9, 7, 3)[level] - (judge == 1 and level == 1)
+        for at, task in enumerate(_TASKS):
+            for trial in range(1, rules.trials + 1):
+                yield {"task": task, "trial": trial, "outcome": "pass" if at < passes else "timeout" if at == 11 else "fail"}
+
+    def sample_files(self, rules: Any) -> dict[str, str]:
+        return {"tasks.txt": "".join(f"{task}\n" for task in _TASKS)}
+
+    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
+        return _submit_agent(folder, participant, given, epoch)
+
+    def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
+        from assay.cli.board import standings
+
+        return standings(settlement)
+
+    def doubts(self) -> str | None:
+        from assay.uncertainty import NEEDS, available
+
+        return "there are too many records, or only sums of them" if available() else NEEDS
+
+    def notes(self, settlement: Settlement, folder: Path) -> Iterator[str]:
+        from assay.cli.board import weaker_tasks
+
+        return weaker_tasks(settlement, folder)
+
+    def look(self, folder: Path, participant: str) -> tuple[str, tuple[str | Path, ...]] | None:
+        if not ((folder / "trials").is_dir() or (folder / "ledger.toml").exists()):
+            return None
+        return "Its trials, one by one", ("assay", "trials", folder, "--participant", participant)
+
+
+class _Workflow(Kind):
+    """Success, cost, latency and reliability over a window of tasks. SPEC 2.2."""
+
+    name: ClassVar[str] = "workflow"
+    takes: ClassVar[frozenset[str]] = _BOXES
+    fields: ClassVar[Mapping[str, str]] = {
+        "task": "the task's id",
+        "quality`, `steps_completed`, `steps_total": "how good the output is (0 to 1), and how far the workflow came",
+        "cost`, `budget`, `seconds`, `max_seconds": "what it took and what it was allowed",
+        "retries`, `declared_retries`, `timeouts`, `hard_failures": "what went wrong on the way",
+        "outcome": "`ran` (default), `invalid` (no answer or an invalid plan: 0), `service-error` (the validator's own trouble)",
+    }
+
+    @property
+    def rules(self) -> type[ScoreRules]:
+        from assay.scheme.model import WorkflowScore
+
+        return WorkflowScore
+
+    @property
+    def record(self) -> type[Record]:
+        from assay.records import Workflow
+
+        return Workflow
+
+    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score import workflow
+
+        return workflow.score(records, frame, rules)
+
+    def saw(self, work: Json) -> str:
+        return f"mean of {work['tasks']} {'task' if work['tasks'] == 1 else 'tasks'}"
+
+    def failing(self, settlement: Settlement, case: Case, records: Sequence[Any]) -> Chapter | None:
+        from assay.settle.story.agreement import workflow_tasks
+
+        return workflow_tasks(settlement, case, records)
+
+    def work_schema(self) -> Json:
+        from assay.conformance.schema_parts import COUNT, closed
+
+        return closed({"tasks": COUNT})
+
+    def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
+        for task in _TASKS[:4]:
+            yield {
+                "task": task,
+                "quality": ("1", "0.9", "0.6")[level],
+                "steps_completed": (4, 4, 3)[level],
+                "steps_total": 4,
+                "cost": ("0.01", "0.02", "0.03")[level],
+                "budget": "0.05",
+                "seconds": ("20", "35", "50")[level],
+                "max_seconds": "100",
+                "retries": level,
+                "declared_retries": 1,
+                "timeouts": 0,
+                "hard_failures": 0,
+            }
+
+    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
+        from assay.judge.workflow.competition import submit_plans
+
+        plans = submit_plans(folder, participant, Path(given), epoch=epoch)
+        name = f"{plans.planner.name} {plans.planner.version}"
+        return SubmitResult(name, plans.planner.digest, plans.changed, plans.epoch)
+
+
+class _Rubric(Kind):
+    """A baseline gate, weighted checks and a verdict. SPEC 2.3."""
+
+    name: ClassVar[str] = "rubric"
+    in_bps: ClassVar[bool] = True
+    beside: ClassVar[str] = "bounty.toml"
+    jobs: ClassVar[int] = 8
+    """A judge by rubric waits for its model."""
+    asks: ClassVar[Literal["agents", "judges"]] = "judges"
+    takes: ClassVar[frozenset[str]] = _MODELS
+    fields: ClassVar[Mapping[str, str]] = {
+        "baseline": "B1 legal, B2 ethical, B3 not spam, B4 addresses the problem; `true` = met",
+        "checks": "every check of the scheme by its id, `true` = YES",
+        "verdict": "EXCEPTIONAL, ELEGANT, COHERENT, MINOR_ISSUES, FLAWED or FUNDAMENTALLY_BROKEN",
+        "outcome": "`judged` (default), or `unjudged` where the judge failed",
+    }
+
+    @property
+    def rules(self) -> type[ScoreRules]:
+        from assay.scheme.model import RubricScore
+
+        return RubricScore
+
+    @property
+    def record(self) -> type[Record]:
+        from assay.records import Rubric
+
+        return Rubric
+
+    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score import rubric
+
+        return rubric.score(records, frame, rules)
+
+    def remarks(self, rules: Any) -> Iterator[str]:
+        if all(check.skippable for check in rules.checks):
+            yield "score.checks: every check is skippable, so an EXCEPTIONAL verdict gives full marks for nothing"
+
+    def saw(self, work: Json) -> str:
+        if not work["gate"]:
+            return "baseline not met"
+        capped = ", unskippable check missed" if work["capped"] else ""
+        return f"base {work['base']}, {work['verdict']}{capped}: {work['bps']}"
+
+    def failing(self, settlement: Settlement, case: Case, records: Sequence[Any]) -> Chapter | None:
+        from assay.settle.story.agreement import rubric
+
+        return rubric(settlement, case, records)
+
+    def work_schema(self) -> Json:
+        from assay.conformance.schema_parts import BPS, FLAG, TEXT, closed, or_null
+
+        answers = {"base": BPS, "missed_skippable": BPS, "verdict": or_null(TEXT)}
+        return closed(answers | {"gate": FLAG, "capped": FLAG, "bps": BPS})
+
+    def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
+        ids = [check.id for check in rules.checks]
+        skippable = [check.id for check in rules.checks if check.skippable]
+        missed = {0: set(skippable[-1:]), 1: set(skippable[-3:]), 2: set(ids[:1])}[level]
+        answers = {name: name not in missed for name in ids}
+        baseline = {"B1": True, "B2": True, "B3": True, "B4": True}
+        yield {"baseline": baseline, "checks": answers, "verdict": ("ELEGANT", "COHERENT", "FLAWED")[level]}
+
+    def sample_rules(self, text: str) -> dict[str, str]:
+        from assay.cli.bounty import files_of
+
+        return files_of(text)
+
+    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
+        from assay.judge.rubric.stored import submit_solution
+
+        solution = submit_solution(folder, participant, Path(given), epoch=epoch)
+        return SubmitResult("The solution", solution.solution.digest, solution.changed, solution.epoch)
+
+    def notes(self, settlement: Settlement, folder: Path) -> Iterator[str]:
+        from assay.cli.board import fallback_judgements
+
+        return fallback_judgements(settlement, folder)
+
+    def about(self, settlement: Settlement, folder: Path, participant: str) -> Json:
+        from assay.cli.explain import judging
+
+        return judging(folder, settlement, participant)
+
+    def told(self, about: Json) -> Iterator[str]:
+        from assay.cli.explain import judging_in_words
+
+        return judging_in_words(about)
+
+
+class _Points(Kind):
+    """Points for valid issues and starred repositories. SPEC 2.4."""
+
+    name: ClassVar[str] = "points"
+    fractions: ClassVar[frozenset[str]] = frozenset({"points"})
+    fields: ClassVar[Mapping[str, str]] = {
+        "repository": "`owner/name`, as in the scheme",
+        "valid`, `invalid": "issues of this epoch",
+        "revoked_valid`, `revoked_invalid": "issues of earlier epochs that are so no longer",
+        "starred": "whether the participant stars the repository",
+    }
+
+    @property
+    def rules(self) -> type[ScoreRules]:
+        from assay.scheme.model import PointsScore
+
+        return PointsScore
+
+    @property
+    def record(self) -> type[Record]:
+        from assay.records import Points
+
+        return Points
+
+    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score import points
+
+        return points.score(records, frame, rules)
+
+    def saw(self, work: Json) -> str:
+        points = f"{work['points']} {'point' if work['points'] == '1' else 'points'}"
+        return f"{work['valid']} valid, {work['invalid']} invalid, {work['starred']} starred: {points}"
+
+    def work_schema(self) -> Json:
+        from assay.conformance.schema_parts import COUNT, FRACTION, closed
+
+        return closed({"valid": COUNT, "invalid": COUNT, "starred": COUNT, "points": FRACTION})
+
+    def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
+        for repository in rules.repositories:
+            yield {"repository": repository, "valid": (9, 5, 1)[level], "invalid": (1, 0, 2)[level], "starred": level < 2}
+
+    def sample_files(self, rules: Any) -> dict[str, str]:
+        from assay.cli.issues import files_of
+
+        return files_of(rules)
+
+    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
+        return _submit_agent(folder, participant, given, epoch)
+
+
+class _Given(Kind):
+    """A score that arrives already computed. SPEC 2.5."""
+
+    name: ClassVar[str] = "given"
+    takes: ClassVar[frozenset[str]] = _BOXES | _CALIBRATED
+    fields: ClassVar[Mapping[str, str]] = {"score": "0 to 1"}
+
+    @property
+    def rules(self) -> type[ScoreRules]:
+        from assay.scheme.model import GivenScore
+
+        return GivenScore
+
+    @property
+    def record(self) -> type[Record]:
+        from assay.records import Given
+
+        return Given
+
+    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score import points
+
+        return points.score_given(records, frame, rules)
+
+    def saw(self, work: Json) -> str:
+        return f"given in epoch {work['epoch']}"
+
+    def work_schema(self) -> Json:
+        from assay.conformance.schema_parts import EPOCH, closed
+
+        return closed({"epoch": EPOCH})
+
+    def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
+        yield {"score": ("0.9", "0.7", "0.2")[level]}
+
+    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
+        return _submit_agent(folder, participant, given, epoch)
+
+
+def _submit_agent(folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
+    from assay.judge.terminal.agent import BUILT_IN, is_folder
+    from assay.judge.terminal.competition import submit_agent
+
+    done = submit_agent(folder, participant, given, epoch=epoch)
+    own = done.agent.name in BUILT_IN or is_folder(given)
+    name = f"{done.agent.name} {done.agent.version}" if own else f"The command {given!r}"
+    return SubmitResult(name, done.agent.digest, done.changed, done.epoch)
+
+
+TESTS, WORKFLOW, RUBRIC, POINTS, GIVEN = _Tests(), _Workflow(), _Rubric(), _Points(), _Given()

@@ -1,0 +1,239 @@
+"""A competition's ledger, open: its database and its log, brought to the same state. SPEC 6.
+
+The database decides. What a crash kept from the log is written there when the ledger is opened; a log that is ahead of the
+database, or says something else, is refused by name, since one of the two was put back or changed. A log whose folder is gone is
+made anew from the database: so it is mended, by moving it away.
+
+Giving a competition or a subnet a ledger: an empty database, an empty log with a signed checkpoint,
+and ledger.toml, which comes last.
+
+What a crash left of it is taken up when it is done again: a database or log that is there is used if it is of this very ledger.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from assay.errors import BadInput, CannotSettle
+from assay.exact import canonical
+from assay.ledger import check, config, store
+from assay.ledger import log as note
+from assay.ledger.check import EMPTY_ROOT, LogKey
+from assay.ledger.config import Config
+from assay.ledger.counting import Counted
+from assay.ledger.keys import PrivateKey, sign_envelope
+from assay.ledger.log import Log
+from assay.ledger.statements import receipt_document
+from assay.ledger.store import Damaged, Meta, Receipt, Settled, Store, View
+from assay.ledger.store.engine import RESTORE
+from assay.scheme import subnet
+from assay.scheme.load import read as read_scheme
+
+_COPY = "bring the one that is wrong back from a copy"
+_ABSENT = (
+    "only the operator has it: a validator signs with `assay evidence sign` and sends the batches; the operator can put a backup"
+    " there: `assay ledger restore`"
+)
+
+
+class Ledger:
+    """An open ledger; a context manager. `folder` is the competition's."""
+
+    def __init__(self, said: Config, database: Store, log: Log) -> None:
+        self.folder, self.config, self.store, self.log = said.folder, said, database, log
+        self._judged: dict[tuple[object, ...], str] = {}
+
+    @property
+    def key(self) -> LogKey:
+        """The log's public key."""
+        return self.log.key
+
+    @contextmanager
+    def counted(self) -> Iterator[Counted]:
+        """One snapshot of the evidence that counts: every batch in it was signed by its validator. Raises StoreError."""
+        with self.store.reading() as view:
+            yield Counted(view, self.key, self._judged)
+
+    def bring_up(self) -> None:
+        """Write to the log what the database has and the log does not; raises BadInput if the two cannot be of one ledger."""
+        with self.store.reading() as view:
+            last = view.last_receipt()
+            count = 0 if last is None else last.position + 1
+            size = self.log.size
+            if size > count:
+                what = f"has {size} entries, and the database {self.store.name} has {count} receipts: one of them was put back"
+                raise BadInput(what, file=self.log.folder / "checkpoint", hint=_COPY)
+            if size and self._root(view, size - 1) != self.log.checkpoint.root:
+                what = f"says something else of the first {size} receipts than the database {self.store.name}"
+                raise BadInput(what, file=self.log.folder / "checkpoint", hint=_COPY)
+            if last is not None and size < count:
+                self.log.publish(last.checkpoint, size, [_entry(one.digest) for one in view.receipts(size)])
+
+    def _root(self, view: View, position: int) -> bytes:
+        one = view.receipt_at(position)
+        with _undamaged(self.store):
+            return check.EMPTY_ROOT if one is None else check.check_checkpoint(one.checkpoint, [self.key]).root
+
+    def check_signer(self, signer: PrivateKey) -> None:
+        """Refuse a key that is not the log's; raises BadInput."""
+        if signer.public.raw != self.key.raw or signer.public.kind != "ed25519":
+            what = f"is not the key of this log, ed25519:{self.key.raw.hex()}"
+            raise BadInput(f"{signer.public} {what}", field="signer", hint=f"name the log's key in {config.FILE}, or with --key")
+
+    def signed(self, view: View, payload: bytes, epoch: int, signer: PrivateKey) -> Receipt:
+        """A receipt for the next place in the log, not kept yet: the signed statement, and the checkpoint with it."""
+        last = view.last_receipt()
+        digest = sha256(payload).digest()
+        entries = [*(_entry(one.digest) for one in view.receipts(self.log.size)), digest]
+        position = 0 if last is None else last.position + 1
+        checkpoint = note.sign_checkpoint(position + 1, self.log.root_with(entries), self.key, signer)
+        return Receipt(epoch, position, f"sha256:{digest.hex()}", canonical(sign_envelope(payload, signer)), checkpoint)
+
+    def receipt(self, epoch: int) -> Receipt:
+        """The receipt of an epoch; raises CannotSettle if it is not settled."""
+        with self.store.reading() as view:
+            found, last = view.receipt(epoch), view.last_receipt()
+        if found is None:
+            settled = "nothing is settled yet" if last is None else f"the last one settled is {last.epoch}"
+            raise CannotSettle(f"epoch {epoch} has no receipt: {settled}", file=self.store.name, hint="`assay settle` makes it")
+        return found
+
+    def document(self, found: Receipt, within: Receipt | None = None) -> dict[str, Any]:
+        """A receipt as its file has it: signed statement, and proof in the log as it was when it, or `within`, was signed."""
+        then = within or found
+        return receipt_document(found.envelope, self.log.inclusion(found.position, then.position + 1), then.checkpoint)
+
+    def close(self) -> None:
+        """Close the database."""
+        self.store.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def stored_settlement(view: View, epoch: int) -> tuple[Settled, bytes]:
+    """The settlement of a settled epoch, and the document of its inputs; raises CannotSettle if they are gone."""
+    found = view.settlement(epoch)
+    document = None if found is None else view.inputs(found.inputs)
+    if found is None or document is None:
+        raise CannotSettle(f"the settlement of epoch {epoch} or its inputs are not in the ledger", hint="restore a copy of it")
+    return found, document
+
+
+def receipt_predicate(found: Receipt) -> dict[str, Any]:
+    """What a receipt of the ledger's own states."""
+    stated: dict[str, Any] = _statement(found)["predicate"]
+    return stated
+
+
+def receipt_version(found: Receipt) -> int:
+    """Of which version the statement of a receipt of the ledger's own is."""
+    return 1 if _statement(found)["predicateType"] == check.FIRST else 2
+
+
+def _statement(found: Receipt) -> dict[str, Any]:
+    stated: dict[str, Any] = json.loads(check.Envelope.parse(json.loads(found.envelope), "receipt").payload)
+    return stated
+
+
+def open_ledger(folder: Path | str) -> Ledger:
+    """The ledger of a competition's folder or a subnet file, its log brought up to its database.
+
+    Raises BadInput if ledger.toml is missing or wrong, or log and database are not of one ledger, and StoreError.
+    """
+    said = config.read(Path(folder))
+    database = open_store(said)
+    try:
+        found = Ledger(said, database, _log(said, LogKey.parse(said.key), database))
+        found.bring_up()
+    except BaseException:
+        database.close()
+        raise
+    return found
+
+
+def open_store(said: Config) -> Store:
+    """The database that ledger.toml names; raises BadInput if it is of another log, and StoreError."""
+    if "://" not in said.place and not Path(said.place).exists():
+        raise store.NotALedger("there is no such file", file=said.place, hint=_ABSENT)
+    database = store.open(said.place)
+    if (database.meta.origin, database.meta.key) != (said.origin, said.key):
+        database.close()
+        what = f"is {said.key}, and the database {database.name} is of the log {database.meta.key}"
+        raise BadInput(what, file=said.file, field="key", hint=f"correct {said.name}, or name the right database")
+    return database
+
+
+def _log(said: Config, key: LogKey, database: Store) -> Log:
+    if said.tiles.exists() or said.tiles.is_symlink():
+        return Log(said.tiles, key)
+    with database.reading() as view:
+        last, entries = view.last_receipt(), [_entry(one.digest) for one in view.receipts()]
+    if last is None:
+        return Log.absent(said.tiles, key)
+    with _undamaged(database):
+        return Log.anew(said.tiles, key, last.checkpoint, entries)
+
+
+@contextmanager
+def _undamaged(database: Store) -> Iterator[None]:
+    try:
+        yield
+    except check.Refused as refused:
+        raise Damaged(f"a receipt's checkpoint is not as it was ({refused})", file=database.name, hint=RESTORE) from None
+
+
+def _entry(digest: str) -> bytes:
+    return bytes.fromhex(digest.removeprefix("sha256:"))
+
+
+def make_ledger(
+    place: Path, origin: str, signer: PrivateKey, *, database: str | None = None, log: str | None = None, name: str | None = None
+) -> Config:
+    """The ledger of a competition's folder or a subnet file, made; `name` is that of the signer's key file.
+
+    database, log: otherwise `ledger.db` and `log`; of a subnet file NAME.toml `NAME.ledger.db` and `NAME-log`. Raises BadInput
+    and StoreError. Refused are: a place that has one, a database that is something else's, a log that is another's or ahead of
+    the database.
+    """
+    file = config.file_of(place)
+    if config.exists(place):
+        raise BadInput("is there already", file=file, hint="there is a ledger: `assay ledger check`")
+    if config.is_subnet(place):
+        subnet.read(place)
+        whose, database, log = place.stem, database or f"{place.stem}.ledger.db", log or f"{place.stem}-log"
+    else:
+        whose, database, log = read_scheme(place / "scheme.toml").name, database or "ledger.db", log or "log"
+    key = note.log_key(origin, signer.public)
+    said = Config(file.parent, origin, str(key), database, log, name, file.name)
+    meta = Meta(whose, origin, said.key)
+    new_log = not (said.tiles / "checkpoint").exists()
+    new_database = not _is_there(said.place, meta)
+    if new_database and not new_log and Log(said.tiles, key).size:
+        raise BadInput(
+            "is of another database", file=said.tiles / "checkpoint", hint="name that database, or a new folder for the log"
+        )
+    if new_database:
+        store.create(said.place, meta).close()
+    if new_log:
+        Log.create(said.tiles, key, note.sign_checkpoint(0, EMPTY_ROOT, key, signer))
+    config.write(said)
+    return said
+
+
+def _is_there(place: str, meta: Meta) -> bool:
+    """Whether this very ledger is in the database; False if there is nothing, or if `create` will say what there is."""
+    try:
+        with store.open(place) as found:
+            return found.meta == meta
+    except store.NotALedger:
+        return False

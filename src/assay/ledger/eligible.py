@@ -1,0 +1,281 @@
+"""What a settlement follows from beside its evidence, as one document: scheme, registry, tasks, history, randomness;
+where the registry was pulled from a chain, the block of it. SPEC 6, 7.
+
+It is a case (docs/formats.md) without epoch, evidence and previous settlement, normalised: it does not depend on the order of
+rows or on how a value was spelt. A receipt pins it by its digest; `settled_from` makes of it what the settlement is computed
+from, on the road that every case takes.
+
+Which of the ledger's evidence bears on a settlement. SPEC 3.0.
+
+The ledger keeps everything that was ever accepted. Left out here, before the settlement sees it, is:
+
+- what was judged of another task set (a batch says of which), so that it does not stand in the way of the evidence of this one;
+- what validators said who are no longer in the registry, and what is about participants who are not;
+- records of another kind than the scheme scores now.
+
+A record about a submission counts for whoever holds that, so it stays when the participant that it names has left, and is read
+as if it named another.
+
+The records that each participant's result rests on: a result binds their count and root, so that none can be left out. SPEC 6.
+
+They are the records of the epochs up to the settlement's that bear on it (`assay.ledger.eligible`), no older than
+`max_age_epochs`, about the participant's submission, or about the participant itself where the kind goes by that or nothing was
+submitted. Of one slot the first accepted is one of them. A duplicate's result rests on none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from assay.errors import BadInput
+from assay.exact import digest, text
+from assay.folder.evidence import Gathered, Registry, gather
+from assay.folder.files import Place
+from assay.folder.previous import check_follows
+from assay.folder.reader import Found, parse_case
+from assay.kind import find
+from assay.ledger import evidence
+from assay.ledger.batch import StoredRecord
+from assay.records import Participant
+from assay.scheme.fields import instant_text
+from assay.settle.inputs import Inputs, Previous
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+Json = dict[str, Any]
+INPUTS_FIELDS = ("scheme", "participants", "validators", "tasks", "history", "randomness", "registry")
+
+
+def inputs_document(inputs: Inputs) -> Json:
+    """The document: rows sorted by key or epoch, fractions and times normalised, what is empty left out of a row. SPEC 6."""
+    registry = {} if inputs.registry is None else {"registry": inputs.registry.model_dump()}
+    return registry | {
+        "scheme": inputs.scheme.document(),
+        "participants": [_participant(one) for one in sorted(inputs.participants, key=lambda one: one.key.encode())],
+        "validators": [
+            _row(key=one.key, stake=str(one.stake), name=one.name)
+            for one in sorted(inputs.validators, key=lambda one: one.key.encode())
+        ],
+        "tasks": list(inputs.manifest),
+        "history": [
+            _row(epoch=row.epoch, top_score=text(row.top_score), submission=row.submission, task_set=row.task_set)
+            for row in sorted(inputs.history, key=lambda row: row.epoch)
+        ],
+        "randomness": [{"epoch": epoch, "hex": value.hex()} for epoch, value in sorted(inputs.randomness.items())],
+    }
+
+
+def inputs_digest(found: Mapping[str, Any]) -> str:
+    """`sha256:…` of the document's canonical JSON. SPEC 6."""
+    return digest(found)
+
+
+def settled_from(found: Mapping[str, Any], *, epoch: int, evidence: Found, previous: Previous | None) -> Inputs:
+    """What the settlement of an epoch follows from; raises BadInput as `folder.parse_case` does, and for a field too many."""
+    for name in found:
+        if name not in INPUTS_FIELDS:
+            raise BadInput(f"there is no field {name[:80]!r} here", hint=f"the fields are {', '.join(INPUTS_FIELDS)}")
+    inputs = parse_case({**found, "epoch": epoch}, evidence=evidence)
+    if previous is not None:
+        check_follows(previous, inputs.scheme, epoch)
+    return replace(inputs, previous=previous)
+
+
+def _participant(one: Participant) -> Json:
+    return _row(
+        key=one.key,
+        uid=one.uid,
+        name=one.name,
+        submission=one.submission,
+        submitted_at=None if one.submitted_at is None else instant_text(one.submitted_at),
+        last_reset_epoch=one.last_reset_epoch,
+        accepted_epoch=one.accepted_epoch,
+        address=one.address,
+    )
+
+
+def _row(**fields: object) -> Json:
+    return {name: value for name, value in fields.items() if value is not None and value != ""}
+
+
+MANY = 20_000
+"""Above this many records of kind tests are counted as Parquet, not one by one."""
+
+
+class BatchTaskSet(NamedTuple):
+    """Of which task set a batch's records are, and their seqs as ranges, first and last included."""
+
+    task_set: str | None
+    members: Sequence[Sequence[int]]
+
+
+Numbers = "NDArray[np.int64]"
+
+
+def left_out(batches: Iterable[BatchTaskSet], task_set: str | None) -> NDArray[np.int64]:
+    """The seqs of records that are in batches of other task sets only, ascending; none where the settlement has no task set."""
+    if task_set is None:
+        return np.empty(0, np.int64)
+    others, same = list[Sequence[int]](), list[Sequence[int]]()
+    for batch in batches:
+        (others if batch.task_set not in (None, task_set) else same).extend(batch.members)
+    if not others:
+        return np.empty(0, np.int64)
+    return np.setdiff1d(_numbers(others), _numbers(same))
+
+
+def _numbers(ranges: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    return np.concatenate([np.empty(0, np.int64), *(np.arange(first, last + 1) for first, last in ranges)])
+
+
+@contextmanager
+def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], *, many: bool) -> Iterator[Found]:
+    """Evidence (seq, canonical JSON of the ledger's own), for as long as the block lasts; `many`: by way of Parquet."""
+    if not many:
+        yield lambda known: _gathered(records, without, known)
+        return
+    with TemporaryDirectory(prefix="assay-ledger-") as place:
+        whole = Path(place) / "evidence.parquet"
+        evidence.write_parquet(whole, records)
+        yield lambda known: (_fitting(whole, without, known, Path(place)),)
+
+
+@contextmanager
+def from_files(
+    paths: Sequence[Path], records: Callable[[], Iterable[tuple[int, bytes]]], without: NDArray[np.int64]
+) -> Iterator[Found]:
+    """The same for files of a bundle; `records` reads them one by one, which is done unless all of them are Parquet.
+
+    Parquet of a stranger is written again: what its footer says of the columns (the lowest value of a row group, say) need not
+    be so, and DuckDB goes by it, while the digests were taken of the columns.
+    """
+    if not paths or any(path.suffix != ".parquet" for path in paths):
+        yield lambda known: _gathered(records(), without, known)
+        return
+    with TemporaryDirectory(prefix="assay-ledger-") as place:
+        yield lambda known: tuple(_fitting(_copied(path, Path(place)), without, known, Path(place)) for path in paths)
+
+
+def _gathered(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], known: Registry) -> Gathered:
+    """The records that bear on the settlement, checked as those of a folder are."""
+    gone, shared = frozenset(without.tolist()), find(known.kind).record.shared_key
+    somebody = min(known.participants)
+    values = []
+    for seq, body in records:
+        value: dict[str, Any] = json.loads(body)
+        if seq in gone or value["kind"] != known.kind or value["validator"] not in known.validators:
+            continue
+        if value["participant"] not in known.participants:
+            if not shared or not value["submission"]:
+                continue
+            value["participant"] = somebody
+        values.append(value | {"seq": seq})
+    return gather(values, Place(), known)
+
+
+def _copied(path: Path, place: Path) -> Path:
+    """The records of a file in a file of our own, in `place`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [name for name in evidence.PARQUET_COLUMNS if name not in ("seq", "epoch", "trial", "observed_at")]
+    target = place / f"copied-{path.name}"
+    with pq.ParquetFile(path, read_dictionary=names) as file:
+        columns = [name for name in file.schema_arrow.names if name in evidence.PARQUET_COLUMNS]
+        schema = pa.schema([file.schema_arrow.field(name) for name in columns])
+        with pq.ParquetWriter(target, schema, compression="lz4", store_schema=False) as writer:
+            for batch in file.iter_batches(evidence.PARQUET_ROWS, columns=columns):
+                writer.write_batch(batch.select(columns))
+    return target
+
+
+def _fitting(path: Path, without: NDArray[np.int64], known: Registry, place: Path) -> Path:
+    """The file itself where nothing is to be left out, else what is left of it, in a file in `place`."""
+    return path if not len(without) and _all_known(path, known) else _rest(path, without, known, place)
+
+
+def _all_known(path: Path, known: Registry) -> bool:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    names = {"validator": known.validators, "participant": known.participants}
+    with pq.ParquetFile(path, read_dictionary=list(names)) as file:
+        return all(
+            set(pc.unique(batch.column(name)).to_pylist()) <= keys
+            for batch in file.iter_batches(columns=list(names))
+            for name, keys in names.items()
+        )
+
+
+def _rest(path: Path, without: NDArray[np.int64], known: Registry, place: Path) -> Path:
+    """The file without the records that do not count."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    validators, participants = pa.array(sorted(known.validators)), pa.array(sorted(known.participants))
+    target = place / f"standing-{path.name}"
+    with pq.ParquetFile(path) as file, pq.ParquetWriter(target, file.schema_arrow) as writer:
+        for batch in file.iter_batches():
+            there = pc.is_in(batch.column("participant"), participants)
+            stays = pc.and_(
+                pc.is_in(batch.column("validator"), validators), pc.or_(there, pc.not_equal(batch.column("submission"), ""))
+            )
+            stays = pc.and_not(stays, pc.is_in(batch.column("seq"), pa.array(without, batch.column("seq").type)))
+            named = pc.if_else(there, batch.column("participant"), participants[0])
+            changed = batch.set_column(batch.schema.get_field_index("participant"), "participant", named)
+            writer.write_batch(changed.filter(stays))
+    return target
+
+
+def records_behind_results(
+    records: Iterable[StoredRecord], inputs: Json, settlement: Mapping[str, Any], without: Container[int]
+) -> Iterator[tuple[str, int, StoredRecord]]:
+    """(participant, epoch, record) of each record that a result rests on, in order of acceptance.
+
+    records: all up to the settlement's epoch, in that order. inputs: the document that it follows from. without: the seqs of what
+    is left out as being of another task set.
+    """
+    scheme = inputs["scheme"]
+    kind, age = scheme["score"]["kind"], scheme["consensus"].get("max_age_epochs")
+    oldest = 0 if age is None else settlement["epoch"] - age
+    validators = {one["key"] for one in inputs["validators"]}
+    model = find(kind).record
+    shared, rows = model.shared_key, [row for row in settlement["agreed"] if row["duplicate_of"] is None]
+    submitted = {row["submission"]: row["participant"] for row in rows if shared and row["submission"]}
+    others = {row["participant"] for row in rows} - set(submitted.values())
+    taken: set[tuple[object, ...]] = set()
+    for one in records:
+        value: Json = json.loads(one.body)
+        if value["kind"] != kind or value["epoch"] < oldest or value["validator"] not in validators or one.seq in without:
+            continue
+        by_submission = shared and value["submission"]
+        about = submitted.get(value["submission"]) if by_submission else value["participant"]
+        if about is None or not (by_submission or about in others):
+            continue
+        slot = (about, value["validator"], *(value[name] for name in model.parts))
+        if slot not in taken:
+            taken.add(slot)
+            yield about, value["epoch"], one
+
+
+def bind_results(
+    records: Iterable[StoredRecord], inputs: Json, settlement: Mapping[str, Any], without: Container[int]
+) -> dict[str, Json]:
+    """Participant → count and root of the records that its result rests on; the root as that of a receipt's evidence. SPEC 6."""
+    found: dict[str, tuple[list[int], list[bytes]]] = {row["participant"]: ([], []) for row in settlement["agreed"]}
+    for participant, _, one in records_behind_results(records, inputs, settlement, without):
+        seqs, digests = found[participant]
+        seqs.append(one.seq)
+        digests.append(one.digest)
+    return {name: {"root": evidence.evidence_root(*both), "count": len(both[0])} for name, both in found.items()}

@@ -1,0 +1,156 @@
+"""A participant's own proof: his result, the records that it rests on, and that all of it is under receipts in the log. SPEC 6.
+
+Nothing of others is in it but hashes: he can show it to anybody, and anybody can check it by `assay verify`.
+
+An exported epoch into another copy of its ledger: the same records and seqs, the same receipt, the same log. SPEC 6.
+
+The bundle is verified first, whole. Epochs are imported in their order, since each receipt names the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInput
+from assay.exact import canonical
+from assay.folder.files import Place, load
+from assay.ledger import batch, bundle, check, eligible, evidence, settling
+from assay.ledger.access import Ledger, receipt_version, stored_settlement
+from assay.ledger.batch import Batch
+from assay.ledger.check import RECEIPT_BYTES
+from assay.ledger.merkle import Tree
+from assay.ledger.statements import proof_document, results, results_tree
+from assay.ledger.store import Receipt, Settled, StoredRecord, View, Writer
+from assay.ledger.verify import report, verify
+from assay.ledger.verify.report import read_document
+from assay.records import Participant
+
+Json = dict[str, Any]
+
+
+def proof_for(ledger: Ledger, participant: str, epoch: int | None = None) -> Json:
+    """The proof of a participant's result in an epoch (None: the last settled). Raises BadInput for a stranger, CannotSettle."""
+    with ledger.counted() as view:
+        last = view.last_receipt() if epoch is None else None
+        found = ledger.receipt(last.epoch if last is not None else epoch or 0)
+        settled, inputs = stored_settlement(view, found.epoch)
+        settlement, document = json.loads(settled.document), json.loads(inputs)
+        rows = results(settlement, settling.rests(view, document, settlement) if receipt_version(found) > 1 else None)
+        at = next((index for index, row in enumerate(rows) if row["participant"] == participant), None)
+        if at is None:
+            what = f"there is no participant {participant[:80]!r} in the settlement of epoch {found.epoch}"
+            raise BadInput(what, hint="give the whole key")
+        receipts = [one for one in view.receipts() if one.position <= found.position]
+        about = list(settling.about(view, document, settlement, participant))
+        proofs = _batch_proofs(view, receipts, about)
+    used = {one for one, _, _, _ in proofs} - {found.epoch}
+    others = [ledger.document(one, found) for one in receipts if one.epoch in used]
+    return proof_document(ledger.document(found), rows[at], results_tree(rows).inclusion(at), proofs, others)
+
+
+def _batch_proofs(
+    view: View, receipts: list[Receipt], about: list[tuple[int, StoredRecord]]
+) -> list[tuple[int, int, bytes, Any]]:
+    """(epoch of the receipt, seq, record, place under its evidence root) of each record."""
+    found, first = [], 0
+    for one in receipts:
+        mine = [row for epoch, row in about if first <= epoch <= one.epoch]
+        if mine:
+            pairs = [(seq, digest) for seq, digest, _ in view.records(first, one.epoch)]
+            tree = Tree([evidence.evidence_leaf(*pair) for pair in pairs])
+            places = {seq: at for at, (seq, _) in enumerate(pairs)}
+            found += [(one.epoch, row.seq, row.body, tree.inclusion(places[row.seq])) for row in mine]
+        first = one.epoch + 1
+    return found
+
+
+def participants_of(ledger: Ledger, epoch: int) -> list[Participant]:
+    """The participants of a settled epoch, key and name, as its inputs have them; raises CannotSettle if it is not settled."""
+    ledger.receipt(epoch)
+    with ledger.store.reading() as view:
+        inputs = json.loads(stored_settlement(view, epoch)[1])
+    return [Participant(key=row["key"], name=row.get("name", "")) for row in inputs["participants"]]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import added; nothing, if the epoch was there already, which `new` says: an epoch may have no new evidence."""
+
+    epoch: int
+    records: int
+    batches: int
+    new: bool = True
+
+
+def import_bundle(ledger: Ledger, source: Path) -> Imported:
+    """Add the last epoch of a bundle to a ledger that has all before it; what is there already adds nothing.
+
+    Raises Refused if the bundle does not verify by the log's key, BadInput if it does not go on from what the ledger has, and
+    StoreError.
+    """
+    verify(source, key=str(ledger.key))
+    paths = sorted((source / bundle.RECEIPTS).iterdir(), key=lambda path: int(path.name[6:-8]))
+    receipts = [check.Receipt.parse(load(path, RECEIPT_BYTES, hint="")) for path in paths]
+    stated = receipts[-1].predicate
+    epoch = stated["epoch"]
+    with ledger.store.writing() as tx:
+        known = list(tx.receipts())
+        for mine, theirs in zip(known, receipts, strict=False):
+            if mine.digest != f"sha256:{theirs.digest.hex()}":
+                what = f"its receipt of epoch {theirs.predicate['epoch']} is not the ledger's"
+                raise BadInput(what, file=source, hint="it is an export of another ledger")
+        if len(known) >= len(receipts):
+            return Imported(epoch, 0, 0, new=False)
+        if len(known) < len(receipts) - 1:
+            what = f"the ledger has {len(known)} of the {len(receipts) - 1} epochs before it"
+            raise BadInput(what, file=source, hint="import the epochs before it first, the earliest before the others")
+        first = known[-1].epoch + 1 if known else 0
+        bodies = _bodies(source, epoch)
+        _check_free(tx, first, epoch, bodies, source)
+        count = _add_batches(tx, source, bodies)
+        settled, document_of_inputs = read_document(source / bundle.SETTLEMENT), read_document(source / bundle.INPUTS)
+        row = Settled(epoch, settled["digest"], eligible.inputs_digest(document_of_inputs), canonical(settled))
+        envelope = canonical(json.loads(paths[-1].read_bytes())["envelope"])
+        last = receipts[-1]
+        made = Receipt(epoch, last.proof.index, f"sha256:{last.digest.hex()}", envelope, last.proof.checkpoint)
+        tx.add_settled(row, canonical(document_of_inputs), made)
+    ledger.bring_up()
+    return Imported(epoch, len(bodies), count)
+
+
+def _bodies(source: Path, epoch: int) -> dict[int, bytes]:
+    """The records of the last receipt, by seq."""
+    path = evidence.evidence_files(source / bundle.EVIDENCE)[epoch]
+    return {seq: body for part in evidence.evidence_parts(path) for seq, body in zip(part.seqs, part.bodies, strict=True)}
+
+
+def _check_free(tx: Writer, first: int, epoch: int, bodies: dict[int, bytes], source: Path) -> None:
+    """Refuse to mix the bundle's evidence with other evidence that the ledger took in itself."""
+    taken = [one.seq for one in tx.records(first) if one.seq in bodies]
+    if taken or tx.count(first, epoch):
+        what = f"the ledger has evidence of its own of epoch {epoch} or before, or under the same seqs"
+        raise BadInput(what, file=source, hint="import into a copy of the ledger that takes no evidence in itself")
+
+
+def _add_batches(tx: Writer, source: Path, bodies: dict[int, bytes]) -> int:
+    """Keep the batches that are not there yet, in their order; how many there were."""
+    count = 0
+    path = source / bundle.BATCHES
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            envelope, members = report.split_batch_line(line, Place(path, number))
+            payload, said = batch.stated(envelope)
+            seqs = [seq for first, last in members for seq in range(first, last + 1)]
+            if not all(seq in bodies for seq in seqs):
+                continue
+            rows = sorted((hashlib.sha256(bodies[seq]).digest(), bodies[seq], seq) for seq in seqs)
+            found = tuple(body for _, body, _ in rows)
+            records = tuple(batch.read_records(found, said.kind, path, number))
+            one = Batch(envelope, payload, said, records, found, tuple(digest for digest, _, _ in rows))
+            tx.add_batch(one, [seq for _, _, seq in rows])
+            count += 1
+    return count

@@ -1,0 +1,269 @@
+"""A receipt: what it states of a settlement, the file that carries it, and a participant's own proof. SPEC 6.
+
+receipt file    assay.receipt/1   the signed statement, and the proof that it is in the log
+proof file      assay.proof/2     a receipt, one participant's result in it, and all records that it rests on
+
+A signed split of a subnet's emission: what it states, and the file that carries it. SPEC 4 (Emission split), 6.
+
+emission.receipt    assay.emission-receipt/1   the signed statement, and the proof that it is in the subnet's log
+
+The statement, assay:emission/v1, holds the whole split, the rules that it follows from beside the settlements, and of each
+competition, once, the public key of its log and the digest of its receipt. Nothing here needs the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from assay.exact import canonical, digest
+from assay.ledger import batch, check, log
+from assay.ledger.check import DIGEST, FORMAT, PREDICATE, STATEMENT, WORD, Envelope, LogKey, LogProof, Receipt, Refused, leaf_hash
+from assay.ledger.merkle import Proof, Tree
+from assay.scheme.reading import validate
+from assay.scheme.subnet import Subnet
+from assay.settle.emission import SCHEMA, Emission
+
+Json = dict[str, Any]
+PARTICIPANT_PROOF = "assay.proof/2"
+FIRST_RECEIPT = "assay.proof/1"
+"""Of a receipt of version 1, whose results do not say which records they rest on: some may have been left out."""
+
+
+def results(settlement: Mapping[str, Any], records: Mapping[str, Json] | None = None) -> list[Json]:
+    """Each participant's result in a settlement document, by the UTF-8 bytes of the key. SPEC 6.
+
+    records: participant → root and count of the records that the result rests on (`assay.ledger.eligible`); None: as a receipt of
+    version 1 has it, without them.
+    """
+    ranks = {key: rank for rank, key in enumerate(settlement["ranking"], start=1)}
+    weights = {row["participant"]: row for row in settlement["weights"]}
+    payouts: dict[str, list[Json]] = {}
+    for row in settlement["payouts"]:
+        payouts.setdefault(row["participant"], []).append(row)
+    return [
+        {
+            "participant": (key := row["participant"]),
+            "rank": ranks.get(key),
+            "agreed": row,
+            "weight": weights.get(key),
+            "payouts": payouts.get(key, []),
+        }
+        | ({} if records is None else {"records": records[key]})
+        for row in sorted(settlement["agreed"], key=lambda row: row["participant"].encode())
+    ]
+
+
+def results_tree(found: Sequence[Json]) -> Tree:
+    """The Merkle tree over results: a leaf is the canonical JSON of one, which has no fractions in it. SPEC 6."""
+    return Tree([leaf_hash(batch.plain_json(one).encode()) for one in found])
+
+
+def receipt_statement(
+    settlement: Mapping[str, Any],
+    *,
+    inputs: str,
+    evidence: tuple[str, int],
+    records: Mapping[str, Json],
+    previous: tuple[int, str] | None,
+    version: str,
+    registry: Json | None = None,
+) -> bytes:
+    """The payload that is signed: canonical JSON of an in-toto statement.
+
+    inputs: the digest of their document. evidence: root and count. records: the same of each participant's result.
+    previous: epoch and payload digest of the receipt before. version: of the program that
+    settled. registry: of which block of a chain the registry is, if it is of one.
+    """
+    name, epoch, digest = settlement["scheme"]["name"], settlement["epoch"], settlement["digest"]
+    found = results(settlement, records)
+    predicate = {
+        "competition": name,
+        "epoch": epoch,
+        "scheme": settlement["scheme"]["digest"],
+        "task_set": settlement["task_set"],
+        "inputs": inputs,
+        "evidence": {"root": evidence[0], "count": evidence[1]},
+        "previous": None if previous is None else {"epoch": previous[0], "receipt": previous[1]},
+        "results": {"root": f"sha256:{results_tree(found).root().hex()}", "count": len(found)},
+        "settlement": digest,
+        "software": {"name": "assay", "version": version},
+    } | ({} if registry is None else {"registry": registry})
+    subject = {"name": f"{name} epoch {epoch}", "digest": {"sha256": digest.removeprefix("sha256:")}}
+    return canonical({"_type": STATEMENT, "subject": [subject], "predicateType": PREDICATE, "predicate": predicate})
+
+
+def receipt_file(envelope: bytes, proof: Proof, checkpoint: bytes) -> bytes:
+    """The bytes of a receipt file: the signed statement and its C2SP tlog-proof."""
+    return canonical(receipt_document(envelope, proof, checkpoint)) + b"\n"
+
+
+def receipt_document(envelope: bytes, proof: Proof, checkpoint: bytes) -> Json:
+    """The same as a JSON object."""
+    return {"schema": FORMAT, "envelope": json.loads(envelope), "proof": log.proof_text(proof, checkpoint)}
+
+
+def proof_document(
+    receipt: Json, result: Json, place: Proof, records: Sequence[tuple[int, int, bytes, Proof]], others: Sequence[Json]
+) -> Json:
+    """A participant's own proof. records: (epoch of the receipt, seq, canonical JSON, place); others: the receipts of those."""
+    return {
+        "schema": PARTICIPANT_PROOF if "records" in result else FIRST_RECEIPT,
+        "receipt": receipt,
+        "result": result,
+        "result_proof": _place(place),
+        "records": [
+            {"epoch": epoch, "seq": seq, "record": json.loads(body), "proof": _place(proof)}
+            for epoch, seq, body, proof in records
+        ],
+        "receipts": list(others),
+    }
+
+
+def _place(proof: Proof) -> Json:
+    return {"index": proof.index, "size": proof.size, "hashes": [one.hex() for one in proof.hashes]}
+
+
+SPLIT_FORMAT = "assay.emission-receipt/1"
+SPLIT_PREDICATE = "assay:emission/v1"
+
+_SHARE, _AMOUNT = r"(0|[1-9][0-9]*)(\.[0-9]{0,8}[1-9])?", "0|[1-9][0-9]*"
+_ROW = {"uid": (None, int), "share": _SHARE, "u16": int, "chain_u16": int}
+_PART = {"name": WORD, "share": _SHARE, "emission": (None, _AMOUNT), "settlement": DIGEST, "received?": _SHARE}
+_SPLIT_STATEMENT = {
+    "_type": re.escape(STATEMENT),
+    "subject": [{"name": WORD, "digest": {"sha256": "[0-9a-f]{64}"}}],
+    "predicateType": re.escape(SPLIT_PREDICATE),
+    "predicate": {
+        "subnet": WORD,
+        "epoch": int,
+        "rules": {"encoding": WORD, "burn_uid": int, "emission": (None, _AMOUNT), "unearned": WORD},
+        "split": {
+            "schema": re.escape(SCHEMA),
+            "epoch": int,
+            "competitions": [_PART],
+            "weights": [{"participant": WORD, **_ROW}],
+            "burn": _ROW,
+            "receipts": [{"competition": WORD, "epoch": int, "digest": DIGEST, "log": WORD}],
+            "digest": DIGEST,
+        },
+        "previous": (None, {"epoch": int, "receipt": DIGEST}),
+        "software": {"name": WORD, "version": WORD},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Split(Receipt):
+    """A signed split as it reads, before it is believed: as a receipt, but that it states a split."""
+
+    @classmethod
+    def parse(cls, data: bytes, stage: str = "receipt") -> Split:
+        """The signed split in the bytes of a file; raises `check.Refused`, also where it contradicts itself."""
+        document = check.parse_json(data, stage, check.RECEIPT_BYTES)
+        if bad := check.misfit(document, {"schema": re.escape(SPLIT_FORMAT), "envelope": object, "proof": WORD}):
+            raise Refused(stage, f"it is not of the format {SPLIT_FORMAT}: {bad} does not fit")
+        envelope = Envelope.parse(document["envelope"], stage)
+        said = split_stated(envelope.payload, stage)
+        digest = hashlib.sha256(envelope.payload).digest()
+        return cls(envelope, said, digest, LogProof.parse(document["proof"], "log"))
+
+    @property
+    def logs(self) -> list[LogKey]:
+        """The public key of each competition's log, in the order of the competitions."""
+        return [LogKey.parse(row["log"]) for row in self.predicate["split"]["receipts"]]
+
+
+def split_stated(payload: bytes, stage: str = "receipt") -> Json:
+    """The predicate of a signed split, by its payload; raises `check.Refused`, also where it contradicts itself."""
+    statement = check.parse_json(payload, stage)
+    if bad := check.misfit(statement, _SPLIT_STATEMENT):
+        raise Refused(stage, f"what it states is not what a signed split states: {bad} does not fit")
+    said: Json = statement["predicate"]
+    about = [_subject(said["subnet"], said["epoch"], said["split"]["digest"])]
+    if statement["subject"] != about:
+        raise Refused(stage, "its subject is not the split that it states", about, statement["subject"])
+    _check_split(said, stage)
+    return said
+
+
+def _check_split(said: Json, stage: str) -> None:
+    """Refuse a split that is not of its epoch or digest, or does not name the log and the receipt of each competition, once."""
+    split = said["split"]
+    found = digest({name: value for name, value in split.items() if name != "digest"})
+    names = [row["name"] for row in split["competitions"]]
+    for what, wanted, there in (
+        ("the split is not of the digest that it states", found, split["digest"]),
+        ("the split is of another epoch", said["epoch"], split["epoch"]),
+        ("it names no competition", True, bool(names)),
+        ("it does not name a receipt of each competition", names, [row["competition"] for row in split["receipts"]]),
+        ("a receipt is of another epoch", [said["epoch"]] * len(names), [row["epoch"] for row in split["receipts"]]),
+    ):
+        if wanted != there:
+            raise Refused(stage, what, wanted, there)
+    for field in ("log", "digest"):
+        rows = [row[field] for row in split["receipts"]]
+        twice = next((one for one in rows if rows.count(one) > 1), None)
+        if twice is not None:
+            name = "receipt" if field == "digest" else field
+            raise Refused(stage, f"two competitions have one {name}", f"each {name} once", twice)
+    for row in split["receipts"]:
+        LogKey.parse(row["log"])
+
+
+def _subject(subnet: str, epoch: int, split: str) -> Json:
+    return {"name": f"{subnet} epoch {epoch}", "digest": {"sha256": split.removeprefix("sha256:")}}
+
+
+def split_rules(subnet: Subnet) -> Json:
+    """What a signed split states of the subnet file beside each competition's part."""
+    emission = None if subnet.emission is None else str(subnet.emission)
+    return {"encoding": subnet.encoding, "burn_uid": subnet.burn_uid, "emission": emission, "unearned": subnet.unearned}
+
+
+def split_rules_of(said: Mapping[str, Any]) -> Subnet:
+    """The subnet by which a signed split says it was divided; its paths are numbers from 1. Raises BadInput."""
+    split = said["split"]
+    rows = zip(split["competitions"], split["receipts"], strict=True)
+    members = [{"path": str(at), "share": row["share"], "log": one["log"]} for at, (row, one) in enumerate(rows, start=1)]
+    given = {name: value for name, value in said["rules"].items() if value is not None}
+    return validate(Subnet, {**given, "competitions": members})
+
+
+def split_statement(name: str, subnet: Subnet, found: Emission, previous: tuple[int, str] | None) -> bytes:
+    """The payload that is signed: canonical JSON of an in-toto statement. previous: epoch and digest of the one before."""
+    predicate = {
+        "subnet": name,
+        "epoch": found.epoch,
+        "rules": split_rules(subnet),
+        "split": found.document,
+        "previous": None if previous is None else {"epoch": previous[0], "receipt": previous[1]},
+        "software": {"name": "assay", "version": version("assay")},
+    }
+    subject = [_subject(name, found.epoch, found.digest)]
+    return canonical({"_type": STATEMENT, "subject": subject, "predicateType": SPLIT_PREDICATE, "predicate": predicate})
+
+
+def split_document(envelope: bytes, proof: Proof, checkpoint: bytes) -> Json:
+    """The file of a signed split as a JSON object: the statement and its C2SP tlog-proof."""
+    return {"schema": SPLIT_FORMAT, "envelope": json.loads(envelope), "proof": log.proof_text(proof, checkpoint)}
+
+
+def split_differences(subnet: Subnet, said: Mapping[str, Any]) -> Sequence[tuple[str, object, object]]:
+    """(field, in the subnet file, in the signed split) of each rule in which the two differ, in the order of the file."""
+    there = split_rules_of(said)
+    ours, theirs = split_rules(subnet), split_rules(there)
+    found: list[tuple[str, object, object]] = [(name, ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]]
+    if len(subnet.competitions) != len(there.competitions):
+        return [*found, ("competitions", len(subnet.competitions), len(there.competitions))]
+    for at, (one, other) in enumerate(zip(subnet.competitions, there.competitions, strict=True)):
+        for field in ("share", "log"):
+            mine, other_one = (each.model_dump(mode="json")[field] for each in (one, other))
+            if mine is not None and mine != other_one:
+                found.append((f"competitions[{at}].{field}", mine, other_one))
+    return found

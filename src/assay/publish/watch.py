@@ -1,0 +1,385 @@
+"""A watch: one look after the other at ledger and chain, and what follows from it (see `decisions`); shown as metrics and a page.
+
+Metrics are in Prometheus' text format, for the textfile collector of its node exporter. Whether the watch itself is alive is
+seen by `assay_publish_looked_timestamp_seconds`, which grows with every look. The page is one HTML file without scripts, which a
+browser loads anew by itself.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from assay.errors import AssayError, Unreachable, printable
+from assay.ledger import store
+from assay.ledger.access import open_ledger
+from assay.publish import settled_epoch
+from assay.publish.decisions import ALARMS, Alarm, Checked, Facts, Memory, Publish, Rest, alarms, decide, to_check, waiting
+from assay.publish.journal import Entry, Journal, Overtaken, Tried, history, last_published
+from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown
+from assay.publish.publishers import Publisher, Pulse, Target, pulse_of
+from assay.scheme.fields import instant, instant_text
+
+Level = Literal["info", "warning", "error"]
+_PASSING = (store.Busy, store.Unreachable, Overtaken, Unreachable)
+"""Errors that pass by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened: `name` for programs, and what is to be said of it. outcome: of a try to publish the epoch."""
+
+    level: Level
+    name: str
+    what: str = ""
+    epoch: int | None = None
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """How it stands after a look. Times are seconds since 1970; alarms are with the time since when they stand.
+
+    entries: of the target's journal, by state. tried: what it comes to. rest: seconds until the next look.
+    """
+
+    competition: str
+    target: str
+    kind: str
+    at: float
+    facts: Facts
+    memory: Memory
+    alarms: tuple[tuple[Alarm, float], ...]
+    tried: tuple[Tried, ...]
+    entries: Mapping[str, int]
+    rest: float
+
+    @property
+    def reachable(self) -> bool:
+        """Whether ledger and node answered."""
+        return self.memory.away is None
+
+    @property
+    def last_set(self) -> float | None:
+        """When our key last set something, about, by the chain's pulse."""
+        pulse = self.facts.pulse
+        return None if pulse is None or pulse.last is None else self.at - (pulse.now - pulse.last) * pulse.seconds
+
+    @property
+    def pending(self) -> bool:
+        """Whether the last try, or the look, came to nothing certain."""
+        outcome = self.memory.outcome if self.facts.waiting is not None else None
+        return bool(not self.reachable or self.memory.broken or (outcome is not None and not outcome.ok))
+
+    @property
+    def exit_code(self) -> int:
+        """0 if nobody has to do anything; 1 if it is not known or not deep enough yet; 3 while there is an alarm."""
+        return 3 if self.alarms else int(self.pending)
+
+
+@dataclass
+class Watch:
+    """One target, watched. every: seconds of a round. patience: see `alarms`. send: else it is only said what would be sent."""
+
+    target: Target
+    publisher: Publisher
+    tell: Callable[[Event], None]
+    every: float = 60.0
+    patience: float | None = None
+    send: bool = True
+    clock: Callable[[], float] = time.time
+    memory: Memory = field(default_factory=Memory)
+
+    def __post_init__(self) -> None:
+        self._journal: Journal | None = None
+        self._competition = self.target.folder.name
+        self._tried: list[Tried] = []
+        self._standing: dict[str, tuple[Alarm, float]] = {}
+        self._begun = self.clock()
+        self._seen: dict[int | None, float] = {}
+        self._facts = Facts(None, None, None, 0.0, self._begun)
+
+    def step(self) -> Report:
+        """Look, and publish one epoch if it is time; raises nothing that another look could mend."""
+        self._look()
+        action = self._next()
+        if isinstance(action, Publish):
+            self._publish(action.epoch)
+            self._look()
+            action = self._next()
+        return self._report(0.0 if isinstance(action, Publish) else action.seconds)
+
+    def _next(self) -> Publish | Rest:
+        return decide(self._facts, self.memory, self.clock(), self.every)
+
+    # A look
+
+    def _look(self) -> None:
+        settled_before, before = self._facts.settled, self.memory
+        self._facts = replace(self._facts, pulse=None)
+        try:
+            self._facts = self._found()
+            said = pulse_of(self.publisher)
+            pulse = said if isinstance(said, Pulse) else None
+            self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(said, self.clock())
+            self._check()
+        except _PASSING as error:
+            self.memory = self.memory.silent(*_said(error), self.clock())
+        except AssayError as error:
+            self.memory = replace(self.memory, away=None, broken=str(error))
+        except Exception as error:  # noqa: BLE001 - it goes on, and alarms
+            self.memory = replace(self.memory, away=None, broken=_fault(error))
+        last = self._facts.settled
+        if last is not None and last != settled_before:
+            self._say("info", "settled", f"epoch {last} is the last that is settled", last)
+        if self.memory.away and not before.away:
+            self._say("warning", "away", self.memory.away.what)
+        if before.away and not self.memory.away:
+            self._say("info", "back", f"it answers again, after {self.clock() - before.away.since:.0f} seconds")
+
+    def _found(self) -> Facts:
+        """What ledger and journal say; raises what they raise."""
+        with open_ledger(self.target.folder) as ledger, ledger.store.reading() as view:
+            epochs, self._competition = view.settled_epochs(), ledger.store.meta.competition
+        self._journal = self._journal or self.target.journal()
+        self._tried = history(self._journal.read())
+        times = {one.epoch: _time_of(one.first) for one in reversed(self._tried) if one.epoch is not None}
+        published = last_published(self._tried)
+        if isinstance(self.memory.outcome, Confirmed):  # of a publisher that keeps no journal, too
+            published = max(published or 0, self.memory.epoch or 0)
+        every_epoch = getattr(self.publisher, "every_epoch", False)
+        epoch = waiting(epochs, published, min(times, default=None), every_epoch=every_epoch)
+        now = self.clock()
+        self._seen[epoch] = since = min(self._seen.get(epoch, now), now, *([times[epoch]] if epoch in times else []))
+        begun = min(times.values(), default=self._begun)
+        self._begun = min(self._begun, now)
+        return Facts(epochs[-1] if epochs else None, published, epoch, since, min(begun, now))
+
+    def _check(self) -> None:
+        """Ask whether the chain still has what was published, when it is time; raises what passes by itself."""
+        epoch = to_check(self._facts, self.memory, self.clock())
+        if epoch is None:
+            return
+        try:
+            with open_ledger(self.target.folder) as ledger:
+                plan = self.publisher.plan(settled_epoch.read(ledger, epoch))
+            said = self.publisher.confirm(plan)
+        except _PASSING:
+            raise
+        except AssayError as error:
+            said = Refusal("input", *_said(error))
+        undone = said if isinstance(said, Refusal) else None
+        self.memory = replace(self.memory, checked=Checked(epoch, self.clock(), undone))
+
+    # Publishing
+
+    def _publish(self, epoch: int) -> None:
+        before, fault = self.memory.outcome if self.memory.epoch == epoch else None, ""
+        try:
+            outcome = self._outcome(epoch)
+        except _PASSING as error:
+            outcome = Unknown(_said(error)[0])
+        except AssayError as error:
+            outcome = Refusal("input", *_said(error))
+        except Exception as error:  # noqa: BLE001 - it goes on, and alarms; the journal has what was sent
+            fault = _fault(error)
+            outcome = Unknown(fault)
+        self.memory = self.memory.tried(epoch, outcome, self.clock(), fault)
+        if outcome != before:
+            level: Level = "info" if outcome.ok else "error" if isinstance(outcome, Refusal) else "warning"
+            self.tell(Event(level, "outcome", epoch=epoch, outcome=outcome))
+
+    def _outcome(self, epoch: int) -> Outcome:
+        with open_ledger(self.target.folder) as ledger:
+            plan = self.publisher.plan(settled_epoch.read(ledger, epoch))
+        if self.send:
+            return self.publisher.send(plan, lambda what: self._say("info", "progress", what, epoch))
+        return self.publisher.compare(plan).outcome or Planned()
+
+    # What is told
+
+    def _report(self, rest: float) -> Report:
+        now = self.clock()
+        found = {one.code: one for one in alarms(self._facts, self.memory, now, self.patience)}
+        for code, one in found.items():
+            if code not in self._standing:
+                self._say("error", "alarm", f"{one.what}; {one.hint}")
+        for code in self._standing.keys() - found.keys():
+            self._say("info", "alarm-over", f"over: {self._standing[code][0].what}")
+        self._standing = {code: (one, self._standing.get(code, (one, now))[1]) for code, one in found.items()}
+        entries = Counter(str(entry.get("state")) for entry in (self._journal.entries if self._journal is not None else ()))
+        return Report(
+            self._competition,
+            self.target.name,
+            self.target.kind,
+            now,
+            self._facts,
+            self.memory,
+            tuple(self._standing.values()),
+            tuple(self._tried),
+            entries,
+            rest,
+        )
+
+    def _say(self, level: Level, name: str, what: str, epoch: int | None = None) -> None:
+        self.tell(Event(level, name, what, epoch))
+
+
+def _said(error: AssayError) -> tuple[str, str]:
+    """What is wrong, with its place, and what to do."""
+    return str(error).removesuffix(f"; {error.hint}"), error.hint
+
+
+def _fault(error: Exception) -> str:
+    """An error that nobody thought of, by its kind and its place: in its text might be what is to be shown to nobody."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"the program has a fault: {type(error).__name__} at line {place.lineno} of {Path(place.filename).name}; report that"
+
+
+def _time_of(entry: Entry) -> float:
+    """When an entry was written."""
+    return instant(entry.get("at")).timestamp()
+
+
+_Samples = Iterable[tuple[Mapping[str, str], float | None]]
+
+
+def metrics(report: Report) -> str:
+    """The text of the file. What is not known has no sample."""
+    return "".join(f"{line}\n" for line in _lines(report))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    facts, pulse = report.facts, report.facts.pulse
+    now, last = (None, None) if pulse is None else (pulse.now, pulse.last)
+    standing = {alarm.code for alarm, _ in report.alarms}
+    alarms: _Samples = [({"alarm": code}, code in standing) for code in ALARMS]
+    entries: _Samples = [({"state": state}, count) for state, count in sorted(report.entries.items())]
+    families: list[tuple[str, str, str, _Samples]] = [
+        ("alarm", "gauge", "Whether somebody has to look at it.", alarms),
+        ("reachable", "gauge", "Whether ledger and node answered.", [({}, report.reachable)]),
+        ("settled_epoch", "gauge", "The last settled epoch.", [({}, facts.settled)]),
+        ("published_epoch", "gauge", "The last epoch that the chain has.", [({}, facts.published)]),
+        ("waiting_epoch", "gauge", "The epoch that is to be published next.", [({}, facts.waiting)]),
+        ("block", "gauge", "The chain's last block.", [({}, now)]),
+        (
+            "last_set_block",
+            "gauge",
+            "The block in which our key last set something.",
+            [({}, last)],
+        ),
+        ("last_set_timestamp_seconds", "gauge", "When that was, about.", [({}, report.last_set)]),
+        ("entries_total", "counter", "What the journal has, by outcome.", entries),
+        ("looked_timestamp_seconds", "gauge", "When the watch last looked.", [({}, report.at)]),
+    ]
+    for name, kind, text, samples in families:
+        known = [(labels, value) for labels, value in samples if value is not None]
+        if known:
+            yield f"# HELP assay_publish_{name} {text}"
+            yield f"# TYPE assay_publish_{name} {kind}"
+        for labels, value in known:
+            said = ",".join(f'{key}="{word}"' for key, word in ({"target": report.target} | dict(labels)).items())
+            yield f"assay_publish_{name}{{{said}}} {float(value):.15g}"
+
+
+PAGE_LINES = 30
+"""Of what was tried, the last so many."""
+_PAGE_HEAD = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="refresh" content="{seconds}">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title><style>
+body {{ font: 1rem/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }}
+body {{ color: #1b1f24; background: #fff }}
+table {{ border-collapse: collapse; margin: 1rem 0; width: 100% }}
+th, td {{ text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #d8dee4; vertical-align: top }}
+td {{ overflow-wrap: anywhere }}
+th {{ font-weight: 600; white-space: nowrap }}
+.alarm {{ border-left: .4rem solid #b42318; background: #fef3f2; padding: .6rem 1rem; margin: 1rem 0 }}
+.fine {{ border-left: .4rem solid #1a7f37; background: #f0fbf3; padding: .6rem 1rem; margin: 1rem 0 }}
+.wait {{ border-left: .4rem solid #9a6700; background: #fff8e5; padding: .6rem 1rem; margin: 1rem 0 }}
+@media (prefers-color-scheme: dark) {{
+ body {{ color: #e6edf3; background: #0d1117 }} th, td {{ border-color: #30363d }}
+ .alarm {{ background: #3b1513 }} .fine {{ background: #10261a }} .wait {{ background: #2e2508 }}
+}}
+</style></head><body>
+"""
+
+
+def page(report: Report, refresh: float) -> str:
+    """The page. refresh: seconds after which it is loaded anew."""
+    return "".join(_parts(report, refresh))
+
+
+def _parts(report: Report, refresh: float) -> Iterator[str]:
+    title = f"{len(report.alarms)} wrong: " if report.alarms else ""
+    yield _PAGE_HEAD.format(seconds=max(1, round(refresh)), title=_text(f"{title}{report.target}"))
+    yield f"<h1>What is published to {_text(report.target)}</h1>\n"
+    for alarm, since in report.alarms:
+        yield f'<div class="alarm" role="alert"><strong>{_text(alarm.what)}</strong><br>What to do: {_text(alarm.hint)}.'
+        yield f"<br>Since {_time_text(since)}.</div>\n"
+    if not report.alarms:
+        yield _calm(report)
+    yield _table((), _standing(report))
+    rows = [_row(one) for one in reversed(report.tried[-PAGE_LINES:])]
+    if rows:
+        yield "<h2>What was tried</h2>\n"
+        yield _table(("what", "what became of it", "last", "block", "transaction", "why"), rows)
+    looked = _time_text(report.at)
+    yield f"<p>Looked at {looked}. If that is long ago, the watch itself does not run any more.</p>\n</body></html>\n"
+
+
+def _row(one: Tried) -> Sequence[str]:
+    at, block = str(one.last.get("at", "")), str(one.last.get("block", ""))
+    return one.subject, " → ".join(one.states), at, block, one.transaction, one.why
+
+
+def _calm(report: Report) -> str:
+    if not report.reachable:
+        return '<div class="wait">Ledger or node does not answer; it is asked again. No alarm yet.</div>\n'
+    if report.facts.waiting is not None or report.pending:
+        return '<div class="wait">Nothing is wrong, and something is under way.</div>\n'
+    return '<div class="fine">All is well: what is settled is published.</div>\n'
+
+
+def _standing(report: Report) -> Iterator[tuple[str, str]]:
+    facts, memory = report.facts, report.memory
+    yield "competition", report.competition
+    yield "kind of target", report.kind
+    yield "last settled", "nothing yet" if facts.settled is None else f"epoch {facts.settled}"
+    yield "last published", "nothing yet" if facts.published is None else f"epoch {facts.published}"
+    if facts.waiting is not None:
+        outcome = memory.outcome if memory.epoch == facts.waiting else None
+        said = "" if outcome is None else f": {outcome.state}" + (f", {what}" if (what := getattr(outcome, "what", "")) else "")
+        yield "waits", f"epoch {facts.waiting}, since {_time_text(facts.since)}{said}"
+    if facts.pulse is not None:
+        last = "never" if facts.pulse.last is None else f"block {facts.pulse.last}"
+        yield "last set by our key", f"{last}; the chain is at block {facts.pulse.now}, its tempo is {facts.pulse.tempo}"
+    yield "ledger and node", "answer" if memory.away is None else f"since {_time_text(memory.away.since)}: {memory.away.what}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    first = "".join(f'<th scope="col">{_text(head)}</th>' for head in heads)
+    body = "".join(f"<tr>{_cells(row, named=not heads)}</tr>\n" for row in rows)
+    return f"<table>\n<tr>{first}</tr>\n{body}</table>\n" if heads else f"<table>\n{body}</table>\n"
+
+
+def _cells(row: Sequence[str], *, named: bool) -> str:
+    head = f'<th scope="row">{_text(row[0])}</th>' if named else f"<td>{_text(row[0])}</td>"
+    return head + "".join(f"<td>{_text(cell)}</td>" for cell in row[1:])
+
+
+def _text(said: str) -> str:
+    """What somebody said, as text of the page."""
+    return html.escape(printable(said))
+
+
+def _time_text(seconds: float) -> str:
+    return instant_text(datetime.fromtimestamp(int(seconds), UTC))

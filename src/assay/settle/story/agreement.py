@@ -1,0 +1,478 @@
+"""Why a participant has no agreed score, what is missing, and who can mend it. SPEC 3.
+
+From evidence to the agreed score, or to why there is none. SPEC 2, 3.
+
+Which tasks a participant did not pass and which checks it missed, by name, as the records say that count. SPEC 2.1–2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from assay.exact import NANO, RAO, coins, nanos, text
+from assay.records import Evidence, Rubric, Tests, Workflow
+from assay.scheme.model import RubricScore, WorkflowScore
+from assay.settle.inputs import Scored
+from assay.settle.score import accepted, holding
+from assay.settle.score import workflow as windows
+from assay.settle.score.rubric import BASELINE
+from assay.settle.story.telling import Case, Chapter, Json, Table, named, ordinal, part, percent, plural
+
+if TYPE_CHECKING:
+    from assay.settle.settlement import Settlement
+
+
+def needed_stake(case: Case) -> int:
+    """The least stake (rao) that is a quorum for this participant. SPEC 3.1."""
+    return -(-int(case.row["needed_stake_of"]) * case.scheme.consensus.min_stake // NANO)
+
+
+def left_out(case: Case, one: Json) -> str:
+    """Why a validator with evidence does not count for this participant. SPEC 3.0, 3.1."""
+    if one["reason"] == "incomplete":
+        trials = (case.scheme.kind.trials(case.scheme.score) or 1) * case.tasks
+        return f"{one['missing']} of {trials} missing"
+    return {
+        "not-assigned": "not drawn for this submission",
+        "no-stake": "has no stake",
+        "stake-below-minimum": f"stake below {case.stake(case.scheme.consensus.min_validator_stake)}",
+        "unjudged": "unjudged or malformed",
+        "injection-suspected": "an injection is suspected, which this scheme does not score",
+        "no-tasks": "its own service failed in every task",
+    }[one["reason"]]
+
+
+def why_not(case: Case) -> Chapter:
+    """The status, its reason, and what to do."""
+    row = case.row
+    why, do = {
+        "same-submission": _duplicate,
+        "malformed-or-unjudged": _unjudged,
+        "missing-trials": _incomplete,
+        "no-evidence": _no_evidence,
+        "too-few-validators": _too_few,
+        "too-little-stake": _too_little,
+        "stake-after-outliers": _after_outliers,
+    }[row["reason"]](case)
+    return Chapter(
+        name="status",
+        title="Why there is no agreed score",
+        text=(why, do),
+        facts={"status": row["status"], "reason": row["reason"], "duplicate_of": row["duplicate_of"]},
+    )
+
+
+def _duplicate(case: Case) -> tuple[str, str]:
+    first = case.row["duplicate_of"]
+    return (
+        f"{first} handed in the same submission earlier; it counts for the earliest only.",
+        "To do: hand in a submission of your own.",
+    )
+
+
+def _unjudged(case: Case) -> tuple[str, str]:
+    who = [case.called[one["validator"]] for one in case.row["not_counted"] if one["reason"] == "unjudged"]
+    wary = [case.called[one["validator"]] for one in case.row["not_counted"] if one["reason"] == "injection-suspected"]
+    if wary:
+        return (
+            f"{named(wary)} found signs that the solution speaks to the judge; by the scheme it then counts as unjudged.",
+            "To do: a person reads the solution. A new one without these signs is judged anew.",
+        )
+    return (
+        f"{named(who)} could not judge it: a judgement is unjudged or malformed, which is never a zero.",
+        "To do: these validators judge it again, with the fallback model if need be.",
+    )
+
+
+def _incomplete(case: Case) -> tuple[str, str]:
+    lacking = [one for one in case.row["not_counted"] if one["reason"] == "incomplete"]
+    who = named([f"{case.called[one['validator']]} ({one['missing']})" for one in lacking])
+    return (
+        f"Trials are missing from {who}; an incomplete run does not count, and errors are never failures.",
+        "To do: run the missing trials again, and add what they come to."
+        if case.alike
+        else "To do: these validators run the missing trials; then the quorum is reached.",
+    )
+
+
+def _no_evidence(case: Case) -> tuple[str, str]:
+    rules, drawn = case.scheme.consensus, case.row["needed_stake_of"]
+    if rules.assign is not None and drawn == "0":
+        return (
+            "Nobody has been drawn to judge it: there is no evidence that says in which epoch it was accepted.",
+            "To do: nothing yet, if it was handed in only now; otherwise see that accepted_epoch or evidence is there.",
+        )
+    if others := case.row["not_counted"]:
+        who = named([f"{case.called[one['validator']]} ({left_out(case, one)})" for one in others])
+        return (
+            f"{'Runs' if case.alike else 'Validators'} have evidence about it, but none of it counts: {who}.",
+            f"To do: {plural(rules.min_validators, case.judge)}{'' if case.alike else ' with stake'} must judge it whole.",
+        )
+    if not case.participant.submission and not case.scheme.kind.record.by_participant:
+        return (
+            "It has no submission in participants.csv, and nobody has evidence about it.",
+            "To do: hand in a submission.",
+        )
+    return (
+        f"No {case.judge} has evidence about its current submission.",
+        f"To do: {plural(rules.min_validators, case.judge)} must judge it. Evidence about earlier submissions does not count.",
+    )
+
+
+def _too_few(case: Case) -> tuple[str, str]:
+    has, needed = len(case.row["validators"]), case.scheme.consensus.min_validators
+    return (
+        f"{plural(has, case.judge)} {'counts' if has == 1 else 'count'}, {needed} are needed.",
+        f"To do: {plural(needed - has, f'more {case.judge}')} must judge the whole submission.",
+    )
+
+
+def _too_little(case: Case) -> tuple[str, str]:
+    stake, needed = int(case.row["stake"]), needed_stake(case)
+    share, least = part(stake, int(case.row["needed_stake_of"])), percent(case.scheme.consensus.min_stake)
+    return (
+        f"The validators that count hold {case.stake(stake)}, {share} of the stake; {least} is needed, {case.stake(needed)}.",
+        f"To do: validators with at least {case.stake(needed - stake)} more must judge it.",
+    )
+
+
+def _after_outliers(case: Case) -> tuple[str, str]:
+    rest = case.stake(sum(int(vote["stake"]) for vote in case.row["validators"] if not vote["excluded"]))
+    needed = case.stake(needed_stake(case))
+    return (
+        f"Without the outliers the validators hold {rest}; {needed} is needed, and the scheme asks again (recheck).",
+        "To do: more validators judge it, or those that were left out look into why they differ.",
+    )
+
+
+def chapters(case: Case, failed: Chapter | None) -> Iterator[Chapter]:
+    """Status if there is no score; what was seen and what failed, quorum, outliers, score and rank as far as it came."""
+    if not case.agreed:
+        yield why_not(case)
+    if case.row["status"] == "duplicate":
+        return
+    if case.row["validators"] or case.row["not_counted"]:
+        yield _evidence(case)
+        if failed is not None:
+            yield failed
+        yield _quorum(case)
+    if case.quorum and not case.alike:
+        yield _outliers(case)
+    if case.agreed:
+        yield _score(case)
+        yield _rank(case)
+
+
+def _evidence(case: Case) -> Chapter:
+    votes, others = case.row["validators"], case.row["not_counted"]
+    column = "modified_z" if any(vote["modified_z"] is not None for vote in votes) else "z_squared"
+    has_z = any(vote[column] is not None for vote in votes)
+    heading = ("|M|",) if column == "modified_z" else ("z²",)
+    rows = [
+        (
+            case.called[vote["validator"]],
+            *(() if case.alike else (vote["stake"],)),
+            *((coins(vote["stake"], RAO),) if case.in_tao else ()),
+            case.scheme.kind.saw(vote["work"]),
+            vote["score"],
+            *((vote[column] or "–",) if has_z else ()),
+            "no: outlier" if vote["excluded"] else "yes, though flagged" if vote["flagged"] else "yes",
+        )
+        for vote in votes
+    ]
+    blank = ("–",) * (2 + has_z + (not case.alike) + case.in_tao)
+    rows += [(case.called[one["validator"]], *blank, f"no: {left_out(case, one)}") for one in others]
+    stake = () if case.alike else ("stake", "in TAO") if case.in_tao else ("stake",)
+    count = len(votes)
+    said = f"{plural(count, case.judge)} {'has' if count == 1 else 'have'} a whole score of the current submission"
+    if case.participant.submission:
+        said += f", {case.participant.submission}"
+    more = "1 more has" if len(others) == 1 else f"{len(others)} more have"
+    return Chapter(
+        name="evidence",
+        title=f"What the {case.judge}s saw",
+        text=(f"{said}.", *([f"{more} evidence about it that does not count."] if others else [])),
+        facts={"submission": case.row["submission"], "validators": _facts(case, votes), "not_counted": others},
+        table=Table((case.judge, *stake, "saw", "score", *(heading if has_z else ()), "counts"), tuple(rows)),
+    )
+
+
+def _facts(case: Case, votes: list[Json]) -> list[Json]:
+    """The votes as they stand in the settlement; without stakes where those decide nothing."""
+    return [{name: value for name, value in vote.items() if name != "stake"} for vote in votes] if case.alike else votes
+
+
+def _quorum(case: Case) -> Chapter:
+    rules, row = case.scheme.consensus, case.row
+    count, stake, total = len(row["validators"]), int(row["stake"]), int(row["needed_stake_of"])
+    if case.alike:
+        return _enough_runs(case, count)
+    needed = needed_stake(case)
+    of = "the stake of the assigned validators" if rules.assign is not None else "all stake in the registry"
+    table = Table(
+        ("", "counts", "needed", "enough"),
+        (
+            ("validators", str(count), str(rules.min_validators), "yes" if count >= rules.min_validators else "no"),
+            *_stakes(case, stake, needed),
+            ("share of stake", part(stake, total), percent(rules.min_stake), "yes" if stake >= needed else "no"),
+        ),
+    )
+    held = "There is a quorum" if case.quorum else "There is no quorum"
+    return Chapter(
+        name="quorum",
+        title="Quorum",
+        text=(f"{held}. The share is of {of}, {case.stake(total)}.",),
+        facts={
+            "validators": count,
+            "min_validators": rules.min_validators,
+            "stake": row["stake"],
+            "needed_stake": str(needed),
+            "needed_stake_of": row["needed_stake_of"],
+            "min_stake": text(rules.min_stake),
+            "held": case.quorum,
+        },
+        table=table,
+    )
+
+
+def _stakes(case: Case, stake: int, needed: int) -> list[tuple[str, str, str, str]]:
+    """The rows of the stake that counts and of what is needed: in rao, and in TAO beside it."""
+    enough = "yes" if stake >= needed else "no"
+    if not case.in_tao:
+        return [("stake", str(stake), str(needed), enough)]
+    return [
+        ("stake, rao", str(stake), str(needed), enough),
+        ("stake, TAO", coins(stake, RAO), coins(needed, RAO), enough),
+    ]
+
+
+def _enough_runs(case: Case, count: int) -> Chapter:
+    least = case.scheme.consensus.min_validators
+    said = f"{plural(count, 'run')} {'counts' if count == 1 else 'count'}; {least} {'is' if least == 1 else 'are'} needed."
+    return Chapter(
+        name="quorum", title="Enough runs", text=(said,), facts={"runs": count, "min_runs": least, "held": case.quorum}
+    )
+
+
+def _outliers(case: Case) -> Chapter:
+    rules, row = case.scheme.consensus.outliers, case.row
+    flagged = [vote["validator"] for vote in row["validators"] if vote["flagged"]]
+    excluded = [vote["validator"] for vote in row["validators"] if vote["excluded"]]
+    text_ = [_measure(case)]
+    if excluded:
+        who = named([case.called[key] for key in excluded])
+        text_.append(f"{who} {'is' if len(excluded) == 1 else 'are'} too far from the others and left out.")
+    elif flagged:
+        verb = "is" if len(flagged) == 1 else "are"
+        why = "together the flagged hold half or more of the stake that takes part, so nobody is left out"
+        text_.append(f"{named([case.called[key] for key in flagged])} {verb} flagged, but {why}.")
+    elif row["median"] is not None or row["mean"] is not None:
+        text_.append("Nobody is too far from the others.")
+    return Chapter(
+        name="outliers",
+        title="Outliers",
+        text=tuple(text_),
+        facts={
+            "method": rules.method,
+            "threshold": text(rules.threshold),
+            "mad_floor": text(rules.mad_floor),
+            "median": row["median"],
+            "mad": row["mad"],
+            "mean": row["mean"],
+            "flagged": flagged,
+            "excluded": excluded,
+            "flagged_majority": row["flagged_majority"],
+        },
+    )
+
+
+def _measure(case: Case) -> str:
+    """How far is too far, with this participant's numbers. SPEC 3.2."""
+    rules, row = case.scheme.consensus.outliers, case.row
+    if rules.method == "none":
+        return "The scheme looks for no outliers."
+    if row["median"] is not None:
+        scale = max(nanos(row["mad"]), rules.mad_floor)
+        if not scale:
+            return f"The median is {row['median']} and MAD is 0: without a mad_floor nobody can be flagged."
+        return (
+            f"The median is {row['median']}, MAD is {row['mad']} (at least {text(rules.mad_floor)} is used). "
+            f"|M| = 0.6745 × |score − median| / {text(scale)}; above {text(rules.threshold)} it is an outlier."
+        )
+    if row["mean"] is not None:
+        squared = text(rules.threshold * rules.threshold, 18)
+        return f"The mean is {row['mean']}; a score is an outlier where z² = ((score − mean) / σ)² is above {squared}."
+    return "There are fewer than three scores, so nobody can be an outlier."
+
+
+def _score(case: Case) -> Chapter:
+    row, rules = case.row, case.scheme.consensus
+    rest = [vote for vote in row["validators"] if not vote["excluded"]]
+    how = {
+        "stake-mean": "mean, weighted by stake,",
+        "stake-median": "median by stake",
+        "mean": "plain mean",
+    }[rules.combine]
+    scores = "one score that counts" if len(rest) == 1 else f"{len(rest)} scores that count"
+    return Chapter(
+        name="score",
+        title="Agreed score",
+        text=(f"The {how} of the {scores} is {case.shown_score}.",),
+        facts={
+            "score": row["score"],
+            "bps": row["bps"],
+            "combine": rules.combine,
+            "validators": [vote["validator"] for vote in rest],
+        },
+    )
+
+
+def _rank(case: Case) -> Chapter:
+    ranking, place = case.document["ranking"], case.rank
+    by = "score" if case.row["bps"] is None else "bps"
+    scores = {row["participant"]: row[by] for row in case.document["agreed"]}
+    shares = case.scheme.reward.kind == "ranking"
+    near = ranking if shares else ranking[max(0, place - 2) : place + 1]
+    equal = [key for key in near if key != case.participant.key and scores[key] == case.row[by]]
+    shown = case.place if shares else place
+    text_ = [f"{ordinal(shown)} of {plural(len(ranking), 'participant')} with an agreed score."]
+    if equal:
+        have = f"{named(equal)} {'has' if len(equal) == 1 else 'have'} the same score"
+        text_.append(
+            f"{have}, so they share the place." if shares else f"{have}: the earlier submission is first, then the key decides."
+        )
+    return Chapter(
+        name="rank",
+        title="Rank",
+        text=tuple(text_),
+        facts={"rank": shown, "of": len(ranking), "equal": equal},
+    )
+
+
+R = TypeVar("R", Tests, Rubric)
+
+MOST = 20
+"""Rows that people are shown; programs get all."""
+_GATE = {"B1": "it is legal", "B2": "it is ethical", "B3": "it is not spam", "B4": "it addresses the problem"}
+
+
+def failing(settlement: Settlement, case: Case, records: Sequence[Evidence] | None = None) -> Chapter | None:
+    """The tasks or checks that not every validator whose score counts saw passed; None where no single records say which.
+
+    records: about this participant, where the settlement was computed from sums.
+    """
+    evidence = settlement.inputs.evidence if records is None else records
+    if isinstance(evidence, Scored) or not case.row["validators"]:
+        return None
+    return case.scheme.kind.failing(settlement, case, evidence)
+
+
+def _votes(case: Case) -> list[str]:
+    """The validators that have a whole score of this participant."""
+    return [vote["validator"] for vote in case.row["validators"]]
+
+
+def _counting(settlement: Settlement, case: Case, records: Sequence[R]) -> list[R]:
+    """The records that stand, of those validators, about this participant's submission. SPEC 3.0."""
+    column, column_of, votes = settlement.frame.column[case.participant.key], holding(settlement.frame), {*_votes(case)}
+    return accepted([one for one in records if one.validator in votes and column_of(one) == column], settlement.frame)
+
+
+def tests(settlement: Settlement, case: Case, records: Sequence[Evidence]) -> Chapter:
+    """Tasks with a trial that some validator did not see passed. SPEC 2.1."""
+    trials, tasks = case.scheme.kind.trials(case.scheme.score) or 1, settlement.inputs.tasks
+    outcomes: dict[str, dict[str, list[str]]] = {task: {} for task in tasks}
+    for one in _counting(settlement, case, [one for one in records if isinstance(one, Tests)]):
+        if one.task in outcomes and one.trial <= trials and one.outcome != "error":
+            outcomes[one.task].setdefault(one.validator, []).append(one.outcome)
+    facts: list[Json] = []
+    rows = []
+    for task, seen in outcomes.items():
+        by = [
+            {"validator": key, "passed": found.count("pass"), "timeout": found.count("timeout"), "trials": trials}
+            for key in _votes(case)
+            if (found := seen.get(key, [])).count("pass") < trials
+        ]
+        if by:
+            facts.append({"task": task, "validators": by})
+            passed = sum(found.count("pass") for found in seen.values())
+            rows.append((task, f"{passed} of {trials * len(_votes(case))}", ", ".join(_failed(case, one) for one in by)))
+    said = (
+        f"{plural(len(rows), 'task')} of {len(tasks)} {'was' if len(rows) == 1 else 'were'} not passed in every trial by every "
+        f"{case.judge}."
+        if rows
+        else f"Every {case.judge} saw every task passed."
+    )
+    return _chapter("Tasks that were not passed", said, {"tasks": facts}, ("task", "passed", "failed at"), rows)
+
+
+def _failed(case: Case, by: Json) -> str:
+    """A validator, how often the task failed there if it was tried more than once, and whether for want of time."""
+    failed, late = by["trials"] - by["passed"], by["timeout"]
+    parts = [f"{failed} of {by['trials']}"] if by["trials"] > 1 else []
+    parts += [] if not late else ["out of time"] if late == failed else [f"{late} out of time"]
+    who = case.called[by["validator"]]
+    return f"{who} ({', '.join(parts)})" if parts else who
+
+
+def rubric(settlement: Settlement, case: Case, evidence: Sequence[Evidence]) -> Chapter:
+    """Checks that some validator's judge answered NO, and what of the baseline was not met. SPEC 2.3."""
+    records, rules = _counting(settlement, case, [one for one in evidence if isinstance(one, Rubric)]), case.scheme.score
+    assert isinstance(rules, RubricScore)
+    facts: list[Json] = []
+    rows = []
+    for name in BASELINE:
+        if by := [one.validator for one in records if one.baseline[name] is False]:
+            facts.append({"check": name, "weight": None, "skippable": False, "validators": by})
+            rows.append((name, "all", "no", _said_no(case, by), _GATE[name]))
+    for check in rules.checks:
+        if by := [one.validator for one in records if all(one.baseline.values()) and one.checks[check.id] is False]:
+            facts.append({"check": check.id, "weight": check.weight, "skippable": check.skippable, "validators": by})
+            rows.append((check.id, str(check.weight), "yes" if check.skippable else "no", _said_no(case, by), check.label))
+    said = f"{plural(len(rows), 'check')} {'was' if len(rows) == 1 else 'were'} missed." if rows else "No check was missed."
+    return _chapter(
+        "Checks that were missed", said, {"checks": facts}, ("check", "BPS", "skippable", "NO by", "what it asks"), rows
+    )
+
+
+def _said_no(case: Case, keys: Sequence[str]) -> str:
+    return named([case.called[key] for key in sorted(keys, key=_votes(case).index)])
+
+
+def workflow_tasks(settlement: Settlement, case: Case, records: Sequence[Evidence]) -> Chapter:
+    """Tasks of the window in which success was not above the gate at some validator. SPEC 2.2."""
+    frame, rules = settlement.frame, case.scheme.score
+    assert isinstance(rules, WorkflowScore)
+    found: dict[tuple[int, str], list[Json]] = {}
+    count: set[tuple[int, str]] = set()
+    tasks_of = windows.windows([one for one in records if isinstance(one, Workflow)], frame, rules)
+    for key in _votes(case):
+        for record in tasks_of[frame.row[key], frame.column[case.participant.key]]:
+            of = (record.epoch, record.task)
+            count.add(of)
+            parts = windows.task(record, rules)
+            if not windows.succeeded(record, rules):
+                one = {"validator": key, "success": text(parts.success), "score": text(parts.score), "outcome": record.outcome}
+                found.setdefault(of, []).append(one)
+    rows, facts = [], []
+    for epoch, task in sorted(found, key=lambda of: (of[0], of[1].encode())):
+        by = found[epoch, task]
+        facts.append({"epoch": epoch, "task": task, "validators": by})
+        how = [f"{case.called[one['validator']]} ({'invalid' if one['outcome'] == 'invalid' else one['success']})" for one in by]
+        rows.append((task, str(epoch), ", ".join(how)))
+    gate = text(rules.gate)
+    said = (
+        f"In {len(rows)} of {plural(len(count), 'task')} success was not above {gate} at every {case.judge}, so cost and "
+        f"time give nothing there."
+        if rows
+        else f"In every task success was above {gate}."
+    )
+    return _chapter("Tasks that failed", said, {"tasks": facts}, ("task", "epoch", "success at"), rows)
+
+
+def _chapter(title: str, said: str, facts: Json, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Chapter:
+    """The chapter `failed`: all of it as facts, and as much as people read as a table."""
+    more = [] if len(rows) <= MOST else [f"The first {MOST} are shown; --json has all."]
+    table = Table(columns, tuple(rows[:MOST])) if rows else None
+    return Chapter(name="failed", title=title, text=(said, *more), facts=facts, table=table)

@@ -1,0 +1,388 @@
+"""From the agreed score to the weight: share, cap, decay, warm-up, registration, encoding. SPEC 4.
+
+From the agreed score to the payout: what is released, and what the place is paid. SPEC 5.
+
+What agreed score would take the next place, and what that would bring: computed as the settlement itself is. SPEC 2.1, 4, 5.
+
+The question is: had the participant handed in something new, later than everybody, and had the validators agreed on a score of it
+in this epoch, everything else being as it was, what is the least such score?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from assay.exact import BPS, NANO, nanos, text
+from assay.scheme.model import Decay, Payout
+from assay.settle.document import shown
+from assay.settle.rewarding import Rewarded, rewarded
+from assay.settle.score.trials import score_of
+from assay.settle.story.telling import Case, Chapter, Json, in_ether, ordinal, part, percent, plural, wei
+
+if TYPE_CHECKING:
+    from assay.settle.settlement import Settlement
+
+
+def weight_chapters(case: Case) -> Iterator[Chapter]:
+    """What the strategy gave, what the cap moved, what decayed and since when, and the weight."""
+    yield _strategy(case)
+    if _takes_part(case):
+        yield _cap(case)
+        yield _decay(case, case.scheme.decay or Decay())
+        if (whole := case.scheme.score.whole_share_from()) is not None:
+            yield _warm_up(case, whole)
+    yield _weight(case)
+
+
+def _takes_part(case: Case) -> bool:
+    score = nanos(case.weight["score"])
+    return score > 0 and score >= case.scheme.reward.min_score
+
+
+def _strategy(case: Case) -> Chapter:
+    rules, weight = case.scheme.reward, case.weight
+    others = [row for row in case.document["weights"] if nanos(row["score"]) >= max(1, rules.min_score)]
+    if _takes_part(case):
+        said = (_shared(case, len(others), text(sum(nanos(row["score"]) for row in others))),)
+    elif nanos(weight["score"]) == 0:
+        said = ("A score of 0 takes no part in the reward.",)
+    else:
+        said = (f"The score is below min_score, {text(rules.min_score)}, so it takes no part in the reward.",)
+    return Chapter(
+        name="strategy",
+        title="Share",
+        text=said,
+        facts={"strategy": rules.strategy, "share": weight["strategy"], "takes_part": _takes_part(case), "of": len(others)},
+    )
+
+
+def _shared(case: Case, count: int, total: str) -> str:
+    """What the strategy gave, with the numbers it went by. SPEC 4, Strategy."""
+    rules, score, rank = case.scheme.reward, case.weight["score"], case.rank
+    share = f"{case.weight['strategy']} ({percent(case.weight['strategy'])})"
+    match rules.strategy:
+        case "linear":
+            taking = f"{plural(count, 'score')} that {'takes' if count == 1 else 'take'} part"
+            return f"Linear: its score {score} of {total}, the sum of the {taking}, is {share}."
+        case "direct" if nanos(total) <= NANO:
+            return f"Direct: the score itself is the share, {share}, as all scores together ({total}) are not more than 1."
+        case "direct":
+            return f"Direct: its score {score} of {total}, the sum of all scores, which is more than 1: {share}."
+        case "softmax":
+            return f"Softmax at temperature {text(rules.temperature)} over {plural(count, 'score')}: {share}."
+        case "winner-takes-all" if rank <= rules.top:
+            winners = min(rules.top, count)
+            which = (
+                "the first of the ranking gets all" if winners == 1 else f"the first {winners} of the ranking get equal shares"
+            )
+            return f"Winner takes all: {which}: {share}."
+        case "winner-takes-all":
+            which = "the first of the ranking gets" if rules.top == 1 else f"the first {rules.top} of the ranking get"
+            return f"Winner takes all: only {which} a share; {ordinal(rank)} gets none."
+        case "quadratic":
+            return f"Quadratic: the square of its score {score} over the sum of the squares of {plural(count, 'score')}: {share}."
+        case _:
+            return f"Ranked: place {rank} of {count} gets {count - rank + 1} of {count * (count + 1) // 2} parts: {share}."
+
+
+def _cap(case: Case) -> Chapter:
+    rules, weight = case.scheme.reward, case.weight
+    before, after = nanos(weight["strategy"]), nanos(weight["capped"])
+    cap = percent(rules.cap)
+    if after < before:
+        went = {"redistribute": "went to those below it", "drop": "stays unallocated", "burn": "burns"}[rules.excess]
+        if rules.excess == "redistribute" and nanos(case.document["burn"]["cap"]):
+            went = "went to those below it as far as they could take it, and the rest burns"
+        said = f"Nobody may have more than {cap}: {text(before - after)} above it {went}. {weight['capped']} is left."
+    elif after > before:
+        raised = f"raises this share by {text(after - before)} to {weight['capped']}"
+        said = f"Others are above the cap of {cap}; what they may not keep {raised}."
+    else:
+        said = f"The cap of {cap} changes nothing here."
+    return Chapter(
+        name="cap",
+        title="Cap",
+        text=(said,),
+        facts={"cap": text(rules.cap), "excess": rules.excess, "before": weight["strategy"], "after": weight["capped"]},
+    )
+
+
+def _decay(case: Case, rules: Decay) -> Chapter:
+    weight, epoch = case.weight, case.document["epoch"]
+    last, stale, kept = weight["last"], weight["stale"], nanos(weight["kept"])
+    begins = last + rules.grace_epochs + 1
+    if rules.curve == "none":
+        said: tuple[str, ...] = ("Nothing decays under this scheme.",)
+    else:
+        whose = "The competition's" if rules.clock == "competition" else "Its"
+        ago = f"{plural(epoch - last, 'epoch')} ago" if last != epoch else "which is this one"
+        since = f"{whose} clock last started anew in epoch {last}, {ago}; {_free(rules.grace_epochs)}."
+        if stale:
+            lost = f"{plural(stale, 'stale epoch')} at {percent(rules.rate)} ({rules.curve}, at most {percent(rules.max_burn)})"
+            since += f" {lost}, from epoch {begins} on: {percent(NANO - kept)} burns, {percent(kept)} is kept."
+        else:
+            since += f" Everything is kept. Decay begins in epoch {begins}, unless the clock starts anew before."
+        said = (since, _anew(case, rules))
+    return Chapter(
+        name="decay",
+        title="Decay",
+        text=said,
+        facts={
+            "curve": rules.curve,
+            "clock": rules.clock,
+            "grace_epochs": rules.grace_epochs,
+            "rate": text(rules.rate),
+            "max_burn": text(rules.max_burn),
+            "last": last,
+            "stale": stale,
+            "kept": weight["kept"],
+            "begins": None if rules.curve == "none" else begins,
+        },
+    )
+
+
+def _free(epochs: int) -> str:
+    """How many epochs do not count towards decay."""
+    return {0: "none is free", 1: "the first is free"}.get(epochs, f"the first {epochs} are free")
+
+
+def _anew(case: Case, rules: Decay) -> str:
+    """What would start the clock anew. SPEC 4, Decay."""
+    if rules.clock == "competition":
+        record = nanos(case.document["clock"]["record"])
+        least = record + rules.improvement
+        if rules.improvement_mode == "relative":
+            least = -(-record * (NANO + rules.improvement) // NANO)
+        reaching = f"reaches {text(min(NANO, least))} (the record is {text(record)})"
+        return f"A new submission of anyone that {reaching} starts it anew for all."
+    if rules.reset == "update":
+        return "A new submission starts it anew."
+    own = next(one for one in case.document["clock"]["participants"] if one["participant"] == case.participant.key)
+    return f"A new submission with a score above its own best, {own['best']}, starts it anew."
+
+
+def _warm_up(case: Case, whole: int) -> Chapter:
+    seen, warm = case.weight["tasks_seen"], case.weight["warm"]
+    said = f"It was seen in {plural(seen, 'task')}; a whole share takes {whole}. "
+    said += "Everything is kept." if seen >= whole else f"So {percent(warm)} is kept, and the rest burns."
+    return Chapter(name="warm-up", title="Warm-up", text=(said,), facts={"warm_up": whole, "tasks_seen": seen, "warm": warm})
+
+
+def _weight(case: Case) -> Chapter:
+    weight, rules = case.weight, case.scheme.reward
+    said = [f"The share that is left is {weight['share']} ({percent(weight['share'])})."]
+    if weight["uid"] is None:
+        said = [
+            "It has no uid, so it is not registered, and its share burns.",
+            "To do: register the key and fill in its uid.",
+            *said,
+        ]
+    chain = f"on chain, where the largest weight is 65535, {weight['chain_u16']}"
+    said.append(f"Encoded ({rules.encoding}) it is {weight['u16']} of 65535; {chain}.")
+    return Chapter(
+        name="weight",
+        title="Weight",
+        text=tuple(said),
+        facts={key: weight[key] for key in ("uid", "share", "u16", "chain_u16")} | {"encoding": rules.encoding},
+    )
+
+
+def payout_chapters(case: Case, rules: Payout) -> Iterator[Chapter]:
+    """What the best score releases of the deposit, and what this participant gets of it."""
+    yield _release(case, rules)
+    yield _paid(case, rules)
+
+
+def _bps(row: Json) -> str:
+    """A score in BPS: whole from a rubric, else exact to a hundred-thousandth. SPEC 1, 5."""
+    return str(row["bps"]) if row["bps"] is not None else text(nanos(row["score"]), 5)
+
+
+def _nanos(row: Json) -> int:
+    """The nanos that payouts go by: a rubric's are its BPS."""
+    return nanos(row["score"]) if row["bps"] is None else int(row["bps"]) * (NANO // BPS)
+
+
+def _release(case: Case, rules: Payout) -> Chapter:
+    document = case.document
+    best, tier, deposit = document["agreed"][0], document["tier_bps"], rules.deposit
+    ratio = part(_nanos(best), rules.threshold_bps * (NANO // BPS))
+    said = f"The best score, {_bps(best)} BPS, is {ratio} of the threshold of {rules.threshold_bps} BPS"
+    if tier:
+        said += f": {part(tier, BPS)} of the deposit is released."
+    else:
+        said += f", below the lowest tier ({_lowest(rules)}): the deposit is refunded."
+    return Chapter(
+        name="release",
+        title="What is released",
+        text=(said,),
+        facts={
+            "best": best["participant"],
+            "threshold_bps": rules.threshold_bps,
+            "tier_bps": tier,
+            "deposit": str(deposit),
+            "released": document["released"],
+            "refund": document["refund"],
+        },
+        table=in_ether({"deposit": str(deposit), "released": document["released"]}),
+    )
+
+
+def _lowest(rules: Payout) -> str:
+    return part(rules.tiers[-1].reach_bps, BPS)
+
+
+def _paid(case: Case, rules: Payout) -> Chapter:
+    paid, place = case.payout, case.rank
+    facts: dict[str, object] = {"place": place, "places": len(rules.split), "fee_bps": rules.fee_bps}
+    if paid is None:
+        said = [f"{ordinal(place)} place is not paid; the prize is for {plural(len(rules.split), 'place')}."]
+    elif paid["gross"] == "0":
+        said = [_nothing(case, rules)]
+    else:
+        split, fee = part(rules.split[place - 1], BPS), part(rules.fee_bps, BPS)
+        said = [
+            f"{ordinal(place)} place gets {split} of it, less a fee of {fee}.",
+            f"It goes to {paid['address']}." if paid["address"] else "To do: participants.csv has no address for it to go to.",
+        ]
+    if paid is not None:
+        facts |= {key: paid[key] for key in ("address", "gross", "fee", "net")}
+    amounts = (
+        None
+        if paid is None or paid["gross"] == "0"
+        else in_ether({"its part": paid["gross"], "fee": paid["fee"], "paid": paid["net"]})
+    )
+    return Chapter(name="payout", title="Payout", text=tuple(said), facts=facts, table=amounts)
+
+
+def _nothing(case: Case, rules: Payout) -> str:
+    """Why a place that the prize is split over is paid nothing. SPEC 5."""
+    if not case.document["tier_bps"]:
+        return "Nothing is released, so nothing is paid."
+    if _nanos(case.row) * BPS < rules.tiers[-1].reach_bps * rules.threshold_bps * (NANO // BPS):
+        return f"A place is paid only if its own score reaches {_lowest(rules)} of the threshold; {_bps(case.row)} BPS does not."
+    return "Its part of what is released is less than the smallest unit, so it is paid nothing."
+
+
+_MOMENT = timedelta(microseconds=1)
+_END = datetime.max.replace(tzinfo=UTC) - _MOMENT
+
+
+def reaching(settlement: Settlement, case: Case) -> Chapter:
+    """The next place in the ranking, who has it, and the least score that takes it; or that no score can."""
+    if case.scheme.reward.kind == "ranking":
+        return _sharing(settlement, case)
+    place = case.rank
+    if place == 1:
+        return _chapter(("It has the first place.",), {"rank": 1, "above": None, "least": None})
+    column, other = settlement.order[place - 1], settlement.order[place - 2]
+    above = settlement.frame.participants[other]
+    theirs = _said(settlement, _value(settlement, other))
+    facts: Json = {"rank": place, "above": above, "above_score": theirs}
+    has = f"The place before, {ordinal(place - 1)}, is that of {above} with {theirs}."
+    found = _least(settlement, column, place)
+    if found is None:
+        never = "No score takes it: there is none above that, and of equal scores the earlier submission is first."
+        return _chapter((has, never), facts | {"least": None})
+    value, then = found
+    least, at = _said(settlement, value), then.order.index(column)
+    takes = "takes it" if at == place - 2 else f"takes the {ordinal(at + 1)} place at once"
+    brings, numbers = _brings(settlement, then, at)
+    said = f"A new submission with an agreed score of {least} or more {takes}: with it, and all else as it was, {brings}."
+    facts |= {"least": least, "place": at + 1} | numbers
+    enough, trials = case.scheme.kind.enough(case, value)
+    return _chapter((has, said, *enough), facts | trials)
+
+
+def _sharing(settlement: Settlement, case: Case) -> Chapter:
+    """The next place of a ranking in which equal scores share one: the same score as theirs is enough."""
+    if case.place == 1:
+        return _chapter(("It has the first place.",), {"rank": 1, "above": None, "least": None})
+    own = _value(settlement, settlement.order[case.rank - 1])
+    better = [column for column in settlement.order if _value(settlement, column) > own]
+    value = _value(settlement, better[-1])
+    above, least = settlement.frame.participants[better[-1]], _said(settlement, value)
+    place = 1 + sum(_value(settlement, column) > value for column in better)
+    said = f"The place before, {ordinal(place)}, is that of {above} with {least}. The same score shares it."
+    enough, trials = case.scheme.kind.enough(case, value)
+    facts = {"rank": case.place, "above": above, "above_score": least, "least": least, "place": place}
+    return _chapter((said, *enough), facts | trials)
+
+
+def trials_enough(case: Case, value: int) -> tuple[tuple[str, ...], Json]:
+    """How many trials passed give this score (nanos), of the kind tests. SPEC 2.1."""
+    trials = case.tasks * (case.scheme.kind.trials(case.scheme.score) or 1)
+    passed = _passed(value, trials)
+    are = "is" if passed == 1 else "are"
+    said = f"If every {case.judge} sees the same, {passed} of {plural(trials, 'trial')} passed {are} enough."
+    return (said,), {"trials_passed": passed, "trials": trials}
+
+
+def _chapter(said: tuple[str, ...], facts: Json) -> Chapter:
+    return Chapter(name="next-place", title="The next place", text=said, facts=facts)
+
+
+def _step(settlement: Settlement) -> int:
+    """The least difference between two scores, in nanos."""
+    return 1 if settlement.agreement.bps is None else NANO // BPS
+
+
+def _value(settlement: Settlement, column: int) -> int:
+    """The nanos that the ranking goes by: a rubric's are its BPS."""
+    bps = settlement.agreement.bps
+    return int(settlement.agreement.score[column]) if bps is None else int(bps[column]) * _step(settlement)
+
+
+def _said(settlement: Settlement, value: int) -> str:
+    """A score as people of this competition write it."""
+    return text(value) if settlement.agreement.bps is None else f"{value // _step(settlement)} BPS"
+
+
+def _least(settlement: Settlement, column: int, place: int) -> tuple[int, Rewarded] | None:
+    """The least score (nanos) with which the participant is before this place, and what follows; None if there is none."""
+    above, step = _value(settlement, settlement.order[place - 2]), _step(settlement)
+    for value in range(above, min(NANO, above + step) + 1, step):
+        then = _with(settlement, column, value)
+        if then.order.index(column) < place - 1:
+            return value, then
+    return None
+
+
+def _with(settlement: Settlement, column: int, value: int) -> Rewarded:
+    """What follows if the participant's new submission has this agreed score (nanos)."""
+    inputs, agreement = settlement.inputs, settlement.agreement
+    scores, bps = agreement.score.copy(), None if agreement.bps is None else agreement.bps.copy()
+    scores[column] = value
+    if bps is not None:
+        bps[column] = value // _step(settlement)
+    people = list(inputs.participants)
+    own = people[column]
+    last = max((one.submitted_at for one in people if one.submitted_at is not None), default=_END)
+    when = None if own.submitted_at is None else min(last, _END) + _MOMENT
+    people[column] = replace(own, submission="", submitted_at=when)  # an empty one is taken for new by both clocks
+    return rewarded(
+        replace(inputs, participants=tuple(people)),
+        settlement.frame,
+        settlement.scored,
+        replace(agreement, score=scores, bps=bps),
+    )
+
+
+def _brings(settlement: Settlement, then: Rewarded, at: int) -> tuple[str, Json]:
+    """What the place at this index would be worth."""
+    if then.payouts is not None:
+        net = str(next((paid.net for paid in then.payouts.rows if paid.place == at + 1), 0))
+        return f"it would be paid {wei(net)} after fees", {"net": net}
+    assert then.allotment is not None
+    share = shown(then.allotment.share[at])
+    u16, chain = then.allotment.u16[at], then.allotment.chain_u16[at]
+    return f"its share would be {percent(share)}: weight {u16} of 65535", {"share": share, "u16": u16, "chain_u16": chain}
+
+
+def _passed(value: int, trials: int) -> int:
+    """How many trials passed give at least this score (nanos). SPEC 2.1."""
+    passed = value * trials // NANO
+    return passed + (score_of(passed, trials) < value)

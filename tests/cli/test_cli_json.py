@@ -1,0 +1,130 @@
+"""`--json`: every command that says something says it to programs too, as one document."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ledger_kit
+from assay.ledger import keys
+from cli_kit import command, commands, made, output, run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CONFORMANCE = Path(__file__).parents[2] / "conformance"
+
+WITHOUT = {
+    "conformance serve": "it speaks JSON lines, and nothing else",
+    "enclave collateral": "it prints a JSON document",
+    "enclave develop": "it serves until it is stopped",
+    "enclave serve": "it serves until it is stopped",
+    "model scripted": "it serves until it is stopped",
+    "open": "it prints the file that was sealed",
+    "receipt": "it prints a JSON document",
+    "scheme schema": "it prints a JSON schema",
+}
+"""The commands without --json, and why."""
+LATER = {"trial"}
+
+
+def test_every_command_says_it_to_programs_too() -> None:
+    without = {
+        " ".join(path) for path in commands() if "--json" not in {name for one in command(path).params for name in one.opts}
+    }
+    assert without - LATER == set(WITHOUT)
+
+
+def document(*words: str | Path, code: int = 0) -> Any:
+    """The one document that a command prints."""
+    printed: str = run(*words, "--json", code=code).stdout
+    assert printed.endswith("\n")
+    assert printed.count("\n") == 1, printed[:300]
+    return json.loads(printed)
+
+
+def test_a_new_competition_and_its_scheme(tmp_path: Path) -> None:
+    place = tmp_path / "new"
+    begun = document("init", "--preset", "term-challenge", place)
+    assert (begun["folder"], begun["preset"]) == (str(place), "term-challenge")
+    assert sorted(begun["files"]) == sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
+    found = document("scheme", "check", place)
+    assert (found["score"], found["reward"], found["warnings"]) == ("tests", "weights", [])
+    assert found["digest"] in output("scheme", "check", place)
+    assert "term-challenge" in [one["name"] for one in document("scheme", "list")["presets"]]
+
+
+def test_cases_of_an_implementation() -> None:
+    found = document("conformance", "run", CONFORMANCE / "cap.json")
+    assert (found["good"], found["failed"], [one["file"] for one in found["files"]]) == (True, 0, ["cap.json"])
+    assert found["files"][0]["passed"] == found["cases"] > 5
+    bad = document("conformance", "run", CONFORMANCE / "cap.json", "--with", "cat", code=1)
+    assert (bad["good"], len(bad["files"][0]["failures"])) == (False, bad["failed"])
+    name = json.loads((CONFORMANCE / "cap.json").read_text(encoding="utf-8"))["cases"][0]["name"]
+    (shown,) = document("conformance", "run", CONFORMANCE / "cap.json", "--case", name)["files"][0]["shown"]
+    assert shown["expected"] == shown["got"]
+
+
+def test_tasks_submissions_and_hashes(tmp_path: Path) -> None:
+    place = made(tmp_path / "mine")
+    tasks = EXAMPLES / "term-challenge" / "tasks"
+    pinned = document("tasks", "pin", place, "--tasks", tasks, "--change")
+    assert len(pinned["tasks"]) == 10
+    assert pinned["digest"] in output("tasks", "pin", place, "--tasks", tasks, columns=200)
+    given = document("submit", place, "miner-a", EXAMPLES / "term-challenge" / "agents" / "hopeful")
+    assert (given["participant"], given["changed"], given["accepted_epoch"]) == ("miner-a", True, None)
+    again = document("submit", place, "miner-a", EXAMPLES / "term-challenge" / "agents" / "hopeful")
+    assert again == given | {"changed": False}
+    file = EXAMPLES / "agonaut" / "app-compose.json"
+    assert document("enclave", "compose-hash", file) == {
+        "compose_hash": output("enclave", "compose-hash", file).strip(),
+        "file": str(file),
+    }
+
+
+def test_workflow_tasks_and_bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    place = shutil.copytree(EXAMPLES / "cswon", tmp_path / "cswon")
+    pinned = document("workflow", "pin", place)
+    assert pinned["digest"] in output("workflow", "pin", place, columns=200)
+    monkeypatch.setenv("ASSAY_STATE", str(tmp_path / "state"))
+    assert document("sandbox", "base", "list") == {"bases": []}
+
+
+def test_a_ledger_from_its_first_day_to_its_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
+    keys.save("small-log", ledger_kit.SIGNER)
+    new = document("ledger", "init", made(tmp_path / "new"), "--origin", "example.org/new", "--key", "small-log")
+    assert new["key"].startswith("example.org/new+")
+    place = ledger_kit.made(tmp_path / "small")
+    batches = [one.data for one in ledger_kit.batches(place, ledger_kit.records())]
+    for number, data in enumerate(batches):
+        (tmp_path / f"{number}.batch").write_bytes(data)
+    files = [tmp_path / f"{number}.batch" for number in range(len(batches))]
+    added = document("evidence", "add", place, *files)
+    assert (added["new"], added["refused"], [one["file"] for one in added["added"]]) == (12, 0, [*map(str, files)])
+    run("settle", place, "--key", "small-log")
+    checked = document("ledger", "check", place)
+    assert (checked["records"], checked["receipts"], checked["not_counted"]) == (12, 1, [])
+    (epoch,) = document("ledger", "replay", place)["epochs"]
+    assert epoch["settlement"] in output("settle", place, columns=200)
+    assert document("ledger", "consistency", place, "1") == {"old": 1, "new": 1, "hashes": []}
+    exported = document("export", "epoch", place, "3", "-o", tmp_path / "epoch")
+    assert exported == {"epoch": 3, "folder": str(tmp_path / "epoch"), "key": str(ledger_kit.KEY)}
+    empty = ledger_kit.made(tmp_path / "copy")
+    assert document("import", "epoch", empty, tmp_path / "epoch") == {"epoch": 3, "records": 12, "batches": 3, "new": True}
+    assert document("ledger", "adopt", place) == {"adopted": False}
+    found = document("ledger", "migrate", place)
+    assert found["before"] == found["after"]
+
+
+def test_signed_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
+    place = ledger_kit.made(tmp_path / "small")
+    keys.save("one", ledger_kit.VALIDATORS[ledger_kit.V1])
+    (place / "evidence").mkdir()
+    lines = [json.dumps(one) for one in ledger_kit.records(validators=[ledger_kit.V1])]
+    (place / "evidence" / "run.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = document("evidence", "sign", place, "--key", "one")
+    assert (found["records"], found["of_a_former_epoch"]) == (4, 0)
+    assert sorted(found["files"]) == sorted(map(str, (place / "batches").iterdir()))

@@ -1,0 +1,210 @@
+"""The published schemas: as the code says, closed, and kept by every case. SPEC 6."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.conformance import KINDS as CASES
+from assay.conformance import answer
+from assay.conformance.cases import dumped
+from assay.conformance.schemas import schemas
+from assay.ledger import check
+from assay.ledger import statements as receipts
+from assay.ledger.batch import FIRST
+from oracle.cases import case_of
+from oracle.random_scheme import KINDS
+
+jsonschema = pytest.importorskip("jsonschema")
+referencing = pytest.importorskip("referencing")
+
+Doc = dict[str, Any]
+
+FOLDER = Path(__file__).parents[2] / "conformance"
+PUBLISHED = {name: json.loads(json.dumps(schema)) for name, schema in schemas().items()}
+REGISTRY = referencing.Registry().with_contents(PUBLISHED.items(), default_specification=referencing.jsonschema.DRAFT202012)
+
+
+def against(name: str) -> Any:
+    return jsonschema.Draft202012Validator(PUBLISHED[f"{name}.schema.json"], registry=REGISTRY)
+
+
+def hold(validator: Any, document: Any) -> None:
+    found = jsonschema.exceptions.best_match(validator.iter_errors(document))
+    assert found is None, f"{found.json_path}: {found.message[:300]}"
+
+
+def accepted(kind: str) -> Iterator[Doc]:
+    """Every case of a kind that is not refused."""
+    for path in sorted(FOLDER.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.get("kind") == kind:
+            yield from (one for one in content["cases"] if "output" in one)
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED))
+def test_the_files_are_what_the_code_says(name: str) -> None:
+    assert (FOLDER / name).read_text(encoding="utf-8") == dumped(schemas()[name]), "run `make schemas`"
+    jsonschema.Draft202012Validator.check_schema(PUBLISHED[name])
+
+
+def test_every_settlement_and_every_case_fit() -> None:
+    case, settlement = against("case"), against("settlement")
+    for one in accepted("settle"):
+        hold(case, one["input"])
+        hold(settlement, one["output"])
+
+
+def test_schemes_records_splits_and_case_files_fit() -> None:
+    scheme, record, emission, subnet = (against(name) for name in ("scheme", "record", "emission", "subnet"))
+    for one in accepted("scheme"):
+        hold(scheme, one["input"]["scheme"])
+        hold(scheme, one["output"]["document"])
+    for one in accepted("record"):
+        hold(record, one["input"]["record"])
+        hold(record, one["output"]["document"])
+    for one in accepted("emission"):
+        hold(emission, one["output"])
+        rules = {name: value for name, value in one["input"]["subnet"].items() if value is not None}
+        members = [{"path": f"c{place}", "share": part["share"]} for place, part in enumerate(one["input"]["competitions"])]
+        hold(subnet, rules | {"competitions": members})
+    for path in sorted(FOLDER.glob("*.json")):
+        if not path.name.endswith(".schema.json"):
+            hold(against("cases"), json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_every_case_that_is_not_refused_fits_its_kind() -> None:
+    kinds = PUBLISHED["kinds.schema.json"]
+    assert [one["properties"]["kind"]["const"] for one in kinds["oneOf"]] == list(CASES)
+    for place, kind in enumerate(CASES):
+        validator = jsonschema.Draft202012Validator({"$ref": f"kinds.schema.json#/oneOf/{place}"}, registry=REGISTRY)
+        for one in list(accepted(kind))[:40]:
+            line = {"kind": kind, "input": one["input"], "output": one["output"]}
+            hold(validator, line)
+            assert not validator.is_valid(line | {"input": 7})
+            assert not validator.is_valid(line | {"output": 7})
+
+
+def test_what_the_ledger_signs_fits() -> None:
+    inputs, batch, receipt, proof = (against(name) for name in ("inputs", "batch", "receipt", "proof"))
+    statement = jsonschema.Draft202012Validator(PUBLISHED["receipt.schema.json"]["$defs"]["statement"], registry=REGISTRY)
+    for one in accepted("inputs"):
+        hold(inputs, one["output"]["document"])
+    for one in accepted("batch"):
+        if one["output"]["statement"]["predicateType"] != FIRST:  # which is read, and made no more
+            hold(batch, one["output"]["statement"])
+    for one in accepted("receipt"):
+        document = json.loads(one["input"]["receipt"])
+        hold(receipt, document)
+        stated = json.loads(base64.urlsafe_b64decode(document["envelope"]["payload"].replace("+", "-").replace("/", "_")))
+        if stated["predicateType"] != check.FIRST:
+            hold(statement, stated)
+    split = against("emission-receipt")
+    of_split = split.evolve(schema=split.schema["$defs"]["statement"])
+    for one in accepted("emission-receipt"):
+        document = json.loads(one["input"]["receipt"])
+        hold(split, document)
+        stated = json.loads(base64.b64decode(document["envelope"]["payload"]))
+        hold(of_split, stated)
+        stated["predicate"]["split"].pop("receipts")
+        assert not of_split.is_valid(stated)
+    for one in accepted("proof"):
+        if json.loads(one["input"]["proof"])["schema"] != receipts.FIRST_RECEIPT:
+            hold(proof, json.loads(one["input"]["proof"]))
+    for one in accepted("verify"):
+        hold(inputs, one["input"]["inputs"])
+    whole = json.loads(next(accepted("proof"))["input"]["proof"])
+    assert not proof.is_valid(whole | {"colour": "red"})
+    assert not proof.is_valid(whole | {"receipt": whole["receipt"] | {"colour": "red"}})
+    assert not proof.is_valid(whole | {"result": whole["result"] | {"rank": 0}})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_generated_cases_fit(kind: str) -> None:
+    case = against("case")
+    for seed in range(20):
+        hold(case, case_of(seed + 50_000, kind))
+
+
+def objects(schema: Any) -> Iterator[Doc]:
+    if isinstance(schema, dict):
+        if schema.get("type") == "object":
+            yield schema
+        for inner in schema.values():
+            yield from objects(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from objects(inner)
+
+
+@pytest.mark.parametrize("name", [f"{name}.schema.json" for name in ("settlement", "emission", "cases", "receipt", "batch")])
+def test_what_we_write_is_closed_and_whole(name: str) -> None:
+    for one in objects(PUBLISHED[name]):
+        of_dsse = not {"sig", "payloadType"}.isdisjoint(one["properties"])  # which says to ignore what one does not know
+        assert one["additionalProperties"] is of_dsse
+        optional = {"why", "code", "inner", "tasks_seen", "warm", "warm_up", "receipts", "registry", "received"}
+        assert set(one["properties"]) - set(one["required"]) <= optional
+
+
+def test_a_field_too_many_a_field_too_few_a_number_as_text() -> None:
+    settlement = against("settlement")
+    whole = next(one["output"] for one in accepted("settle") if one["output"]["weights"])
+    row = whole["weights"][0]
+    few = {name: value for name, value in row.items() if name != "kept"}
+    for wrong in (row | {"colour": "red"}, few, row | {"u16": "1"}, row | {"share": 0.5}, row | {"share": "0.50"}):
+        assert not settlement.is_valid(whole | {"weights": [wrong]}), wrong
+    assert not settlement.is_valid(whole | {"colour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [
+        ("scheme", {"scheme": {"name": "s"}, "score": {"kind": "given"}, "reward": {"cap": 0.5}}),
+        ("scheme", {"scheme": {"name": "s"}, "score": {"kind": "given"}, "reward": {"capp": "50%"}}),
+        ("scheme", {"scheme": {"name": "s"}, "score": {"kind": "taste"}}),
+        ("record", {"kind": "given", "epoch": 1}),
+        ("subnet", {"competitions": []}),
+    ],
+)
+def test_what_is_refused_for_its_form_does_not_fit(name: str, document: Doc) -> None:
+    assert not against(name).is_valid(document)
+
+
+def blocks(page: str) -> list[Any]:
+    """The JSON blocks of a page."""
+    text = (FOLDER.parent / "docs" / page).read_text(encoding="utf-8")
+    return [json.loads(block.split("```")[0]) for block in text.split("```json\n")[1:]]
+
+
+def test_the_examples_of_the_documentation_fit() -> None:
+    shown = set()
+    for one in [*blocks("formats.md"), *blocks("conformance.md")]:
+        schema = {
+            "assay.settlement/1": "settlement",
+            "assay.emission/1": "emission",
+            "assay.cases/1": "cases",
+            "assay.registry/1": "registry",
+        }.get(one.get("schema"))
+        stated = {"assay:evidence/v2": "batch", "assay:receipt/v2": "receipt"}.get(one.get("predicateType"))
+        name = schema or stated or ("record" if "kind" in one else "case")
+        whole = against(name)
+        hold(whole if name != "receipt" else whole.evolve(schema=whole.schema["$defs"]["statement"]), one)
+        shown.add(one["kind"] if name == "record" else name)
+    assert shown == {*KINDS, "case", "settlement", "emission", "cases", "registry", "batch", "receipt"}
+
+
+def test_the_settlement_of_the_documentation_is_that_of_its_case() -> None:
+    case, settlement, split = (one for one in blocks("formats.md") if not {"kind", "predicate", "netuid"} & one.keys())
+    assert answer("settle", case) == settlement
+    assert split["competitions"][0]["settlement"] == settlement["digest"]
+
+
+def test_the_documentation_names_every_kind_and_every_field() -> None:
+    page = (FOLDER.parent / "docs" / "conformance.md").read_text(encoding="utf-8")
+    assert [kind for kind in CASES if f"\n| `{kind}` | " not in page] == []
+    formats = (FOLDER.parent / "docs" / "formats.md").read_text(encoding="utf-8")
+    names = {name for one in objects(PUBLISHED["settlement.schema.json"]) for name in one["properties"]}
+    assert [name for name in sorted(names) if f"`{name}`" not in formats and f'"{name}"' not in formats] == []

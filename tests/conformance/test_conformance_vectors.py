@@ -1,0 +1,129 @@
+"""The shared vectors are among the cases, with the same numbers: none was lost or changed on the way."""
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from assay.exact import nanos
+
+Doc = dict[str, Any]
+
+FOLDER = Path(__file__).parents[2] / "conformance"
+ZEROS: Doc = dict.fromkeys(["retries", "declared_retries", "timeouts", "hard_failures"], 0)
+
+
+def vectors(shared: Path, name: str) -> Any:
+    return json.loads((shared / "vectors" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def told(*parts: Any) -> str:
+    """A question and its answer as one text, so that they can be looked for."""
+    return json.dumps(parts, sort_keys=True)
+
+
+def known(name: str, asked: Callable[[Doc, Doc], str | None]) -> set[str | None]:
+    """What `asked` makes of every case of a file that has an output."""
+    content = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return {asked(one["input"], one["output"]) for one in content["cases"] if "output" in one}
+
+
+def ratio(share: str) -> str:
+    value = Fraction(share)
+    return f"{value.numerator}/{value.denominator}"
+
+
+def test_tests(shared: Path) -> None:
+    found = known("score-tests", lambda given, output: told(given["passed"], given["trials"], output["score"]))
+    wanted = {told(one["passed"], one["total"], one["score"]) for one in vectors(shared, "tests")["cases"]}
+    assert wanted
+    assert not wanted - found
+
+
+def test_workflow(shared: Path) -> None:
+    found = known("score-workflow", lambda given, output: told(given["score"], ZEROS | given["task"], output["score"]))
+    for one in vectors(shared, "workflow")["cases"]:
+        task = {name: value for name, value in one.items() if name not in ("score", "note")}
+        assert told({"kind": "workflow"}, task, one["score"]) in found, one
+
+
+def test_rubric(shared: Path) -> None:
+    content = vectors(shared, "rubric")
+    weights = [[check["id"], check["weight"], check["skippable"]] for check in content["rubric"]]
+
+    def asked(given: Doc, output: Doc) -> str | None:
+        if not isinstance(given["checks"], dict) or not isinstance(given["baseline"], dict) or "bps" not in output:
+            return None
+        checks = [[check["id"], check["weight"], check.get("skippable", True)] for check in given["score"]["checks"]]
+        failed = [name for name, _, _ in checks if given["checks"][name] is not True]
+        unmet = [name for name, met in given["baseline"].items() if not met]
+        return told(checks, failed, unmet, given["verdict"], output["bps"])
+
+    found = known("score-rubric", asked)
+    for one in content["cases"]:
+        for verdict, final in one["final"].items():
+            assert told(weights, one["failed"], one.get("baseline_failed", []), verdict, final) in found, (one, verdict)
+
+
+def test_consensus(shared: Path) -> None:
+    def asked(given: Doc, output: Doc) -> str | None:
+        votes = [[vote["validator"], vote["stake"], nanos(vote.get("score", "0"))] for vote in given["votes"]]
+        flags = [[row["validator"] for row in output["validators"] if row[name]] for name in ("flagged", "excluded")]
+        return told(given["consensus"], votes, output["status"], output["score"], *flags)
+
+    found = known("consensus", asked)
+    for one in vectors(shared, "consensus")["cases"]:
+        rules = {name: one[name] for name in ("min_validators",) if name in one}
+        votes = [[validator, stake, nanos(score)] for validator, stake, score in one["scores"]]
+        flags = [one.get(name, []) for name in ("flagged", "excluded")]
+        assert told(rules, votes, one.get("status", "agreed"), one["agreed"], *flags) in found, one
+
+
+def test_cap(shared: Path) -> None:
+    found = known("cap", lambda given, output: told(given["reward"], given["shares"], output["shares"], output["burn"]))
+    for one in vectors(shared, "cap")["cases"]:
+        shares, out = ([ratio(share) for share in one[name]] for name in ("shares", "out"))
+        assert told({"cap": one["cap"], "excess": one["excess"]}, shares, out, ratio(one["burn"])) in found, one
+
+
+def test_decay(shared: Path) -> None:
+    found = known("decay", lambda given, output: told(given["decay"], given["last"], given["epoch"], output["kept"]))
+    for one in vectors(shared, "decay")["cases"]:
+        assert one["curve"] == "linear"  # the default
+        assert told({}, one["stale_since"], one["epoch"], one["kept"]) in found, one
+
+
+def test_weights(shared: Path) -> None:
+    plain = {"strategy": "linear", "temperature": "1", "top": 1, "cap": "100%"}
+
+    def asked(given: Doc, output: Doc) -> str | None:
+        if any(len(row) > 1 for row in given["participants"]):
+            return None
+        scores = [nanos(row["score"]) for row in given["participants"]]
+        return told(plain | given["reward"], scores, [row["u16"] for row in output["weights"]], output["burn"]["u16"])
+
+    found = known("weights", asked)
+    for one in vectors(shared, "weights")["cases"]:
+        rules = plain | {name: one[name] for name in plain if name in one}
+        assert told(rules, [nanos(score) for score in one["scores"]], one["u16"], one.get("burn", 0)) in found, one
+
+
+def test_payout(shared: Path) -> None:
+    content = vectors(shared, "payout")
+    names = ("gross", "fee", "net")
+
+    def asked(given: Doc, output: Doc) -> str | None:
+        bps = [nanos(score) / 100_000 for score in given["scores"]]
+        paid = [[row[name] for row in output["places"] if row["gross"] != "0"] for name in names]
+        return told(
+            {"threshold_bps": 7000} | given["payout"], bps, *([*paid, output["refund"]] if len(bps) > 1 else [output["released"]])
+        )
+
+    found = known("payout", asked)
+    for one in content["cases"]:
+        rules = {name: content[name] for name in ("deposit", "threshold_bps")}
+        assert told(rules, [float(one["score"])], one["released"]) in found, one
+    for one in content["places"]:
+        rules = {name: one[name] for name in ("deposit", "threshold_bps", "split", "fee_bps")}
+        assert told(rules, [float(score) for score in one["scores"]], *(one[name] for name in names), one["refund"]) in found, one

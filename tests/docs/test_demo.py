@@ -1,0 +1,36 @@
+"""`make demo`: three screens that fit a terminal, in which the run, the board, the check and the refusal are real."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from judge_kit import bubblewrap
+
+ROOT = Path(__file__).parents[2]
+LINES = 24
+"""Of a terminal, as it opens."""
+
+
+@pytest.mark.slow
+def test_the_demo_is_three_screens() -> None:
+    bubblewrap()
+    played = subprocess.run(["bash", ROOT / "tools/demo"], capture_output=True, text=True, check=False)
+    assert played.returncode == 0, played.stderr
+    _setting_up, *screens = re.split(r"^== (?=[1-3] of 3)", played.stdout, flags=re.MULTILINE)
+    assert [screen[0] for screen in screens] == ["1", "2", "3"]
+    assert max(len(screen.rstrip().splitlines()) for screen in screens) <= LINES, played.stdout
+    run, board, check = screens
+    assert len(re.findall(r"^(?:pass|fail) .*\[\d+/60\]$", run, re.MULTILINE)) >= 10, run
+    assert run.count("records signed and added to the ledger") == 3
+    assert re.search(r"^1 +all-rounder ", board, re.MULTILINE), board
+    assert "shell-veteran is 2nd of 6" in board
+    assert "epoch 1: verified, and computed again" in check
+    assert "error: evidence: epoch-1/evidence/epoch-1.jsonl: " in check
+
+
+def test_the_rest_is_under_a_command_of_its_own() -> None:
+    rules = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^demo-full:.*\n\t@bash tools/demo-full$", rules, re.MULTILINE)
+    assert "make demo-full" in (ROOT / "README.md").read_text(encoding="utf-8")

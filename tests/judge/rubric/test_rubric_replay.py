@@ -1,0 +1,255 @@
+"""A transcript replayed: the same answers make the same judgement, and one that was touched is refused. SPEC 2.3, 6."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.errors import BadInput, Refused
+from assay.exact import canonical, digest
+from assay.judge.rubric.asking import Price
+from assay.judge.rubric.judgement import Judgement, make_record, quote_digest
+from assay.judge.rubric.questions import Case
+from assay.judge.rubric.replay import ChangedAnswer, compare_judgements, replay_transcript
+from assay.judge.rubric.scripted_server import scripted_model
+from assay.settle.score import rubric
+from rubric_kit import ADD, asked, make_bounty, make_case, script
+
+FAULTS = [
+    {"kind": "429", "times": 1},
+    {"kind": "foreign-quote", "times": 1, "phase": "checks"},
+    {"kind": "prose", "model": "big", "phase": "verdict"},
+]
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_case(tmp_path_factory.mktemp("bounty"))
+
+
+@pytest.fixture(scope="module")
+def judged(case: Case) -> Judgement:
+    """One that took a lot: pauses, a malformed answer, and the fallback."""
+    with scripted_model(script(faults=FAULTS)) as server:
+        return asked(case, server.url, prices={"big": Price(1, 1), "small": Price(2, 2)})
+
+
+def _replayed(case: Case, transcript: bytes) -> Judgement:
+    return replay_transcript(transcript, case.bounty, case.problem, case.solution)
+
+
+def _changed(judged: Judgement, change: Callable[[dict[str, Any]], object]) -> bytes:
+    found = json.loads(judged.transcript)
+    change(found)
+    return canonical(found)
+
+
+def test_the_same_answers_make_the_same_judgement(case: Case, judged: Judgement) -> None:
+    found = _replayed(case, judged.transcript)
+    assert found == replace(judged, measured=None)
+    assert compare_judgements(judged, found) == []
+    assert found.model == "small"
+    assert len(found.exchanges) == 9
+
+
+@pytest.mark.parametrize("kind", ["empty", "missing"])
+def test_an_unjudged_one_can_be_replayed(kind: str, case: Case) -> None:
+    with scripted_model(script(faults=[{"kind": kind, "phase": "baseline"}])) as server:
+        found = asked(case, server.url)
+    assert found.outcome == "unjudged"
+    assert _replayed(case, found.transcript) == replace(found, measured=None)
+
+
+def test_times_and_costs_are_not_in_the_transcript(case: Case, judged: Judgement) -> None:
+    with scripted_model(script(faults=FAULTS)) as server:
+        again = asked(case, server.url, prices={})
+    assert again.measured != judged.measured
+    assert again.transcript == judged.transcript
+
+
+def test_a_transcript_has_all_that_was_asked_and_answered(judged: Judgement) -> None:
+    found = json.loads(judged.transcript)
+    assert sum("|def add(a, b):\n" in text for text in found["texts"].values()) == 1, "what is said often is kept once"
+    first = found["exchanges"][0]
+    assert first["reply"]["content"].startswith('{"B1"')
+    assert {first["system"], *first["user"]} <= set(found["texts"])
+    assert first["reply"]["model"] == "scripted/big"
+
+
+def _other_answer(found: dict[str, Any]) -> None:
+    reply = found["exchanges"][-1]["reply"]
+    reply["content"] = reply["content"].replace("COHERENT", "SUPERB")
+
+
+def _other_quote(found: dict[str, Any]) -> None:
+    reply = found["exchanges"][-2]["reply"]
+    reply["content"] = reply["content"].replace("return a + b", "return a * b")
+
+
+def _other_text(found: dict[str, Any]) -> None:
+    first = next(iter(found["texts"]))
+    found["texts"][first] += "!"
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda found: found["exchanges"][0].update(model="gpt"), "exchange 1: model"),
+        (lambda found: found["exchanges"][3].update(phase="checks"), "exchange 4: phase"),
+        (lambda found: found["exchanges"][2]["user"].pop(), "exchange 3: user"),
+        (lambda found: found["exchanges"][2]["form"].update(type="array"), "exchange 3: form"),
+        (lambda found: found["exchanges"][1].update(fault=None), "exchange 2: fault"),
+        (lambda found: found["exchanges"].pop(), "its replies do not make a judgement"),
+        (lambda found: found["exchanges"].append(found["exchanges"][-1]), "its replies do not make a judgement"),
+        (lambda found: found["exchanges"].pop(1), "exchange 2"),
+        (lambda found: found.update(attempts=2), "exchange 6: model"),
+        (lambda found: found["texts"].update({f"sha256:{'0' * 64}": "more"}), "texts that were not asked"),
+        (_other_text, "texts that were not asked"),
+        (_other_answer, "exchange 9: fault"),
+        (_other_quote, "exchange 8: fault"),
+        (lambda found: found.update(bounty=f"sha256:{'0' * 64}"), "another bounty"),
+        (lambda found: found.update(submission=f"sha256:{'0' * 64}"), "another submission"),
+        (lambda found: found.update(prompts=f"sha256:{'0' * 64}"), "prompts are not those of this version"),
+    ],
+)
+def test_a_transcript_that_was_touched_is_refused(
+    change: Callable[[dict[str, Any]], object], what: str, case: Case, judged: Judgement
+) -> None:
+    with pytest.raises(Refused, match=r"^transcript: ") as refusal:
+        _replayed(case, _changed(judged, change))
+    assert what in str(refusal.value)
+
+
+def test_one_in_which_the_service_failed_leads_to_no_judgement(case: Case, judged: Judgement) -> None:
+    """The primary answered badly, and the fallback could not be asked."""
+
+    def cut(found: dict[str, Any]) -> None:
+        del found["exchanges"][7:]
+        found["exchanges"][6] |= {"reply": None, "fault": "timeout"}
+        used = {name for said in found["exchanges"] for name in (said["system"], *said["user"])}
+        found["texts"] = {name: text for name, text in found["texts"].items() if name in used}
+
+    with pytest.raises(Refused, match="the service failed in it"):
+        _replayed(case, _changed(judged, cut))
+
+
+def _same_answers_otherwise(found: dict[str, Any]) -> None:
+    reply = found["exchanges"][-1]["reply"]
+    reply["content"] = reply["content"].replace("COHERENT", "EXCEPTIONAL")
+
+
+def test_an_answer_that_was_exchanged_for_a_good_one_has_another_digest(case: Case, judged: Judgement) -> None:
+    """The transcript alone cannot tell; the judgement names the digest of the one it came of."""
+    touched = _changed(judged, _same_answers_otherwise)
+    found = _replayed(case, touched)
+    assert compare_judgements(judged, found) == [ChangedAnswer("verdict", "COHERENT", "EXCEPTIONAL", "verdict")]
+    assert found.transcript_digest != judged.transcript_digest == judged.document()["transcript"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found.update(schema="assay.transcript/1"),
+        lambda found: found.update(more=1),
+        lambda found: found.update(attempts=0),
+        lambda found: found.update(attempts=True),
+        lambda found: found["parameters"].update(temperature=1),
+        lambda found: found["parameters"].update(seed=43),
+        lambda found: found["exchanges"][0].update(part="1"),
+        lambda found: found["exchanges"][0]["reply"].update(content=5),
+        lambda found: found["exchanges"].clear(),
+    ],
+)
+def test_what_is_no_transcript_is_refused(change: Callable[[dict[str, Any]], object], case: Case, judged: Judgement) -> None:
+    with pytest.raises(BadInput, match="this is no transcript"):
+        _replayed(case, _changed(judged, change))
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"null", b"[" * 100_000, b"\xff", b'{"schema": "assay.transcript/2"}'])
+def test_bytes_that_are_no_transcript_are_refused(data: bytes, case: Case) -> None:
+    with pytest.raises(BadInput, match="this is no transcript"):
+        _replayed(case, data)
+
+
+def test_a_transcript_that_is_not_canonical_or_too_large_is_refused(
+    case: Case, judged: Judgement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BadInput, match="not canonical"):
+        _replayed(case, judged.transcript + b"\n")
+    monkeypatch.setattr("assay.judge.rubric.replay.TRANSCRIPT_BYTES", 1000)
+    with pytest.raises(BadInput, match="larger than 1000"):
+        _replayed(case, judged.transcript)
+
+
+def test_a_transcript_is_of_one_solution_and_one_bounty(case: Case, judged: Judgement, tmp_path: Path) -> None:
+    other = make_case(tmp_path, {"add.py": ADD + "# more\n"})
+    with pytest.raises(Refused, match="another submission"):
+        replay_transcript(judged.transcript, case.bounty, case.problem, other.solution)
+    bounty = make_bounty(tmp_path / "other", name="other")
+    with pytest.raises(Refused, match="another bounty"):
+        replay_transcript(judged.transcript, bounty, case.problem, case.solution)
+
+
+def test_every_changed_answer_is_told(judged: Judgement) -> None:
+    assert judged.baseline is not None
+    assert judged.checks is not None
+    other = replace(judged, baseline={**judged.baseline, "B3": False}, checks={**judged.checks, "C1": False}, verdict="FLAWED")
+    assert [(change.name, change.before, change.after) for change in compare_judgements(judged, other)] == [
+        ("B3", True, False),
+        ("C1", True, False),
+        ("verdict", "COHERENT", "FLAWED"),
+    ]
+    gone = replace(judged, outcome="unjudged", baseline=None, checks=None, verdict=None)
+    assert len(compare_judgements(judged, gone)) == 8
+    assert compare_judgements(gone, gone) == []
+
+
+def test_the_document_has_no_text_of_anybody(judged: Judgement) -> None:
+    document = judged.document(b"salt")
+    said = canonical(document).decode()
+    assert "return a + b" not in said
+    assert "as the script says" not in said
+    assert document["quotes"] == {"C1": quote_digest("return a + b", b"salt")}
+    assert document["measured"]["tries"] == 10
+    assert document["measured"]["cost"] >= 0
+    assert document["schema"] == "assay.judgement/2"
+    assert sorted(document) == [
+        *("asked", "baseline", "bounty", "checks", "detectors", "exchanges", "fallback", "injection_suspected"),
+        *("measured", "model", "outcome"),
+        *("parameters", "prompts", "quotes", "reason", "schema", "submission", "transcript", "verdict"),
+    ]
+    assert sorted(document["exchanges"][0]) == ["answered", "asked", "fault", "fingerprint", "part", "phase"]
+    assert judged.digest(b"salt") == digest(document) != judged.digest(b"pepper")
+
+
+def test_a_quotes_digest_is_of_its_blind_and_its_text_apart() -> None:
+    assert len({quote_digest("ab", b""), quote_digest("b", b"a"), quote_digest("", b"ab"), quote_digest("ab", b"\x00")}) == 4
+
+
+def test_the_record_is_evidence_that_settles(case: Case, judged: Judgement) -> None:
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    made = make_record(judged, epoch=3, validator="enclave", participant="p", observed_at=when, blind=b"salt")
+    assert made.document() == {
+        "kind": "rubric",
+        "epoch": 3,
+        "validator": "enclave",
+        "participant": "p",
+        "submission": case.solution.digest,
+        "observed_at": "2026-01-01T00:00:00Z",
+        "baseline": {"B1": True, "B2": True, "B3": True, "B4": True},
+        "checks": {"C1": True, "C2": False},
+        "verdict": "COHERENT",
+        "outcome": "judged",
+        "injection_suspected": False,
+        "attestation": judged.digest(b"salt"),
+        "quotes": {"C1": quote_digest("return a + b", b"salt")},
+    }
+    found = rubric.judge(made.baseline, made.checks, made.verdict, case.bounty.rules)
+    assert found is not None
+    assert found.bps == 6000

@@ -1,0 +1,67 @@
+"""Agents that try to win without solving: none passes where it must not, becomes an error, or reaches the host. SPEC 2.1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from assay.judge.sandbox import NAMES
+from cheating import BEGIN, CHEATS, END, MODES, Cheat, Ground, ground, opened, read_table, table
+
+PAGE = Path(__file__).parents[3] / "docs" / "security.md"
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def made(request: pytest.FixtureRequest) -> Iterator[Ground]:
+    with (
+        opened(request.param) as sandbox,
+        TemporaryDirectory(prefix="assay-cheats-") as folder,
+        ground(sandbox, Path(folder)) as found,
+    ):
+        yield found
+
+
+@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
+def test_a_cheat(made: Ground, cheat: Cheat) -> None:
+    # To freeze a container takes seconds; the page's table tries that too.
+    modes = MODES if made.sandbox.name == "bubblewrap" else ("separate", "shared")
+    with ThreadPoolExecutor(len(modes)) as pool:
+        for mode, tried in zip(modes, pool.map(lambda mode: made.tried(cheat, mode), modes), strict=True):
+            verdict = tried.verdict
+            assert verdict.outcome != "error", f"{mode}: {tried.message}"
+            assert verdict.outcome in ("fail", "timeout") or cheat.may_pass(mode, made.sandbox.name), f"{mode}: {verdict}"
+    assert made.reached == []
+
+
+def test_an_honest_agent_passes_beside_them(made: Ground) -> None:
+    tried = made.honest()
+    assert tried.verdict.outcome == "pass", tried.message
+
+
+def test_nothing_is_known_to_pass_in_separate() -> None:
+    assert len(CHEATS) >= 40
+    assert all("separate" not in cheat.known | cheat.in_containers for cheat in CHEATS)
+
+
+def test_the_page_lists_every_cheat_and_what_is_known() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert table(read_table(text.split(BEGIN)[1].split(END)[0]), sorted(NAMES)) == text.split(BEGIN)[1].split(END)[0]
+    head, _, *rows = text.split(BEGIN)[1].split(END)[0].splitlines()
+    columns = [cell.strip() for cell in head.strip("|").split("|")][2:]
+    found: dict[str, tuple[str, dict[str, str]]] = {}
+    for row in rows:
+        name, what, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+        found[name.strip("`")] = what, dict(zip(columns, cells, strict=True))
+    assert found.keys() == {cheat.name for cheat in CHEATS}, "run python -m tests.cheating"
+    for cheat in CHEATS:
+        what, outcomes = found[cheat.name]
+        assert what == cheat.what
+        for column, said in outcomes.items():
+            sandbox, mode = column.split(", ")
+            if said not in ("fail", "timeout"):
+                assert said == "**passes** (known)", (cheat.name, column)
+                assert cheat.may_pass(mode, sandbox), (cheat.name, column)

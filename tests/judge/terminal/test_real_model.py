@@ -1,0 +1,160 @@
+"""A real model judges, and answers agents: small, poor at it, and no script. What it answers is not asserted. SPEC 2.3."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import run_kit
+from assay.judge.rubric import replay
+from assay.judge.rubric.judgement import Judgement, Limits
+from assay.judge.rubric.run import run as run_rubric
+from assay.judge.rubric.stored import transcript_key
+from assay.judge.running import Options
+from assay.judge.service import Model
+from assay.judge.terminal.run import run as run_tests
+from assay.settle.score.rubric import VERDICTS
+from bounty_run_kit import JUDGE, VALIDATOR, lines, make_run
+from cli_kit import output, run
+from test_example_bounty import live
+from test_faults import with_agent
+
+ROOT = Path(__file__).parents[3]
+TOOL = ROOT / "tools" / "small_model.py"
+NAME = "SmolLM2-135M-Instruct"
+SMALL = f"""[judge.model]
+name = "{NAME}"
+max_tokens = 700
+timeout = 3600
+[judge.fallback]
+name = "{NAME}"
+max_tokens = 700
+timeout = 3600
+
+[payout]
+"""
+TEXT = {"ann": "One, two, three, and four:\nintegers march in order.\nNone of them is late.\n"}
+PATIENT = Limits(seconds=3600.0, attempts=2)
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def fetched() -> None:
+    """The model's file is here."""
+    done = subprocess.run([sys.executable, TOOL, "fetch"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"there is no model here: {done.stderr.strip()}")
+
+
+@pytest.fixture(scope="module")
+def model(fetched: None) -> Iterator[str]:
+    """The address of the model, in a process of its own."""
+    with subprocess.Popen(
+        [sys.executable, TOOL, "serve", "--offline"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[1]
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def judged(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A bounty with one solution, judged by the model."""
+    place = tmp_path_factory.mktemp("real")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASSAY_KEYS", str(place / "keys"))
+        folder = make_run(place / "b", (JUDGE, SMALL), texts=TEXT)
+        done = run_rubric(folder, VALIDATOR, Options(model=Model(model, "")), lambda _event: None, limits=PATIENT)
+        assert not done.errors
+        yield folder
+
+
+def test_it_judges_by_a_rubric(judged: Path) -> None:
+    (line,) = lines(judged)
+    assert line["outcome"] in ("judged", "unjudged")
+    document = json.loads((judged / "judgements" / f"{line['attestation'][7:]}.json").read_text(encoding="utf-8"))
+    assert {row["answered"] for row in document["exchanges"]} == {NAME}
+    assert document["asked"]["primary"]["asked"] == NAME
+    assert document["measured"]["usage"]["prompt"] > 500
+    if line["outcome"] == "judged" and all(line["baseline"].values()):
+        assert line["verdict"] in VERDICTS
+
+
+def test_a_replay_comes_to_the_same(judged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_KEYS", str(judged.parent / "keys"))
+    found = replay.replay_stored(judged, replay.find_judgement(judged, lambda everybody: everybody[0].key), transcript_key())
+    assert isinstance(found.judgement, Judgement)
+    (line,) = lines(judged)
+    assert found.judgement.outcome == line["outcome"]
+
+
+def test_it_is_asked_again(judged: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_KEYS", str(judged.parent / "keys"))
+    told = json.loads(output("rejudge", judged, "ann", "--ask", "--times", "2", "--model-url", model, "--json"))
+    assert len(told["asked"]) == 2
+    assert 0 <= told["same_answers"] <= told["same_bps"] <= 2
+    assert {row["model"] for row in told["asked"]} <= {NAME, None}
+
+
+def test_another_name_than_the_bountys_is_refused(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says who it is, whatever it is asked for: a bounty of another model is not judged by it."""
+    monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
+    folder = make_run(tmp_path / "b", texts=TEXT)
+    said = run("run", folder, "--validator", VALIDATOR, "--model-url", model, columns=300, code=1)
+    assert f"another-model: the reply is of '{NAME}'" in " ".join(said.stdout.split())
+    assert lines(folder) == []
+
+
+def test_an_agent_asks_it_through_the_proxy(model: str, tmp_path: Path) -> None:
+    body = json.dumps({"model": NAME, "max_tokens": 3, "messages": [{"role": "user", "content": "Say yes."}]})
+    head = f"POST /chat/completions HTTP/1.0\\r\\nContent-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
+    script = f"""exec 3<>/dev/tcp/127.0.0.1/8080 || exit 1
+printf '{head}' >&3; printf '%s' '{body}' >&3
+grep -q '{NAME}' <&3 && echo hello > out.txt; exit 0"""
+    folder = with_agent(tmp_path, script, more='network = "model"\n')
+    summary = run_tests(folder, "val-1", replace(run_kit.QUICK, model=Model(model, "")), lambda _event: None)
+    assert (summary.outcomes, summary.errors) == (Counter({"pass": 1}), [])
+
+
+def test_it_judges_sealed_solutions_in_an_enclave(fetched: None, tmp_path: Path) -> None:
+    """examples/agonaut by its script: sealed, judged, collected, settled. Whatever it answered, it is proven."""
+    place = tmp_path / "bounty"
+    said = live("small", place)
+    assert "2 judgements, each proven by a quote" in said
+    assert "durations · epoch 1: verified, and computed again" in said
+    settled = {row["participant"]: row for row in json.loads(output("settle", place / "sponsor", "--json"))["agreed"]}
+    records = [
+        json.loads(line) for file in (place / "epoch-1" / "evidence").glob("*.jsonl") for line in file.read_text().splitlines()
+    ]
+    assert len(records) == len(settled) == 2
+    for record in records:
+        file = place / "sponsor" / "judgements" / f"{record['attestation'][7:]}.json"
+        document = json.loads(file.read_text(encoding="utf-8"))
+        assert {row["answered"] for row in document["exchanges"]} == {NAME}
+        assert document["submission"] == record["submission"]
+        if record["outcome"] == "judged" and not all(record["baseline"].values()):
+            assert settled[record["participant"]]["bps"] == 0
+        quote = file.with_suffix(".attestation.json")
+        checked = json.loads(output("enclave", "verify", quote, "--bounty", place / "sponsor", "--json"))
+        assert (checked["statement"]["judgement"], checked["submission"]) == (record["attestation"], record["submission"])
+    for file in place.glob("*.pid"):  # the model, the enclave, and what stands for dstack: told to end, which may take a while
+        while running(int(file.read_text())):
+            time.sleep(0.1)
+
+
+def running(process: int) -> bool:
+    """Whether the process is there, and has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,95 @@
+"""Somebody who may insert into the evidence tables of a shared ledger, and no more: rows past the intake, for tests."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from assay.exact import canonical
+from assay.ledger import batch
+from assay.ledger.batch import Batch
+from assay.ledger.keys import PrivateKey, sign_envelope
+from assay.ledger.store.tables import slot_of
+from ledger_kit import VALIDATORS
+
+__all__ = ["ROLE", "Inserter", "batch_row", "record_rows", "signed_anew"]
+
+ROLE = "mallory"
+TABLES = ("batches", "records")
+
+
+class Inserter:
+    """Inserts rows: on PostgreSQL as a role that may read all and insert evidence, on SQLite with the triggers in force."""
+
+    def __init__(self, database: str, place: Path) -> None:
+        self.database = database if "://" in database else str(place / database)
+        if "://" in database:
+            for statement in (
+                f"DO $$ BEGIN CREATE ROLE {ROLE}; EXCEPTION WHEN duplicate_object THEN NULL; END $$",
+                f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {ROLE}",
+                f"GRANT INSERT ON {', '.join(TABLES)} TO {ROLE}",
+            ):
+                self._server([(statement, ())])
+
+    def run(self, *statements: tuple[str, Sequence[Any]]) -> None:
+        """Statements with ? for values, in one transaction."""
+        if "://" in self.database:
+            self._server([(f"SET ROLE {ROLE}", ()), *((text.replace("?", "%s"), values) for text, values in statements)])
+            return
+        with closing(sqlite3.connect(self.database)) as connection:
+            connection.execute("PRAGMA foreign_keys = ON")
+            for text, values in statements:
+                connection.execute(text, values)
+            connection.commit()
+
+    def last(self) -> tuple[int, int]:
+        """The last batch, and the last record."""
+        query = "SELECT (SELECT coalesce(max(id), 0) FROM batches), (SELECT coalesce(max(seq), 0) FROM records)"
+        if "://" in self.database:
+            return tuple(self._server([(query, ())]))
+        with closing(sqlite3.connect(self.database)) as connection:
+            return tuple(connection.execute(query).fetchone())
+
+    def put(self, row: Sequence[Any], records: Sequence[Sequence[Any]] = ()) -> None:
+        """A batch, and records."""
+        marks = {name: f"INSERT INTO {name} VALUES ({', '.join('?' * size)})" for name, size in (("batches", 10), ("records", 7))}
+        self.run((marks["batches"], row), *((marks["records"], one) for one in records))
+
+    def _server(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> Any:
+        import psycopg
+
+        with psycopg.connect(self.database) as connection:
+            cursor = connection.cursor()
+            for text, values in statements:
+                cursor.execute(text.encode(), values)
+            return cursor.fetchone() if cursor.description else None
+
+
+def batch_row(found: Batch, last: tuple[int, int], **changes: Any) -> list[Any]:
+    """The row of a batch whose records all come with it, after the last batch and the last record that there are."""
+    number, seq, said = last[0] + 1, last[1], found.statement
+    first, end = seq + 1, seq + len(found.records)
+    row = {"id": number, "digest": found.digest, "validator": said.validator, "epoch": said.epoch, "count": said.count}
+    row |= {"root": said.root, "envelope": found.envelope, "members": f"[[{first},{end}]]", "first_seq": first, "last_seq": end}
+    return list((row | changes).values())
+
+
+def record_rows(found: Batch, last: tuple[int, int], **changes: Any) -> list[list[Any]]:
+    """The rows of its records."""
+    rows = []
+    for at, (one, digest, body) in enumerate(zip(found.records, found.digests, found.bodies, strict=True), start=1):
+        row = {"seq": last[1] + at, "digest": digest, "batch": last[0] + 1, "epoch": found.statement.epoch}
+        rows.append(list((row | {"slot": slot_of(one), "conflict": False, "body": body} | changes).values()))
+    return rows
+
+
+def signed_anew(found: Batch, signer: PrivateKey | None = None, **changes: Any) -> Batch:
+    """A batch with another statement over the same records, signed by whom it names, or by somebody else."""
+    from dataclasses import replace
+
+    said = replace(found.statement, **changes)
+    payload = canonical(said.document())
+    envelope = canonical(sign_envelope(payload, signer or VALIDATORS[said.validator]))
+    assert batch.stated(envelope)[1] == said
+    return replace(found, envelope=envelope, payload=payload, statement=said)

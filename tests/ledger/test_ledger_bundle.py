@@ -1,0 +1,180 @@
+"""An epoch as files: written whole or not at all, and back into another ledger without losing anything."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ledger_kit
+import small_folder
+from assay.errors import AssayError, BadInput, CannotSettle, Refused
+from assay.folder import files
+from assay.ledger import bundle, evidence, settling
+from assay.ledger.audit import audit
+from assay.ledger.exchange import Imported, import_bundle
+from assay.ledger.verify import verify
+from cli_kit import files_under
+from ledger_kit import SIGNER, V1
+
+KEY = str(ledger_kit.KEY)
+
+
+def settled(place: Path, kind: str = "tests", epochs: tuple[int, ...] = (3, 4)) -> Path:
+    """A competition with settled epochs; some evidence of the last one came before the last but one was settled."""
+    ledger_kit.made(place, kind)
+    for epoch in epochs:
+        ledger_kit.add(place, ledger_kit.records(kind, epoch=epoch))
+        if epoch == epochs[0] and kind == "tests":
+            ledger_kit.add(place, ledger_kit.records(kind, epoch=epochs[-1], validators=[V1], trial=2))
+            again = ledger_kit.records(kind, epoch=epoch, validators=[V1])
+            ledger_kit.add(place, [*again[:2], *ledger_kit.records(kind, epoch=epoch, validators=[V1], trial=3)])
+            ledger_kit.add(place, ledger_kit.records(kind, epoch=epoch, validators=[V1], outcome="fail"))
+        with ledger_kit.opened(place) as ledger:
+            settling.settle(ledger, SIGNER, epoch, skip=True)
+    return place
+
+
+def exported(place: Path, epoch: int, target: Path, *, as_parquet: bool = False) -> Path:
+    with ledger_kit.opened(place) as ledger:
+        return bundle.export(ledger, epoch, target, as_parquet=as_parquet)
+
+
+def content(place: Path) -> list[Any]:
+    with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
+        epochs = [one.epoch for one in view.receipts()]
+        return [
+            sorted(view.records()),
+            sorted((one.digest, one.validator, one.count, one.envelope, one.members) for one in view.batches()),
+            list(view.receipts()),
+            [view.settlement(epoch) for epoch in epochs],
+            [view.inputs(found.inputs) for epoch in epochs if (found := view.settlement(epoch))],
+            sorted(one.record.seq for one in view.conflicts()),
+        ]
+
+
+@pytest.mark.parametrize("as_parquet", [False, True])
+def test_a_round_trip_loses_nothing(as_parquet: bool, database: str, tmp_path: Path) -> None:
+    place = settled(tmp_path / "small", epochs=(3, 4, 9))
+    copy = ledger_kit.made(tmp_path / "copy", database=database)
+    for epoch in (3, 4, 9):
+        source = exported(place, epoch, tmp_path / f"epoch-{epoch}", as_parquet=as_parquet)
+        with ledger_kit.opened(copy) as ledger:
+            assert import_bundle(ledger, source).records > 0
+            assert import_bundle(ledger, source) == Imported(epoch, 0, 0, new=False)
+    assert content(copy) == content(place)
+    assert files_under(copy / "log") == files_under(place / "log")
+    with ledger_kit.opened(copy) as ledger:
+        assert len(list(settling.replay(ledger))) == 3
+    for epoch in (3, 9):
+        again = exported(copy, epoch, tmp_path / f"again-{epoch}", as_parquet=as_parquet)
+        assert files_under(again) == files_under(tmp_path / f"epoch-{epoch}")
+
+
+def test_what_an_import_flags_follows_the_order_of_acceptance(database: str, tmp_path: Path) -> None:
+    """Evidence of epoch 4 came before what contradicts it in epoch 3, which is imported first."""
+    place = ledger_kit.made(tmp_path / "small")
+    ledger_kit.add(place, ledger_kit.records(epoch=4, validators=[V1], outcome="fail"))
+    for epoch in (3, 4):
+        ledger_kit.add(place, ledger_kit.records(epoch=epoch))
+        with ledger_kit.opened(place) as ledger:
+            settling.settle(ledger, SIGNER, epoch)
+    copy = ledger_kit.made(tmp_path / "copy", database=database)
+    found = []
+    for epoch in (3, 4):
+        with ledger_kit.opened(copy) as ledger:
+            import_bundle(ledger, exported(place, epoch, tmp_path / str(epoch)))
+            audit(ledger.store)
+            with ledger.store.reading() as view:
+                found.append([(one.record.seq, one.first.seq) for one in view.conflicts()])
+    assert found[0] == []
+    assert content(copy) == content(place)
+    for one in (place, copy):
+        with ledger_kit.opened(one) as ledger, ledger.store.reading() as view:
+            assert found[1] == [(one.record.seq, one.first.seq) for one in view.conflicts()]
+            assert [one.record.seq for one in view.conflicts(3, 3)] == [5, 6, 7, 8]
+            assert view.conflicting() == {batch.id: 4 for batch in view.batches() if batch.members[0][0] in (5, 17, 21, 25)}
+            assert audit(ledger.store).conflicts == len(found[1]) == 16
+
+
+@pytest.mark.parametrize("kind", sorted(small_folder.SCHEMES))
+def test_every_kind_goes_round(kind: str, tmp_path: Path) -> None:
+    place = settled(tmp_path / "small", kind)
+    copy = ledger_kit.made(tmp_path / "copy", kind)
+    for epoch in (3, 4):
+        source = exported(place, epoch, tmp_path / str(epoch))
+        assert verify(source, key=KEY).recomputed
+        with ledger_kit.opened(copy) as ledger:
+            import_bundle(ledger, source)
+    assert content(copy) == content(place)
+
+
+def test_epochs_are_imported_in_their_order_and_into_their_own_ledger(tmp_path: Path) -> None:
+    place = settled(tmp_path / "small")
+    three, four = (exported(place, epoch, tmp_path / str(epoch)) for epoch in (3, 4))
+    copy, other = ledger_kit.made(tmp_path / "copy"), ledger_kit.made(tmp_path / "other")
+    ledger_kit.add(other, ledger_kit.records(outcome="fail"))
+    with ledger_kit.opened(copy) as ledger, pytest.raises(BadInput, match="the ledger has 0 of the 1 epochs before it"):
+        import_bundle(ledger, four)
+    with ledger_kit.opened(other) as ledger:
+        with pytest.raises(BadInput, match="the ledger has evidence of its own of epoch 3 or before"):
+            import_bundle(ledger, three)
+        settling.settle(ledger, SIGNER)
+        with pytest.raises(BadInput, match="its receipt of epoch 3 is not the ledger's"):
+            import_bundle(ledger, four)
+    (three / "settlement.json").write_bytes(b"{}")
+    with ledger_kit.opened(copy) as ledger:
+        with pytest.raises(Refused, match="settlement"):
+            import_bundle(ledger, three)
+        with ledger.store.reading() as view:
+            assert view.last_seq() == 0
+
+
+def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = settled(tmp_path / "small", "given")
+    with pytest.raises(CannotSettle, match="epoch 7 has no receipt"):
+        exported(place, 7, tmp_path / "out")
+    with pytest.raises(BadInput, match="Parquet holds evidence of kind 'tests', this is 'given'"):
+        exported(place, 3, tmp_path / "out", as_parquet=True)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(BadInput, match="is there already"):
+        exported(place, 3, tmp_path / "there")
+    with pytest.raises(BadInput, match="cannot be written"):
+        exported(place, 3, tmp_path / "there" / ("x" * 300) / "out")
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    trials = settled(tmp_path / "tests", epochs=(3,))
+    with pytest.raises(BadInput, match="Parquet is written with pyarrow, which is not installed"):
+        exported(trials, 3, tmp_path / "out", as_parquet=True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("fails", ["write", "flush", "rename"])
+def test_an_export_that_fails_leaves_nothing(fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = settled(tmp_path / "small", epochs=(3,))
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    target = {"write": (evidence, "write_parquet"), "flush": (files, "flush_folder"), "rename": (os, "rename")}[fails]
+    monkeypatch.setattr(*target, broken)
+    with pytest.raises(AssayError, match="No space left on device"):
+        exported(place, 3, tmp_path / "out" / "epoch", as_parquet=True)
+    monkeypatch.undo()
+    assert not (tmp_path / "out/epoch").exists() or fails == "flush"
+    assert not list((tmp_path / "out").glob(".*"))
+    assert verify(exported(place, 3, tmp_path / "out" / "again"), key=KEY).recomputed
+
+
+def test_a_stranger_needs_no_database_to_verify(tmp_path: Path) -> None:
+    source = exported(settled(tmp_path / "small"), 4, tmp_path / "epoch")
+    code = (
+        "import sys, socket\n"
+        "socket.socket = None\n"
+        "import assay\n"
+        f"found = assay.verify({str(source)!r}, key={KEY!r})\n"
+        "print(found.recomputed, 'sqlalchemy' in sys.modules)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300)
+    assert said.stdout.split() == ["True", "False"]

@@ -1,0 +1,142 @@
+"""Two different records of one slot: the first accepted counts, the later is kept and flagged, nothing else changes. SPEC 3.0."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ledger_kit
+import small_folder
+import store_kit as kit
+from assay.ledger import intake, store
+from assay.ledger.store import Accepted, Store, tables
+from assay.ledger.store.tables import slot_of
+from assay.records import record
+from ledger_kit import V1, V2
+
+
+@pytest.fixture
+def ledger(database: str) -> Store:
+    return store.create(database, kit.META)
+
+
+def add(ledger: Store, *found: dict[str, Any]) -> Accepted:
+    with ledger.writing() as tx:
+        return tx.add_batch(kit.signed(*found))
+
+
+def flagged(ledger: Store) -> list[tuple[int, int]]:
+    """(the later, the one that counts) of each conflict."""
+    with ledger.reading() as view:
+        return [(one.record.seq, one.first.seq) for one in view.conflicts()]
+
+
+def test_the_first_counts_and_a_later_different_one_is_flagged(ledger: Store) -> None:
+    with ledger:
+        assert add(ledger, kit.one(outcome="pass")).conflicting == 0
+        assert add(ledger, kit.one(outcome="fail")) == Accepted(1, 0, 1, 2, 2)
+        assert add(ledger, kit.one(outcome="error")) == Accepted(1, 0, 1, 3, 3)
+        assert flagged(ledger) == [(2, 1), (3, 1)]
+        assert add(ledger, kit.one(outcome="fail"), kit.one(task="t2")) == Accepted(1, 1, 0, 4, 4)
+        with ledger.reading() as view:
+            assert view.conflicting() == {2: 1, 3: 1}
+            assert [one.record.seq for one in view.conflicts(4)] == []
+            assert [one.record.seq for one in view.conflicts(3, 3)] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"validator": V2}, {"submission": "s2"}, {"task": "t2"}, {"trial": 2}],
+    ids=str,
+)
+def test_another_slot_is_no_conflict(ledger: Store, other: dict[str, Any]) -> None:
+    with ledger:
+        add(ledger, kit.one(outcome="pass"))
+        assert add(ledger, kit.one(outcome="fail", **other)).conflicting == 0
+        assert flagged(ledger) == []
+
+
+def test_the_same_said_of_another_holder_is_no_conflict(ledger: Store) -> None:
+    with ledger:
+        add(ledger, kit.one(participant="m1"))
+        assert add(ledger, kit.one(participant="m2")) == Accepted(1, 0, 0, 2, 2)
+        assert add(ledger, kit.one(participant="m2", outcome="fail")) == Accepted(1, 0, 1, 3, 3)
+
+
+def test_without_a_submission_the_slot_is_the_participants(ledger: Store) -> None:
+    with ledger:
+        add(ledger, kit.one(participant="m1", submission=""))
+        assert add(ledger, kit.one(participant="m2", submission="", outcome="fail")).conflicting == 0
+        assert add(ledger, kit.one(participant="m2", submission="")).conflicting == 1
+
+
+def test_the_epoch_is_part_of_some_slots_only(ledger: Store) -> None:
+    with ledger:
+        add(ledger, kit.one())
+        assert add(ledger, kit.one(epoch=4)).conflicting == 1
+        given = small_folder.record("given", validator=V1)
+        add(ledger, given)
+        assert add(ledger, given | {"epoch": 4, "score": "0.7"}).conflicting == 0
+        assert add(ledger, given | {"score": "0.7"}).conflicting == 1
+
+
+def test_slots_that_share_their_bytes_are_told_apart(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who takes pains can make two slots with the same 16 bytes; here all have."""
+    monkeypatch.setattr(tables, "slot_of", lambda _: bytes(16))
+    with ledger:
+        assert add(ledger, *kit.trials(range(3))) == Accepted(3, 0, 0, 1, 3)
+        assert add(ledger, *kit.trials([1], outcome="fail"), *kit.trials([7])) == Accepted(2, 0, 1, 4, 5)
+        assert add(ledger, *kit.trials([0])) == Accepted(0, 1)
+        with ledger.reading() as view:
+            found = list(view.conflicts())
+            assert len(found) == 1
+            assert b'"t1"' in found[0].first.body
+            assert b'"t1"' in found[0].record.body
+
+
+def test_many_slots_are_looked_up(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "AT_ONCE", 4)
+    with ledger:
+        add(ledger, *kit.trials(range(30)))
+        assert add(ledger, *kit.trials(range(10, 50), outcome="fail")) == Accepted(40, 0, 20, 31, 70)
+        assert len(flagged(ledger)) == 20
+
+
+def test_the_records_of_a_run_stand_together() -> None:
+    run = {slot_of(record(kit.one(task=f"t{task}")))[:8] for task in range(20)}
+    other = {slot_of(record(kit.one(submission="s2", task=f"t{task}")))[:8] for task in range(20)}
+    assert (len(run), len(other), len(run | other)) == (1, 1, 2)
+    assert len({slot_of(record(kit.one(task=f"t{task}"))) for task in range(20)}) == 20
+
+
+def test_a_conflict_changes_nothing_of_the_settlement(tmp_path: Path) -> None:
+    digests = []
+    for name, more in (("plain", []), ("contested", ledger_kit.records(outcome="fail"))):
+        place = ledger_kit.made(tmp_path / name)
+        ledger_kit.add(place, ledger_kit.records())
+        with ledger_kit.opened(place) as ledger:
+            for one in ledger_kit.batches(place, more):
+                assert intake.accept(ledger.store, one, intake.terms(place)).conflicting == one.statement.count
+            digests.append(_settled(ledger))
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_arrival_is_irrelevant_where_nothing_conflicts(tmp_path: Path, seed: int) -> None:
+    found = [one for epoch in (1, 2, 3) for one in ledger_kit.records(epoch=epoch, trial=epoch)]
+    shuffled = random.Random(seed).sample(found, len(found))
+    digests = []
+    for name, some in (("in order", [found]), ("shuffled", [shuffled[:11], shuffled[11:12], shuffled[12:]])):
+        place = ledger_kit.made(tmp_path / name, scheme_toml=small_folder.SCHEME + "trials = 3\n")
+        for part in some:
+            ledger_kit.add(place, part)
+        with ledger_kit.opened(place) as ledger:
+            digests.append(_settled(ledger))
+    assert digests[0] == digests[1]
+
+
+def _settled(ledger: Any) -> str:
+    from assay.ledger.settling import settle
+
+    return settle(ledger, ledger_kit.SIGNER, 3, skip=True).settlement.digest

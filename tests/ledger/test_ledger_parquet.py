@@ -1,0 +1,138 @@
+"""Evidence in Parquet: the bytes that come out are the records' canonical JSON, and no file makes it fall over."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import small_folder
+from assay.errors import BadInput
+from assay.exact import canonical
+from assay.folder import strict
+from assay.ledger import evidence
+from assay.records import Evidence, record
+
+WORDS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=8) | st.sampled_from(
+    ['a"b', "a\\b", "</", "é", "🦆"]
+)
+TIMES = st.sampled_from(["2026-11-02T09:00:00Z", "2026-11-02T10:00:00.25+01:00", "2026-11-02T09:00:00.000001Z"])
+
+
+@st.composite
+def records(draw: st.DrawFn) -> list[Evidence]:
+    found = []
+    for _ in range(draw(st.integers(0, 12))):
+        names = {name: draw(WORDS) for name in ("validator", "participant", "submission", "task")}
+        more = {"image": draw(WORDS)} if draw(st.booleans()) else {}
+        outcome = draw(st.sampled_from(["pass", "fail", "timeout", "error"]))
+        trial, epoch = draw(st.integers(1, 10**9)), draw(st.integers(0, 2**53 - 1))
+        whole = small_folder.record(**names, **more, outcome=outcome, trial=trial, epoch=epoch, observed_at=draw(TIMES))
+        found.append(record(whole))
+    return found
+
+
+def read(path: Path) -> list[tuple[int, bytes, tuple[str, int, str]]]:
+    return [one for part in evidence.read_parquet(path) for one in zip(*part, strict=True)]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records(), st.integers(1, 5))
+def test_what_is_read_is_what_was_written(tmp_path: Path, found: list[Evidence], at_once: int) -> None:
+    path = tmp_path / "a.parquet"
+    path.unlink(missing_ok=True)
+    bodies = [(3 * seq + 1, canonical(one.document())) for seq, one in enumerate(found)]
+    with patch.object(evidence, "PARQUET_ROWS", at_once), patch.object(evidence, "PARQUET_AT_ONCE", at_once):
+        assert evidence.write_parquet(path, bodies) == len(found) == evidence.parquet_rows(path)
+        again = read(path)
+    assert [(seq, body) for seq, body, _ in again] == bodies
+    assert [said for _, _, said in again] == [(one.kind, one.epoch, one.validator) for one in found]
+
+
+def table(path: Path, change: dict[str, Any] | None = None, **columns: Any) -> Path:
+    """One record, some of whose columns are others; None leaves a column out."""
+    whole: dict[str, Any] = {name: value for name, value in small_folder.record().items() if name != "kind"} | {
+        "seq": 1,
+        "trial": 1,
+    }
+    arrays = {name: pa.array([value]) for name, value in whole.items()} | columns
+    pq.write_table(pa.table({name: array for name, array in arrays.items() if array is not None}), path)
+    return path
+
+
+def test_other_writers_are_read_too(tmp_path: Path) -> None:
+    body = canonical(record(small_folder.record()).document())
+    assert [one[1] for one in read(table(tmp_path / "a.parquet"))] == [body]
+    assert [one[1] for one in read(table(tmp_path / "b.parquet", trial=None))] == [body]
+    assert [one[1] for one in read(table(tmp_path / "c.parquet", trial=pa.array([None], pa.int32())))] == [body]
+    large = pa.array(["t1"], pa.large_string())
+    assert [one[1] for one in read(table(tmp_path / "d.parquet", task=large, image=pa.array([None], pa.string())))] == [body]
+    odd = [
+        one[1] for one in read(table(tmp_path / "e.parquet", observed_at=pa.array(['"']).dictionary_encode().cast(pa.string())))
+    ]
+    assert odd == [body.replace(b'"2026-11-02T10:00:00Z"', b'"\\""')]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"task": None}, "task: the column is missing"),
+        ({"observed_at": None}, "observed_at: the column is missing"),
+        ({"seq": None}, "seq: the column is missing"),
+        ({"task": pa.array([1])}, "task: the column is of type int64"),
+        ({"epoch": pa.array(["3"])}, "epoch: the column is of type string"),
+        ({"seq": pa.array([1.0])}, "seq: the column is of type double"),
+        ({"observed_at": pa.array([0], pa.timestamp("us"))}, "observed_at: the column is of type timestamp"),
+        ({"task": pa.array([None], pa.string())}, "task: is empty"),
+        ({"epoch": pa.array([None], pa.int64())}, "epoch: is empty"),
+        ({"seq": pa.array([None], pa.int64())}, "seq: is empty"),
+        ({"observed_at": pa.array([None], pa.string())}, "observed_at: is empty"),
+        ({"task": pa.array(["x" * 5000])}, "a value that is too large: 'xxx"),
+        ({"epoch": pa.array([2**60])}, "a value that is too large: 1152"),
+        ({"task": pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())}, "is not readable Parquet"),
+        ({"seq": pa.array([-1])}, "seq: is empty, or below 0"),
+    ],
+)
+def test_a_wrong_file_is_refused(columns: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", **columns)
+    with pytest.raises(BadInput) as refused:
+        read(path)
+    assert words in str(refused.value)
+    assert refused.value.file == path
+
+
+def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
+    for data in (b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1"):
+        (tmp_path / "a.parquet").write_bytes(data)
+        with pytest.raises(BadInput, match="is not readable Parquet"):
+            read(tmp_path / "a.parquet")
+    with pytest.raises(BadInput, match="is not readable Parquet"):
+        evidence.parquet_rows(tmp_path / "none.parquet")
+
+
+def test_every_flipped_byte_is_refused_or_read_as_other_records(tmp_path: Path) -> None:
+    """Or as the same, where the byte says nothing of them. What is read is of one spelling, and of whom it is said to be."""
+    path = table(tmp_path / "a.parquet")
+    whole, right = path.read_bytes(), read(path)
+    came = Counter[str]()
+    for at in range(0, len(whole), 3):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        try:
+            found = read(path)
+        except BadInput as error:
+            came["refused" if error.file == path else "elsewhere"] += 1
+            continue
+        came["the same" if found == right else "others"] += 1
+        assert len(found) <= 1
+        for seq, body, said in found:
+            document = strict.parse(body.decode())
+            assert canonical(document) == body
+            assert said == (document["kind"], document["epoch"], document["validator"])
+            assert seq >= 0
+    assert came.keys() == {"refused", "the same", "others"}
+    assert came["refused"] > came["the same"] + came["others"], came

@@ -1,0 +1,58 @@
+"""Eight processes that write to one ledger at once: every record is there once, in one order without a gap, on both databases."""
+
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+import store_kit as kit
+from assay.ledger import intake, store
+from assay.ledger.audit import audit
+from assay.ledger.store import Accepted
+from ledger_kit import VALIDATORS, processes
+
+WRITERS = 8
+SIZE = 100
+"""Records of a batch."""
+
+
+def write(database: str, writer: int, runs: int) -> list[Accepted]:
+    """One process: its own batches, and after each the one that all writers have."""
+    validator = list(VALIDATORS)[writer % len(VALIDATORS)]
+    common = kit.signed(*kit.trials(range(SIZE), submission="common"))
+    found = []
+    with store.open(database) as ledger:
+        for run in range(runs):
+            tasks = range(SIZE)
+            mine = kit.signed(*kit.trials(tasks, validator=validator, submission=f"s-{writer}-{run}"))
+            found.append(intake.accept(ledger, mine, kit.TERMS))
+            found.append(intake.accept(ledger, common, kit.TERMS))
+    return found
+
+
+def check(database: str, runs: int) -> None:
+    store.create(database, kit.META).close()
+    with ProcessPoolExecutor(WRITERS, mp_context=processes()) as pool:
+        answers = list(pool.map(write, [database] * WRITERS, range(WRITERS), [runs] * WRITERS))
+    accepted = [one for some in answers for one in some]
+    records = WRITERS * runs * SIZE + SIZE
+    assert Counter(one.new for one in accepted) == {SIZE: WRITERS * runs + 1, 0: WRITERS * runs - 1}
+    ranges = sorted((one.first_seq, one.last_seq) for one in accepted if one.first_seq and one.last_seq)
+    assert ranges == [(first, first + SIZE - 1) for first in range(1, records, SIZE)]
+    with store.open(database) as ledger:
+        with ledger.reading() as view:
+            found = list(view.records())
+            assert [one.seq for one in found] == list(range(1, records + 1))
+            assert len({one.digest for one in found}) == records
+            for one in view.batches():
+                assert one.members == ((one.first_seq, one.last_seq),)
+        assert audit(ledger).records == records
+
+
+def test_eight_writers(database: str) -> None:
+    check(database, 3)
+
+
+@pytest.mark.full
+def test_eight_writers_of_100_000_records(database: str) -> None:
+    check(database, 125)

@@ -1,0 +1,55 @@
+"""What a chain says of an extrinsic that did nothing, by the names in its own description of itself."""
+
+from pathlib import Path
+from typing import Any
+
+import bittensor_core
+import pytest
+
+from assay.publish.bittensor.refusals import dispatched
+from subtensor import files
+
+
+@pytest.fixture(scope="module")
+def runtime(shared: Path) -> Any:
+    data = files()[0].read_bytes()
+    return bittensor_core.Runtime(data[data.find(b"meta") :], 218, 1)
+
+
+def numbers(runtime: Any, name: str) -> tuple[int, int]:
+    """Of the pallet, and of one of its errors."""
+    pallet = next(one for one in runtime.metadata_ir()["pallets"] if one["name"] == "SubtensorModule")
+    return pallet["index"], next(one["index"] for one in pallet["errors"] if one["name"] == name)
+
+
+@pytest.mark.parametrize("spelt", ["hex", "list", "bytes", "number"])
+def test_an_error_of_a_module_has_the_chains_name(runtime: Any, spelt: str) -> None:
+    pallet, number = numbers(runtime, "NeuronNoValidatorPermit")
+    error = {"hex": f"0x{number:02x}000000", "list": [number, 0, 0, 0], "bytes": bytes([number, 0, 0, 0]), "number": number}[
+        spelt
+    ]
+    found = dispatched(runtime, {"Module": {"index": pallet, "error": error}})
+    assert (found.code, found.what) == ("NeuronNoValidatorPermit", "the hotkey has no validator permit")
+    assert found.hint
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ({"Module": {"index": 250, "error": "0x07000000"}}, "the chain says no"),
+        ("BadOrigin", "BadOrigin"),
+        ({"Token": "NoFunds"}, "NoFunds"),
+        (None, "None"),
+    ],
+)
+def test_an_error_that_has_no_name_is_told_as_it_is(runtime: Any, error: object, words: str) -> None:
+    found = dispatched(runtime, error)
+    assert words in found.what
+    assert found.code
+
+
+def test_an_error_that_is_not_known_here_keeps_the_chains_name(runtime: Any) -> None:
+    pallet, number = numbers(runtime, "InvalidIpAddress")
+    found = dispatched(runtime, {"Module": {"index": pallet, "error": f"0x{number:02x}000000"}})
+    assert found.code == "InvalidIpAddress"
+    assert "docs/bittensor.md" in found.hint

@@ -1,0 +1,179 @@
+"""Hotkeys from where wallets keep them; the coldkey beside them is never opened."""
+
+import builtins
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import bittensor_core
+import pytest
+
+from assay.errors import BadInput
+from assay.ledger.keys import PrivateKey
+from assay.publish import publishers
+from assay.publish.bittensor.settings import address, hotkey_of, public_of
+from assay.publish.publishers import Target
+
+ALICE = bittensor_core.Keypair.from_uri("//Alice")
+BOB = bittensor_core.Keypair.from_uri("//Bob")
+WORDS = "bottom drive obey lake curtain smoke basket hold race lonely fit walk"
+"""Of the chain's own development accounts: everybody knows it."""
+
+
+def wallet(place: Path, name: str = "val", hotkey: str = "default", passphrase: str = "", *, public: bool = True) -> Path:
+    """A wallet as the usual program leaves it."""
+    hotkeys = place / name / "hotkeys"
+    hotkeys.mkdir(parents=True)
+    data = bytes(bittensor_core.serialized_keypair_to_keyfile_data(ALICE))
+    bare = json.dumps({"ss58Address": ALICE.ss58_address, "accountId": "0x" + ALICE.public_key.hex()}).encode()
+    files = {hotkeys / hotkey: bittensor_core.encrypt_keyfile_data(data, passphrase) if passphrase else data}
+    files |= {place / name / "coldkey": b"$NACL never to be read", place / name / "coldkeypub.txt": b"{}"}
+    files |= {hotkeys / f"{hotkey}pub.txt": bare} if public else {}
+    for path, content in files.items():
+        path.write_bytes(content)
+        path.chmod(0o600)
+    return hotkeys / hotkey
+
+
+def target(place: Path, asked: str | None = None, **key: Any) -> Target:
+    rows = "".join(f"{name} = {json.dumps(value)}\n" for name, value in key.items())
+    (place / "publish.toml").write_text(f'[targets.sn]\nkind = "bittensor"\n[keys.me]\n{rows}')
+    return publishers.read_target(place, "sn", None if asked is None else lambda: asked)
+
+
+def opened(there: Target) -> PrivateKey:
+    found = hotkey_of(there, "me")
+    assert ALICE.verify(b"something", found.sign(b"something"))
+    assert address(found.public) == ALICE.ss58_address
+    return found
+
+
+def test_a_wallet_of_the_usual_layout(tmp_path: Path) -> None:
+    wallet(tmp_path / "wallets")
+    there = target(tmp_path, wallet="val", wallets="wallets")
+    assert public_of(there, "me") == ALICE.ss58_address
+    opened(there)
+
+
+def test_wallets_are_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    wallet(tmp_path / "home" / ".bittensor" / "wallets", hotkey="second one")
+    opened(target(tmp_path, wallet="val", hotkey="second one"))
+
+
+def test_an_encrypted_one_takes_a_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = wallet(tmp_path / "wallets", passphrase="let me in", public=False)
+    said = {"wallet": "val", "wallets": "wallets"}
+    assert public_of(target(tmp_path, **said), "me") is None
+    opened(target(tmp_path, "let me in", **said))
+    with pytest.raises(BadInput, match="does not open"):
+        opened(target(tmp_path, "wrong", **said))
+    with pytest.raises(BadInput, match="is encrypted"):
+        opened(target(tmp_path, **said))
+    monkeypatch.setenv("ASSAY_PASSPHRASE", "let me in")
+    opened(target(tmp_path, **said))
+    assert path.read_bytes().startswith(b"$NACL")
+
+
+def test_a_key_file_by_its_path(tmp_path: Path) -> None:
+    path = wallet(tmp_path / "wallets", public=False)
+    for said in (str(path), "wallets/val/hotkeys/default"):
+        there = target(tmp_path, keyfile=said)
+        assert public_of(there, "me") == ALICE.ss58_address
+        opened(there)
+
+
+def _words() -> Any:
+    return bittensor_core.Keypair.from_mnemonic(WORDS)
+
+
+@pytest.mark.parametrize("form", ["words", "seed", "file"])
+def test_a_key_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    there = target(tmp_path, env="HOTKEY")
+    with pytest.raises(BadInput, match="the variable HOTKEY is empty"):
+        public_of(there, "me")
+    seeded = bittensor_core.Keypair.from_seed(b"\7" * 32)
+    said, pair = {
+        "words": (f"  {WORDS}\n", _words()),
+        "seed": ("0x" + "07" * 32, seeded),
+        "file": (bytes(bittensor_core.serialized_keypair_to_keyfile_data(ALICE)).decode(), ALICE),
+    }[form]
+    monkeypatch.setenv("HOTKEY", said)
+    found = hotkey_of(there, "me")
+    assert address(found.public) == public_of(there, "me") == pair.ss58_address
+    assert pair.verify(b"m", found.sign(b"m"))
+
+
+def test_a_hotkey_that_is_not_there_is_missed_before_anything_is_signed(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"wallets/mine/hotkeys/default: no such file; correct keys\.me in publish\.toml"):
+        public_of(target(tmp_path, wallet="mine", wallets="wallets"), "me")
+
+
+@pytest.mark.parametrize("said", ["", "07" * 31, WORDS + " walk", WORDS.upper(), "//Alice", "{}"])
+def test_what_is_no_key_is_refused_without_being_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setenv("HOTKEY", said)
+    with pytest.raises(BadInput, match="is empty" if not said else "holds no hotkey") as refused:
+        hotkey_of(target(tmp_path, env="HOTKEY"), "me")
+    assert not said or said not in str(refused.value)
+
+
+def test_others_may_not_read_it(tmp_path: Path) -> None:
+    wallet(tmp_path / "wallets").chmod(0o640)
+    with pytest.raises(BadInput, match=r"can be read by others \(mode 0640\)"):
+        opened(target(tmp_path, wallet="val", wallets="wallets"))
+
+
+def test_a_key_that_is_not_the_one_named_is_refused(tmp_path: Path) -> None:
+    path = wallet(tmp_path / "wallets")
+    said = {"wallet": "val", "wallets": "wallets"}
+    opened(target(tmp_path, **said, account=ALICE.ss58_address))
+    with pytest.raises(BadInput, match="the key is that of"):
+        opened(target(tmp_path, **said, account=BOB.ss58_address))
+    path.with_name("defaultpub.txt").write_text(json.dumps({"ss58Address": BOB.ss58_address}))
+    with pytest.raises(BadInput, match="stands beside it"):
+        opened(target(tmp_path, **said))
+
+
+def test_an_ed25519_key_is_no_hotkey(tmp_path: Path) -> None:
+    path = tmp_path / "k.key"
+    path.write_text("07" * 32)
+    path.chmod(0o600)
+    with pytest.raises(BadInput, match="is no hotkey"):
+        hotkey_of(target(tmp_path, keyfile="k.key"), "me")
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({}, "one of wallet, keyfile and env"),
+        ({"wallet": "a", "env": "B"}, "one of wallet, keyfile and env"),
+        ({"wallet": "../cold"}, "wallet"),
+        ({"wallet": "val", "hotkey": "../coldkey"}, "hotkey"),
+        ({"env": "A", "account": "nobody"}, "account"),
+        ({"env": "A", "account": "5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQX"}, "not an SS58 address"),
+    ],
+)
+def test_a_place_that_is_none(tmp_path: Path, said: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        public_of(target(tmp_path, **said), "me")
+
+
+def test_the_coldkey_is_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every way by which Python opens a file is watched; the library is given bytes, and no path."""
+    wallet(tmp_path / "wallets")
+    seen: list[str] = []
+    for module, name in ((io, "open"), (builtins, "open"), (os, "open")):
+        real = getattr(module, name)
+
+        def watched(path: Any, *args: Any, real: Any = real, **options: Any) -> Any:
+            seen.append(str(path))
+            return real(path, *args, **options)
+
+        monkeypatch.setattr(module, name, watched)
+    there = target(tmp_path, wallet="val", wallets="wallets")
+    public_of(there, "me")
+    opened(there)
+    assert any(path.endswith("hotkeys/default") for path in seen)
+    assert not [path for path in seen if "cold" in Path(path).name]

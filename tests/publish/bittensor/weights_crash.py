@@ -1,0 +1,90 @@
+"""Workers that set weights until they are killed, and what must be known afterwards. `crash_kit.Warm` forks them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import stepping
+import weights_kit as kit
+from assay.publish import publishers, rpc
+from assay.publish.bittensor import extrinsics, runtime
+from assay.publish.bittensor.extrinsics import Attempt
+from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.publisher import open_publisher
+from assay.publish.outcome import Outcome, Sent, document
+from assay.publish.publishers import Plan
+from assay.publish.sender import Clock, under_way
+
+__all__ = ["finish", "imports", "publish", "steps_of"]
+
+
+def imports() -> None:
+    """Import what is imported late."""
+    runtime.core()
+    rpc.connector()
+    with tempfile.TemporaryDirectory() as place:
+        kit.planned(kit.publish_toml(kit.competition(Path(place) / "c"), None))
+
+
+def publish(place: str, plan: dict[str, Any], last_step: int | None) -> dict[str, Any]:
+    """Publish; at step `last_step` killed."""
+    if last_step is not None:
+        stepping.die_at(last_step)
+    found = _send(place, plan)
+    stepping.go_on()
+    return document(found)
+
+
+def steps_of(place: str, plan: dict[str, Any]) -> int:
+    """How many steps it takes."""
+    return stepping.count(lambda: _send(place, plan))
+
+
+def finish(place: str, plan: dict[str, Any], before: int) -> str:
+    """What a killed worker left is what the journal says; seen through, it is there, once. How far it was: the last state."""
+    entries = publishers.read_target(Path(place), "sn").journal().entries
+    last = str(entries[-1]["state"]) if entries else "nothing"
+    node, account = _node(place), kit.hotkey("//Val")
+    ours = Attempt.read(entries)
+    used, waiting = node.nonce(account) - before, node.pending()
+    # Whatever the hotkey has sent stands in the journal; and nothing that stands there is there twice.
+    assert len(ours) <= 1
+    assert used + len(waiting) <= len(ours)
+    assert all(raw == ours[0].signed.raw for raw in waiting)
+    if used:
+        assert extrinsics.find(node, ours[0].signed, node.head()) is not None
+    if ours and ours[0].state == "confirmed":
+        assert used == 1
+
+    found = _send(place, plan)
+    assert found.state == "confirmed", found
+    assert node.nonce(account) - before == 1
+    assert node.pending() == []
+    (one,) = Attempt.read(publishers.read_target(Path(place), "sn").journal().entries)
+    assert one.state == "confirmed"
+    assert under_way([one]) is None
+    assert extrinsics.holds(node, one, node.finalized())
+    return last
+
+
+def _send(place: str, plan: dict[str, Any]) -> Outcome:
+    """Publish, and of a commitment wait until the chain has opened it."""
+    node = _node(place)
+
+    def wait(_: float) -> None:
+        node.ask("simulator_step", {"blocks": 1})
+
+    clock = Clock(poll=0, sleep=wait, wall=lambda: node.query("Timestamp", "Now") / 1000)
+    publisher = open_publisher(publishers.read_target(Path(place), "sn"), clock=clock)
+    whole = Plan(**plan | {"lines": (), "left_out": ()})
+    outcome = publisher.send(whole, lambda _: None)
+    while isinstance(outcome, Sent) and outcome.opens is not None:
+        node.ask("simulator_step", {"blocks": 5})
+        outcome = publisher.send(whole, lambda _: None)
+    return outcome
+
+
+def _node(place: str) -> Node:
+    return Node(str(publishers.read_target(Path(place), "sn").fields["url"]))

@@ -1,0 +1,87 @@
+"""Workers that publish until they are killed, and what must be known afterwards. `crash_kit.Warm` forks them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import publish_kit as kit
+import stepping
+from assay.publish import publishers
+from assay.publish.evm.node import Node
+from assay.publish.evm.publisher import open_publisher
+from assay.publish.evm.transactions import Attempt
+from assay.publish.outcome import Confirmed, document
+from assay.publish.publishers import Plan
+from assay.publish.sender import Clock, under_way
+
+__all__ = ["finish", "imports", "publish", "steps_of"]
+
+
+def imports() -> None:
+    """Import what is imported late."""
+    with tempfile.TemporaryDirectory() as place:
+        made = kit.publish_toml(Path(place), None, rpc="http://127.0.0.1:9", oracle="0x" + "11" * 20, round="0x" + "22" * 20)
+        publisher = kit.opened(made)
+        signer = publisher._chain.signer()
+        publisher._chain.sender(signer, print)
+
+
+def publish(place: str, plan: dict[str, Any], last_step: int | None) -> dict[str, Any]:
+    """Publish; at step `last_step` killed."""
+    if last_step is not None:
+        stepping.die_at(last_step)
+    found = _send(place, plan)
+    stepping.go_on()
+    return found
+
+
+def steps_of(place: str, plan: dict[str, Any]) -> int:
+    """How many steps it takes."""
+    return stepping.count(lambda: _send(place, plan))
+
+
+def finish(place: str, plan: dict[str, Any], before: int) -> str:
+    """What a killed worker left is what the journal says; seen through, it is there, once. How far it was: the last state."""
+    target = publishers.read_target(Path(place), "local")
+    entries = target.journal().entries
+    last = str(entries[-1]["state"]) if entries else "nothing"
+    known = [one.hash for each in Attempt.read(entries) for one in each.transactions]
+    node = _node(place)
+    account = kit.key_of(2).address
+    mined = [hash_ for hash_ in known if node.mined(hash_) is not None]
+    # Whatever the account has sent stands in the journal; and nothing that stands there is there twice.
+    assert node.count(account, "pending") - before == len([one for one in known if node.knows(one)]) <= 1
+    assert len(mined) <= 1
+    confirmed = [one for one in entries if one["state"] == "confirmed" and "attempt" in one]
+    assert all(one["hash"] in mined for one in confirmed)
+
+    found = _send(place, plan)
+    assert found["state"] == "confirmed", found
+    assert node.count(account, "pending") - before == 1
+    entries = target.journal().entries
+    assert under_way(Attempt.read(entries)) is None
+    states = [one["state"] for one in entries]
+    assert states.count("confirmed") >= 1
+    assert [one.state for one in Attempt.read(entries)] == ["confirmed"]
+    return last
+
+
+def _send(place: str, plan: dict[str, Any]) -> dict[str, Any]:
+    os.environ.update(kit.environment())
+    node = _node(place)
+
+    def wait(_: float) -> None:
+        node.http.ask("evm_mine")
+
+    publisher = open_publisher(publishers.read_target(Path(place), "local"), clock=Clock(poll=0, sleep=wait))
+    outcome = publisher.send(Plan(**plan | {"lines": (), "left_out": ()}), lambda _: None)
+    if isinstance(outcome, Confirmed):
+        assert isinstance(publisher.confirm(Plan(**plan | {"lines": (), "left_out": ()})), Confirmed)
+    return document(outcome)
+
+
+def _node(place: str) -> Node:
+    return Node(str(publishers.read_target(Path(place), "local").fields["rpc"]))

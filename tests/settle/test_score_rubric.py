@@ -1,0 +1,217 @@
+"""A rubric: gate, checks, verdict, cap. SPEC 2.3."""
+
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.errors import BadInput
+from assay.records import Evidence
+from assay.scheme.model import Check, RubricScore
+from assay.settle.score import accepted
+from assay.settle.score.rubric import VERDICTS, Judgement, after_verdict, answer_text, judge, score
+from score_kit import axes, make, vectors
+
+MET = {"B1": True, "B2": True, "B3": True, "B4": True}
+TWO = RubricScore(kind="rubric", checks=(Check(id="C1", weight=7001, skippable=False), Check(id="C2", weight=2999)))
+BOTH = {"C1": True, "C2": True}
+
+
+def test_vectors(shared: Path) -> None:
+    content = vectors(shared, "rubric")
+    rules = RubricScore(kind="rubric", checks=tuple(Check.model_validate(check) for check in content["rubric"]))
+    assert content["cases"]
+    for case in content["cases"]:
+        baseline = {name: name not in case.get("baseline_failed", ()) for name in MET}
+        checks = {check.id: check.id not in case["failed"] for check in rules.checks}
+        for verdict, final in case["final"].items():
+            found = judge(baseline, checks, verdict, rules)
+            assert found is not None
+            assert found.bps == final
+
+
+@st.composite
+def judgements(draw: st.DrawFn) -> tuple[RubricScore, dict[str, bool], str]:
+    cuts = sorted(draw(st.sets(st.integers(1, 9999), max_size=6)))
+    weights = [high - low for low, high in zip([0, *cuts], [*cuts, 10_000], strict=True)]
+    checks = tuple(Check(id=f"C{n}", weight=w, skippable=draw(st.booleans())) for n, w in enumerate(weights))
+    answers = {check.id: draw(st.booleans()) for check in checks}
+    return RubricScore(kind="rubric", checks=checks), answers, draw(st.sampled_from(VERDICTS))
+
+
+@given(judgements())
+def test_against_the_rules_written_out(drawn: tuple[RubricScore, dict[str, bool], str]) -> None:
+    rules, answers, verdict = drawn
+    final = base = sum(check.weight for check in rules.checks if answers[check.id])
+    lost = sum(check.weight for check in rules.checks if check.skippable) - sum(
+        check.weight for check in rules.checks if check.skippable and answers[check.id]
+    )
+    if verdict in ("EXCEPTIONAL", "ELEGANT"):
+        final += lost if verdict == "EXCEPTIONAL" else lost // 2
+    elif verdict in ("MINOR_ISSUES", "FLAWED"):
+        final -= math.floor(base * Fraction({"MINOR_ISSUES": 1, "FLAWED": 2}[verdict], 10))
+    elif verdict == "FUNDAMENTALLY_BROKEN" and base > 2000:
+        final = 2000
+    capped = not all(answers[check.id] for check in rules.checks if not check.skippable)
+    if capped and final > 2000:
+        final = 2000
+    assert 0 <= final <= 10_000
+    assert judge(MET, answers, verdict, rules) == Judgement(base, lost, verdict, gate=True, capped=capped, bps=final)
+
+
+@pytest.mark.parametrize(("verdict", "bps"), [("MINOR_ISSUES", 2700), ("FLAWED", 2400), ("ELEGANT", 6499), ("COHERENT", 2999)])
+def test_what_a_verdict_takes_or_gives_is_floored(verdict: str, bps: int) -> None:
+    assert after_verdict(verdict, 2999, 7001) == bps
+
+
+@pytest.mark.parametrize("failed", sorted(MET))
+def test_a_failed_baseline_is_zero_whatever_else_there_is(failed: str) -> None:
+    nothing = Judgement(base=0, missed_skippable=0, verdict=None, gate=False, capped=False, bps=0)
+    baseline = {**MET, failed: False}
+    assert judge(baseline, None, None, TWO) == nothing
+    assert judge(baseline, {"C1": 7}, "SUPERB", TWO) == nothing
+    assert judge(baseline, BOTH, "COHERENT", TWO) == nothing
+
+
+@pytest.mark.parametrize(
+    ("baseline", "checks", "verdict"),
+    [
+        (None, BOTH, "COHERENT"),
+        ([True, True, True, True], BOTH, "COHERENT"),
+        ({"B1": False, "B2": True, "B3": True}, BOTH, "COHERENT"),
+        ({**MET, "B2": 1}, BOTH, "COHERENT"),
+        ({**MET, "B2": "false"}, BOTH, "COHERENT"),
+        (MET, None, "COHERENT"),
+        (MET, {"C1": True}, "COHERENT"),
+        (MET, {**BOTH, "C2": None}, "COHERENT"),
+        (MET, {**BOTH, "C2": "NO"}, "COHERENT"),
+        (MET, BOTH, None),
+        (MET, BOTH, "coherent"),
+        (MET, BOTH, ["COHERENT"]),
+        (MET, BOTH, {}),
+    ],
+)
+def test_a_malformed_judgement_is_none_never_zero(baseline: Any, checks: Any, verdict: Any) -> None:
+    assert judge(baseline, checks, verdict, TWO) is None
+    found = score([make("rubric", baseline=baseline, checks=checks, verdict=verdict)], axes(), TWO)
+    assert found.unjudged is not None
+    assert found.unjudged.tolist() == [[True, False], [False, False]]
+    assert not found.counting.any()
+
+
+def test_answers_to_questions_nobody_asked_change_nothing() -> None:
+    found = judge({**MET, "B5": False}, {**BOTH, "C9": False}, "COHERENT", TWO)
+    assert found is not None
+    assert found.bps == 10_000
+
+
+def test_scores_and_work() -> None:
+    records: list[Evidence] = [
+        make("rubric", baseline=MET, checks={"C1": True, "C2": False}, verdict="ELEGANT"),
+        make("rubric", "v2", baseline=MET, checks={"C1": False, "C2": True}, verdict="COHERENT"),
+        make("rubric", "v1", "bob", baseline={**MET, "B3": False}),
+        make("rubric", "v2", "bob", baseline=MET, checks=BOTH, verdict="COHERENT", outcome="unjudged"),
+        make("rubric", "v2", "bob", submission="older", baseline=MET, checks=BOTH, verdict="COHERENT"),
+    ]
+    found = score(records, axes(), TWO)
+    assert found.scores.tolist() == [[850_000_000, 0], [200_000_000, 0]]  # 7001 + ⌊2999 / 2⌋ = 8500; capped
+    assert found.counting.tolist() == [[True, True], [True, False]]
+    assert found.unjudged is not None
+    assert found.unjudged.tolist() == [[False, False], [False, True]]
+    assert found.work["base"].tolist() == [[7001, 0], [2999, 0]]
+    assert found.work["missed_skippable"].tolist() == [[2999, 0], [0, 0]]
+    assert found.work["verdict"].tolist() == [["ELEGANT", None], ["COHERENT", None]]
+    assert found.work["gate"].tolist() == [[True, False], [True, False]]
+    assert found.work["capped"].tolist() == [[False, False], [True, False]]
+    assert found.work["bps"].tolist() == [[8500, 0], [2000, 0]]
+    assert found.first == {"ann": 1, "bob": 1}
+
+
+def test_a_suspected_injection_counts_unless_the_scheme_says_otherwise() -> None:
+    whole: dict[str, Any] = {"baseline": MET, "checks": BOTH, "verdict": "COHERENT"}
+    records: list[Evidence] = [
+        make("rubric", **whole, injection_suspected=True),
+        make("rubric", "v2", **whole, injection_suspected=False),
+        make("rubric", "v1", "bob", **whole | {"verdict": None}, injection_suspected=True),
+        make("rubric", "v2", "bob", **whole),
+    ]
+    noted = score(records, axes(), TWO)
+    assert noted.counting.tolist() == [[True, False], [True, True]]
+    assert noted.suspected is not None
+    assert not noted.suspected.any()
+    wary = score(records, axes(), TWO.model_copy(update={"injection": "unjudged"}))
+    assert wary.counting.tolist() == [[False, False], [True, True]]
+    assert wary.scores.tolist() == [[0, 0], [1_000_000_000, 1_000_000_000]]
+    assert wary.unjudged is not None
+    assert wary.unjudged.tolist() == [[True, True], [False, False]]
+    assert wary.suspected is not None
+    assert wary.suspected.tolist() == [[True, False], [False, False]]  # bob's is malformed, whatever is suspected
+
+
+def test_a_scheme_that_says_nothing_of_injections_has_the_digest_that_it_had() -> None:
+    assert "injection" not in TWO.model_dump(mode="json", exclude_none=True)
+
+
+@pytest.mark.parametrize("odd", [1, 1.0, 0, "true", None])
+def test_a_malformed_judgement_is_not_the_same_as_one_that_python_finds_equal_to_it(odd: object) -> None:
+    whole = make("rubric", baseline=MET, checks=BOTH, verdict="COHERENT")
+    other = make("rubric", baseline=MET | {"B1": odd}, checks=BOTH, verdict="COHERENT")
+    for records in ([whole, other], [other, whole]):
+        with pytest.raises(BadInput, match="two different records for one key"):
+            accepted(records, axes())
+    assert accepted([whole, whole.model_copy()], axes()) == [whole]
+
+
+@pytest.mark.parametrize(
+    ("content", "bare"),
+    [
+        ('{"a": 1}', '{"a": 1}'),
+        ('```json\n{"a": 1}\n```', '{"a": 1}'),
+        ('```\n{"a": 1}\n```', '{"a": 1}'),
+        (' \n```json \t\r\n{\n"a": 1\n}\r\n  ``` \n', '{\n"a": 1\n}\r'),
+        ('<think>a {"b": 2}\n</think>\n\n{"a": 1}', '\n\n{"a": 1}'),
+        ("\n<think></think>{}", "{}"),
+    ],
+)
+def test_a_fence_or_a_thought_is_taken_off(content: str, bare: str) -> None:
+    assert answer_text(content, "text") == bare
+    assert answer_text(content, "json_object") == bare
+    assert answer_text(content, "json_schema") == content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "```json\n{}",
+        "```json {}\n```",
+        "```JSON\n{}\n```",
+        "```python\n{}\n```",
+        "~~~\n{}\n~~~",
+        "Here it is:\n```json\n{}\n```",
+        "```json\n{}\n```\nThat is all.",
+        "<think>no end {}",
+        "<thinking>{}</thinking>{}",
+        "{}<think></think>",
+        "\u00a0```json\n{}\n```",
+    ],
+)
+def test_nothing_else_is_taken_off(content: str) -> None:
+    assert answer_text(content, "text") == content
+
+
+@pytest.mark.parametrize(
+    ("content", "left"),
+    [
+        ("```json\n```\n{}\n```\n```", "```\n{}\n```"),
+        ("<think>1</think><think>2</think>{}", "<think>2</think>{}"),
+        ("<think>1</think>\n```json\n{}\n```", "\n```json\n{}\n```"),
+        ('<think>1</think>{"a": 1}</think>{"a": 2}', '{"a": 1}</think>{"a": 2}'),
+    ],
+)
+def test_one_of_them_is_taken_off_once(content: str, left: str) -> None:
+    assert answer_text(content, "text") == left
