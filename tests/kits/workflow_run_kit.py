@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.judge.keeping import evidence_file
+from assay.judge.run_files import evidence_file
 from assay.judge.running import Event, Options, Summary
 from assay.judge.workflow import run as judge
 from assay.judge.workflow.planner import load_planner

@@ -1,4 +1,7 @@
-"""What every judge's run has in common: its options, what it tells while it goes on, what came of it, and how it is stopped."""
+"""What every judge's run is told and tells: its options, the cells it judges, events while it goes on, and the summary.
+
+The run itself is in `assay.judge.judge_run`.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,39 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from assay.errors import BadInput
 from assay.judge.service import Model
 
-__all__ = ["ATTEMPTS", "DELAY", "Cell", "Event", "Options", "Result", "Stop", "Summary", "Tell", "backoff", "stopping"]
+if TYPE_CHECKING:
+    from assay.records import Record
+
+__all__ = [
+    "ATTEMPTS",
+    "DELAY",
+    "Cell",
+    "CellResult",
+    "Event",
+    "Judged",
+    "Options",
+    "RunStopped",
+    "Stop",
+    "Summary",
+    "Tell",
+    "backoff",
+    "quiet",
+    "stopping",
+]
 
 ATTEMPTS = 3
-"""How often one thing is begun before its error is left as it is."""
+"""How often one cell is begun before its error is left as it is."""
 DELAY = 2.0
 """Seconds before the second attempt."""
 
-Kind = Literal["calibrating", "calibrated", "planned", "began", "phase", "ended", "again", "kept", "stopping"]
+
+class RunStopped(Exception):
+    """The run was asked to end."""
 
 
 class Cell(Protocol):
@@ -30,17 +53,21 @@ class Cell(Protocol):
 
     @property
     def participant(self) -> str:
-        """Whose it is."""
+        """The key of the participant."""
 
     @property
     def parts(self) -> Mapping[str, str]:
         """What else tells it from others of this participant, by name, in the order in which it is shown."""
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The end of its record's key: the submission (or participant), then the record's `parts`. SPEC 3.0."""
+
     def __hash__(self) -> int: ...
 
 
-class Result(Protocol):
-    """How one thing ended."""
+class CellResult(Protocol):
+    """How one cell ended."""
 
     @property
     def outcome(self) -> str:
@@ -56,10 +83,20 @@ class Result(Protocol):
 
 
 @dataclass(frozen=True)
+class Judged:
+    """A result, with its record of evidence, if the judge does not store that by itself."""
+
+    outcome: str
+    reason: str = ""
+    message: str = ""
+    evidence: Record | None = None
+
+
+@dataclass(frozen=True)
 class Event:
     """Something that happened in a run."""
 
-    kind: Kind
+    kind: Literal["calibrating", "calibrated", "planned", "began", "phase", "ended", "again", "kept", "stopping"]
     cell: Cell | None = None
     phase: str = ""
     """phase: which. calibrated: of what, a task."""
@@ -67,7 +104,7 @@ class Event:
     """calibrated: why it judges nobody; empty if it judges right."""
     hint: str = ""
     """calibrated: what to do about it."""
-    record: Result | None = None
+    record: CellResult | None = None
     """Of what ended, or is tried again."""
     count: int = 0
     """planned: how many are to be judged. kept: how many of an earlier run had no evidence yet. calibrating: how many tasks."""
@@ -80,6 +117,10 @@ class Event:
 
 
 Tell = Callable[[Event], None]
+
+
+def quiet(_event: Event) -> None:
+    """Tell nobody."""
 
 
 def backoff(attempt: int, delay: float, *, factor: float = 4.0, longest: float = 300.0) -> float:

@@ -15,7 +15,6 @@ from assay.competition import open_competition
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.judge import judges
-from assay.judge.keeping import Busy
 from assay.judge.rubric.run import run
 from assay.judge.rubric.scripted import ScriptedFault
 from assay.judge.rubric.stored import (
@@ -26,6 +25,7 @@ from assay.judge.rubric.stored import (
     submit_solution,
     transcript_key,
 )
+from assay.judge.run_files import Busy
 from assay.judge.running import Event, Options
 from assay.judge.service import Model
 from assay.ledger import keys
