@@ -16,7 +16,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from assay.errors import BadInput
-from assay.judge.service import Model
 
 if TYPE_CHECKING:
     from assay.records import Record
@@ -130,7 +129,7 @@ def backoff(attempt: int, delay: float, *, factor: float = 4.0, longest: float =
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is carried out. Of these a judge takes what concerns it."""
+    """How a run is carried out, for every judge."""
 
     jobs: int = 1
     epoch: int | None = None
@@ -143,31 +142,8 @@ class Options:
     """Keys; none: all."""
     everybody: bool = False
     """Judge also those for whom `assign` drew other validators."""
-    model: Model | None = None
-    """What agents may ask, or what answers a rubric."""
-    primary: str | None = None
-    fallback: str | None = None
-    """What the service calls the two models of a bounty, if not as the bounty does."""
-    prices: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """What a million tokens of a question and of an answer cost, in millionths, by the name that the service is asked for."""
-    again: bool = False
-    """Judge again what was left unjudged."""
-    sandbox: str = "bubblewrap"
-    engine: str | None = None
-    runtime: str | None = None
-    """Of the containers: the engine's socket and the runtime, if not what is usual."""
-    reuse: bool = False
-    """Let bubblewrap use a box's folder again, unless the scheme wants a new box for every trial."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """What agents may be given, by name."""
-    tasks: Path | None = None
-    """The task set's folder; None: tasks/ in the competition."""
-    only: Sequence[str] = ()
-    """Task ids; none: all."""
-    own: Mapping[str, Any] = field(default_factory=dict)
-    """The values of the options that only this kind has, by `kind.Option.key`."""
-    calibrate: int = 1
-    """How often a task's solution has to pass here, and doing nothing to fail, before the task judges anybody."""
+    own: Any = field(default_factory=dict)
+    """The options that only this kind of judge has, as `kind.Kind.settings` makes them of the command line's."""
 
     def check(self) -> None:
         """Refuse numbers that make no sense; raises BadInput."""
@@ -176,14 +152,6 @@ class Options:
             raise BadInput(f"{self.jobs} is not a number of jobs", field="jobs", hint=hint)
         if not 1 <= self.attempts <= 100:
             raise BadInput(f"{self.attempts} is not a number of attempts", field="attempts", hint="from 1 to 100")
-        if not 1 <= self.calibrate <= 100:
-            raise BadInput(f"{self.calibrate} is not a number of times", field="calibrate", hint="from 1 to 100")
-
-    def check_boxes(self, demanded: bool | None, file: Path) -> None:
-        """Refuse to use boxes again where the scheme demands fresh ones; raises BadInput."""
-        if self.reuse and demanded:
-            what = "demands a new box for every trial, and --reuse-boxes says otherwise"
-            raise BadInput(what, file=file, field="score.fresh_boxes", hint="leave --reuse-boxes out")
 
 
 @dataclass

@@ -59,12 +59,12 @@ CHILD = """
 import sys
 from pathlib import Path
 from assay.judge.rubric.judgement import Limits
-from assay.judge.rubric.run import run
+from assay.judge.rubric.run import RubricOptions, run
 from assay.judge.running import Options
 from assay.judge.service import Model
 def tell(event):
     print(event.kind, event.phase, flush=True)
-options = Options(jobs=4, model=Model(sys.argv[2], sys.argv[3]))
+options = Options(jobs=4, own=RubricOptions(Model(sys.argv[2], sys.argv[3])))
 summary = run(Path(sys.argv[1]), "val-1", options, tell, limits=Limits(first_pause=0.01, tries=3, patience=float(sys.argv[4])))
 print("stopped" if summary.stopped else "whole", summary.judged, flush=True)
 """

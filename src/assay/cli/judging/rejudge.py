@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption, prices, service
+from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption
 from assay.cli.keys import complete
 from assay.cli.output import emit
 
@@ -72,17 +72,16 @@ def rejudge(
     from assay.cli.ledger.keys import asking
     from assay.cli.progress import Working
     from assay.judge.rubric import replay
-    from assay.judge.rubric.run import models_of
+    from assay.judge.rubric.run import RubricOptions, models_of
     from assay.judge.rubric.stored import transcript_keys
-    from assay.judge.running import Options
 
     named = None if validator is None else validator_of(folder, validator)
     one = replay.find_judgement(folder, lambda everybody: find(participant, everybody), named)
     before = replay.replay_stored(folder, one, *transcript_keys(key, asking()))
     rounds: list[JudgementRound] = []
     if ask:
-        options = Options(model=service("judges", model_url), primary=model, fallback=fallback, prices=prices(price))
-        models = models_of(one.bounty, options)
+        given = {"model_url": model_url, "model": model, "fallback": fallback, "price": price}
+        models = models_of(one.bounty, RubricOptions.of(given))
 
         def told(found: JudgementRound) -> None:
             if not as_json:

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.errors import printable
-from assay.cli.judging.live import EngineOption, EnvOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.judging.live import EngineOption, EnvOption, RuntimeOption, SandboxOption
 from assay.exact import NANO, half_even, text
+from assay.judge.kind_options import SandboxName
 from assay.uncertainty import wilson
 
 if TYPE_CHECKING:
@@ -185,10 +186,11 @@ def trial(
     import os
     from tempfile import TemporaryDirectory
 
-    from assay.cli.judging.live import Follow, given
+    from assay.cli.judging.live import FollowTrial
     from assay.cli.output import emit
     from assay.errors import BadInput
     from assay.judge import service
+    from assay.judge.kind_options import variables
     from assay.judge.sandbox import choose
     from assay.judge.terminal import agent as agents
     from assay.judge.terminal.calibration import Uncalibrated, calibrate
@@ -199,7 +201,7 @@ def trial(
     one = not task.is_dir() or task_folders(task)[0] == [task.resolve()]
     tasks = [read_task(task.resolve())] if one else list(read_tasks(task))
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
-    judge = Judge(chosen, "verify" if verify else "fail", service.of_agents(os.environ), env=given(env))
+    judge = Judge(chosen, "verify" if verify else "fail", service.of_agents(os.environ), env=variables(env or ()))
     agents.check_agent(who, tasks, judge.env, model=judge.model is not None)
     judge.sandbox.sweep()
     if not one:
@@ -218,7 +220,7 @@ def trial(
                 f"cannot be made ({error.strerror})", file=folder, hint="name a folder that is not there yet"
             ) from None
         try:
-            with Follow(folder, quiet=as_json) as follow:
+            with FollowTrial(folder, quiet=as_json) as follow:
                 image = image_of(judge.sandbox, loaded)
                 if who not in agents.BUILT_IN.values():  # which are what a calibration tries, and show why one fails
                     calibrate(judge.sandbox, loaded, image)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from assay.errors import BadInput, Unreachable, brief
-from assay.exact import half_even
+from assay.exact import half_even, nanos
 from assay.judge.rubric.conversation import (
     FOREIGN,
     AskedQuestion,
@@ -49,6 +49,23 @@ class Price:
         if usage.prompt is None or usage.completion is None:
             return None
         return half_even(self.prompt * usage.prompt + self.completion * usage.completion, _MILLION)
+
+
+def parse_prices(given: Sequence[str]) -> dict[str, Price]:
+    """Model → its price, of texts NAME=IN/OUT; raises BadInput."""
+    prices: dict[str, Price] = {}
+    for price in given:
+        name, equals, amounts = price.rpartition("=")
+        asked, slash, answered = amounts.partition("/")
+        try:
+            both = nanos(asked), nanos(answered)
+        except BadInput:
+            both = (1, 1)
+        if not (name and equals and slash) or any(amount % 1000 for amount in both):
+            hint = "write NAME=IN/OUT with at most six digits after the point, such as --price deepseek-chat=0.27/1.1"
+            raise BadInput(f"{price[:100]!r} is not a price", field="--price", hint=hint)
+        prices[name] = Price(both[0] // 1000, both[1] // 1000)
+    return prices
 
 
 @dataclass(frozen=True)

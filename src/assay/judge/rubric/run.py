@@ -7,23 +7,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from assay.errors import BadInput
 from assay.exact import text
-from assay.judge import entries
+from assay.judge import entries, service
 from assay.judge.entries import Entries
 from assay.judge.judge_run import JudgeRun
 from assay.judge.rubric import asking, stored
-from assay.judge.rubric.asking import Models, Price, SolutionJudge
+from assay.judge.rubric.asking import Models, Price, SolutionJudge, parse_prices
 from assay.judge.rubric.judgement import LIMITS, Judgement, Limits, Measured, Usage, why_fallback
 from assay.judge.rubric.stored import JUDGEMENTS, JudgementStore, digest_hex, document_of, transcript_key
 from assay.judge.running import Event, Judged, Options, Summary, quiet
+from assay.judge.service import Model
 from assay.ledger import keys
 from assay.records import Evidence, Participant, Rubric
 from assay.scheme.bounty import Bounty, read_bounty
@@ -31,6 +33,32 @@ from assay.scheme.fields import instant_text
 from assay.scheme.load import BOUNTY
 from assay.scheme.reading import present
 from assay.settle.story.telling import named, plural
+
+
+@dataclass(frozen=True)
+class RubricOptions:
+    """`running.Options.own` of this judge."""
+
+    model: Model | None = None
+    """What answers a rubric."""
+    primary: str | None = None
+    fallback: str | None = None
+    """What the service calls the two models of a bounty, if not as the bounty does."""
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """By the name that the service is asked for."""
+    again: bool = False
+    """Judge again what was left unjudged."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> RubricOptions:
+        """What was given on the command line, by `kind.Option.key`; the service's key is in the environment."""
+        return cls(
+            model=service.of_judges(os.environ, values["model_url"]),
+            primary=values["model"],
+            fallback=values["fallback"],
+            prices=parse_prices(values["price"] or ()),
+            again=values.get("again", False),
+        )
 
 
 @dataclass(frozen=True)
@@ -161,7 +189,8 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
         seen = entries.read(self.competition, self.bounty.scheme, self.validator, self.options.participants)
         self.here, self.summary.absent = _here(seen, self.options)
         self.handed_in = {one.submission: one for one in self.here}
-        self.models = models_of(self.bounty, self.options)
+        self.own = self.options.own or RubricOptions()
+        self.models = models_of(self.bounty, self.own)
         own, sponsor = transcript_key(make=True).public, self.bounty.terms.sponsor
         to = [own] if sponsor is None else [keys.sealing(sponsor), own]
         self.store = JudgementStore(self.competition, self.validator, self.bounty.digest, list(dict.fromkeys(to)))
@@ -172,7 +201,7 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
 
     def clear(self) -> None:
         self.store.clear()
-        if self.options.again:
+        if self.own.again:
             if present(self.competition / "ledger.toml"):
                 hint = "the first judgement of a solution counts"
                 raise BadInput("what a ledger has accepted stands", field="--again", hint=hint)
@@ -246,7 +275,7 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
         return self.tally.remarks()
 
 
-def models_of(bounty: Bounty, options: Options) -> Models:
+def models_of(bounty: Bounty, options: RubricOptions) -> Models:
     """The service and what it calls the bounty's models; raises BadInput where none is named, or a model by another name."""
     if options.model is None:
         raise BadInput(
@@ -254,8 +283,7 @@ def models_of(bounty: Bounty, options: Options) -> Models:
             field="--model-url",
             hint="give the address of an OpenAI-compatible service, or set ASSAY_LLM_BASE_URL; its key is ASSAY_LLM_API_KEY",
         )
-    prices = {name: Price(*price) for name, price in options.prices.items()}
-    models = Models(options.model.base_url, options.model.key, options.primary, options.fallback, prices)
+    models = Models(options.model.base_url, options.model.key, options.primary, options.fallback, options.prices)
     models.settings(bounty, LIMITS)
     return models
 

@@ -16,8 +16,9 @@ from typing import Any
 from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.judge_run import Attempt, JudgeRun, Report
+from assay.judge.kind_options import TaskOptions
 from assay.judge.running import Event, Options, Summary, quiet
-from assay.judge.sandbox import Trouble, choose
+from assay.judge.sandbox import Trouble
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.competition import TrialCell, TrialCompetition, check_same_tasks, every_cell, open_contest
 from assay.judge.terminal.pool import Crew, Said
@@ -42,12 +43,13 @@ def run(competition: Path, validator: str, options: Options | None = None, on_ev
 
 class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
     def open(self) -> TrialCompetition:
-        options = self.options
-        self.sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime, reuse=options.reuse)
+        own = self.own = self.options.own or TaskOptions()
+        own.check()
+        self.sandbox = own.open_sandbox()
         self.contest = open_contest(
-            self.competition, self.validator, tasks=options.tasks, participants=options.participants, only=options.only
+            self.competition, self.validator, tasks=own.tasks, participants=self.options.participants, only=own.only
         )
-        options.check_boxes(self.contest.rules.fresh_boxes, self.competition / "scheme.toml")
+        own.check_boxes(self.contest.rules.fresh_boxes, self.competition / "scheme.toml")
         self.store = Store(self.competition, self.validator)
         self.here, self.summary.absent = self.contest.here, self.contest.absent
         self.jobs: dict[TrialCell, Job] = {}
@@ -71,9 +73,9 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
         self.sandbox.sweep()
 
     def check(self, wanted: Sequence[Participant], done: frozenset[tuple[object, ...]]) -> None:
-        tasks, model = self.contest.tasks, self.options.model is not None
+        tasks, model = self.contest.tasks, self.own.model is not None
         for one in wanted:
-            agents.check_agent(self.contest.agents[one.submission], tasks.values(), self.options.env, model=model)
+            agents.check_agent(self.contest.agents[one.submission], tasks.values(), self.own.env, model=model)
         check_same_tasks(self.contest, self.store.root, done)
 
     def cells(self, wanted: Sequence[Participant]) -> list[TrialCell]:
@@ -128,12 +130,12 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
             return None
         agent, task = self.contest.agents[attempt.cell.submission], self.contest.tasks[attempt.cell.task]
         names = (agent.name, agent.version, task.mode)
-        return record_of(self.job(attempt), names, self.options.sandbox, Tried.failed(why))
+        return record_of(self.job(attempt), names, self.own.sandbox, Tried.failed(why))
 
     def died(self, cell: TrialCell, how: str) -> TrialRecord:
         """The error of a trial whose worker died."""
         names = ("?", "?", self.contest.tasks[cell.task].mode)
-        return record_of(self.jobs[cell], names, self.options.sandbox, Tried.failed(how))
+        return record_of(self.jobs[cell], names, self.own.sandbox, Tried.failed(how))
 
     def keep(self, cell: TrialCell, result: TrialRecord) -> Path:
         place = self.store.keep(Path(self.jobs[cell].folder), result)
@@ -173,16 +175,16 @@ class _TrialPool:
     """The worker processes of a run, as a `WorkerPool`."""
 
     def __init__(self, run: _TrialsRun, count: int) -> None:
-        self._run, options, store = run, run.options, run.store
+        self._run, own, store = run, run.own, run.store
         settings = Settings(
-            options.sandbox,
+            own.sandbox,
             run.contest.rules.agent_timeout,
-            options.model,
-            dict(options.env),
-            engine=options.engine,
-            runtime=options.runtime,
-            times=options.calibrate,
-            reuse=options.reuse,
+            own.model,
+            dict(own.env),
+            engine=own.engine,
+            runtime=own.runtime,
+            times=own.calibrate,
+            reuse=own.reuse,
         )
         self._crew = Crew(settings, count, store.partial(), run.lock_number, cores=_cores(count, run.contest))
         self._going: dict[int, TrialCell] = {}
@@ -198,7 +200,7 @@ class _TrialPool:
                 job, settings = run.calibration(name), run.contest.tasks[name].settings
                 going[job.number] = name
                 once = settings.agent.timeout_sec + settings.verifier.timeout_sec
-                self._crew.give(worker, job, settings.environment.build_timeout_sec + 2 * run.options.calibrate * once + SPARE)
+                self._crew.give(worker, job, settings.environment.build_timeout_sec + 2 * run.own.calibrate * once + SPARE)
             for said in self._crew.listen(_TICK):
                 if said.job is None or said.job.number not in going or (said.line and "calibration" not in said.line):
                     continue

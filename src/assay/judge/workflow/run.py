@@ -19,8 +19,8 @@ import assay
 from assay.errors import BadInput
 from assay.judge.entries import Written
 from assay.judge.judge_run import JudgeRun
+from assay.judge.kind_options import TaskOptions
 from assay.judge.running import Event, Options, Summary, quiet
-from assay.judge.sandbox import choose
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.call import plain
 from assay.judge.workflow.competition import Desk, UntilStopped, WorkflowCompetition, fields_of, open_contest
@@ -63,9 +63,9 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
     submission: ClassVar[str] = "planner"
 
     def open(self) -> WorkflowCompetition:
-        options = self.options
+        own = self.own = self.options.own or TaskOptions()
         self.contest = open_contest(
-            self.competition, self.validator, tasks=options.tasks, participants=options.participants, only=options.only
+            self.competition, self.validator, tasks=own.tasks, participants=self.options.participants, only=own.only
         )
         self.store = Store(self.competition, self.validator)
         self.broken_at: dict[int, set[str]] = {}
@@ -91,7 +91,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         return max(1, written.epoch or 1, latest_round(self.competition) or 1)
 
     def check(self, wanted: Sequence[Participant], done: frozenset[tuple[object, ...]]) -> None:
-        epoch, only = self.summary.epoch, self.options.only
+        epoch, only = self.summary.epoch, self.own.only
         asked = read_round(self.competition, self.contest.pinned, epoch)
         self.tasks = {name: self.contest.pinned.task(name) for name in asked.tasks if not only or name in only}
         why = "a service was broken when it was asked before"
@@ -101,12 +101,12 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
 
     def _desk(self, wanted: Sequence[Participant]) -> Desk:
         """What plans are carried out with; a sandbox only where something needs one. Raises BadInput and Trouble."""
-        contest, options, tasks = self.contest, self.options, list(self.tasks.values())
+        contest, own, tasks = self.contest, self.own, list(self.tasks.values())
         desk = Desk(contest.services, contest.folder, os.environ)
         commands = any(contest.planners[one.submission].command for one in wanted)
         if commands or any(desk.boxed(task) for task in tasks):
-            options.check_boxes(contest.rules.fresh_boxes, contest.folder / "scheme.toml")
-            sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime, reuse=options.reuse)
+            own.check_boxes(contest.rules.fresh_boxes, contest.folder / "scheme.toml")
+            sandbox = own.open_sandbox()
             sandbox.sweep()
             desk = Desk(contest.services, contest.folder, os.environ, UntilStopped(sandbox, self.stop))
         for task in tasks:
