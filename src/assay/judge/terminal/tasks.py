@@ -18,7 +18,7 @@ from assay.characters import allowed
 from assay.errors import BadInput, suggest
 from assay.folder.files import LONGEST_TASK, MOST_TASKS, decode
 from assay.judge import dockerfile, tree
-from assay.judge.dockerfile import Plan
+from assay.judge.dockerfile import BuildPlan
 from assay.judge.terminal.task_settings import (
     COMPOSE,
     AgentTable,
@@ -65,7 +65,7 @@ class Task:
     settings: TaskSettings
     digest: str
     """Of the whole folder, as `tree.digest` defines it."""
-    plan: Plan | None
+    plan: BuildPlan | None
     """environment/Dockerfile; None if there is none, and then there is a docker_image."""
     source: str = ""
     """The text of task.toml."""
@@ -317,7 +317,7 @@ def _environment(folder: Path, settings: TaskSettings) -> None:
         )
 
 
-def _plan(folder: Path) -> dockerfile.Plan | None:
+def _plan(folder: Path) -> dockerfile.BuildPlan | None:
     file = folder / ENVIRONMENT / "Dockerfile"
     if not file.exists():
         return None
