@@ -36,7 +36,7 @@ from assay.judge.running import Cell, CellResult, Event, Judged, Options, Stop, 
 if TYPE_CHECKING:
     from assay.records import Evidence, Participant, Record
 
-__all__ = ["Attempt", "JudgeRun", "Report", "WorkerPool"]
+__all__ = ["Attempt", "CellPool", "JudgeRun", "Report"]
 
 _TICK = 0.1
 """Seconds between two looks at whether somebody wants the end."""
@@ -65,7 +65,7 @@ class Report(Generic[C, R]):
     final: bool = False
 
 
-class WorkerPool(Protocol[C, R]):
+class CellPool(Protocol[C, R]):
     """What judges cells, several at a time."""
 
     def start(self, cells: Sequence[C]) -> None:
@@ -159,9 +159,9 @@ class JudgeRun(Generic[C, R]):
         """What an `async` judge holds open while it judges."""
         return nullcontext()
 
-    def workers(self, cells: Sequence[C]) -> WorkerPool[C, R]:
+    def workers(self, cells: Sequence[C]) -> CellPool[C, R]:
         """What judges the cells: coroutines or threads of this process."""
-        return _Tasks(self, min(self.options.jobs, len(cells)))
+        return _InProcess(self, min(self.options.jobs, len(cells)))
 
     def keep(self, cell: C, result: R) -> Path | None:
         """Store a result and its evidence; returns where it is kept. Raises OSError and AssayError where it cannot be."""
@@ -264,7 +264,7 @@ class JudgeRun(Generic[C, R]):
         self.summary.stopped = True
         self.tell(Event("stopping"))
 
-    def _give_out(self, queue: _Queue[C], pool: WorkerPool[C, R]) -> None:
+    def _give_out(self, queue: _Queue[C], pool: CellPool[C, R]) -> None:
         while pool.idle() and (attempt := queue.take()) is not None:
             error = self.refused(attempt)
             if error is not None:
@@ -332,8 +332,8 @@ class _Queue(Generic[C]):
         return max(0.0, min(longest, self._later[0][0] - time.monotonic())) if self._later else longest
 
 
-class _Tasks(Generic[C, R]):
-    """A `WorkerPool` of coroutines, or of threads for a judge that is none."""
+class _InProcess(Generic[C, R]):
+    """A `CellPool` of coroutines, or of threads for a judge that is none."""
 
     def __init__(self, run: JudgeRun[C, R], count: int) -> None:
         self._run, self._count = run, count

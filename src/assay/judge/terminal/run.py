@@ -21,10 +21,10 @@ from assay.judge.running import Event, Options, Summary, quiet
 from assay.judge.sandbox import Trouble
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.competition import TrialCell, TrialCompetition, check_same_tasks, every_cell, open_contest
-from assay.judge.terminal.pool import Crew, Said
-from assay.judge.terminal.record import Store, TrialRecord, not_kept, write_record
-from assay.judge.terminal.trial import Tried
-from assay.judge.terminal.worker import Job, Settings, record_of
+from assay.judge.terminal.pool import WorkerMessage, WorkerPool
+from assay.judge.terminal.record import TrialRecord, TrialStore, not_kept, write_record
+from assay.judge.terminal.trial import TrialResult
+from assay.judge.terminal.worker import Job, WorkerSettings, record_of
 from assay.records import Participant
 from assay.scheme.reading import validate
 
@@ -50,7 +50,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
             self.competition, self.validator, tasks=own.tasks, participants=self.options.participants, only=own.only
         )
         own.check_boxes(self.contest.rules.fresh_boxes, self.competition / "scheme.toml")
-        self.store = Store(self.competition, self.validator)
+        self.store = TrialStore(self.competition, self.validator)
         self.here, self.summary.absent = self.contest.here, self.contest.absent
         self.jobs: dict[TrialCell, Job] = {}
         """What goes on, or ended last, of each cell."""
@@ -130,12 +130,12 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
             return None
         agent, task = self.contest.agents[attempt.cell.submission], self.contest.tasks[attempt.cell.task]
         names = (agent.name, agent.version, task.mode)
-        return record_of(self.job(attempt), names, self.own.sandbox, Tried.failed(why))
+        return record_of(self.job(attempt), names, self.own.sandbox, TrialResult.failed(why))
 
     def died(self, cell: TrialCell, how: str) -> TrialRecord:
         """The error of a trial whose worker died."""
         names = ("?", "?", self.contest.tasks[cell.task].mode)
-        return record_of(self.jobs[cell], names, self.own.sandbox, Tried.failed(how))
+        return record_of(self.jobs[cell], names, self.own.sandbox, TrialResult.failed(how))
 
     def keep(self, cell: TrialCell, result: TrialRecord) -> Path:
         place = self.store.keep(Path(self.jobs[cell].folder), result)
@@ -172,11 +172,11 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
 
 
 class _TrialPool:
-    """The worker processes of a run, as a `WorkerPool`."""
+    """The worker processes of a run, as a `CellPool`."""
 
     def __init__(self, run: _TrialsRun, count: int) -> None:
         self._run, own, store = run, run.own, run.store
-        settings = Settings(
+        settings = WorkerSettings(
             own.sandbox,
             run.contest.rules.agent_timeout,
             own.model,
@@ -186,7 +186,7 @@ class _TrialPool:
             times=own.calibrate,
             reuse=own.reuse,
         )
-        self._crew = Crew(settings, count, store.partial(), run.lock_number, cores=_cores(count, run.contest))
+        self._workers = WorkerPool(settings, count, store.partial(), run.lock_number, cores=_cores(count, run.contest))
         self._going: dict[int, TrialCell] = {}
 
     def start(self, cells: Sequence[TrialCell]) -> None:
@@ -195,13 +195,13 @@ class _TrialPool:
         waiting, going = deque(names), dict[int, str]()
         run.tell(Event("calibrating", count=len(names)))
         while (waiting or going) and not run.stop.asked:
-            while waiting and (worker := self._crew.idle()) is not None:
+            while waiting and (worker := self._workers.idle()) is not None:
                 name = waiting.popleft()
                 job, settings = run.calibration(name), run.contest.tasks[name].settings
                 going[job.number] = name
                 once = settings.agent.timeout_sec + settings.verifier.timeout_sec
-                self._crew.give(worker, job, settings.environment.build_timeout_sec + 2 * run.own.calibrate * once + SPARE)
-            for said in self._crew.listen(_TICK):
+                self._workers.give(worker, job, settings.environment.build_timeout_sec + 2 * run.own.calibrate * once + SPARE)
+            for said in self._workers.listen(_TICK):
                 if said.job is None or said.job.number not in going or (said.line and "calibration" not in said.line):
                     continue
                 name = going.pop(said.job.number)
@@ -217,23 +217,23 @@ class _TrialPool:
         run.tell(Event("calibrated", phase=name, why=found["why"], hint=found["hint"], done=found["known"]))
 
     def idle(self) -> bool:
-        return self._crew.idle() is not None
+        return self._workers.idle() is not None
 
     def begin(self, attempt: Attempt[TrialCell]) -> None:
         job, settings = self._run.job(attempt), self._run.contest.tasks[attempt.cell.task].settings
         self._going[job.number] = attempt.cell
         bound = settings.environment.build_timeout_sec + settings.agent.timeout_sec + settings.verifier.timeout_sec
-        worker = self._crew.idle()
+        worker = self._workers.idle()
         assert worker is not None  # the run asked before
-        self._crew.give(worker, job, bound + SPARE)
+        self._workers.give(worker, job, bound + SPARE)
 
     def listen(self, seconds: float) -> Iterator[Report[TrialCell, TrialRecord]]:
-        for said in self._crew.listen(seconds):
+        for said in self._workers.listen(seconds):
             report = self._heard(said)
             if report is not None:
                 yield report
 
-    def _heard(self, said: Said) -> Report[TrialCell, TrialRecord] | None:
+    def _heard(self, said: WorkerMessage) -> Report[TrialCell, TrialRecord] | None:
         cell = None if said.job is None else self._going.get(said.job.number)
         if cell is None or said.job is None:
             return None
@@ -247,7 +247,7 @@ class _TrialPool:
         return Report(cell, validate(TrialRecord, said.line["record"]), final=said.line["final"])
 
     def close(self, *, now: bool) -> None:
-        self._crew.close(now=now)
+        self._workers.close(now=now)
 
 
 def _cores(judges: int, contest: TrialCompetition) -> Collection[int]:

@@ -1,6 +1,6 @@
 """The run of the workflow judge: every task of the round is asked of every participant, and their plan is carried out. SPEC 2.2.
 
-- Task after task, so that all are asked the same under the same conditions; every participant is sent the same package.
+- WorkflowTask after task, so that all are asked the same under the same conditions; every participant is sent the same package.
 - Where a service is broken the task counts for nobody in that round: whoever was not asked yet is not, and that is evidence.
 """
 
@@ -26,8 +26,8 @@ from assay.judge.workflow.call import plain
 from assay.judge.workflow.competition import Desk, UntilStopped, WorkflowCompetition, fields_of, open_contest
 from assay.judge.workflow.plan import Plan, parse_plan
 from assay.judge.workflow.planner import NoPlan, Planner
-from assay.judge.workflow.record import RunRecord, Store
-from assay.judge.workflow.tasks import Task, latest_round, read_round
+from assay.judge.workflow.record import RunRecord, RunStore
+from assay.judge.workflow.tasks import WorkflowTask, latest_round, read_round
 from assay.records import Evidence, Participant, Workflow
 
 __all__ = ["TaskCell", "run"]
@@ -67,7 +67,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         self.contest = open_contest(
             self.competition, self.validator, tasks=own.tasks, participants=self.options.participants, only=own.only
         )
-        self.store = Store(self.competition, self.validator)
+        self.store = RunStore(self.competition, self.validator)
         self.broken_at: dict[int, set[str]] = {}
         self.broken: dict[str, str] = {}
         self.here, self.summary.absent = self.contest.here, self.contest.absent
@@ -157,7 +157,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
             self.broken.setdefault(cell.task, done.ran.broken)
         return about | {"plan": plan.document(), "plan_digest": plan.digest} | fields_of(done, task, plan)
 
-    async def _plan(self, task: Task, planner: Planner) -> Plan:
+    async def _plan(self, task: WorkflowTask, planner: Planner) -> Plan:
         """The participant's plan, checked. Raises NoPlan where the participant has none, and Trouble."""
         retries = self.contest.rules.max_retries_per_step
         rules, package = task.rules(retries), task.package_bytes(retries)
