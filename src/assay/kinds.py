@@ -62,7 +62,7 @@ class _AgentKind(_TaskKind):
             yield f"{what}; set ASSAY_MODEL_NAMES to the models that this account may use"
 
 
-class _Tests(_AgentKind):
+class _TestsKind(_AgentKind):
     """The share of tasks passed. SPEC 2.1."""
 
     name: ClassVar[str] = "tests"
@@ -145,7 +145,7 @@ class _Tests(_AgentKind):
         return "Its trials, one by one", ("assay", "trials", folder, "--participant", participant)
 
 
-class _Workflow(_TaskKind):
+class _WorkflowKind(_TaskKind):
     """Success, cost, latency and reliability over a window of tasks. SPEC 2.2."""
 
     name: ClassVar[str] = "workflow"
@@ -212,7 +212,7 @@ class _Workflow(_TaskKind):
         return SubmitResult(name, plans.planner.digest, plans.changed, plans.epoch)
 
 
-class _Rubric(Kind):
+class _RubricKind(Kind):
     """A baseline gate, weighted checks and a verdict. SPEC 2.3."""
 
     name: ClassVar[str] = "rubric"
@@ -306,7 +306,7 @@ class _Rubric(Kind):
         return judging_in_words(about)
 
 
-class _Points(Kind):
+class _PointsKind(Kind):
     """Points for valid issues and starred repositories. SPEC 2.4."""
 
     name: ClassVar[str] = "points"
@@ -357,7 +357,7 @@ class _Points(Kind):
         return _submit_agent(folder, participant, given, epoch)
 
 
-class _Given(_AgentKind):
+class _GivenKind(_AgentKind):
     """A score that arrives already computed. SPEC 2.5."""
 
     name: ClassVar[str] = "given"
@@ -405,4 +405,4 @@ def _submit_agent(folder: Path, participant: str, given: str, epoch: int | None)
     return SubmitResult(name, done.agent.digest, done.changed, done.epoch)
 
 
-TESTS, WORKFLOW, RUBRIC, POINTS, GIVEN = _Tests(), _Workflow(), _Rubric(), _Points(), _Given()
+TESTS, WORKFLOW, RUBRIC, POINTS, GIVEN = _TestsKind(), _WorkflowKind(), _RubricKind(), _PointsKind(), _GivenKind()

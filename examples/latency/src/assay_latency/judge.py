@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from assay.judge.judge_run import JudgeRun
-from assay.judge.running import Judged, Options, Summary, Tell
+from assay.judge.running import Judged, RunOptions, RunSummary, Tell
 from assay.records import Participant
 
 
@@ -49,6 +49,6 @@ class LatencyRun(JudgeRun[Round, Judged]):
         return Judged("answered", f"{us} µs", evidence=self.evidence(cell, cell.submission, round=cell.round, us=us))
 
 
-def run(competition: Path, validator: str, options: Options, on_event: Tell) -> Summary:
+def run(competition: Path, validator: str, options: RunOptions, on_event: Tell) -> RunSummary:
     """What the entry point leads to."""
     return LatencyRun(competition, validator, options, on_event).carry_out()
