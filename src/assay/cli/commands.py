@@ -13,11 +13,11 @@ __all__ = ["COMMANDS", "Loaded"]
 
 COMMANDS = {
     "init": ("init:init", "Make a competition from a preset."),
-    "bounty": ("bounty:app", "Bounties: what is asked for, how it is judged and paid."),
+    "bounty": ("bounty:app", "Bounties: write, check, fund and pay them."),
     "run": ("judging.run:run", "Judge what has no evidence yet, then settle."),
     "settle": ("settle:settle", "Settle an epoch: evidence into scores, weights or payouts."),
     "publish": ("publishing:publish", "Publish a settled epoch: scores to the oracle of a chain, weights to a subnet."),
-    "attempts": ("publishing:attempts", "What was sent to chains, and what became of it."),
+    "attempts": ("publishing:attempts", "Show what was sent to chains, with the outcomes."),
     "registry": ("registry:app", "Participants and validators from a chain."),
     "explain": ("explain:explain", "Explain each number of one participant."),
     "emission": ("emission:emission", "Join the competitions of a subnet."),
