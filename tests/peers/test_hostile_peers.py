@@ -19,7 +19,7 @@ from assay.judge.github import client as github
 from assay.judge.github.client import AnswerCache, GitHub, parse_answer
 from assay.judge.rubric.judgement import Limits
 from assay.judge.running import Stop
-from assay.judge.workflow.call import Call, CallFailed, Given, opened, read
+from assay.judge.workflow.call import CallFailed, ServiceCall, ServiceHost, opened, read
 from assay.judge.workflow.planner import NoPlan, Planner, ask_planner
 from assay.judge.workflow.services import Planners, Services
 from assay.publish.bittensor.node import BittensorNode
@@ -198,8 +198,8 @@ def test_a_service_of_workflows(name: str) -> None:
     async def ask(url: str) -> None:
         spec = {"kind": "http", "url": url, "actions": ["do"], "health": "do", "max_cost": "1", "answer_bytes": 64_000_000}
         services = Services.model_validate({"services": {"s": spec}})
-        async with opened(services, ["s"], Given(Path(), {}, None)) as found, asyncio.timeout(seconds(name)):
-            read(await found["s"].ask(Call(b"{}", LONG)), 1)
+        async with opened(services, ["s"], ServiceHost(Path(), {}, None)) as found, asyncio.timeout(seconds(name)):
+            read(await found["s"].ask(ServiceCall(b"{}", LONG)), 1)
 
     with hostile(BEHAVIOURS[name]) as there, no_harm(CallFailed, TimeoutError):
         asyncio.run(ask(there.url))

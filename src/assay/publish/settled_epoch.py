@@ -15,7 +15,7 @@ from assay.exact import canonical, digest
 from assay.kind import find
 from assay.ledger import check, eligible, settling, subnet_bundle
 from assay.ledger.access import Ledger, stored_settlement
-from assay.ledger.store import Receipt, View
+from assay.ledger.store import StoredReceipt, View
 from assay.records import Rubric
 from assay.records import record as read_record
 from assay.scheme import subnet
@@ -113,7 +113,7 @@ def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:
     try:
         parsed = check.Receipt.parse(receipt)
         check.check_receipt(parsed, [ledger.key])
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Refused("receipt", f"it is not as it was signed ({refused})") from None
     stated: Json = parsed.predicate
     again = digest({name: value for name, value in settlement.items() if name != "digest"})
@@ -122,7 +122,7 @@ def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:
     return stated
 
 
-def _shares(ledger: Ledger, receipt: Receipt) -> EpochShares:
+def _shares(ledger: Ledger, receipt: StoredReceipt) -> EpochShares:
     """The shares of an epoch, before they were encoded as weights."""
     with ledger.counted() as view:
         settlement = settling.again(view, receipt)

@@ -28,7 +28,7 @@ from assay.publish.publishers import Publisher, Pulse, Target, pulse_of
 from assay.scheme.fields import instant, instant_text
 
 Level = Literal["info", "warning", "error"]
-_PASSING = (store.Busy, store.Unreachable, Overtaken, Unreachable)
+_PASSING = (store.DatabaseBusy, store.DatabaseUnreachable, Overtaken, Unreachable)
 """Errors that may pass without anybody's help."""
 
 
