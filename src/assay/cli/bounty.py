@@ -305,9 +305,7 @@ def check_account(folder: Path, participant: str | None, account: str) -> None:
         raise rows[participant].place.refuse(what, field="address", hint="the account that commits is the one that is paid")
 
 
-app = typer.Typer(
-    name="bounty", help="Bounties: what is asked for, how it is judged and paid.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(name="bounty", help="Bounties: write, check, fund and pay them.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command()

@@ -256,7 +256,7 @@ def attempts(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What was sent to chains, and what became of it.
+    """Show what was sent to chains, with the outcomes.
 
     What was about to be sent, too: from the ledger, or from DIR/published. Nothing is asked of a chain, and nothing is sent.
 
