@@ -16,7 +16,7 @@ from assay.ledger.check import Checkpoint, LogKey, Receipt
 from assay.ledger.statements import Split
 from assay.ledger.verify import claims
 from assay.ledger.verify.recompute import differs
-from assay.ledger.verify.report import Check, Verified, gather_material, or_null, several, stage
+from assay.ledger.verify.report import StageResult, Verified, gather_material, or_null, several, stage
 from assay.scheme import subnet
 from assay.scheme.subnet import SubnetFile
 from assay.settle import emission
@@ -86,7 +86,7 @@ def read(data: bytes, keys: Sequence[LogKey], file: Path) -> tuple[Split, LogKey
     try:
         found = Split.parse(data)
         named = claims.key_of(found)
-    except check.Refused as refused:
+    except check.CheckError as refused:
         where = "log" if refused.stage == "log" else "receipt"
         raise Refused(where, refused.what, expected=refused.expected, found=refused.found, file=file) from None
     if keys and named not in keys:
@@ -155,7 +155,7 @@ def _earlier(file: Path, entries: Sequence[bytes], key: LogKey, found: Split) ->
             envelope = check.Envelope.parse(check.parse_json(line, "log", check.RECEIPT_BYTES), "log")
             check.check_envelope(envelope, [key], "log")
             said = statements.split_stated(envelope.payload, "log")
-        except check.Refused as refused:
+        except check.CheckError as refused:
             raise refuse(number, refused.what, refused.expected, refused.found) from None
         digest = sha256(envelope.payload).hexdigest()
         if digest != entry.hex():
@@ -219,6 +219,6 @@ def _computed(root: Path, found: Split, verify: Callable[[Path, LogKey], Verifie
         digest = bound(found, at, Receipt.parse(gather_material(place, None).data), place)
         assert one.settlement is not None
         settled.append(emission.split_input(one.settlement, digest, str(key)))
-        into.checked += [Check(each.stage, f"{name}: {each.what}", each.done) for each in one.checked]
+        into.checked += [StageResult(each.stage, f"{name}: {each.what}", each.done) for each in one.checked]
     same(found, settled, root / SPLIT)
     into.right(NAME, f"of {several(len(settled), 'competition')}, computed again to the bit: {said['digest']}")
