@@ -8,8 +8,8 @@
     result.to_arrow().weights                       # tables for polars, pandas, DuckDB
     assay.verify("epoch-12", key="example.org/…")   # an exported epoch: everything is checked and computed again
 
-Each stage can be used by itself, as `assay.settle.consensus.agree`. Importing `assay` is cheap: what a name needs is imported when
-the name is first used.
+Each stage can be used by itself, for example `assay.settle.consensus.agree`. Importing `assay` is cheap: what a name needs is
+imported when the name is first used.
 """
 
 from __future__ import annotations
