@@ -1,10 +1,10 @@
-"""How a participant's numbers came about, told from a settlement: one story for the library, the command line and the pages.
+"""How a participant's numbers came about, told from a settlement: the same story for the library and the command line.
 
     evidence ─▶ failed ─▶ quorum ─▶ outliers ─▶ score ─▶ rank ─▶ share ─▶ cap ─▶ decay ─▶ weight ─▶ next-place
                                                             (or: rank ─▶ release ─▶ payout ─▶ next-place, or: rank ─▶ next-place)
 
 A story only reads what the stages computed, so it cannot disagree with the numbers. Each chapter has sentences and a table
-for people and the same numbers as `facts` for programs. SPEC 2–6.
+for people, and the same numbers as `facts` for programs. SPEC 2–6.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Chapter", "Explanation", "Table", "called", "explain", "percent", "w
 def explain(settlement: Settlement, key: str, records: Sequence[Evidence] | None = None) -> Explanation:
     """The story of one participant, agreed or not; raises BadInput if the registry does not have it. SPEC 2–5.
 
-    records: those about it, where the settlement was computed from sums and so cannot name its tasks.
+    records: those about the participant, if the settlement was computed from sums and so cannot name tasks.
     """
     column = settlement.frame.column.get(key)
     if column is None:
