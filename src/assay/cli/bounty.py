@@ -20,7 +20,7 @@ from assay.scheme.fields import instant_text
 from assay.scheme.model import Check, Payout
 from assay.settle.reward import pay
 from assay.settle.score.rubric import BASELINE, FIFTH, VERDICTS, judge
-from assay.settle.story.telling import Chapter, Table, named, ordinal, part, plural, wei
+from assay.settle.story.telling import Chapter, Table, money, named, ordinal, part, plural
 
 _OWN = re.compile(r"\[\[score\.checks\]\]|\[payout\]|\[\[payout\.tiers\]\]")
 """The sections of a scheme that belong to the sponsor's bounty.toml."""
@@ -93,15 +93,15 @@ _RULES = {
 }
 
 
-def chapters(bounty: Bounty, now: datetime) -> Iterator[Chapter]:
-    """The explanation of a bounty, chapter by chapter."""
+def chapters(bounty: Bounty, now: datetime, token: str = "") -> Iterator[Chapter]:
+    """The explanation of a bounty, chapter by chapter. token: the token of the deposit, as people read it; empty for ether."""
     yield _asked(bounty)
     yield _when(bounty, now)
     yield _checks(bounty)
     yield _verdicts(bounty)
     if bounty.scheme.payout is not None:
-        yield _released(bounty.scheme.payout)
-        yield _places(bounty.scheme.payout)
+        yield _released(bounty.scheme.payout, token)
+        yield _places(bounty.scheme.payout, token)
     yield _judges(bounty)
 
 
@@ -178,7 +178,7 @@ def _verdicts(bounty: Bounty) -> Chapter:
     return Chapter(name="verdicts", title="What the verdict does", text=tuple(text), facts=facts, table=Table(names, rows))
 
 
-def _released(rules: Payout) -> Chapter:
+def _released(rules: Payout, token: str) -> Chapter:
     tiers: list[Json] = [
         {
             "from_bps": -(-tier.reach_bps * rules.threshold_bps // BPS),
@@ -193,36 +193,45 @@ def _released(rules: Payout) -> Chapter:
             part(tier.reach_bps, BPS),
             part(tier.release_bps, BPS),
             one["released"],
-            coins(one["released"], WEI),
+            *_in_ether(one["released"], token),
         )
         for one, tier in zip(tiers, rules.tiers, strict=True)
     )
     said = (
-        f"The deposit is {wei(rules.deposit)}, the threshold {rules.threshold_bps} BPS.",
+        f"The deposit is {money(rules.deposit, token)}, the threshold {rules.threshold_bps} BPS.",
         f"The best score decides; below {tiers[-1]['from_bps']} BPS all of it goes back.",
     )
-    table = Table(("from BPS", "of the threshold", "of the deposit", "released", "in ether"), rows)
+    table = Table(("from BPS", "of the threshold", "of the deposit", "released", *_ether_heading(token)), rows)
     facts = {"deposit": str(rules.deposit), "threshold_bps": rules.threshold_bps, "tiers": tiers}
     return Chapter(name="release", title="What is released", text=said, facts=facts, table=table)
 
 
-def _places(rules: Payout) -> Chapter:
+def _in_ether(amount: str | int, token: str) -> tuple[str, ...]:
+    """The cell of the column `in ether`; a table about a token does not have this column."""
+    return () if token else (coins(amount, WEI),)
+
+
+def _ether_heading(token: str) -> tuple[str, ...]:
+    return () if token else ("in ether",)
+
+
+def _places(rules: Payout, token: str) -> Chapter:
     """The payments if everything is released and each place is taken."""
     found = pay([NANO] * len(rules.split), rules)
     rows = tuple(
-        (ordinal(row.place), part(share, BPS), str(row.gross), str(row.fee), str(row.net), coins(row.net, WEI))
+        (ordinal(row.place), part(share, BPS), str(row.gross), str(row.fee), str(row.net), *_in_ether(row.net, token))
         for row, share in zip(found.rows, rules.split, strict=True)
     )
     said = (
         "A place is paid only if its own score reaches the lowest tier. What is not paid goes back.",
-        f"If {wei(found.released)} is released, less a fee of {part(rules.fee_bps, BPS)}:",
+        f"If {money(found.released, token)} is released, less a fee of {part(rules.fee_bps, BPS)}:",
     )
     facts = {
         "places": [{"place": row.place, "gross": str(row.gross), "fee": str(row.fee), "net": str(row.net)} for row in found.rows],
         "fees": str(found.fees),
         "refund": str(found.refund),
     }
-    table = Table(("place", "share", "gross", "fee", "paid", "in ether"), rows)
+    table = Table(("place", "share", "gross", "fee", "paid", *_ether_heading(token)), rows)
     return Chapter(name="places", title="Who is paid", text=said, facts=facts, table=table)
 
 
@@ -339,10 +348,17 @@ def check(
         return
     warn(f"{bounty.file}: {one}" for one in said)
 
+    from assay.cli.board import token_of
     from assay.cli.chapters import rendered
     from assay.cli.show import heading, note, show
 
-    show(heading(bounty.terms.title or bounty.terms.name), *rendered(chapters(bounty, now)), "", note(f"Digest {bounty.digest}"))
+    token = token_of(folder)
+    show(
+        heading(bounty.terms.title or bounty.terms.name),
+        *rendered(chapters(bounty, now, token)),
+        "",
+        note(f"Digest {bounty.digest}"),
+    )
 
 
 def _check_keys(sponsor: str | None, log: str | None, file: Path) -> None:

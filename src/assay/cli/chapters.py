@@ -25,6 +25,7 @@ RIGHT = frozenset(
         "fee",
         "paid",
         "wei",
+        "smallest units",
         "in TAO",
         "in ether",
         "BPS",

@@ -62,7 +62,7 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: Chain) -> No
     judged(place, chain, {P1: 9000, P2: 6000, P3: None})
     early = said("publish", place, "--to", "local", "--yes")
     assert early["outcome"]["state"] == "too-early"
-    assert "From 20" in output("publish", place, "--to", "local")
+    assert "It can be sent from 20" in output("publish", place, "--to", "local")
     assert bounty("settle", place)["outcome"]["state"] == "too-early"
     chain.at(chain.now + HOUR + 1)
     dry = output("publish", place, "--to", "local", columns=200)
@@ -72,7 +72,7 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: Chain) -> No
     sent = said("publish", place, "3", "--to", "local", "--yes")
     assert sent["outcome"]["state"] == "confirmed"
     assert sent["held"] == {account(7): "9000 BPS", account(8): "6000 BPS"}
-    assert "It is there" in output("publish", place, "--to", "local", "--yes")
+    assert "The chain has it, in block" in output("publish", place, "--to", "local", "--yes")
     assert bounty("settle", place)["outcome"]["state"] == "confirmed"
 
     # Each winner fetches their payment.
@@ -211,7 +211,7 @@ def test_what_is_no_commitment_of_this_bounty_and_account(place: Path, chain: Ch
 def test_what_is_typed_wrongly(place: Path, chain: Chain) -> None:
     assert "exclude each other" in run("publish", place, "--to", "local", "--yes", "--dry-run", code=2).stderr
     assert "there is no target 'main', only: local" in refused("publish", place, "--to", "main")
-    assert "targets.local.round: is missing; `assay bounty create` makes the contract" in refused(
+    assert "targets.local.round: is missing; create the contract with `assay bounty create`" in refused(
         "bounty", "fund", place, "--to", "local", "--as", "sponsor"
     )
     target(place, chain, only_scorer=None)

@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from assay.errors import BadInput
 from assay.exact import LARGEST
 from assay.publish.evm.libraries import checksum
-from assay.publish.publishers import Target
+from assay.publish.publishers import PUBLISH_FILE, Target
 from assay.scheme.fields import Section
+from assay.scheme.reading import read_toml
 
 RISE = 8
 """A replacement pays one eighth more; nodes require one tenth more."""
@@ -151,6 +154,27 @@ class EvmSettings(Section):
     def fee_limits(self) -> FeeLimits:
         """The highest fees of the target."""
         return FeeLimits(self.max_fee_gwei, self.max_tip_gwei)
+
+
+def deposit_token(folder: Path) -> str:
+    """The token of the bounty's deposit by the folder's publish.toml, shortened for people; empty for the chain's own coin.
+
+    If targets have different tokens, all are named. A file that cannot be read has none, because boards do not depend on it.
+    """
+    try:
+        content, _ = read_toml(folder / PUBLISH_FILE)
+    except BadInput:
+        return ""
+    targets = content.get("targets")
+    tables = [table for table in targets.values() if isinstance(table, dict)] if isinstance(targets, dict) else []
+    names = [_short(table.get("token")) for table in tables if table.get("kind") == "evm"]
+    return " or ".join(dict.fromkeys(filter(None, names)))
+
+
+def _short(address: object) -> str:
+    """An address as boards show it; empty if it is not an address."""
+    valid = isinstance(address, str) and len(address) == 42 and address.startswith("0x") and _hex(address[2:])
+    return f"{str(address)[:6]}…{str(address)[-4:]}" if valid else ""
 
 
 def settings_of(target: Target) -> EvmSettings:
