@@ -69,9 +69,9 @@ def test_live_on_a_chain(tmp_path: Path) -> None:
 
     evm_kit.built()
     done = live("chain", tmp_path / "bounty")
-    for said in ("All of it is as bounty.toml and publish.toml have it.", "10000 BPS  new", "1365000000000000000"):
+    for said in ("All terms are those of bounty.toml and publish.toml.", "10000 BPS  new", "1365000000000000000"):
         assert said in done
-    assert done.count("It is there, in block") == 5  # larch's commitment, the scores, their division, two claims
+    assert done.count("The chain has it, in block") == 5  # larch's commitment, the scores, their division, two claims
     assert "durations · epoch 1: verified, and computed again" in done
 
 
