@@ -81,8 +81,8 @@ def judged(
     **options: Any,
 ) -> RunSummary:
     """A run by the validator."""
-    own = {name: options.pop(name) for name in ("primary", "fallback", "prices", "again") if name in options}
-    given = RunOptions(**{"jobs": 4, "own": RubricOptions(Model(url, KEY), **own), **options})
+    own = {name: options.pop(name) for name in ("model", "primary", "fallback", "prices", "again") if name in options}
+    given = RunOptions(**{"jobs": 4, "own": RubricOptions(**{"model": Model(url, KEY), **own}), **options})
     return run(folder, validator, given, tell, limits=limits)
 
 
