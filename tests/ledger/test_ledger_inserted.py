@@ -85,7 +85,7 @@ FORGED: dict[str, tuple[Callable[[Path, Last], Rows], str]] = {
         "it is of the competition 'another'",
     ),
     "another epoch than its statement": (lambda place, last: whole(of(V1, place), last, root="x"), "states changed"),
-    "another root": (lambda place, last: whole(signed_anew(of(V2, place), root=f"sha256:{'0' * 64}"), last), "their root differs"),
+    "another root": (lambda place, last: whole(signed_anew(of(V2, place), root=f"sha256:{'0' * 64}"), last), "root differs"),
     "an envelope that is none": (other_form, "the envelope of batch 4 cannot be read"),
     "no JSON in the place of ranges": (lambda place, last: whole(of(V1, place), last, members="x"), "0 are there"),
     "brackets without end": (lambda place, last: whole(of(V1, place), last, members="[" * 200_000), "0 are there"),

@@ -341,7 +341,7 @@ def test_a_log_that_is_ahead_or_another_is_refused(tmp_path: Path) -> None:
     shutil.copytree(place / "log", tmp_path / "log")
     shutil.rmtree(place / "log")
     shutil.copytree(other / "log", place / "log")
-    with pytest.raises(BadInput, match="differs from the database .* in the first 1 receipts"), ledger_kit.opened(place):
+    with pytest.raises(BadInput, match=r"differs from the database .* in the first 1 receipts"), ledger_kit.opened(place):
         pass
     shutil.rmtree(place / "log")
     shutil.copytree(tmp_path / "log", place / "log")

@@ -11,11 +11,23 @@ from typing import Any
 import pytest
 
 from assay.errors import BadInput, Unreachable
-from assay.publish.bittensor.extrinsics import Attempt as Extrinsic
-from assay.publish.evm.transactions import Attempt as Transaction
-from assay.publish.journal import InFile, Journal, stamped
+from assay.publish.bittensor.extrinsics import BittensorAttempt as Extrinsic
+from assay.publish.evm.transactions import EvmAttempt as Transaction
+from assay.publish.journal import FileLines, Journal, stamped
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, TooEarly, Unknown
-from assay.publish.sender import Attempt, Chain, Clock, Ended, Following, Known, Prepare, Seen, Sender, Waiting, under_way
+from assay.publish.sender import (
+    AttemptEnded,
+    Chain,
+    ChainAttempt,
+    Following,
+    Known,
+    Prepare,
+    Seen,
+    Sender,
+    SystemClock,
+    Waiting,
+    under_way,
+)
 
 PLAN, OTHER = "sha256:" + "ab" * 32, "sha256:" + "cd" * 32
 
@@ -25,7 +37,7 @@ class Killed(Exception):
 
 
 @dataclass
-class Note(Attempt):
+class Note(ChainAttempt):
     """One note for the board."""
 
     text: str
@@ -74,9 +86,9 @@ class Notes(Chain[Note, str]):
                 self.board.at_look.pop(0)()
             attempt = following.attempt
             if attempt.hash in self.board.spoiled:
-                return Ended("failed", None, {"why": "the board tore it up"})
+                return AttemptEnded("failed", None, {"why": "the board tore it up"})
             if attempt.hash in self.board.block:
-                return Ended("confirmed", Confirmed(7, attempt.hash), {"hash": attempt.hash, "block": 7})
+                return AttemptEnded("confirmed", Confirmed(7, attempt.hash), {"hash": attempt.hash, "block": 7})
             if attempt.hash not in self.board.pool and following.prepare is not None:
                 self.board.pool.append(attempt.hash)
                 following.mark_sent()
@@ -95,14 +107,14 @@ class World:
     told: list[str] = field(default_factory=list)
 
     def sender(self, account: str = "ann", chain: Chain[Note, str] | None = None) -> Sender[Note, str]:
-        clock = Clock(poll=1, now=lambda: self.time, sleep=self.sleep)
+        clock = SystemClock(poll=1, now=lambda: self.time, sleep=self.sleep)
         return Sender(chain or Notes(self.board, account), self.journal(), self.told.append, wait_seconds=5, clock=clock)
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds
 
     def journal(self) -> Journal:
-        return Journal(InFile(self.path))
+        return Journal(FileLines(self.path))
 
     def states(self) -> list[str]:
         return [entry["state"] for entry in self.journal().entries]
@@ -158,7 +170,7 @@ def test_when_time_is_up_it_says_what_is_known_and_the_same_command_goes_on(worl
         raise Unreachable("the board does not answer")
 
     world.board.at_look = [silent] * 20
-    assert world.run() == Unknown("the board does not answer; do this again to see it through", "hello-1")
+    assert world.run() == Unknown("the board does not answer; run this command again to continue", "hello-1")
     world.board.at_look = [world.board.include]
     assert world.run() == Confirmed(7, "hello-1")
 
@@ -183,7 +195,7 @@ def test_an_attempt_that_ended_for_nothing_is_begun_anew_a_few_times(world: Worl
     world.board.spoiled = {f"bye-{number}" for number in range(20)}
     outcome = world.run(lambda: "bye", OTHER)
     what = "something else sends from ann at the same time"
-    assert outcome == Refusal("nonce", what, "let one program send, then do this again")
+    assert outcome == Refusal("nonce", what, "let only one program send, then run this command again")
     assert world.states()[5:] == ["planned", "failed"] * 5 + ["refused"]
 
 
@@ -191,7 +203,7 @@ def test_what_is_under_way_comes_first_and_that_of_others_is_not_touched(world: 
     assert world.run() == Sent("hello-1")
     outcome = world.run(lambda: "later", OTHER)
     assert outcome == Unknown("epoch 3 is under way, and comes first: sent")
-    hint = "see that one to its end first, with its key and its fields in publish.toml"
+    hint = "finish that one first, with its key and its fields in publish.toml"
     refused = world.sender("bob").run("epoch 4", OTHER, lambda: "later")
     assert refused == Refusal("under-way", "a transaction of ann is under way: epoch 3", hint)
     world.board.at_look = [world.board.include, lambda: None, world.board.include]
@@ -215,7 +227,7 @@ class Careful(Notes):
         if not done:
             return None
         if self.undone:
-            return done[-1], Ended("lost", Refusal("undone", "it is gone"), {"why": "gone"})
+            return done[-1], AttemptEnded("lost", Refusal("undone", "it is gone"), {"why": "gone"})
         return Confirmed(7, done[-1].hash)
 
 
@@ -276,5 +288,5 @@ def test_what_became_of_entries_of_before_is_read_as_it_was() -> None:
 
 def test_a_journal_of_another_kind_of_target_is_refused() -> None:
     for kind, entry in ((Note, OLD_EXTRINSIC), (Transaction, OLD_EXTRINSIC), (Extrinsic, OLD_TRANSACTION)):
-        with pytest.raises(BadInput, match="the journal is of another kind of target: its entry on 'epoch 3'"):
+        with pytest.raises(BadInput, match="the journal belongs to another kind of target: its entry 'epoch 3'"):
             kind.read([entry])

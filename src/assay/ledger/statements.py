@@ -35,7 +35,7 @@ from assay.ledger.check import (
 )
 from assay.ledger.merkle import Proof, Tree
 from assay.scheme.reading import validate
-from assay.scheme.subnet import Subnet
+from assay.scheme.subnet import SubnetFile
 from assay.settle.emission import SCHEMA, Emission
 
 Json = dict[str, Any]
@@ -229,22 +229,22 @@ def _subject(subnet: str, epoch: int, split: str) -> Json:
     return {"name": f"{subnet} epoch {epoch}", "digest": {"sha256": split.removeprefix("sha256:")}}
 
 
-def split_rules(subnet: Subnet) -> Json:
+def split_rules(subnet: SubnetFile) -> Json:
     """The rules of the subnet file in a signed split's statement, without each competition's share."""
     emission = None if subnet.emission is None else str(subnet.emission)
     return {"encoding": subnet.encoding, "burn_uid": subnet.burn_uid, "emission": emission, "unearned": subnet.unearned}
 
 
-def split_rules_of(predicate: Mapping[str, Any]) -> Subnet:
+def split_rules_of(predicate: Mapping[str, Any]) -> SubnetFile:
     """The subnet rules that a signed split states; the paths in them are numbers from 1. Raises BadInput."""
     split = predicate["split"]
     rows = zip(split["competitions"], split["receipts"], strict=True)
     members = [{"path": str(at), "share": row["share"], "log": receipt["log"]} for at, (row, receipt) in enumerate(rows, start=1)]
     given = {name: value for name, value in predicate["rules"].items() if value is not None}
-    return validate(Subnet, {**given, "competitions": members})
+    return validate(SubnetFile, {**given, "competitions": members})
 
 
-def split_statement(name: str, subnet: Subnet, emission: Emission, previous: tuple[int, str] | None) -> bytes:
+def split_statement(name: str, subnet: SubnetFile, emission: Emission, previous: tuple[int, str] | None) -> bytes:
     """The payload that is signed: canonical JSON of an in-toto statement. previous: epoch and digest of the one before."""
     predicate = {
         "subnet": name,
@@ -263,7 +263,7 @@ def split_document(envelope: bytes, proof: Proof, checkpoint: bytes) -> Json:
     return {"schema": SPLIT_FORMAT, "envelope": json.loads(envelope), "proof": log.proof_text(proof, checkpoint)}
 
 
-def split_differences(subnet: Subnet, predicate: Mapping[str, Any]) -> Sequence[tuple[str, object, object]]:
+def split_differences(subnet: SubnetFile, predicate: Mapping[str, Any]) -> Sequence[tuple[str, object, object]]:
     """(field, in the subnet file, in the signed split) of each rule that differs, in the order of the file."""
     stated = split_rules_of(predicate)
     ours, theirs = split_rules(subnet), split_rules(stated)

@@ -27,7 +27,7 @@ from assay.ledger.statements import Split
 from assay.ledger.store import Damaged, StoredReceipt, StoredSettlement, View
 from assay.ledger.store.engine import RESTORE
 from assay.scheme import subnet
-from assay.scheme.subnet import Subnet
+from assay.scheme.subnet import SubnetFile
 from assay.settle import emission
 from assay.settle.emission import Emission
 
@@ -52,7 +52,7 @@ def last_epoch(folders: Sequence[Path]) -> int | None:
     return max(set.intersection(*epochs), default=None) if epochs else None
 
 
-def settled(path: Path, epoch: int | None = None) -> tuple[Subnet, Emission]:
+def settled(path: Path, epoch: int | None = None) -> tuple[SubnetFile, Emission]:
     """A subnet file, and its split of an epoch (None: the last that the ledgers of all its competitions have settled).
 
     Raises CannotSettle if a competition has not settled the epoch; BadInput if one has no ledger or another log than the file
@@ -74,7 +74,7 @@ def settled(path: Path, epoch: int | None = None) -> tuple[Subnet, Emission]:
             receipt = ledger.receipt(epoch)
             settling.check_receipt(ledger, receipt)
             with ledger.counted() as view:
-                parts.append(emission.part(settling.again(view, receipt), receipt.digest, str(ledger.key)))
+                parts.append(emission.split_input(settling.again(view, receipt), receipt.digest, str(ledger.key)))
     try:
         return rules, emission.split(rules, parts)
     except BadInput as error:

@@ -13,7 +13,7 @@ from assay.cli.output import AsJson, emit
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.cli.progress import Meant
+    from assay.cli.settle import ClosingFlags
     from assay.ledger.access import Ledger
     from assay.ledger.closing_cost import Closing
     from assay.ledger.counting import Aside
@@ -27,7 +27,7 @@ def settled(
     key: str | None,
     *,
     dry_run: bool,
-    meant: Meant,
+    meant: ClosingFlags,
     hold: Callable[[Settlement], None] | None = None,
 ) -> tuple[Settlement, str, str]:
     """Settle for `assay settle`: the settlement, a sentence about its receipt, and a sentence about missing scores or "".

@@ -19,6 +19,7 @@ import secrets
 import signal
 import stat
 import subprocess
+import threading
 import time
 import weakref
 from collections import deque
@@ -60,7 +61,7 @@ class _Removal:
         tree.remove(self._folder)
 
 
-class _Run:
+class _RunFolder:
     """One run's folder, and what is no longer needed in it and being removed."""
 
     def __init__(self, folder: Path) -> None:
@@ -118,7 +119,7 @@ class Scratch:
         """folder: instead of the usual place. Raises Trouble."""
         chosen = folder or os.environ.get("ASSAY_SCRATCH") or f"/var/tmp/assay-{os.geteuid()}"
         self.folder = Path(os.path.abspath(chosen))
-        self._run: _Run | None = None
+        self._run: _RunFolder | None = None
         self._making = Lock()
         self._numbers = itertools.count()
         with _trouble(self.folder):
@@ -164,11 +165,11 @@ class Scratch:
                 tree.remove(run)
         return removed
 
-    def _ours(self) -> _Run:
+    def _ours(self) -> _RunFolder:
         with _trouble(self.folder), self._making:
             if self._run is None or not self._run.ours:
                 with _locked(self.folder):
-                    self._run = _Run(self.folder / f"run-{secrets.token_hex(8)}")
+                    self._run = _RunFolder(self.folder / f"run-{secrets.token_hex(8)}")
                 weakref.finalize(self, self._run.close)
             return self._run
 
@@ -183,13 +184,25 @@ class Scratch:
                 )
 
 
+_HOLDING = threading.local()
+"""The folders whose lock this thread holds."""
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time makes or removes runs."""
+    """One process at a time makes or removes runs. A thread may hold the lock twice: a garbage collection can close a run."""
+    holding: set[Path] = _HOLDING.__dict__.setdefault("folders", set())
+    if folder in holding:
+        yield
+        return
     lock = os.open(folder / "lock", _LOCK, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        holding.add(folder)
+        try:
+            yield
+        finally:
+            holding.remove(folder)
         fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough while another thread is starting a program
     finally:
         os.close(lock)

@@ -18,9 +18,9 @@ from assay.ledger.verify import claims
 from assay.ledger.verify.recompute import differs
 from assay.ledger.verify.report import StageResult, Verified, gather_material, or_null, several, stage
 from assay.scheme import subnet
-from assay.scheme.subnet import Subnet
+from assay.scheme.subnet import SubnetFile
 from assay.settle import emission
-from assay.settle.emission import Settled
+from assay.settle.emission import SplitInput
 
 __all__ = ["bound", "follows", "is_joint", "read", "same", "verified"]
 
@@ -172,7 +172,7 @@ def _earlier(file: Path, entries: Sequence[bytes], key: LogKey, split: Split) ->
         raise refuse(len(entries) + 1, "it does not follow the one before it", before, split.predicate["previous"])
 
 
-def follows(split: Split, rules: Subnet, name: str) -> None:
+def follows(split: Split, rules: SubnetFile, name: str) -> None:
     """Raise Refused for a split whose rules are not those of the subnet file of this name."""
     with stage(NAME):
         for field, wanted, stated in statements.split_differences(rules, split.predicate):
@@ -191,7 +191,7 @@ def bound(split: Split, at: int, receipt: Receipt, place: Path) -> str:
     return digest
 
 
-def same(split: Split, settled: Sequence[Settled], file: Path) -> None:
+def same(split: Split, settled: Sequence[SplitInput], file: Path) -> None:
     """Raise Refused for a split that does not follow, by its own rules, from the settlements of its competitions."""
     with stage(NAME):
         ours = emission.split(statements.split_rules_of(split.predicate), settled).document
@@ -210,7 +210,7 @@ def _computed(root: Path, split: Split, verify: Callable[[Path, LogKey], Verifie
     if folders != sorted(numbers):
         what = "the competitions are not those that the split names"
         raise Refused(NAME, what, expected=", ".join(numbers), found=", ".join(folders), file=root / COMPETITIONS)
-    settled: list[Settled] = []
+    settled: list[SplitInput] = []
     for at, (row, key) in enumerate(zip(stated["receipts"], split.logs, strict=True)):
         place, name = root / COMPETITIONS / numbers[at], row["competition"]
         if is_joint(place) or not place.is_dir():
@@ -221,7 +221,7 @@ def _computed(root: Path, split: Split, verify: Callable[[Path, LogKey], Verifie
             raise Refused(NAME, f"{name}: {error.what}", file=error.file or place) from None
         digest = bound(split, at, Receipt.parse(gather_material(place, None).data), place)
         assert report.settlement is not None
-        settled.append(emission.part(report.settlement, digest, str(key)))
+        settled.append(emission.split_input(report.settlement, digest, str(key)))
         into.checked += [StageResult(each.stage, f"{name}: {each.what}", each.done) for each in report.checked]
     same(split, settled, root / SPLIT)
     into.right(NAME, f"of {several(len(settled), 'competition')}, computed again to the bit: {stated['digest']}")

@@ -1,8 +1,8 @@
-"""Workflows: success, cost, latency and reliability of each task, averaged over a window of tasks. SPEC 2.2.
+"""The score of workflows: success, cost, latency and reliability of each task, averaged over a window of tasks. SPEC 2.2.
 
-- S = 0.50·success + 0.25·cost + 0.15·latency + 0.10·reliability; cost and latency count only where success is above the gate.
-- The mean of the last `window` tasks, by epoch and task; each task is rounded, then the mean.
-- A task in which a validator's service failed is taken out for everybody that this validator judged in it.
+- S = 0.50·success + 0.25·cost + 0.15·latency + 0.10·reliability; cost and latency count only if success is above the gate.
+- The score is the mean of the last `window` tasks, by epoch and task. Each task is rounded, then the mean.
+- If a validator's service failed in a task, the task is left out for every participant that this validator judged in it.
 - quality 1, 3 of 4 steps, cost 0.01 of 0.05, 2 s of 10 s, one hard failure → 0.5·0.75 + 0.25·0.8 + 0.15·0.8 + 0.1·0.5 = 0.745.
 """
 
@@ -19,11 +19,11 @@ from assay.scheme.model import WorkflowScore
 from assay.settle.inputs import Frame, Scored
 from assay.settle.score import accepted, first_epochs, of_kind
 
-__all__ = ["Task", "score", "succeeded", "task", "windows"]
+__all__ = ["TaskScore", "score", "succeeded", "task", "windows"]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TaskScore:
     """How one task went: the four parts and S, all nanos, half to even; S is taken from the exact parts. SPEC 2.2."""
 
     success: int
@@ -33,10 +33,10 @@ class Task:
     score: int
 
 
-def task(record: Workflow, rules: WorkflowScore) -> Task:
-    """The parts and the score of one task; 0 throughout for an invalid plan. Service errors are left out before. SPEC 2.2."""
+def task(record: Workflow, rules: WorkflowScore) -> TaskScore:
+    """The parts and the score of one task; all 0 for an invalid plan. Service errors were left out before. SPEC 2.2."""
     if record.outcome != "ran":
-        return Task(0, 0, 0, 0, 0)
+        return TaskScore(0, 0, 0, 0, 0)
     weights, penalties = rules.weights, rules.penalties
     steps, budget, limit = record.steps_total, record.budget, record.max_seconds
     success = record.quality * record.steps_completed  # over `steps`, in nanos
@@ -58,7 +58,7 @@ def task(record: Workflow, rules: WorkflowScore) -> Task:
         + weights.latency * early * NANO * steps * budget
         + weights.reliability * reliability * whole
     )
-    return Task(
+    return TaskScore(
         success=half_even(success, steps),
         cost=half_even(spared * NANO, budget),
         latency=half_even(early * NANO, limit),
@@ -73,7 +73,7 @@ def succeeded(record: Workflow, rules: WorkflowScore) -> bool:
 
 
 def windows(records: Sequence[Workflow], frame: Frame, rules: WorkflowScore) -> dict[tuple[int, int], list[Workflow]]:
-    """(validator, participant) → the tasks of its window, in order; none if service errors took out all. SPEC 2.2."""
+    """(validator, participant) → the tasks of its window, in order; none if all were left out for service errors. SPEC 2.2."""
     standing = accepted(records, frame)
     failed = {(record.validator, record.epoch, record.task) for record in standing if record.outcome == "service-error"}
     kept: dict[tuple[int, int], list[Workflow]] = {}
