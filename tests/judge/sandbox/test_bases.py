@@ -84,7 +84,7 @@ def test_what_ran_in_a_root_file_system_that_was_removed_is_trouble(
     with closing(Bubblewrap(folder=scratch)) as made, made.open(made.image(name="tiny:1.0"), LIMITS) as box:
         assert sh(box, "echo ran", shell="sh").out == "ran\n"
         monkeypatch.setattr(bubblewrap, "supervise", supervised)
-        with pytest.raises(Trouble, match="was removed while something ran in it"):
+        with pytest.raises(Trouble, match="was removed while a command ran in it"):
             sh(box, "echo ran", shell="sh")
 
 
@@ -188,7 +188,7 @@ def test_a_damaged_one_is_trouble_and_not_another_image(state: Path, tmp_path: P
 def test_a_place_that_boxes_cannot_get_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "closed").mkdir(mode=0o700)
     monkeypatch.setenv("ASSAY_STATE", str(tmp_path / "closed" / "state"))
-    with pytest.raises(BadInput, match="cannot pass this folder"):
+    with pytest.raises(BadInput, match="cannot enter this folder"):
         images.add_archive("tiny", archive(tmp_path))
 
 

@@ -259,7 +259,7 @@ def test_times_of_change_do_not_tell_what_the_box_before_did(own: Bubblewrap, sh
         with own.open(own.image(), LIMITS) as box:
             sh(box, script, shell="/usr/bin/bash")
     with own.open(own.image(), LIMITS) as box:
-        start = box._place._start
+        start = box._box_folder._start
         assert start is not None
         changed = [os.lstat(box.root.path / name).st_ctime_ns for name in start._seen if name]
     assert changed == sorted(changed)  # all were set in this order, but the top, which is set again when a box is given out

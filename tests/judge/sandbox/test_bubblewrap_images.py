@@ -98,7 +98,7 @@ def test_a_dockerfile_that_fails_is_trouble_with_its_line(sandbox: Bubblewrap, t
         with pytest.raises(Trouble, match=r"Dockerfile:3: RUN ended with exit code 3: before / broken;"):
             sandbox.image(environment, any_base=True)
     _context(tmp_path, "FROM x\nCOPY Dockerfile /usr/local/bin/\n")
-    with pytest.raises(Trouble, match=r"Dockerfile:2: .*not a place in a box"):
+    with pytest.raises(Trouble, match=r"Dockerfile:2: .*cannot be written in a box"):
         sandbox.image(environment, any_base=True)
     _context(tmp_path, "FROM x\nADD https://example.org/x /x\n")
     with pytest.raises(BadInput, match="Dockerfile:2: ADD"):

@@ -241,7 +241,7 @@ class ContainerCommand:
         with closing(Output(stdout, stderr, self._limits.output)) as output:
             if stat(self._client, self._container, cwd) is None:
                 # An earlier command in the box removed the folder, so this one has failed.
-                output.keep(STDERR, f"assay: there is no folder {cwd} to begin in\n".encode(errors="replace"))
+                output.keep(STDERR, f"assay: there is no folder {cwd} to start in\n".encode(errors="replace"))
                 return Ran(NOT_STARTED, None, 0.0, 0.0, 0)
             with talking("the command could not be started"):
                 made = self._client.exec_create(
