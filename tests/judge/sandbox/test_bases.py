@@ -160,7 +160,7 @@ def test_a_link_of_an_archive_is_not_followed(state: Path, tmp_path: Path) -> No
 
 def test_what_is_no_root_file_system_is_refused(state: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no archive at all\n" * 100)
-    with pytest.raises(BadInput, match="is not an archive that is understood"):
+    with pytest.raises(BadInput, match="is not an archive that Assay can read"):
         images.add_archive("tiny", tmp_path / "text")
     with pytest.raises(BadInput, match="cannot be read"):
         images.add_archive("tiny", tmp_path / "none")
