@@ -89,14 +89,15 @@ def test_what_ran_in_a_root_file_system_that_was_removed_is_trouble(
 
 
 def test_the_commands(state: Path, tmp_path: Path) -> None:
-    assert "There are none" in run("sandbox", "base", "list")
+    assert "There are no root file systems" in run("sandbox", "base", "list")
     file = archive(tmp_path)
     assert run("sandbox", "base", "add", "docker.io/library/tiny", "--from-archive", file).startswith("tiny:latest is sha256:")
     assert "tiny:latest" in run("sandbox", "base", "list")
     assert "there is a root file system of tiny already" in run("sandbox", "base", "add", "tiny", "--from-archive", file, code=2)
     assert "tiny:latest is removed" in run("sandbox", "base", "remove", "tiny:latest")
     assert "there is no root file system of 'tiny'" in run("sandbox", "base", "remove", "tiny", code=2)
-    assert "comes from no engine" in run("sandbox", "base", "add", "x", "--from-archive", file, "--engine", "unix:///x", code=2)
+    refused = run("sandbox", "base", "add", "x", "--from-archive", file, "--engine", "unix:///x", code=2)
+    assert "an archive needs no engine" in refused
     assert [one.name for one in (state / "bases").iterdir()] == []
 
 

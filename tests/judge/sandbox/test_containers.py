@@ -71,7 +71,7 @@ def test_an_images_files_become_a_root_file_system_for_bubblewrap(
     done = CliRunner().invoke(app, ["sandbox", "base", "add", "localhost/none:1", "--engine", url], prog_name="assay")
     assert done.exit_code == 1
     assert "there is no image localhost/none:1" in done.stderr
-    assert [one.name for one in images.kept()] == [name]
+    assert [one.name for one in images.added()] == [name]
 
 
 def test_says_what_it_is(containers: Containers) -> None:

@@ -124,7 +124,7 @@ def find(name: str) -> Rooted | None:
     return base.rooted
 
 
-def kept() -> Iterator[Base]:
+def added() -> Iterator[Base]:
     """Every root file system that was added, sorted by name. Raises Trouble."""
     bases = state() / "bases"
     if bases.is_dir():
