@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from assay.cli import app
 from assay.errors import BadInput
 from assay.judge import tree
-from assay.judge.sandbox import Ran, Trouble, bubblewrap, images, supervise
+from assay.judge.sandbox import InfrastructureError, Ran, bubblewrap, images, supervise
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.terminal import agent as agents
 from boxes import LIMITS, Shell
@@ -84,7 +84,7 @@ def test_what_ran_in_a_root_file_system_that_was_removed_is_trouble(
     with closing(Bubblewrap(folder=scratch)) as made, made.open(made.image(name="tiny:1.0"), LIMITS) as box:
         assert sh(box, "echo ran", shell="sh").out == "ran\n"
         monkeypatch.setattr(bubblewrap, "supervise", supervised)
-        with pytest.raises(Trouble, match="was removed while a command ran in it"):
+        with pytest.raises(InfrastructureError, match="was removed while a command ran in it"):
             sh(box, "echo ran", shell="sh")
 
 
@@ -178,10 +178,10 @@ def test_what_is_no_root_file_system_is_refused(state: Path, tmp_path: Path) -> 
 def test_a_damaged_one_is_trouble_and_not_another_image(state: Path, tmp_path: Path) -> None:
     made = images.add_archive("tiny", archive(tmp_path))
     tree.remove(made.folder / "tree")
-    with pytest.raises(Trouble, match="is damaged"):
+    with pytest.raises(InfrastructureError, match="is damaged"):
         images.find("tiny")
     (made.folder / "base.json").write_text("{")
-    with pytest.raises(Trouble, match="is damaged"):
+    with pytest.raises(InfrastructureError, match="is damaged"):
         images.find("tiny")
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import boxes
 from assay.judge import tree
-from assay.judge.sandbox import Trouble, reuse
+from assay.judge.sandbox import InfrastructureError, reuse
 from assay.judge.sandbox.bubblewrap import BubbleBox, Bubblewrap
 from assay.judge.sandbox.reuse import _Start
 from boxes import LIMITS, Shell, needs_root
@@ -355,9 +355,9 @@ def test_trouble_ends_a_folder(own: Bubblewrap) -> None:
     def broken() -> None:
         with own.open(own.image(), LIMITS) as first:
             found.append(first.root.path)
-            raise Trouble("anything")
+            raise InfrastructureError("anything")
 
-    with pytest.raises(Trouble):
+    with pytest.raises(InfrastructureError):
         broken()
     with own.open(own.image(), LIMITS) as second:
         assert second.root.path not in found

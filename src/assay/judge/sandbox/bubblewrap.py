@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from assay.judge import tree
-from assay.judge.sandbox import Box, Image, Limits, Ran, Trouble, cgroups, images, launch, root
+from assay.judge.sandbox import Box, Image, InfrastructureError, Limits, Ran, cgroups, images, launch, root
 from assay.judge.sandbox.images import Images
 from assay.judge.sandbox.reuse import BoxFolder, Spares
 from assay.judge.sandbox.root import Rooted, first_number
@@ -55,7 +55,7 @@ class Bubblewrap:
         spare: int = SPARE,
         reuse: bool = False,
     ) -> None:
-        """Raises Trouble if bubblewrap is missing, or if there is no usable folder for boxes.
+        """Raises InfrastructureError if bubblewrap is missing, or if there is no usable folder for boxes.
 
         folder: for boxes, instead of $ASSAY_SCRATCH or /var/tmp/assay-UID. bases: root file systems by the image that each stands
         for. bwrap: path of the program. counted: use no control groups. spare: bytes that must stay free on the disk.
@@ -89,7 +89,10 @@ class Bubblewrap:
         return root.of_host()
 
     def base(self, name: str) -> Rooted | None:
-        """The root file system for an image: from `bases`, or added on this machine; None if there is none. Raises Trouble."""
+        """The root file system for an image: from `bases`, or added on this machine; None if there is none.
+
+        Raises InfrastructureError.
+        """
         if name in self.bases:
             return root.of_folder(self.bases[name])
         return images.find(name)
@@ -117,12 +120,15 @@ class Bubblewrap:
     def freeze(self, box: Box) -> Iterator[Image]:
         """See `Sandbox.freeze`."""
         if not isinstance(box, BubbleBox):
-            raise Trouble("the box belongs to another sandbox")
+            raise InfrastructureError("the box belongs to another sandbox")
         with self.scratch.box() as folder:
             yield box.copy(folder / "tree")
 
     def close(self) -> None:
-        """Removes the folder and the control groups of this process. The rest goes when the process ends. Raises Trouble."""
+        """Removes the folder and the control groups of this process. The rest goes when the process ends.
+
+        Raises InfrastructureError.
+        """
         self.images.close()
         self._spares.close()
         self.scratch.close()
@@ -191,7 +197,7 @@ class BubbleBox:
         self._box_folder.ended(watch.held)
         with _trouble("the root file system was removed while a command ran in it"):
             if self.root.programs() != programs:
-                raise Trouble("the root file system was replaced while a command ran in it", file=self.root.image.top)
+                raise InfrastructureError("the root file system was replaced while a command ran in it", file=self.root.image.top)
         return ran
 
     def put(self, source: Path, inside: str, *, mode: int | None = None) -> None:
@@ -202,7 +208,7 @@ class BubbleBox:
             try:
                 tree.copy(source, place, inside=inside, bounds=_ANY, owner=self._owner.chown)
             except tree.TreeError as error:
-                raise Trouble(f"{inside} could not be put into the box: {error}") from error
+                raise InfrastructureError(f"{inside} could not be put into the box: {error}") from error
             if mode is not None:
                 os.chmod(place, mode)
 
@@ -227,7 +233,7 @@ class BubbleBox:
     def copy(self, target: Path) -> Rooted:
         """Copies everything in the box to a new folder, as an image.
 
-        Raises Trouble, and `tree.TooMuch` if the box's commands left too much.
+        Raises InfrastructureError, and `tree.TooMuch` if the box's commands left too much.
         """
         bounds = tree.Bounds(4 * self._limits.disk + _ROOM, 2 * self._limits.files)
         image = self.root.image
@@ -241,12 +247,12 @@ class BubbleBox:
         return Rooted(f"sha256:{digest}", image.env, image.workdir, image.top, target)
 
     def _fits(self) -> None:
-        """Raises Trouble if the image itself is too large to be copied."""
+        """Raises InfrastructureError if the image itself is too large to be copied."""
         if (start := self.root.image.tree) is not None:
             try:
                 tree.digest(start, bounds=tree.Bounds(_ROOM, self._limits.files))
             except tree.TooMuch as error:
-                raise Trouble(f"the image is too large for a frozen copy: {error.what}", file=start) from None
+                raise InfrastructureError(f"the image is too large for a frozen copy: {error.what}", file=start) from None
 
     def close(self) -> None:
         """Kills the processes that an interrupted command may have left."""
@@ -280,4 +286,4 @@ def _trouble(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Trouble(f"{what}: {error.strerror}", file=error.filename) from error
+        raise InfrastructureError(f"{what}: {error.strerror}", file=error.filename) from error

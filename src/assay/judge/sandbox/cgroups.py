@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from assay.judge.sandbox import Bound, Limits, Trouble
+from assay.judge.sandbox import Bound, InfrastructureError, Limits
 from assay.judge.sandbox.usage import BoxView, Sockets
 
 __all__ = [
@@ -64,10 +64,10 @@ class Group(Protocol):
     """Files of the control group; a process joins it by writing 0 to each of them. Empty if Assay moves the process instead."""
 
     def early(self, pid: int) -> None:
-        """Moves bubblewrap into the group while it makes the box, unless it joins by itself. Raises Trouble."""
+        """Moves bubblewrap into the group while it makes the box, unless it joins by itself. Raises InfrastructureError."""
 
     def add(self, pid: int) -> None:
-        """Moves the box's first process into the group, before it starts the command. Raises Trouble."""
+        """Moves the box's first process into the group, before it starts the command. Raises InfrastructureError."""
 
     def look(self, view: BoxView | None) -> Bound | None:
         """The limit that was reached, if any. view: shows the box, while it lives."""
@@ -99,7 +99,7 @@ class Groups:
         return f"memory and processes by control groups {self.kind}"
 
     def make(self, limits: Limits) -> Group:
-        """A new group with these limits. Raises Trouble."""
+        """A new group with these limits. Raises InfrastructureError."""
         if self.kind == "counted":
             return CountedGroup(limits)
         name = f"assay-{_namespace()}-{os.getpid()}-{started(os.getpid())}-{next(_numbers)}"
@@ -109,7 +109,7 @@ class Groups:
                 return _V1Group(folders, limits, self.left)
             return _V2Group(folders, limits, self.left)
         except OSError as error:
-            raise Trouble(f"a control group could not be made: {error.strerror}", file=error.filename) from error
+            raise InfrastructureError(f"a control group could not be made: {error.strerror}", file=error.filename) from error
 
     def close(self) -> None:
         """Removes the groups of this process that an interruption left, but not those of a process that it was forked from."""
@@ -342,14 +342,14 @@ def _works(groups: Groups) -> bool:
     limits = Limits(seconds=1, memory=1 << 30, processes=64, disk=0, output=0)
     try:
         group = groups.make(limits)
-    except Trouble:
+    except InfrastructureError:
         return False
     try:
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=dict(os.environ)) as process:
             try:
                 group.add(process.pid)
                 group.look(None)
-            except (Trouble, OSError):
+            except (InfrastructureError, OSError):
                 return False
             return True
     except OSError:
@@ -388,7 +388,9 @@ def _add(folder: Path, pid: int) -> None:
         write_value(folder / "cgroup.procs", pid)
     except OSError as error:
         if error.errno != errno.ESRCH:  # it ended by itself; the caller will notice
-            raise Trouble(f"a process could not be moved into its control group: {error.strerror}", file=folder) from error
+            raise InfrastructureError(
+                f"a process could not be moved into its control group: {error.strerror}", file=folder
+            ) from error
 
 
 def _kill(folder: Path) -> None:

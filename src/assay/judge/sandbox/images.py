@@ -45,7 +45,7 @@ from assay.errors import BadInput
 from assay.folder.files import flush_folder, write_text
 from assay.judge import dockerfile, tree
 from assay.judge.dockerfile import BuildPlan, Context, Copy, Placed, Run
-from assay.judge.sandbox import Limits, Trouble, check_docker
+from assay.judge.sandbox import InfrastructureError, Limits, check_docker
 from assay.judge.sandbox.root import Rooted, of_host
 from assay.judge.sandbox.scratch import Scratch
 from assay.scheme.fields import Digest, Section
@@ -114,18 +114,20 @@ def unmet(name: str, file: Path | None = None, line: int | None = None) -> BadIn
 
 
 def find(name: str) -> Rooted | None:
-    """The root file system that was added for an image; None if there is none. Raises Trouble if it is damaged."""
+    """The root file system that was added for an image; None if there is none. Raises InfrastructureError if it is damaged."""
     folder = _folder(name)
     if folder is None or not folder.is_dir():
         return None
     base = _read(folder)
     if not (folder / _TREE / "usr").is_dir():
-        raise Trouble(f"the root file system of {name} is damaged", file=folder, hint=f"assay sandbox base remove {name}")
+        raise InfrastructureError(
+            f"the root file system of {name} is damaged", file=folder, hint=f"assay sandbox base remove {name}"
+        )
     return base.rooted
 
 
 def added() -> Iterator[Base]:
-    """Every root file system that was added, sorted by name. Raises Trouble."""
+    """Every root file system that was added, sorted by name. Raises InfrastructureError."""
     bases = state() / "bases"
     if bases.is_dir():
         for folder in sorted(bases.iterdir()):
@@ -136,13 +138,13 @@ def added() -> Iterator[Base]:
 def add_archive(name: str, file: Path) -> Base:
     """Adds the root file system in a tar archive, compressed or not, as `podman export` writes it.
 
-    Raises BadInput if the file is no such archive, or if the name is taken, and Trouble.
+    Raises BadInput if the file is no such archive, or if the name is taken, and InfrastructureError.
     """
     with _new(name) as folder:
         try:
             with file.open("rb") as opened:
                 _unpack(opened, folder)
-        except Trouble as error:
+        except InfrastructureError as error:
             raise BadInput(error.what, file=file, hint="export a container's files: podman export") from None
         except OSError as error:
             raise BadInput(f"cannot be read ({error.strerror})", file=file, hint="name a tar archive") from None
@@ -150,7 +152,10 @@ def add_archive(name: str, file: Path) -> Base:
 
 
 def add_image(name: str, url: str | None = None) -> Base:
-    """Adds the root file system of an image of a container engine. url: the engine's socket. Raises BadInput and Trouble."""
+    """Adds the root file system of an image of a container engine. url: the engine's socket.
+
+    Raises BadInput and InfrastructureError.
+    """
     check_docker()
     from assay.judge.sandbox import containers
     from assay.judge.sandbox.containers import engine
@@ -172,7 +177,7 @@ def add_image(name: str, url: str | None = None) -> Base:
 
 
 def remove(name: str) -> None:
-    """Removes the root file system of an image. Raises BadInput if there is none, and Trouble."""
+    """Removes the root file system of an image. Raises BadInput if there is none, and InfrastructureError."""
     folder = _folder(name)
     if folder is None or not folder.is_dir():
         raise BadInput(f"there is no root file system of {name[:200]!r}", hint="see which there are: assay sandbox base list")
@@ -181,7 +186,7 @@ def remove(name: str) -> None:
         folder.rename(gone)
         tree.remove(gone)
     except OSError as error:
-        raise Trouble(f"cannot be removed: {error.strerror}", file=error.filename or folder) from error
+        raise InfrastructureError(f"cannot be removed: {error.strerror}", file=error.filename or folder) from error
 
 
 def _full_name(name: str) -> str:
@@ -233,7 +238,7 @@ def _unpack(file: object, folder: Path) -> None:
     try:
         unpack_root(file, folder / _TREE, bounds=BOUNDS)  # type: ignore[arg-type]
     except tree.TreeError as error:
-        raise Trouble(error.what) from error
+        raise InfrastructureError(error.what) from error
 
 
 def _keep(name: str, folder: Path, env: Mapping[str, str], workdir: str, source: str) -> Base:
@@ -252,7 +257,7 @@ def _keep(name: str, folder: Path, env: Mapping[str, str], workdir: str, source:
         folder.rename(target)
         flush_folder(target.parent)
     except OSError as error:
-        raise Trouble(f"cannot be written: {error.strerror}", file=target) from error
+        raise InfrastructureError(f"cannot be written: {error.strerror}", file=target) from error
     return _read(target)
 
 
@@ -261,7 +266,9 @@ def _read(folder: Path) -> Base:
     try:
         described = validate(_BaseFile, json.loads(file.read_bytes()), file=file)
     except (OSError, ValueError, BadInput) as error:
-        raise Trouble("cannot be read: the root file system is damaged", file=file, hint=f"remove {folder}") from error
+        raise InfrastructureError(
+            "cannot be read: the root file system is damaged", file=file, hint=f"remove {folder}"
+        ) from error
     return Base(described.name, described.digest, folder, described.env, described.workdir, described.source)
 
 
@@ -274,7 +281,10 @@ _LAST = 2000
 
 
 def image(sandbox: Bubblewrap, environment: Path, limits: Limits | None = None, *, any_base: bool = False) -> Rooted:
-    """The image of `environment/Dockerfile`. Raises BadInput for a Dockerfile that bubblewrap cannot build, and Trouble."""
+    """The image of `environment/Dockerfile`.
+
+    Raises BadInput for a Dockerfile that bubblewrap cannot build, and InfrastructureError.
+    """
     file = environment / "Dockerfile"
     try:
         text = file.read_bytes().decode()
@@ -297,7 +307,7 @@ def image(sandbox: Bubblewrap, environment: Path, limits: Limits | None = None, 
     except UnicodeDecodeError as error:
         raise BadInput("is not UTF-8", file=file, hint="save it as UTF-8") from error
     except OSError as error:
-        raise Trouble(f"the image could not be built: {error.strerror}", file=error.filename or file) from error
+        raise InfrastructureError(f"the image could not be built: {error.strerror}", file=error.filename or file) from error
     return Rooted(built["digest"], built["env"], built["workdir"], base.top, folder / key / "tree")
 
 
@@ -354,7 +364,7 @@ def _run(job: _Job, box: BubbleBox, step: Run, left: float) -> None:
         if ran.exit_code != 0:
             how = f"ended with exit code {ran.exit_code}" if ran.stopped is None else f"reached its {ran.stopped} limit"
             last = " / ".join((out.read_bytes() + err.read_bytes())[-_LAST:].decode(errors="replace").split("\n")).strip(" /")
-            raise Trouble(
+            raise InfrastructureError(
                 f"RUN {how}: {last}", file=job.file, line=step.line,
                 hint="without a container engine there is no network, and /usr is read-only",
             )  # fmt: skip
@@ -371,7 +381,7 @@ def _copy(job: _Job, box: BubbleBox, step: Copy, item: Placed) -> None:
             if item.loose and box.root.is_folder(inside):
                 inside = posixpath.join(inside, posixpath.basename(item.source))
             box.put(job.context.folder / item.source, inside, mode=item.mode)
-    except Trouble as error:
+    except InfrastructureError as error:
         if error.file is None:
             error.file, error.line = job.file, step.line
         raise
@@ -411,7 +421,10 @@ class Images:
         return self._folder
 
     def sweep(self) -> int:
-        """Removes images that were not used for long, unless a process may be using some; returns how many. Raises Trouble."""
+        """Removes images that were not used for long, unless a process may be using some; returns how many.
+
+        Raises InfrastructureError.
+        """
         removed = 0
         try:
             number = os.open(self._folder / "used", _LOCK, 0o600)
@@ -427,7 +440,7 @@ class Images:
                         self._folder.joinpath(f"{image.name}.lock").unlink(missing_ok=True)
                         removed += 1
         except OSError as error:
-            raise Trouble(f"old images cannot be removed: {error.strerror}", file=error.filename) from error
+            raise InfrastructureError(f"old images cannot be removed: {error.strerror}", file=error.filename) from error
         finally:
             _release(number)
         return removed

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.judge.sandbox import Limits, Trouble
+from assay.judge.sandbox import InfrastructureError, Limits
 from assay.judge.sandbox.cgroups import SLACK
 from assay.judge.sandbox.root import HOME, HOSTNAME, INSIDE, PATH, Owner, Root
 
@@ -55,27 +55,29 @@ class Bwrap:
 
 
 def find(path: str | None = None) -> Bwrap:
-    """Finds bubblewrap on this machine, or at a path. Raises Trouble."""
+    """Finds bubblewrap on this machine, or at a path. Raises InfrastructureError."""
     shell = _program("sh", "dash")
     chroot = _program("chroot", "coreutils") if os.geteuid() == 0 else ""
     bwrap = shutil.which(path or "bwrap")
     if bwrap is None:
-        raise Trouble("bubblewrap is not installed", file=path, hint="apt install bubblewrap, or judge in containers")
+        raise InfrastructureError("bubblewrap is not installed", file=path, hint="apt install bubblewrap, or judge in containers")
     try:
         printed = subprocess.run([bwrap, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise Trouble(f"bubblewrap does not start: {error}", file=bwrap) from error
+        raise InfrastructureError(f"bubblewrap does not start: {error}", file=bwrap) from error
     numbers = re.search(r"(\d+(?:\.\d+)+)", printed)
     version = tuple(int(part) for part in numbers[1].split(".")) if numbers else ()
     if version < _OLDEST:
-        raise Trouble(f"bubblewrap is too old: {printed.strip()}", file=bwrap, hint="install 0.5 or later; 0.8 is best")
+        raise InfrastructureError(
+            f"bubblewrap is too old: {printed.strip()}", file=bwrap, hint="install 0.5 or later; 0.8 is best"
+        )
     return Bwrap(bwrap, shell, chroot, version)
 
 
 def _program(name: str, package: str) -> str:
     program = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")  # the PATH of a cron job may lack these
     if program is None:
-        raise Trouble(f"{name} is not installed", hint=f"apt install {package}")
+        raise InfrastructureError(f"{name} is not installed", hint=f"apt install {package}")
     return program
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import Lock
 
 from assay.judge import tree
-from assay.judge.sandbox import Image, Trouble
+from assay.judge.sandbox import Image, InfrastructureError
 from assay.judge.sandbox.root import Root, locks, owner
 from assay.judge.sandbox.scratch import Scratch
 
@@ -225,7 +225,7 @@ class BoxFolder:
     """The folder of a box, and the user to whom it belongs."""
 
     def __init__(self, scratch: Scratch, image: Image, *, again: bool = False) -> None:
-        """again: remember its start, so that a later box can reuse it. Raises Trouble."""
+        """again: remember its start, so that a later box can reuse it. Raises InfrastructureError."""
         self.image = image
         self.process = os.getpid()
         with ExitStack() as stack:
@@ -234,7 +234,7 @@ class BoxFolder:
             try:
                 self.root = Root(self.folder / "root", image, self.owner)
             except (OSError, tree.TreeError) as error:
-                raise Trouble(f"the box's files could not be made: {error}") from error
+                raise InfrastructureError(f"the box's files could not be made: {error}") from error
             self._start: _Start | None = None
             with suppress(OSError, tree.TreeError):
                 if again:
@@ -264,7 +264,7 @@ class BoxFolder:
         return True
 
     def close(self) -> None:
-        """Removes the folder and frees the uid. Raises Trouble."""
+        """Removes the folder and frees the uid. Raises InfrastructureError."""
         self._stack.close()
 
 
@@ -277,7 +277,7 @@ class Spares:
         self._lock = Lock()
 
     def take(self, image: Image) -> BoxFolder:
-        """A folder for a box that starts from this image. Raises Trouble."""
+        """A folder for a box that starts from this image. Raises InfrastructureError."""
         with self._lock:
             for folder in self._kept:
                 if folder.image == image and folder.process == os.getpid():
@@ -286,7 +286,7 @@ class Spares:
         return BoxFolder(self._scratch, image, again=self._again)
 
     def give(self, folder: BoxFolder) -> None:
-        """Takes back a folder in which nothing runs any more. Raises Trouble."""
+        """Takes back a folder in which nothing runs any more. Raises InfrastructureError."""
         if not folder.renew():
             folder.close()
             return
@@ -302,5 +302,5 @@ class Spares:
             kept, self._kept = self._kept, []
         for folder in kept:
             if folder.process == os.getpid():
-                with suppress(Trouble):  # the folder may have gone with the folder of the run
+                with suppress(InfrastructureError):  # the folder may have gone with the folder of the run
                     folder.close()

@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 
 from assay.judge import tree
-from assay.judge.sandbox import Image, Trouble
+from assay.judge.sandbox import Image, InfrastructureError
 
 INSIDE = 1000
 """The uid and gid that a box's processes see as their own."""
@@ -59,12 +59,12 @@ class Owner:
 
 @cache
 def first_number() -> int:
-    """Where the range of uids for boxes begins on this host. Raises Trouble."""
+    """Where the range of uids for boxes begins on this host. Raises InfrastructureError."""
     mapped = _mapped(Path("/proc/self/uid_map")) & _mapped(Path("/proc/self/gid_map"))
     for first in _FIRST:
         if mapped.holds(first, BOXES) and not _known(first):
             return first
-    raise Trouble("no uids are free for boxes on this machine", hint="run Assay as a user that is not root")
+    raise InfrastructureError("no uids are free for boxes on this machine", hint="run Assay as a user that is not root")
 
 
 def locks(otherwise: Path) -> Path:
@@ -81,7 +81,7 @@ def locks(otherwise: Path) -> Path:
 
 @contextmanager
 def owner(folder: Path) -> Iterator[Owner]:
-    """An owner for one box, until the context ends. folder: where the locks are. Raises Trouble."""
+    """An owner for one box, until the context ends. folder: where the locks are. Raises InfrastructureError."""
     if os.geteuid() != 0:
         yield Owner(os.geteuid(), os.getegid(), False)
         return
@@ -103,7 +103,7 @@ def owner(folder: Path) -> Iterator[Owner]:
             return
         finally:
             os.close(lock)
-    raise Trouble(f"{BOXES} boxes are open on this machine, and no more are possible", hint="use fewer jobs")
+    raise InfrastructureError(f"{BOXES} boxes are open on this machine, and no more are possible", hint="use fewer jobs")
 
 
 @dataclass(frozen=True)
@@ -203,22 +203,25 @@ def programs(image: Image) -> str:
 
 @cache
 def of_folder(folder: Path) -> Rooted:
-    """A root file system in a folder, such as debootstrap makes, as an image with the tree's digest. Raises Trouble."""
+    """A root file system in a folder, such as debootstrap makes, as an image with the tree's digest.
+
+    Raises InfrastructureError.
+    """
     if not (folder / "usr").is_dir() or (folder / "usr").is_symlink():
-        raise Trouble("is not a root file system: it has no folder usr", file=folder)
+        raise InfrastructureError("is not a root file system: it has no folder usr", file=folder)
     try:
         return Rooted(tree.digest(folder), top=folder.absolute(), tree=folder.absolute())
     except OSError as error:
-        raise Trouble(f"cannot be read: {error.strerror}", file=error.filename or folder) from error
+        raise InfrastructureError(f"cannot be read: {error.strerror}", file=error.filename or folder) from error
 
 
 class Root:
     """The root folder of one box, on the host."""
 
     def __init__(self, path: Path, image: Image, owner: Owner) -> None:
-        """path: must not exist yet. Raises Trouble and OSError."""
+        """path: must not exist yet. Raises InfrastructureError and OSError."""
         if not isinstance(image, Rooted):
-            raise Trouble("the image belongs to another sandbox")
+            raise InfrastructureError("the image belongs to another sandbox")
         self.path, self.image, self._owner = path, image, owner
         self._links, self.read_only = _merged(image.top)
         if image.of_host:
@@ -254,35 +257,38 @@ class Root:
         return info.st_dev, info.st_ino
 
     def place(self, inside: str) -> Path:
-        """The path on the host of a path in the box. Replaces links above it by folders. Raises Trouble if it is read-only."""
+        """The path on the host of a path in the box. Replaces links above it by folders.
+
+        Raises InfrastructureError if it is read-only.
+        """
         parts = self._parts(inside)
         mounts = [place.strip("/").split("/") for _source, place in self.read_only]
         if not parts or parts[0] in _OURS or any(parts[: len(mount)] == mount for mount in mounts):
-            raise Trouble(f"{inside!r} cannot be written in a box: it is read-only or mounted there")
+            raise InfrastructureError(f"{inside!r} cannot be written in a box: it is read-only or mounted there")
         if parts[:-1]:
             self._reals("/".join(parts[:-1]))
         return self.path.joinpath(*parts)
 
     def beneath(self, inside: str) -> str | None:
-        """A path in the box relative to its root; None if it is not in the box's own folder. Raises Trouble."""
+        """A path in the box relative to its root; None if it is not in the box's own folder. Raises InfrastructureError."""
         parts = self._parts(inside)
         return None if not parts or parts[0] in _OURS else "/".join(parts)
 
     def fresh(self, inside: str) -> None:
-        """See `Box.fresh`. Raises Trouble and OSError."""
+        """See `Box.fresh`. Raises InfrastructureError and OSError."""
         tree.remove(self.place(inside))
         name = "/".join(self._parts(inside))
         self._mkdir(name, 0o1777 if name in _OPEN else 0o755)
 
     def folder(self, inside: str, mode: int | None = None) -> None:
-        """Makes a folder and its parents, unless they exist. Raises Trouble and OSError."""
+        """Makes a folder and its parents, unless they exist. Raises InfrastructureError and OSError."""
         place = self.place(inside)
         self._real("/".join(self._parts(inside)))
         if mode is not None:
             os.chmod(place, mode)
 
     def link(self, inside: str, target: str) -> None:
-        """Makes a link, and replaces whatever is there. Raises Trouble and OSError."""
+        """Makes a link, and replaces whatever is there. Raises InfrastructureError and OSError."""
         tree.remove(self.place(inside))
         self._link("/".join(self._parts(inside)), target)
 
@@ -348,7 +354,7 @@ class Root:
     def _parts(self, inside: str) -> list[str]:
         parts = [part for part in inside.split("/") if part not in ("", ".")]
         if not inside.startswith("/") or ".." in parts or "\0" in inside:
-            raise Trouble(f"{inside!r} is not an absolute path in a box")
+            raise InfrastructureError(f"{inside!r} is not an absolute path in a box")
         return parts
 
     def _at(self, name: str) -> str:

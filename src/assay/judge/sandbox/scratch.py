@@ -28,7 +28,7 @@ from pathlib import Path
 from threading import Lock
 
 from assay.judge import tree
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 
 __all__ = ["BEHIND", "Scratch", "kill_named"]
 
@@ -116,7 +116,7 @@ class Scratch:
     """The folder of all runs of one user, and in it the folder of this run, which is made when first needed."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """folder: instead of the default folder. Raises Trouble."""
+        """folder: instead of the default folder. Raises InfrastructureError."""
         chosen = folder or os.environ.get("ASSAY_SCRATCH") or f"/var/tmp/assay-{os.geteuid()}"
         self.folder = Path(os.path.abspath(chosen))
         self._run: _RunFolder | None = None
@@ -127,13 +127,13 @@ class Scratch:
             info = os.lstat(self.folder)
             if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
                 what = "must be a folder that belongs to you and that only you may write to"
-                raise Trouble(what, file=self.folder, hint="set ASSAY_SCRATCH")
+                raise InfrastructureError(what, file=self.folder, hint="set ASSAY_SCRATCH")
             if os.geteuid() == 0:
                 self._check_passable()
 
     @contextmanager
     def box(self) -> Iterator[Path]:
-        """A new folder for a box, removed when the context ends. Raises Trouble.
+        """A new folder for a box, removed when the context ends. Raises InfrastructureError.
 
         It is removed in the background: that is slow on a disk that reports every freed block to its device.
         """
@@ -149,14 +149,14 @@ class Scratch:
                 run.remove(folder)
 
     def close(self) -> None:
-        """Removes this run's folder; a later box makes another one. Raises Trouble."""
+        """Removes this run's folder; a later box makes another one. Raises InfrastructureError."""
         with _trouble(self.folder), self._making:
             if self._run is not None:
                 self._run.close()
                 self._run = None
 
     def sweep(self) -> int:
-        """Kills the processes and removes the folders of dead runs, and returns how many of both. Raises Trouble."""
+        """Kills the processes and removes the folders of dead runs, and returns how many of both. Raises InfrastructureError."""
         removed = 0
         with _trouble(self.folder), _locked(self.folder):
             for run in sorted(self.folder.glob("run-*")):
@@ -175,10 +175,10 @@ class Scratch:
             return self._run
 
     def _check_passable(self) -> None:
-        """Raises Trouble if a box's user, who has no rights, cannot reach the folder."""
+        """Raises InfrastructureError if a box's user, who has no rights, cannot reach the folder."""
         for folder in (self.folder, *self.folder.parents):
             if not os.stat(folder).st_mode & 0o001:
-                raise Trouble(
+                raise InfrastructureError(
                     "boxes run as users without rights, and these cannot enter this folder",
                     file=folder,
                     hint="set ASSAY_SCRATCH to a folder that every user can reach, such as /var/tmp/assay",
@@ -198,12 +198,12 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def kill_named(folder: Path) -> int:
-    """Kills every bubblewrap process whose command line names this folder, and returns how many. Raises Trouble."""
+    """Kills every bubblewrap process whose command line names this folder, and returns how many. Raises InfrastructureError."""
     killed: set[int] = set()
     until = time.monotonic() + _PATIENCE
     while pids := _named(folder):
         if time.monotonic() > until:
-            raise Trouble(f"processes {', '.join(map(str, pids))} cannot be killed", file=folder)
+            raise InfrastructureError(f"processes {', '.join(map(str, pids))} cannot be killed", file=folder)
         for pid in pids:
             with suppress(ProcessLookupError):
                 handle = os.pidfd_open(pid)
@@ -249,4 +249,6 @@ def _trouble(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Trouble(f"the sandbox's folder cannot be used: {error.strerror}", file=error.filename or place) from error
+        raise InfrastructureError(
+            f"the sandbox's folder cannot be used: {error.strerror}", file=error.filename or place
+        ) from error

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.judge.sandbox import Bound, Limits, Ran, Trouble
+from assay.judge.sandbox import Bound, InfrastructureError, Limits, Ran
 from assay.judge.sandbox.cgroups import Group
 from assay.judge.sandbox.root import Owner
 from assay.judge.sandbox.scratch import kill_named
@@ -39,7 +39,7 @@ class Capture:
 
     def __init__(self, stdout: Path, stderr: Path, most: int, owner: tuple[int, int] | None) -> None:
         """most: bytes that both files may have together. owner: uid and gid that may open the pipes by name, as `> /dev/stderr`
-        does. Raises Trouble.
+        does. Raises InfrastructureError.
         """
         self.dropped = 0
         self._left = most
@@ -61,7 +61,7 @@ class Capture:
                     os.fchown(into, *owner)
         except OSError as error:
             self.close()
-            raise Trouble(f"the output cannot be written: {error.strerror}", file=error.filename or stdout) from error
+            raise InfrastructureError(f"the output cannot be written: {error.strerror}", file=error.filename or stdout) from error
 
     @property
     def pipes(self) -> list[int]:
@@ -75,7 +75,7 @@ class Capture:
         self.ends = []
 
     def read(self, pipe: int) -> bool:
-        """Reads once from a pipe and keeps the data; False if the pipe has ended. Raises Trouble."""
+        """Reads once from a pipe and keeps the data; False if the pipe has ended. Raises InfrastructureError."""
         try:
             data = os.read(pipe, _CHUNK)
         except BlockingIOError:
@@ -91,7 +91,7 @@ class Capture:
         return True
 
     def rest(self) -> None:
-        """Keeps what is still in the pipes, after every process that could write is dead. Raises Trouble."""
+        """Keeps what is still in the pipes, after every process that could write is dead. Raises InfrastructureError."""
         for pipe in self.pipes:
             while pipe in self._files:
                 before = self.dropped, self._left
@@ -107,14 +107,14 @@ class Capture:
 
 
 def append(file: int, data: bytes) -> None:
-    """Writes all of a command's output to a file of the host. Raises Trouble."""
+    """Writes all of a command's output to a file of the host. Raises InfrastructureError."""
     view = memoryview(data)
     while view:
         try:
             view = view[os.write(file, view) :]
         except OSError as error:
             what = "the host's disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-            raise Trouble(f"the output cannot be written: {what}") from error
+            raise InfrastructureError(f"the output cannot be written: {what}") from error
 
 
 def input_of(data: bytes) -> int:
@@ -165,7 +165,7 @@ class BoxCommand:
 
 
 def supervise(command: BoxCommand) -> Ran:
-    """Runs the command. Whatever happens, none of its processes is alive afterwards. Raises Trouble."""
+    """Runs the command. Whatever happens, none of its processes is alive afterwards. Raises InfrastructureError."""
     try:
         with ExitStack() as stack:
             supervision: _Supervision | None = None
@@ -179,7 +179,7 @@ def supervise(command: BoxCommand) -> Ran:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         what = "the host's disk is full" if full else f"the sandbox broke: {error.strerror or error}"
-        raise Trouble(what, file=error.filename) from error
+        raise InfrastructureError(what, file=error.filename) from error
 
 
 @contextmanager
@@ -241,7 +241,7 @@ class _Supervision:
         self._capture.started()
 
     def run(self) -> Ran:
-        """Runs the command until it ends or reaches a limit, and returns how it went. Raises Trouble."""
+        """Runs the command until it ends or reaches a limit, and returns how it went. Raises InfrastructureError."""
         command = self._command
         stopped: Bound | None = None
         began = time.monotonic()
@@ -260,7 +260,7 @@ class _Supervision:
         return Ran(code, stopped, wall, command.group.cpu_seconds(), command.group.peak(), self._capture.dropped)
 
     def kill(self) -> None:
-        """Kills all processes of the box and waits until they are dead. Raises Trouble."""
+        """Kills all processes of the box and waits until they are dead. Raises InfrastructureError."""
         if not self._alive:
             return
         if self._first is None:
@@ -273,7 +273,7 @@ class _Supervision:
         for handle in (self._first, self._outer):
             # The first process of a namespace is dead only when every other process in it is dead.
             if handle is not None and not ready([handle], _PATIENCE):
-                raise Trouble("the processes of a box cannot be killed", file=self._command.folder)
+                raise InfrastructureError("the processes of a box cannot be killed", file=self._command.folder)
         self._process.wait()
         if self._first is None:
             kill_named(self._command.folder)
@@ -293,7 +293,7 @@ class _Supervision:
         while not self._know():
             events = ready([self._status, self._outer], until - time.monotonic())
             if not events:
-                raise Trouble("bubblewrap does not start", hint="the machine may be overloaded: use fewer jobs")
+                raise InfrastructureError("bubblewrap does not start", hint="the machine may be overloaded: use fewer jobs")
             if not self._hear() and self._outer in events:
                 return False
         assert self._first is not None
@@ -356,19 +356,19 @@ class _Supervision:
         return self._first is not None
 
     def _code(self) -> int:
-        """The command's exit code. Raises Trouble if bubblewrap failed or was killed, so that there is none."""
+        """The command's exit code. Raises InfrastructureError if bubblewrap failed or was killed, so that there is none."""
         self._hear()
-        # A command can make the first process report any number, so no number counts as Trouble.
+        # A command can make the first process report any number, so no number counts as InfrastructureError.
         if match := re.search(rb'"exit-code": (-?\d+)', self._reported):
             return int(match[1]) & 0xFF
         code = self._process.returncode
         if code < 0:
-            raise Trouble(f"bubblewrap was killed from outside, by signal {-code}")
+            raise InfrastructureError(f"bubblewrap was killed from outside, by signal {-code}")
         with open(self._command.stderr, "rb") as file:
             message = file.read(2000).strip()
         if message.startswith(_FAILED):
             return NOT_FOUND if message.endswith(b"No such file or directory") else NOT_STARTED
-        raise Trouble(
+        raise InfrastructureError(
             f"bubblewrap could not make the box: {message.decode(errors='replace') or f'it ended with exit code {code}'}",
             hint="run `assay sandbox check`: it shows what this machine lacks",
         )

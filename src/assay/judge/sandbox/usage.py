@@ -5,7 +5,7 @@ command, and again and again while it runs:
 
 - It counts blocks on the disk and entries, of the files in the box and of deleted files that a descriptor still holds.
 - The time of a measurement grows with the box, so the pause until the next one grows too, unless the disk is filling up.
-- If the host's disk is full, that is `Trouble`, not the command's failure.
+- If the host's disk is full, that is `InfrastructureError`, not the command's failure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.judge.sandbox import Limits, Trouble
+from assay.judge.sandbox import InfrastructureError, Limits
 from assay.judge.tree import DEPTH
 
 
@@ -254,7 +254,7 @@ class DiskWatch:
         return self._most[0]
 
     def look(self, view: BoxView) -> bool:
-        """Whether the command has written too much. Measures only when it is time to. Raises Trouble."""
+        """Whether the command has written too much. Measures only when it is time to. Raises InfrastructureError."""
         now = time.monotonic()
         free = self._room()
         if now < self._next and self._free - free < (self._left >> 1):
@@ -264,7 +264,10 @@ class DiskWatch:
         return over
 
     def over(self, view: BoxView | None = None) -> bool:
-        """Measures now whether the command has written too much. view: None if the box's processes are dead. Raises Trouble."""
+        """Measures now whether the command has written too much. view: None if the box's processes are dead.
+
+        Raises InfrastructureError.
+        """
         began = time.monotonic()
         self._free = self._room()
         self.held = self._measure(*self._most)
@@ -284,7 +287,9 @@ class DiskWatch:
         status = os.statvfs(self._root)
         free = status.f_bavail * status.f_frsize
         if free < self._spare or (status.f_files and status.f_favail < SPARE_FILES):
-            raise Trouble("the disk that holds the boxes is full", file=self._root, hint="free some space, or set ASSAY_SCRATCH")
+            raise InfrastructureError(
+                "the disk that holds the boxes is full", file=self._root, hint="free some space, or set ASSAY_SCRATCH"
+            )
         return free
 
     def _measure(self, most_bytes: int, most_files: int) -> tuple[int, int] | None:

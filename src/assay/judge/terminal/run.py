@@ -21,7 +21,7 @@ from pathlib import Path
 from assay.errors import BadInput
 from assay.judge import entries, tree
 from assay.judge.running import Event, Options, Stop, Summary, backoff, stopping
-from assay.judge.sandbox import Sandbox, Trouble, choose
+from assay.judge.sandbox import InfrastructureError, Sandbox, choose
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.competition import Cell, Contest, Done, check_same_tasks, every_cell, missing, open_contest, written
 from assay.judge.terminal.pool import WorkerMessage, WorkerPool
@@ -41,7 +41,7 @@ _TICK = 0.2
 def run(
     competition: Path, validator: str, options: Options | None = None, on_event: Callable[[Event], None] = lambda _event: None
 ) -> Summary:
-    """Judges what is missing; raises BadInput, Busy, and Trouble where nothing can be judged at all.
+    """Judges what is missing; raises BadInput, Busy, and InfrastructureError where nothing can be judged at all.
 
     Ctrl-C and SIGTERM end it cleanly, if it runs in the main thread: the summary then says `stopped`.
     """
@@ -56,7 +56,9 @@ def run(
             store.clean()
             store.repair()
         except OSError as error:
-            raise Trouble(f"what an earlier run left cannot be cleared: {error.strerror}", file=error.filename) from error
+            raise InfrastructureError(
+                f"what an earlier run left cannot be cleared: {error.strerror}", file=error.filename
+            ) from error
         sandbox.sweep()
         found = written(contest)
         epoch, here = found.of(options.epoch), contest.here
@@ -157,7 +159,7 @@ class _Run:
             crew.close(now=self.stop.asked > 1)
             with suppress(OSError, tree.TreeError):
                 self.store.clean()
-            with suppress(Trouble):
+            with suppress(InfrastructureError):
                 self.sandbox.sweep()
 
     def calibrate(self, crew: WorkerPool, names: list[str]) -> None:

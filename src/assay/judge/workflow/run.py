@@ -1,7 +1,7 @@
 """A run: every task of the round that has no evidence yet is asked of every participant, and the answer judged. SPEC 2.2.
 
 - Task after task, so that all are asked the same under the same conditions; every participant is sent the same package.
-- Trouble of ours is tried again after 2, 8, 32 … seconds, a bounded number of times, and is then left missing: it is no evidence.
+- An infrastructure error is tried again after 2, 8, 32 … seconds, a bounded number of times. Then no evidence is written.
 - Where a service is broken the task counts for nobody in that round: whoever was not asked yet is not, and that is evidence.
 - What is done is on the disk before it is counted; a run that is stopped or killed goes on where it was.
 """
@@ -22,7 +22,7 @@ import assay
 from assay.errors import BadInput
 from assay.judge import entries
 from assay.judge.running import Event, Options, Stop, Summary, backoff, stopping
-from assay.judge.sandbox import Trouble, choose
+from assay.judge.sandbox import InfrastructureError, choose
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.call import plain
 from assay.judge.workflow.competition import Contest, Desk, UntilStopped, fields_of, open_contest
@@ -58,7 +58,7 @@ class Cell:
 def run(
     competition: Path, validator: str, options: Options | None = None, on_event: Callable[[Event], None] = lambda _event: None
 ) -> Summary:
-    """Judges what is missing; raises BadInput, Busy, and Trouble where nothing can be judged at all.
+    """Judges what is missing; raises BadInput, Busy, and InfrastructureError where nothing can be judged at all.
 
     Ctrl-C and SIGTERM end it cleanly, if it runs in the main thread: the summary then says `stopped`.
     """
@@ -95,7 +95,7 @@ def _epoch(contest: Contest, seen: int | None, options: Options) -> int:
 
 
 def _desk(contest: Contest, tasks: Sequence[WorkflowTask], wanted: Sequence[Participant], options: Options, stop: Stop) -> Desk:
-    """What plans are carried out with; a sandbox only where something needs one. Raises BadInput and Trouble."""
+    """What plans are carried out with; a sandbox only where something needs one. Raises BadInput and InfrastructureError."""
     desk = Desk(contest.services, contest.folder, os.environ)
     commands = any(contest.planners[one.submission].command for one in wanted)
     if commands or any(desk.boxed(task) for task in tasks):
@@ -215,7 +215,7 @@ class _Run:
         fields: dict[str, Any] = {"outcome": "error"}
         try:
             fields |= await self.fields(cell)
-        except Trouble as error:
+        except InfrastructureError as error:
             fields |= {"outcome": "error", "message": plain(str(error))}
         except OSError as error:
             fields |= {"outcome": "error", "message": plain(f"the host: {error.strerror or error}")}
@@ -238,7 +238,7 @@ class _Run:
         return about | {"plan": plan.document(), "plan_digest": plan.digest} | fields_of(done, task, plan)
 
     async def plan(self, task: WorkflowTask, planner: Planner) -> Plan:
-        """The participant's plan, checked; raises NoPlan, which is his, and Trouble, which is ours."""
+        """The participant's plan, checked; raises NoPlan, which is his, and InfrastructureError, which is ours."""
         retries = self.contest.rules.max_retries_per_step
         rules, package = task.rules(retries), task.package_bytes(retries)
         most, asking = rules.bounds.bytes, self.contest.services.planners

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.dockerfile import Context
-from assay.judge.sandbox import Box, Image, Limits, Trouble
+from assay.judge.sandbox import Box, Image, InfrastructureError, Limits
 from assay.judge.sandbox.containers import archive
 from assay.judge.sandbox.containers.container import ContainerBox, remove
 from assay.judge.sandbox.containers.engine import LABEL, PATIENCE, Engine, Unmet, connect, dead, mine, talking
@@ -47,7 +47,7 @@ class Containers:
     def __init__(
         self, url: str | None = None, *, runtime: str | None = None, plain: str = PLAIN, build_network: str | None = None
     ) -> None:
-        """Raises BadInput for a runtime that the engine does not know, and Trouble if no engine answers.
+        """Raises BadInput for a runtime that the engine does not know, and InfrastructureError if no engine answers.
 
         url: the engine's socket, instead of $DOCKER_HOST, $CONTAINER_HOST or the usual paths. runtime: as the engine names it,
         such as runsc. plain: the image for tasks that name none. build_network: the network of builds, as the engine names it.
@@ -75,7 +75,7 @@ class Containers:
                 return named(self._engine, name)
         try:
             return build(self._engine, environment, limits, network=self._build_network)
-        except Trouble as error:
+        except InfrastructureError as error:
             if name:
                 error.hint = f"the engine has no image {name} either: pull it, or build it elsewhere and load it"
             raise
@@ -90,7 +90,7 @@ class Containers:
     def freeze(self, box: Box) -> Iterator[Image]:
         """See `Sandbox.freeze`."""
         if not isinstance(box, ContainerBox):
-            raise Trouble("the box belongs to another sandbox")
+            raise InfrastructureError("the box belongs to another sandbox")
         frozen = box.commit(mine())
         try:
             yield Image(frozen, box.image.env, box.image.workdir)
@@ -142,7 +142,7 @@ def _closed(box: ContainerBox) -> Iterator[ContainerBox]:
     try:
         yield box
     except BaseException:
-        with suppress(Trouble):
+        with suppress(InfrastructureError):
             box.close()
         raise
     box.close()
@@ -157,7 +157,7 @@ _ALWAYS = ("Dockerfile", ".dockerignore")
 
 
 def named(at: Engine, name: str) -> Image:
-    """The image with this name or id. Raises Unmet if the engine does not have it, and Trouble."""
+    """The image with this name or id. Raises Unmet if the engine does not have it, and InfrastructureError."""
     with closing(at.client()) as client:
         return _image(client, name)
 
@@ -165,7 +165,7 @@ def named(at: Engine, name: str) -> Image:
 def build(at: Engine, environment: Path, limits: Limits | None = None, *, network: str | None = None) -> Image:
     """The image of `environment/Dockerfile`, built by the engine. The engine caches the steps, so the next build is quick.
 
-    network: the network of RUN, as the engine names it. Raises BadInput for files that cannot be sent, Trouble if it fails.
+    network: the network of RUN, as the engine names it. Raises BadInput for files that cannot be sent, and InfrastructureError.
     """
     limits = limits or BUILD
     with tempfile.TemporaryFile() as file, closing(at.client(max(PATIENCE, int(limits.seconds)))) as client:
@@ -211,22 +211,24 @@ def _context(environment: Path, limits: Limits, file: Any) -> str:
     except tree.TreeError as error:
         raise BadInput(f"the files beside the Dockerfile cannot be sent: {error.what}", file=environment) from error
     except OSError as error:
-        raise Trouble(f"the files beside the Dockerfile could not be read: {error.strerror}", file=error.filename) from error
+        raise InfrastructureError(
+            f"the files beside the Dockerfile could not be read: {error.strerror}", file=error.filename
+        ) from error
 
 
 def _follow(output: Iterator[bytes], seconds: float, file: Path) -> None:
-    """Reads the output of a build until it ends. Raises Trouble if the build fails or takes too long."""
+    """Reads the output of a build until it ends. Raises InfrastructureError if the build fails or takes too long."""
     last = b""
     until = time.monotonic() + seconds
     for piece in output:
         last = (last + piece)[-64 * _LAST :]
         if time.monotonic() > until:
-            raise Trouble(f"the image was not built within {seconds:g} seconds", file=file)
+            raise InfrastructureError(f"the image was not built within {seconds:g} seconds", file=file)
     lines = [_line(line) for line in last.splitlines()]
     failed = next((line["error"] for line in lines if line.get("error")), None)
     if failed is not None:
         text = "".join(str(line.get("stream", "")) for line in lines)
-        raise Trouble(f"the image could not be built: {failed}\n{text[-_LAST:]}".strip(), file=file)
+        raise InfrastructureError(f"the image could not be built: {failed}\n{text[-_LAST:]}".strip(), file=file)
 
 
 def _line(line: bytes) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from assay.judge import tree
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 
 __all__ = ["Incoming", "clear_folder", "finish", "pack", "pack_entries", "plain_file", "unpack", "unpack_root"]
 
@@ -139,7 +139,7 @@ def unpack(file: IO[bytes] | BinaryIO, target: Path, *, name: str, inside: str, 
     """Unpacks an archive to a path that must not exist; False if the archive has neither a file nor a folder.
 
     name: the name of the top in the archive. inside: its absolute path in the box; absolute links below that path are kept.
-    Raises tree.TooMuch above the limits, Trouble for a malformed archive, and OSError; then nothing is left.
+    Raises tree.TooMuch above the limits, InfrastructureError for a malformed archive, and OSError; then nothing is left.
     """
     job = _Unpack(target, name, inside, bounds)
     try:
@@ -149,7 +149,7 @@ def unpack(file: IO[bytes] | BinaryIO, target: Path, *, name: str, inside: str, 
         job.finish()
     except tarfile.TarError as error:
         tree.remove(target)
-        raise Trouble(f"the engine sent an archive that cannot be read: {error}") from error
+        raise InfrastructureError(f"the engine sent an archive that cannot be read: {error}") from error
     except BaseException:
         tree.remove(target)
         raise
@@ -171,7 +171,7 @@ def unpack_root(file: IO[bytes] | BinaryIO, target: Path, *, bounds: tree.Bounds
         job.finish()
     except (tarfile.TarError, EOFError, zlib.error) as error:
         tree.remove(target)
-        raise Trouble(f"is not an archive that Assay can read: {error}") from error
+        raise InfrastructureError(f"is not an archive that Assay can read: {error}") from error
     except BaseException:
         tree.remove(target)
         raise
@@ -212,7 +212,7 @@ class _Unpack:
             self.targets[path] = member.linkname
 
     def hard_link(self, path: tuple[str, ...], member: tarfile.TarInfo) -> None:
-        """Makes a further name of an earlier member; nothing if that was skipped. Raises Trouble."""
+        """Makes a further name of an earlier member; nothing if that was skipped. Raises InfrastructureError."""
         first = self.path(member.linkname)
         if first in self.targets:
             if tree.stays_inside(self.targets[first], len(path) - 1, self.inside):
@@ -221,7 +221,7 @@ class _Unpack:
         with suppress(FileNotFoundError), self.holder(first) as (source, name), self.holder(path) as (folder, last):
             info = os.stat(name, dir_fd=source, follow_symlinks=False)
             if not stat.S_ISREG(info.st_mode):
-                raise Trouble("the engine sent a hard link to something that is not a file")
+                raise InfrastructureError("the engine sent a hard link to something that is not a file")
             try:
                 os.link(name, last, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
             except OSError as error:
@@ -235,7 +235,7 @@ class _Unpack:
         """The names from the top to a member; none for the top itself."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if name.startswith("/") or not parts or parts[0] != self.name or ".." in parts:
-            raise Trouble(f"the engine sent a file that was not asked for: {name[:200]!r}")
+            raise InfrastructureError(f"the engine sent a file that was not asked for: {name[:200]!r}")
         return tuple(parts[1:])
 
     @contextmanager
@@ -290,7 +290,7 @@ class _Root(_Unpack):
     def path(self, name: str) -> tuple[str, ...]:
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if not parts or ".." in parts:
-            raise Trouble(f"the archive has a name that leads out of it: {name[:200]!r}")
+            raise InfrastructureError(f"the archive has a name that leads out of it: {name[:200]!r}")
         return tuple(parts)
 
     def member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:

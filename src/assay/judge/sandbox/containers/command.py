@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.judge.sandbox import Bound, Limits, Ran, Trouble
+from assay.judge.sandbox import Bound, InfrastructureError, Limits, Ran
 from assay.judge.sandbox.containers.engine import STDERR, STDOUT, Engine, Stream, stat, talking
 from assay.judge.sandbox.containers.usage import Meter, WriteWatch
 from assay.judge.sandbox.supervise import append
@@ -127,10 +127,10 @@ _BASE, _HEAD = 0x400000, 64 + 56
 
 
 def program(architecture: str) -> bytes:
-    """The first process as an ELF file for an engine's processor. Raises Trouble unless this is x86-64 or ARM64."""
+    """The first process as an ELF file for an engine's processor. Raises InfrastructureError unless this is x86-64 or ARM64."""
     machine = _MACHINES.get(architecture)
     if machine is None:
-        raise Trouble(f"the containers sandbox supports x86-64 and ARM64, and this engine runs on {architecture!r}")
+        raise InfrastructureError(f"the containers sandbox supports x86-64 and ARM64, and this engine runs on {architecture!r}")
     labels: dict[str, int] = {}
     code = _encode(machine, labels)
     code = _encode(machine, labels, len(code))  # now that the labels are known
@@ -171,7 +171,7 @@ class Output:
     """The two files on the host that keep a command's output, up to a limit on both together."""
 
     def __init__(self, stdout: Path, stderr: Path, most: int) -> None:
-        """most: bytes that both files may have together. Raises Trouble."""
+        """most: bytes that both files may have together. Raises InfrastructureError."""
         self.dropped = 0
         self._left = most
         self._files: dict[int, int] = {}
@@ -180,10 +180,10 @@ class Output:
                 self._files[kind] = os.open(path, _NEW, 0o600)
         except OSError as error:
             self.close()
-            raise Trouble(f"the output cannot be written: {error.strerror}", file=error.filename) from error
+            raise InfrastructureError(f"the output cannot be written: {error.strerror}", file=error.filename) from error
 
     def keep(self, kind: int, data: bytes) -> None:
-        """Keeps output of stdout or stderr as far as the limit allows. Raises Trouble."""
+        """Keeps output of stdout or stderr as far as the limit allows. Raises InfrastructureError."""
         kept = data[: self._left]
         self._left -= len(kept)
         self.dropped += len(data) - len(kept)
@@ -233,7 +233,10 @@ class ContainerCommand:
         cwd: str,
         user: str,
     ) -> Ran:
-        """Runs the command. Raises Trouble; then too every process is dead, unless the container cannot be reached."""
+        """Runs the command.
+
+        Raises InfrastructureError; then too every process is dead, unless the container cannot be reached.
+        """
         with closing(Output(stdout, stderr, self._limits.output)) as output:
             if stat(self._client, self._container, cwd) is None:
                 # An earlier command in the box removed the folder, so this command has failed.
@@ -251,7 +254,7 @@ class ContainerCommand:
                     wall = time.monotonic() - began
                     self._clear(lambda: self._take(stream, output, 0))
                     self._drain(stream, output)
-            except Trouble:
+            except InfrastructureError:
                 self._clear(lambda: None)  # if the container is gone, this raises a better error
                 if (bound := self._meter.look()) is None:
                     raise
@@ -294,7 +297,7 @@ class ContainerCommand:
     def _code(self, number: str) -> int:
         code = self._inspect(number).get("ExitCode")
         if not isinstance(code, int) or code < 0:
-            raise Trouble("the engine does not know the exit code of the command")
+            raise InfrastructureError("the engine does not know the exit code of the command")
         return code
 
     def _after(self, code: int | None, output: Output) -> Bound | None:

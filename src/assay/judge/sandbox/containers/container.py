@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from assay.judge import tree
-from assay.judge.sandbox import Image, Limits, Ran, Trouble
+from assay.judge.sandbox import Image, InfrastructureError, Limits, Ran
 from assay.judge.sandbox.containers import archive, engine
 from assay.judge.sandbox.containers.command import ACK, ContainerCommand, program
 from assay.judge.sandbox.containers.engine import Engine, Stream, mine, talking
@@ -50,7 +50,7 @@ class ContainerBox:
     """A `Box` that is a container."""
 
     def __init__(self, at: Engine, image: Image, limits: Limits, runtime: str | None = None) -> None:
-        """Starts the container. Raises Trouble."""
+        """Starts the container. Raises InfrastructureError."""
         self.image = image
         self._engine = at
         self._client: APIClient = at.client()
@@ -61,7 +61,7 @@ class ContainerBox:
         try:
             self._start(limits, runtime)
         except BaseException:
-            with suppress(Trouble):
+            with suppress(InfrastructureError):
                 self.close()
             raise
 
@@ -117,7 +117,7 @@ class ContainerBox:
             return watched.run(command, stdout=stdout, stderr=stderr, stdin=stdin, env=dict(env or {}), cwd=where, user=USER)
 
     def clear(self, meanwhile: Callable[[], None]) -> None:
-        """Kills every process in the box except the first, and waits until the first reports that. Raises Trouble.
+        """Kills every process in the box except the first, and waits until the first reports that. Raises InfrastructureError.
 
         meanwhile: reads output. An engine that cannot deliver the output of a process does not remove the process.
         """
@@ -130,7 +130,7 @@ class ContainerBox:
             try:
                 with talking("the processes in the container could not be killed"):
                     self._client.kill(self.id, "SIGUSR1")
-            except Trouble:
+            except InfrastructureError:
                 self._alive()
                 raise
             again = time.monotonic() + _AGAIN
@@ -140,8 +140,8 @@ class ContainerBox:
                 meanwhile()
             self._alive()
             if output.ended:
-                raise Trouble("the engine closed the connection to the container")
-        raise Trouble("the processes in the container could not be killed")
+                raise InfrastructureError("the engine closed the connection to the container")
+        raise InfrastructureError("the processes in the container could not be killed")
 
     def put(self, source: Path, inside: str, *, mode: int | None = None) -> None:
         """See `Box.put`."""
@@ -152,7 +152,7 @@ class ContainerBox:
                 archive.pack(tar, source, path, mode)
                 self._send(tar, file)
         except (OSError, tree.TreeError) as error:
-            raise Trouble(f"{inside} could not be put into the container: {error}") from error
+            raise InfrastructureError(f"{inside} could not be put into the container: {error}") from error
 
     def fresh(self, inside: str) -> None:
         """See `Box.fresh`."""
@@ -171,14 +171,14 @@ class ContainerBox:
             answer = self._client.get(url, params={"path": f"/{path}"}, stream=True, timeout=engine.PATIENCE)
             try:
                 if answer.status_code != 200:
-                    raise Trouble(f"{inside} could not be taken out of the container: status {answer.status_code}")
+                    raise InfrastructureError(f"{inside} could not be taken out of the container: status {answer.status_code}")
                 pieces = archive.Incoming(answer.iter_content(1 << 16))
                 return archive.unpack(io.BufferedReader(pieces), target, name=name, inside=inside, bounds=bounds)
             finally:
                 answer.close()
 
     def commit(self, labels: Mapping[str, str]) -> str:
-        """Saves everything in the box as an image, and returns its id. Raises Trouble."""
+        """Saves everything in the box as an image, and returns its id. Raises InfrastructureError."""
         self._mend()
         with talking("the container could not be frozen"):
             changes = [f'LABEL "{key}"="{value}"' for key, value in labels.items()]
@@ -186,7 +186,7 @@ class ContainerBox:
         return _sha(str(committed.get("Id") or ""))
 
     def close(self) -> None:
-        """Removes the container and everything in it. Raises Trouble."""
+        """Removes the container and everything in it. Raises InfrastructureError."""
         try:
             if self._output is not None:
                 self._output.close()
@@ -198,12 +198,12 @@ class ContainerBox:
             self._client.close()
 
     def _alive(self) -> Mapping[str, Any]:
-        """The engine's description of the container. Raises Trouble if it does not run."""
+        """The engine's description of the container. Raises InfrastructureError if it does not run."""
         about = engine.inspect(self._client, self.id)
         state = about["State"]
         if not state.get("Running"):
             how = "ran out of memory" if state.get("OOMKilled") else f"was killed (exit code {state.get('ExitCode')})"
-            raise Trouble(f"the container {how}")
+            raise InfrastructureError(f"the container {how}")
         return about
 
     def _way(self, inside: str) -> tuple[str, engine.Stat | None]:
@@ -249,7 +249,7 @@ class ContainerBox:
                 return self._put(file)
             except engine.Unmet:
                 raise
-            except Trouble:
+            except InfrastructureError:
                 if attempt == _SENT:
                     raise
                 time.sleep(attempt)
@@ -263,7 +263,7 @@ class ContainerBox:
             message = answer.text[:500]
             answer.close()
             if not answer.ok:
-                kind = engine.Unmet if answer.status_code == HTTPStatus.NOT_FOUND else Trouble
+                kind = engine.Unmet if answer.status_code == HTTPStatus.NOT_FOUND else InfrastructureError
                 raise kind(f"files could not be put into the container: {message}")
 
     def _mend(self) -> None:
@@ -282,7 +282,7 @@ class ContainerBox:
 
 
 def remove(client: APIClient, container: str) -> None:
-    """Removes a container, running or not, if it exists. Raises Trouble."""
+    """Removes a container, running or not, if it exists. Raises InfrastructureError."""
     for last in (False, True):
         try:
             with talking("the container could not be removed"):
@@ -290,7 +290,7 @@ def remove(client: APIClient, container: str) -> None:
             return
         except engine.Unmet:
             return
-        except Trouble:
+        except InfrastructureError:
             if last:
                 raise
             time.sleep(1)
@@ -340,11 +340,13 @@ def _open_door(pid: int, target: Path) -> Any:
     from assay.judge.sandbox.socket_proxy import Door
 
     if pid <= 0 or not os.path.exists(f"/proc/{pid}"):
-        raise Trouble("a door needs a container engine on this machine")
+        raise InfrastructureError("a door needs a container engine on this machine")
     try:
         return Door(pid, target)
     except OSError as error:
-        raise Trouble(f"the door could not be opened: {error}", hint="joining a container's network needs root") from error
+        raise InfrastructureError(
+            f"the door could not be opened: {error}", hint="joining a container's network needs root"
+        ) from error
 
 
 def _sha(name: str) -> str:

@@ -1,4 +1,6 @@
-"""Talks to a container engine over its socket: Docker, Podman or a compatible one. Every failure of the engine raises Trouble.
+"""Talks to a container engine over its socket: Docker, Podman or a compatible one.
+
+Every failure of the engine raises InfrastructureError.
 
 Importing this module needs the Python package docker; see `sandbox.check_docker`.
 """
@@ -25,7 +27,7 @@ from docker.constants import DEFAULT_DOCKER_API_VERSION
 from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
 
 from assay.errors import BadInput
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 from assay.judge.sandbox.cgroups import started
 
 NEWEST: str = DEFAULT_DOCKER_API_VERSION
@@ -83,7 +85,7 @@ _OLDEST = "1.24"
 _SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 
 
-class Unmet(Trouble):
+class Unmet(InfrastructureError):
     """The engine does not have the image, the container, or the path in a container."""
 
 
@@ -123,18 +125,23 @@ class Engine:
 
 
 def default_url() -> str:
-    """The default socket: $DOCKER_HOST, $CONTAINER_HOST, Docker's or Podman's, the first that exists. Raises Trouble."""
+    """The default socket: $DOCKER_HOST, $CONTAINER_HOST, Docker's or Podman's, the first that exists.
+
+    Raises InfrastructureError.
+    """
     if named := os.environ.get("DOCKER_HOST") or os.environ.get("CONTAINER_HOST"):
         return named
     own = os.environ.get("XDG_RUNTIME_DIR", "")
     for place in (*_SOCKETS, *([f"{own}/podman/podman.sock"] if own else [])):
         if os.path.exists(place):
             return f"unix://{place}"
-    raise Trouble("no container engine was found", hint="start Docker or `podman system service`, or give --engine unix:///…")
+    raise InfrastructureError(
+        "no container engine was found", hint="start Docker or `podman system service`, or give --engine unix:///…"
+    )
 
 
 def connect(url: str | None = None) -> Engine:
-    """Asks the engine at a socket what it is. Raises Trouble, and BadInput for an address that is no local socket."""
+    """Asks the engine at a socket what it is. Raises InfrastructureError, and BadInput for an address that is no local socket."""
     url = url or default_url()
     if not url.startswith("unix://"):
         raise BadInput(f"{url} is not a local socket", field="the engine", hint="write unix:///path/of/the/socket")
@@ -144,7 +151,7 @@ def connect(url: str | None = None) -> Engine:
     ):
         about, info = client.version(api_version=False), client.info()
     if info.get("OSType", "linux") != "linux":
-        raise Trouble("the container engine does not run Linux containers")
+        raise InfrastructureError("the container engine does not run Linux containers")
     parts = about.get("Components") or [{}]
     title = f"{parts[0].get('Name', 'Docker').removesuffix(' Engine')} {about.get('Version', '')}".strip()
     return Engine(
@@ -164,7 +171,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 @contextmanager
 def talking(what: str, *, hint: str = "") -> Iterator[None]:
-    """Turns every error of a request to the engine into Trouble, or into Unmet if the engine does not have something."""
+    """Turns every error of a request into InfrastructureError, or into Unmet if the engine does not have something."""
     from docker.errors import APIError, DockerException
     from requests.exceptions import RequestException
     from urllib3.exceptions import HTTPError
@@ -173,10 +180,10 @@ def talking(what: str, *, hint: str = "") -> Iterator[None]:
         yield
     except APIError as error:
         message = (error.explanation or str(error)).strip()
-        kind = Unmet if error.status_code == HTTPStatus.NOT_FOUND else Trouble
+        kind = Unmet if error.status_code == HTTPStatus.NOT_FOUND else InfrastructureError
         raise kind(f"{what}: {message[:500]}", hint=hint) from error
     except (DockerException, RequestException, HTTPError, OSError) as error:
-        raise Trouble(f"{what}: {str(error)[:500] or type(error).__name__}", hint=hint) from error
+        raise InfrastructureError(f"{what}: {str(error)[:500] or type(error).__name__}", hint=hint) from error
 
 
 def archive_url(client: APIClient, container: str) -> str:
@@ -185,7 +192,10 @@ def archive_url(client: APIClient, container: str) -> str:
 
 
 def stat(client: APIClient, container: str, path: str) -> Stat | None:
-    """What is at an absolute path in a container, without following a final link; None if nothing is. Raises Trouble."""
+    """What is at an absolute path in a container, without following a final link; None if nothing is.
+
+    Raises InfrastructureError.
+    """
     what = f"{path} could not be looked at in the container"
     status, encoded = _stat(client, container, path, what)
     if status == HTTPStatus.NOT_FOUND:
@@ -196,12 +206,12 @@ def stat(client: APIClient, container: str, path: str) -> Stat | None:
     if status == broken and path != "/" and stat(client, container, "/") and _stat(client, container, path, what)[0] == broken:
         return Stat(True, False, False, 0, "")
     if status != HTTPStatus.OK or not encoded:
-        raise Trouble(f"{what}: status {status}")
+        raise InfrastructureError(f"{what}: status {status}")
     try:
         fields: Mapping[str, Any] = json.loads(base64.b64decode(encoded))
         mode, size = int(fields["mode"]), int(fields.get("size") or 0)
     except (binascii.Error, ValueError, KeyError, TypeError) as error:
-        raise Trouble(f"the engine's answer about {path} was not understood") from error
+        raise InfrastructureError(f"the engine's answer about {path} was not understood") from error
     link = bool(mode & _LINK)
     return Stat(link, bool(mode & _FOLDER) and not link, not mode & _TYPES, size, str(fields.get("linkTarget") or ""))
 
@@ -212,7 +222,7 @@ def _stat(client: APIClient, container: str, path: str, what: str) -> tuple[int,
 
 
 def inspect(client: APIClient, container: str) -> Mapping[str, Any]:
-    """The engine's description of a container. Raises Trouble, and Unmet if there is no such container."""
+    """The engine's description of a container. Raises InfrastructureError, and Unmet if there is no such container."""
     with talking("the container could not be looked at"):
         return dict(client.inspect_container(container))
 
@@ -237,7 +247,10 @@ class FrameReader:
         self._left = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Kind and content of each part of a frame, as soon as it is there. Raises Trouble if the data are no frames."""
+        """Kind and content of each part of a frame, as soon as it is there.
+
+        Raises InfrastructureError if the data are no frames.
+        """
         while data:
             if self._left == 0:
                 need = _FRAME - len(self._head)
@@ -246,7 +259,7 @@ class FrameReader:
                     return
                 self._kind, self._left = self._head[0], int.from_bytes(self._head[4:], "big")
                 if self._kind > STDERR or self._head[1:4] != b"\0\0\0":
-                    raise Trouble("the engine sent output that cannot be read")
+                    raise InfrastructureError("the engine sent output that cannot be read")
                 self._head = b""
                 continue
             part, data = data[: self._left], data[self._left :]
@@ -262,7 +275,10 @@ class Stream:
     """
 
     def __init__(self, engine: Engine, path: str, body: Mapping[str, Any], stdin: bytes = b"") -> None:
-        """Sends a POST request for `path`, and takes over the connection. Closes stdin after sending it. Raises Trouble."""
+        """Sends a POST request for `path`, and takes over the connection. Closes stdin after sending it.
+
+        Raises InfrastructureError.
+        """
         self.ended = False
         self._frames = FrameReader()
         self._input = memoryview(stdin)
@@ -275,8 +291,8 @@ class Stream:
             self._socket.setblocking(False)
         except OSError as error:
             self.close()
-            raise Trouble(f"the container engine cannot be reached: {error}") from error
-        except Trouble:
+            raise InfrastructureError(f"the container engine cannot be reached: {error}") from error
+        except InfrastructureError:
             self.close()
             raise
 
@@ -290,12 +306,14 @@ class Stream:
         while b"\r\n\r\n" not in answer:
             part = self._socket.recv(_CHUNK)
             if not part or len(answer) > _MOST_HEAD:
-                raise Trouble("the container engine closed the connection")
+                raise InfrastructureError("the container engine closed the connection")
             answer += part
         answer_head, _, rest = answer.partition(b"\r\n\r\n")
         status = answer_head.split(b"\r\n")[0].split(b" ")[1:2]
         if status not in ([b"101"], [b"200"]):
-            raise Trouble(f"the container engine refused: {(rest or answer_head)[:500].decode(errors='replace').strip()}")
+            raise InfrastructureError(
+                f"the container engine refused: {(rest or answer_head)[:500].decode(errors='replace').strip()}"
+            )
         return rest
 
     def close_input(self) -> None:
@@ -303,7 +321,10 @@ class Stream:
         self._input, self._shut = memoryview(b""), True
 
     def pump(self, seconds: float) -> list[tuple[int, bytes]]:
-        """Waits at most so many seconds, sends input, and returns new output. Sets `ended` at its end. Raises Trouble."""
+        """Waits at most so many seconds, sends input, and returns new output. Sets `ended` at its end.
+
+        Raises InfrastructureError.
+        """
         if self._rest:
             data, self._rest = self._rest, b""
             return list(self._frames.feed(data))

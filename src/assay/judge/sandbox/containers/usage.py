@@ -10,7 +10,7 @@ For disk space:
 - If this machine can see the container's files, they are measured before and after a command. Files that the engine mounts
   from the host (/etc/hosts and so on, volumes) and deleted files that a descriptor still holds count too.
 - Otherwise the engine is asked for the container's size every two seconds.
-- If the host's disk is full, that is Trouble, not the command's failure.
+- If the host's disk is full, that is InfrastructureError, not the command's failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.judge import tree
-from assay.judge.sandbox import Bound, Limits, Trouble
+from assay.judge.sandbox import Bound, InfrastructureError, Limits
 from assay.judge.sandbox.cgroups import over_with_sockets, read_counter, read_number, write_value
 from assay.judge.sandbox.containers.engine import PATIENCE, inspect, talking
 from assay.judge.sandbox.usage import SPARE, BoxView, Sockets
@@ -45,10 +45,10 @@ class Meter(Protocol):
     """Sets the limits of one container, and reads what each of its commands uses."""
 
     def begin(self, limits: Limits) -> None:
-        """Sets the limits of the next command, and resets the counts. Raises Trouble."""
+        """Sets the limits of the next command, and resets the counts. Raises InfrastructureError."""
 
     def look(self, exit_code: int | None = None) -> Bound | None:
-        """The limit that the command has reached, if any. exit_code: of a command that has ended. Raises Trouble."""
+        """The limit that the command has reached, if any. exit_code: of a command that has ended. Raises InfrastructureError."""
 
     def cpu_seconds(self) -> float:
         """CPU time of the command."""
@@ -131,7 +131,9 @@ class _GroupMeter:
                     write_value(groups.cpu / "cpu.cfs_quota_us", max(1000, int(limits.cpus * _PERIOD)))
             write_value(groups.pids / "pids.max", process_limit(limits))  # removed with the container, like all of them
         except OSError as error:
-            raise Trouble(f"the container's limits could not be set: {error.strerror}", file=error.filename) from error
+            raise InfrastructureError(
+                f"the container's limits could not be set: {error.strerror}", file=error.filename
+            ) from error
         self._kills, self._refused, self._cpu = self._killed(), self._over(), self._used()
 
     def look(self, exit_code: int | None = None) -> Bound | None:
@@ -184,7 +186,7 @@ class _EngineMeter:
                 answer = self._client.post(url, json=body, timeout=PATIENCE)
                 answer.close()
                 if not answer.ok:
-                    raise Trouble(f"the engine could not change the container's limits: status {answer.status_code}")
+                    raise InfrastructureError(f"the engine could not change the container's limits: status {answer.status_code}")
             self._now = limits
         self._cpu, self._peak = self._read()[0], 0
         self._used = self._cpu
@@ -249,7 +251,7 @@ class FileUsage(Protocol):
     """The container's sockets, if this machine can see them."""
 
     def used(self, bounds: tree.Bounds | None = None) -> tuple[int, int]:
-        """Bytes and entries. Raises tree.TooMuch above the limits, and Trouble."""
+        """Bytes and entries. Raises tree.TooMuch above the limits, and InfrastructureError."""
 
     def close(self) -> None:
         """Closes what is open of the container."""
@@ -263,11 +265,11 @@ class WriteWatch:
         try:
             self._before = files.used()
         except tree.TooMuch as error:
-            raise Trouble(f"the container's files could not be measured: {error.what}") from error
+            raise InfrastructureError(f"the container's files could not be measured: {error.what}") from error
         self._next = 0.0
 
     def look(self, *, now: bool = False) -> bool:
-        """Whether the command has written too much. Measures only when it is time to, or if `now`. Raises Trouble."""
+        """Whether the command has written too much. Measures only when it is time to, or if `now`. Raises InfrastructureError."""
         began = time.monotonic()
         if not now and began < self._next:
             return False
@@ -324,7 +326,9 @@ class _LocalUsage:
                 bytes_, entries = bytes_ + usage.bytes, entries + usage.files
             held, _ = self._view.unnamed(self._device)
         except OSError as error:
-            raise Trouble(f"the container's files could not be measured: {error.strerror}", file=error.filename) from error
+            raise InfrastructureError(
+                f"the container's files could not be measured: {error.strerror}", file=error.filename
+            ) from error
         return bytes_ + held, entries
 
     def _own(self) -> list[Path]:
@@ -335,7 +339,7 @@ class _LocalUsage:
     def _spare(self) -> None:
         for place in self._places or [self._root]:
             if tree.room(place).bytes < SPARE:
-                raise Trouble("the disk that holds the containers is full", file=place, hint="free some space")
+                raise InfrastructureError("the disk that holds the containers is full", file=place, hint="free some space")
 
     def close(self) -> None:
         self._stack.close()
