@@ -341,7 +341,7 @@ def test_the_engine_and_its_runtime_are_chosen_on_the_command_line(tmp_path: Pat
 
 def test_only_a_local_socket_is_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    with pytest.raises(BadInput, match="no local socket"):
+    with pytest.raises(BadInput, match="not a local socket"):
         Containers()
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/socket")
     with pytest.raises(InfrastructureError, match="cannot be reached"):

@@ -163,7 +163,7 @@ class BubbleBox:
     ) -> Ran:
         """See `Box.run`."""
         where = cwd or self.root.image.workdir
-        with _trouble("the box's files could not be prepared"):
+        with _host_errors("the box's files could not be prepared"):
             self.root.prepare()
             if not self.root.is_folder(where):
                 return _no_folder(where, limits, stdout, stderr)
@@ -195,14 +195,14 @@ class BubbleBox:
             group.close()
         self.running = False
         self._box_folder.ended(watch.held)
-        with _trouble("the root file system was removed while a command ran in it"):
+        with _host_errors("the root file system was removed while a command ran in it"):
             if self.root.programs() != programs:
                 raise InfrastructureError("the root file system was replaced while a command ran in it", file=self.root.image.top)
         return ran
 
     def put(self, source: Path, inside: str, *, mode: int | None = None) -> None:
         """See `Box.put`."""
-        with _trouble(f"{inside} could not be put into the box"):
+        with _host_errors(f"{inside} could not be put into the box"):
             place = self.root.place(inside)
             tree.remove(place)
             try:
@@ -214,7 +214,7 @@ class BubbleBox:
 
     def fresh(self, inside: str) -> None:
         """See `Box.fresh`."""
-        with _trouble(f"{inside} could not be made fresh"):
+        with _host_errors(f"{inside} could not be made fresh"):
             self.root.fresh(inside)
 
     def take(self, inside: str, target: Path, *, most_bytes: int, most_files: int) -> bool:
@@ -223,7 +223,7 @@ class BubbleBox:
         if beneath is None:
             return False
         bounds = tree.Bounds(most_bytes, most_files)
-        with _trouble(f"{inside} could not be taken out of the box"):
+        with _host_errors(f"{inside} could not be taken out of the box"):
             try:
                 tree.copy(self.root.path, target, beneath=beneath, bounds=bounds, inside=inside, mend=not self._owner.switched)
             except (tree.Missing, tree.NotPlain):
@@ -237,7 +237,7 @@ class BubbleBox:
         """
         bounds = tree.Bounds(4 * self._limits.disk + _ROOM, 2 * self._limits.files)
         image = self.root.image
-        with _trouble("the box could not be copied"):
+        with _host_errors("the box could not be copied"):
             try:
                 tree.copy(self.root.path, target, bounds=bounds, inside="/", mend=not self._owner.switched)
             except tree.TooMuch:
@@ -269,6 +269,7 @@ def _no_folder(where: str, limits: Limits, stdout: Path, stderr: Path) -> Ran:
 
 @contextmanager
 def _filter(program: bytes | None) -> Iterator[int | None]:
+    """A descriptor from which bubblewrap reads the filter of system calls; None if there is no filter."""
     if program is None:
         yield None
         return
@@ -282,7 +283,8 @@ def _filter(program: bytes | None) -> Iterator[int | None]:
 
 
 @contextmanager
-def _trouble(what: str) -> Iterator[None]:
+def _host_errors(what: str) -> Iterator[None]:
+    """Turns OSError into InfrastructureError. what: what could not be done."""
     try:
         yield
     except OSError as error:

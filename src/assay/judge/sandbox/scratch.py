@@ -122,7 +122,7 @@ class Scratch:
         self._run: _RunFolder | None = None
         self._making = Lock()
         self._numbers = itertools.count()
-        with _trouble(self.folder):
+        with _host_errors(self.folder):
             self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
             info = os.lstat(self.folder)
             if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
@@ -139,18 +139,18 @@ class Scratch:
         """
         run = self._ours()
         folder = run.folder / f"box-{next(self._numbers)}"
-        with _trouble(folder):
+        with _host_errors(folder):
             folder.mkdir(mode=0o711)
             os.chmod(folder, 0o711)
         try:
             yield folder
         finally:
-            with _trouble(folder):
+            with _host_errors(folder):
                 run.remove(folder)
 
     def close(self) -> None:
         """Removes this run's folder; a later box makes another one. Raises InfrastructureError."""
-        with _trouble(self.folder), self._making:
+        with _host_errors(self.folder), self._making:
             if self._run is not None:
                 self._run.close()
                 self._run = None
@@ -158,7 +158,7 @@ class Scratch:
     def sweep(self) -> int:
         """Kills the processes and removes the folders of dead runs, and returns how many of both. Raises InfrastructureError."""
         removed = 0
-        with _trouble(self.folder), _locked(self.folder):
+        with _host_errors(self.folder), _locked(self.folder):
             for run in sorted(self.folder.glob("run-*")):
                 if (self._run and run == self._run.folder) or not _dead(run):
                     continue
@@ -167,7 +167,7 @@ class Scratch:
         return removed
 
     def _ours(self) -> _RunFolder:
-        with _trouble(self.folder), self._making:
+        with _host_errors(self.folder), self._making:
             if self._run is None or not self._run.ours:
                 with _locked(self.folder):
                     self._run = _RunFolder(self.folder / f"run-{secrets.token_hex(8)}")
@@ -218,6 +218,7 @@ def kill_named(folder: Path) -> int:
 
 
 def _named(folder: Path, *pids: int) -> list[int]:
+    """The bubblewrap processes, all or among these, whose command lines name the folder."""
     marks = (os.fsencode(folder) + b"/", os.fsencode(folder) + b"\0")
     matching = []
     for pid in pids or [int(name) for name in os.listdir("/proc") if name.isdigit()]:
@@ -231,6 +232,7 @@ def _named(folder: Path, *pids: int) -> list[int]:
 
 
 def _dead(run: Path) -> bool:
+    """Whether the run of a folder has ended."""
     try:
         lock = os.open(run / "alive", _LOCK & ~os.O_CREAT)
     except FileNotFoundError:
@@ -245,7 +247,8 @@ def _dead(run: Path) -> bool:
 
 
 @contextmanager
-def _trouble(place: Path) -> Iterator[None]:
+def _host_errors(place: Path) -> Iterator[None]:
+    """Turns OSError into InfrastructureError. place: the file to name if the error names none."""
     try:
         yield
     except OSError as error:
