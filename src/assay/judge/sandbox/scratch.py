@@ -19,6 +19,7 @@ import secrets
 import signal
 import stat
 import subprocess
+import threading
 import time
 import weakref
 from collections import deque
@@ -185,13 +186,28 @@ class Scratch:
                 )
 
 
+_HOLDING = threading.local()
+"""The folders whose lock this thread holds."""
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lets one process at a time make or remove folders of runs."""
+    """Lets one process at a time make or remove folders of runs.
+
+    A thread may enter twice: a garbage collection can close a run at any moment.
+    """
+    holding: set[Path] = _HOLDING.__dict__.setdefault("folders", set())
+    if folder in holding:
+        yield
+        return
     lock = os.open(folder / "lock", _LOCK, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        holding.add(folder)
+        try:
+            yield
+        finally:
+            holding.remove(folder)
         fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a program that another thread is starting holds the file too
     finally:
         os.close(lock)
