@@ -18,7 +18,19 @@ from typing import Literal, Protocol
 
 from assay.errors import AssayError, BadInput, check_linux
 
-__all__ = ["NAMES", "Bound", "Box", "Image", "InfrastructureError", "Limits", "Ran", "Sandbox", "check_docker", "choose"]
+__all__ = [
+    "NAMES",
+    "Bound",
+    "Box",
+    "Image",
+    "InfrastructureError",
+    "Limits",
+    "Ran",
+    "Sandbox",
+    "Trouble",
+    "check_docker",
+    "choose",
+]
 
 
 Bound = Literal["time", "memory", "processes", "disk", "output"]
@@ -26,6 +38,10 @@ Bound = Literal["time", "memory", "processes", "disk", "output"]
 
 class InfrastructureError(AssayError):
     """The sandbox, the host or an image failed. The trial is an error: it says nothing about the participant, and is retried."""
+
+
+Trouble = InfrastructureError
+"""The former name, for judges that still import it."""
 
 
 @dataclass(frozen=True)

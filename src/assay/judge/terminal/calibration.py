@@ -32,7 +32,7 @@ from assay.errors import BadInput
 from assay.exact import digest
 from assay.folder.files import write_text
 from assay.judge import tree
-from assay.judge.sandbox import Image, InfrastructureError, Sandbox, images
+from assay.judge.sandbox import Image, Sandbox, Trouble, images
 from assay.judge.sandbox.root import programs
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.agent import Agent
@@ -95,7 +95,7 @@ def calibrate(
 ) -> tuple[Calibration, bool]:
     """The task's calibration in this sandbox and image, and whether it had been kept; carried out if there is none.
 
-    Raises Uncalibrated with the reason if the task does not judge right, InfrastructureError if that could not be found out.
+    Raises Uncalibrated with the reason if the task does not judge right, Trouble if that could not be found out.
     """
     asked = _CalibrationKey(
         task.digest, f"{sandbox.name}: {sandbox.describe()}", image.digest, task.mode, keeping, programs(image)
@@ -136,18 +136,15 @@ def _undone(judge: TrialSetup, task: Task, image: Image) -> None:
 
 @contextmanager
 def _tried(judge: TrialSetup, task: Task, agent: Agent, image: Image) -> Iterator[tuple[TrialResult, Path]]:
-    """A trial and the folder of what was printed, gone when the context ends.
-
-    Raises InfrastructureError for a trial that is an error.
-    """
+    """A trial and the folder of what was printed, gone when the context ends. Raises Trouble for a trial that is an error."""
     try:
         with TemporaryDirectory(prefix="assay-calibration-") as made:
             tried = run_trial(judge, task, agent, image, Path(made))
             if tried.verdict.outcome == "error":
-                raise InfrastructureError(f"{agent.name} could not be tried: {tried.message}", file=task.folder)
+                raise Trouble(f"{agent.name} could not be tried: {tried.message}", file=task.folder)
             yield tried, Path(made)
     except OSError as error:
-        raise InfrastructureError(f"{agent.name} could not be tried: {error.strerror}", file=error.filename) from error
+        raise Trouble(f"{agent.name} could not be tried: {error.strerror}", file=error.filename) from error
 
 
 def _why(tried: TrialResult, folder: Path) -> str:
@@ -324,11 +321,11 @@ def _calibrated(sandbox: Sandbox, task: Task, times: int) -> Finding | bool:
         return _finding("error", "uncalibrated", task.id, error, task.folder)
     except BadInput as error:
         return _finding("error", "environment", task.id, error, task.folder)
-    except InfrastructureError as error:
+    except Trouble as error:
         return _finding("error", "trouble", task.id, error, task.folder)
 
 
-def _finding(level: FindingLevel, rule: str, task: str, error: BadInput | InfrastructureError, folder: Path) -> Finding:
+def _finding(level: FindingLevel, rule: str, task: str, error: BadInput | Trouble, folder: Path) -> Finding:
     file, do = Path(error.file or folder), error.hint or "correct it"
     return Finding(level, rule, task, file, error.what, do, error.line, error.field)
 

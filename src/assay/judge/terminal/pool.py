@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from assay.judge.sandbox import InfrastructureError
+from assay.judge.sandbox import Trouble
 from assay.judge.terminal.worker import Job, WorkerSettings
 
 __all__ = ["Worker", "WorkerMessage", "WorkerPool"]
@@ -83,7 +83,7 @@ class WorkerPool:
                 self._hire()
         except OSError as error:
             self.close(now=True)
-            raise InfrastructureError(f"a judge's process could not be started: {error.strerror}") from error
+            raise Trouble(f"a judge's process could not be started: {error.strerror}") from error
 
     def idle(self) -> Worker | None:
         """One that has nothing to do."""
@@ -99,10 +99,7 @@ class WorkerPool:
         worker.give(job.to_json())  # if it is gone, its end is heard soon enough
 
     def listen(self, seconds: float) -> Iterator[WorkerMessage]:
-        """What is said within so many seconds, at least one round of it.
-
-        Raises InfrastructureError when workers do nothing but die.
-        """
+        """What is said within so many seconds, at least one round of it. Raises Trouble when workers do nothing but die."""
         for worker in self._workers:
             if worker.job is not None and time.monotonic() > worker.deadline:
                 worker.process.kill()
@@ -176,7 +173,7 @@ class WorkerPool:
         how = f"the judge's process was ended by signal {-code}" if code < 0 else f"the judge's process ended with {code}: {said}"
         self._deaths += 1
         if self._deaths > DEATHS or not worker.ready:
-            raise InfrastructureError(how, hint="see what else happens on this machine, and run it again")
+            raise Trouble(how, hint="see what else happens on this machine, and run it again")
         self._hire()
         return how
 

@@ -4,7 +4,7 @@
 - A reward is one decimal number. `1`, `1.0` and `1e0` are 1; `10`, `1x`, `nan`, nothing at all, and a file too large to be a
   number are not. `reward.json` is an object whose key `reward` is such a number; without that key it says no 1.
 - Both files written: both must say 1, so different ones fail.
-- Running out of time is `timeout`, into any other bound `fail`. An infrastructure error is an `error`, decided elsewhere.
+- Running out of time is `timeout`, into any other bound `fail`. Trouble never comes here: it is an ERROR, decided elsewhere.
 - An agent's own exit code decides nothing: the tests do.
 
 What is kept of a trial: `result.json`, schema assay.trial/1, closed; seconds as decimal strings, sizes in bytes. SPEC 2.1.

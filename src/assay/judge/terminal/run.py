@@ -18,7 +18,7 @@ from assay.judge import tree
 from assay.judge.judge_run import Attempt, JudgeRun, Report
 from assay.judge.kind_options import TaskOptions
 from assay.judge.running import Event, Options, Summary, quiet
-from assay.judge.sandbox import InfrastructureError
+from assay.judge.sandbox import Trouble
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.competition import TrialCell, TrialCompetition, check_same_tasks, every_cell, open_contest
 from assay.judge.terminal.pool import WorkerMessage, WorkerPool
@@ -37,7 +37,7 @@ _TICK = 0.2
 
 
 def run(competition: Path, validator: str, options: Options | None = None, on_event: Callable[[Event], None] = quiet) -> Summary:
-    """Judges what is missing; raises BadInput, Busy, and InfrastructureError where nothing can be judged at all."""
+    """Judges what is missing; raises BadInput, Busy, and Trouble where nothing can be judged at all."""
     return _TrialsRun(competition, validator, options, on_event).carry_out()
 
 
@@ -69,9 +69,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
             self.store.clean()
             self.store.repair()
         except OSError as error:
-            raise InfrastructureError(
-                f"what an earlier run left cannot be cleared: {error.strerror}", file=error.filename
-            ) from error
+            raise Trouble(f"what an earlier run left cannot be cleared: {error.strerror}", file=error.filename) from error
         self.sandbox.sweep()
 
     def check(self, wanted: Sequence[Participant], done: frozenset[tuple[object, ...]]) -> None:
@@ -161,7 +159,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
     def tidy(self) -> None:
         with suppress(OSError, tree.TreeError):
             self.store.clean()
-        with suppress(InfrastructureError):
+        with suppress(Trouble):
             self.sandbox.sweep()
 
     def remarks(self) -> Iterator[str]:

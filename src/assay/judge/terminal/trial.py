@@ -7,7 +7,7 @@ One trial: set-up, agent, everything of the agent dead, tests, outcome. SPEC 2.1
 - `shared`: they run in the agent's own box, as Harbor does.
 - In all three every process of the agent is dead first, and /tests and /logs/verifier are made anew.
 
-What runs into its own bound fails. What is nobody's fault that is judged (`InfrastructureError`, a host's full disk, a model that
+What runs into its own bound fails. What is nobody's fault that is judged (`Trouble`, a host's full disk, a model service that
 failed a trial which then did not pass) is an error, and never a fail.
 """
 
@@ -25,7 +25,7 @@ from typing import Literal
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.judge import tree
-from assay.judge.sandbox import Box, Image, InfrastructureError, Limits, Ran, Sandbox
+from assay.judge.sandbox import Box, Image, Limits, Ran, Sandbox, Trouble
 from assay.judge.service import Model
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.agent import (
@@ -120,10 +120,7 @@ class TrialResult:
 
 
 def image_of(sandbox: Sandbox, task: Task, keeping: Keeping = KEEPING) -> Image:
-    """What the boxes of a task start from.
-
-    Raises BadInput for what this sandbox cannot do, InfrastructureError for what went wrong.
-    """
+    """What the boxes of a task start from. Raises BadInput for what this sandbox cannot do, Trouble for what went wrong."""
     settings = task.settings.environment
     limits = Limits(
         seconds=settings.build_timeout_sec,
@@ -149,14 +146,14 @@ def run_trial(
 ) -> TrialResult:
     """Carries out one trial and keeps what was printed and left in `folder`, which exists and is empty.
 
-    InfrastructureError becomes the verdict `error`; BadInput (a task or agent that cannot be judged here at all) is let through.
+    Trouble becomes the verdict `error`; BadInput (a task or agent that cannot be judged here at all) is let through.
     """
     now = datetime.now(UTC)
     tried = TrialResult(now, now, image=image.digest)
     try:
         with _scratch(folder) as scratch:
             _TrialRun(judge, task, agent, image, folder, tried, say, scratch).run()
-    except (InfrastructureError, tree.TreeError) as error:
+    except (Trouble, tree.TreeError) as error:
         tried.verdict, tried.message = ERROR, str(error)
     except OSError as error:
         tried.verdict, tried.message = ERROR, f"the host: {error.strerror or error}"

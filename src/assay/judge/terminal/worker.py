@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from assay.errors import AssayError, BadInput
 from assay.judge import tree
-from assay.judge.sandbox import Image, InfrastructureError, Sandbox, choose
+from assay.judge.sandbox import Image, Sandbox, Trouble, choose
 from assay.judge.service import Model
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import calibration
@@ -174,14 +174,14 @@ class _Worker:
             task = self.tasks.read(Path(job.task))
             made, said["known"] = self.calibration(task, self.image(task))
             said["solution"] = made.solution
-        except (BadInput, InfrastructureError) as error:
+        except (BadInput, Trouble) as error:
             said |= {"hint": error.hint, "sure": isinstance(error, BadInput)}
             error.hint = ""
             said["why"] = error.what if isinstance(error, Uncalibrated) else str(error)
         self.say(job=job.number, calibration=said)
 
     def calibration(self, task: Task, image: Image) -> tuple[Calibration, bool]:
-        """That this task judges right here, before it judges anybody. Raises Uncalibrated and InfrastructureError."""
+        """That this task judges right here, before it judges anybody. Raises Uncalibrated and Trouble."""
         key = task.digest, image.digest
         if key not in self.calibrated:
             self.calibrated[key] = calibration.calibrate(self.sandbox, task, image, times=self.times, keeping=self.judge.keeping)
@@ -195,7 +195,7 @@ class _Worker:
         try:
             image = self.image(task)
             self.calibration(task, image)
-        except InfrastructureError as error:  # the trial did not even begin
+        except Trouble as error:  # the trial did not even begin
             return TrialResult.failed(str(error)), (agent.name, agent.version, task.mode)
         tried = run_trial(self.judge, task, agent, image, Path(job.folder), say=lambda phase: self.say_phase(job, phase))
         if tried.verdict.outcome == "error":  # its image may be gone, and is asked for anew when the trial is tried again
@@ -203,7 +203,7 @@ class _Worker:
         return tried, (agent.name, agent.version, task.mode)
 
     def image(self, task: Task) -> Image:
-        """What boxes of this task start from. Raises InfrastructureError and BadInput."""
+        """What boxes of this task start from. Raises Trouble and BadInput."""
         if task.digest not in self.images:
             self.images[task.digest] = image_of(self.sandbox, task)
         return self.images[task.digest]

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 
 from assay.exact import NANO
 from assay.judge.running import backoff
-from assay.judge.sandbox import InfrastructureError
+from assay.judge.sandbox import Trouble
 from assay.judge.workflow import call as answers
 from assay.judge.workflow import limits, values
 from assay.judge.workflow.call import Broken, CallableService, CallFailed, Denied, ServiceAnswer, ServiceCall
@@ -60,7 +60,7 @@ async def execute(
     on_moment: Callable[[Moment], None] = lambda _moment: None,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> PlanRun:
-    """Carries out a plan that was checked, and says how it went; raises InfrastructureError for what is ours, and only that.
+    """Carries out a plan that was checked, and says how it went; raises Trouble for what is ours, and only that.
 
     given: the task's input. name: of this run, which tells its steps from those of others. clock: nanoseconds.
     """
@@ -89,7 +89,7 @@ class _PlanExecution:
         self.spent = 0
         self.stopped: StopCause = ""
         self.broken = ""
-        self.trouble: InfrastructureError | None = None
+        self.trouble: Trouble | None = None
         self.ended: asyncio.Queue[str] = asyncio.Queue()
         self.going: dict[str, asyncio.Task[None]] = {}
         self.probes: dict[str, asyncio.Task[None]] = {}
@@ -158,7 +158,7 @@ class _PlanExecution:
                 self.blame(f"{node.service} does not keep to the form of an answer: {error}")
             elif step.attempts and step.attempts[-1].outcome not in ("answered", "denied"):
                 self.probe(node.service)
-        except InfrastructureError as error:
+        except Trouble as error:
             self.end(error)
 
     async def attempts(self, node: PlanStep, step: StepRun, request: bytes) -> ServiceAnswer:
@@ -232,7 +232,7 @@ class _PlanExecution:
             self.stopped = "budget"
             self.ended.put_nowait("")
 
-    def end(self, trouble: InfrastructureError) -> None:
+    def end(self, trouble: Trouble) -> None:
         """Something of ours broke: there is no result."""
         self.trouble = self.trouble or trouble
         self.ended.put_nowait("")
@@ -256,7 +256,7 @@ class _PlanExecution:
             self.blame(f"{name} did not answer its health action within {service.health_seconds:g} s")
         except CallFailed as error:
             self.blame(f"{name} does not answer its health action: {error}")
-        except InfrastructureError as error:
+        except Trouble as error:
             self.end(error)
 
     def blame(self, why: str) -> None:

@@ -52,7 +52,7 @@ class Measure(Protocol):
         """What who plans is told of it: criteria, and nothing of the reference."""
 
     def score(self, output: Any, sandbox: Sandbox | None) -> QualityScore:
-        """The quality of an output; raises InfrastructureError."""
+        """The quality of an output; raises Trouble."""
 
 
 class _CriteriaTable(Section):

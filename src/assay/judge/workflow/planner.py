@@ -5,7 +5,7 @@
     url = "https://planner.example/plan"        # POST of the package; the answer is the plan
     command = ["python3", "/planner/plan.py"]   # or: in the sandbox; the package is on stdin, and at /package.json
 
-No answer, and one that is no valid plan, is the participant's own: `invalid`. InfrastructureError is tried again.
+No answer, and one that is no valid plan, is the participant's own: `invalid`. Trouble of ours is `Trouble`, and is tried again.
 
 Submitting plans or a planner: files are kept by digest, and participants.csv says whose they are, since when. SPEC 2, 7.
 """
@@ -29,7 +29,7 @@ from assay.errors import BadInput
 from assay.exact import NANO
 from assay.folder.files import load
 from assay.judge import tree
-from assay.judge.sandbox import InfrastructureError, Sandbox
+from assay.judge.sandbox import Sandbox, Trouble
 from assay.judge.workflow.call import box_limits, client, plain, run_once, unreadable
 from assay.judge.workflow.services import CommandWords, Planners, Url
 from assay.peers import NoAnswer
@@ -105,7 +105,7 @@ def load_planner(folder: Path) -> Planner:
 
 
 async def ask_planner(planner: Planner, task: str, package: bytes, most: int, rules: Planners, sandbox: Sandbox | None) -> bytes:
-    """The bytes of a plan for a task, at most `most` and one more; raises NoPlan, and InfrastructureError for what is ours."""
+    """The bytes of a plan for a task, at most `most` and one more; raises NoPlan, and Trouble for what is ours."""
     if planner.url is not None:
         return await _by_url(planner.url, package, most, rules)
     if planner.command is not None:
@@ -184,7 +184,7 @@ async def _address(host: str, port: int, *, private: bool) -> str:
     except socket.gaierror as error:
         if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5)):
             raise NoPlan(f"there is no host {host[:100]}") from None
-        raise InfrastructureError(f"the name of a planner's host cannot be looked up: {error.strerror}") from error
+        raise Trouble(f"the name of a planner's host cannot be looked up: {error.strerror}") from error
     except UnicodeError:
         raise NoPlan(f"{host[:100]!r} is not the name of a host") from None
     addresses = [str(row[4][0]) for row in found]
@@ -194,10 +194,10 @@ async def _address(host: str, port: int, *, private: bool) -> str:
 
 
 def _refuse_ours(error: BaseException) -> None:
-    """Raises InfrastructureError if what failed is our side of the network."""
+    """Raises Trouble if what failed is our side of the network."""
     for one in _causes(error):
         if isinstance(one, OSError) and one.errno in _OURS:
-            raise InfrastructureError(f"our network: {one.strerror}") from error
+            raise Trouble(f"our network: {one.strerror}") from error
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

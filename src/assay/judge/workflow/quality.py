@@ -43,7 +43,7 @@ from pydantic_core import PydanticCustomError
 
 from assay.errors import BadInput
 from assay.exact import NANO, half_even
-from assay.judge.sandbox import InfrastructureError, Limits, Sandbox
+from assay.judge.sandbox import Limits, Sandbox, Trouble
 from assay.judge.workflow import limits, values
 from assay.judge.workflow.call import box_limits, run_once
 from assay.judge.workflow.limits import ROUGE_OUTPUT, ROUGE_REFERENCE, library
@@ -318,7 +318,7 @@ def check_ruff(lint: Lint) -> Path:
 
 
 def score_code(rules: CodeRules, tests: Path | None, output: Any, sandbox: Sandbox) -> QualityScore:
-    """The quality of an output; tests: a folder that the commands see at /tests. Raises InfrastructureError."""
+    """The quality of an output; tests: a folder that the commands see at /tests. Raises Trouble."""
     files = _files(output, rules.file)
     if isinstance(files, str):
         return QualityScore(0, {"note": files})
@@ -403,11 +403,11 @@ def _findings(lint: Lint, app: Path, names: list[str], sandbox: Sandbox) -> int 
     if ran.stopped is not None:
         return None
     if ran.exit_code:
-        raise InfrastructureError(f"ruff ended with {ran.exit_code}")
+        raise Trouble(f"ruff ended with {ran.exit_code}")
     try:
         return sum(int(row["count"]) for row in json.loads(data or b"[]"))  # it prints nothing where it finds nothing
     except (ValueError, TypeError, KeyError):
-        raise InfrastructureError("what ruff found cannot be read") from None
+        raise Trouble("what ruff found cannot be read") from None
 
 
 @cache
@@ -422,5 +422,5 @@ def _version(program: Path) -> str:
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout.split()
     except (OSError, subprocess.SubprocessError) as error:
-        raise InfrastructureError(f"ruff does not start: {error}", file=program) from error
+        raise Trouble(f"ruff does not start: {error}", file=program) from error
     return said[1] if len(said) > 1 else ""
