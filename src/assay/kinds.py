@@ -115,6 +115,7 @@ class _Workflow(Kind):
     """Success, cost, latency and reliability over a window of tasks. SPEC 2.2."""
 
     name: ClassVar[str] = "workflow"
+    judges = "workflows"
     takes: ClassVar[frozenset[str]] = _BOXES
     fields: ClassVar[Mapping[str, str]] = {
         "task": "the task's id",
@@ -183,6 +184,7 @@ class _Rubric(Kind):
     """A baseline gate, weighted checks and a verdict. SPEC 2.3."""
 
     name: ClassVar[str] = "rubric"
+    judges = "solutions"
     in_bps: ClassVar[bool] = True
     beside: ClassVar[str] = "bounty.toml"
     jobs: ClassVar[int] = 8
@@ -273,6 +275,7 @@ class _Points(Kind):
     """Points for valid issues and starred repositories. SPEC 2.4."""
 
     name: ClassVar[str] = "points"
+    judges = "issues"
     fractions: ClassVar[frozenset[str]] = frozenset({"points"})
     fields: ClassVar[Mapping[str, str]] = {
         "repository": "`owner/name`, as in the scheme",

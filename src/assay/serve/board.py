@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from assay.exact import BPS, NANO, WEI, coins, nanos
 from assay.serve.draw import NARROW, fraction, percent, share, spark
 from assay.serve.season import Json, Season
 from assay.settle.story.telling import named, ordinal, plural
 
-__all__ = ["board", "csv_rows", "lede", "page_of", "unscored"]
+__all__ = ["board", "csv_rows", "lede", "outliers", "page_of"]
 
 LONG = 20
 """Rows above which a board is dense and has a find box."""
@@ -32,7 +33,7 @@ def board(season: Season) -> Json:
         "long": ranked > LONG,
         "agreed": ranked,
         "total": everybody,
-        "unscored": [*unscored(season)],
+        "unscored": [*_unscored(season)],
         "has_ci": any(row["low"] is not None for row in rows),
         "has_trend": any(row["spark"] for row in rows),
         "has_kept": kind == "weights" and _decays(season),
@@ -55,21 +56,24 @@ def lede(season: Season) -> str:
     """One sentence: what is judged, by how many, and who is rewarded."""
     inputs, scheme = season.settlement.inputs, season.scheme
     tasks, judges = len(inputs.tasks), len(inputs.validators)
-    who = plural(judges, "run" if not scheme.stakes else "validator")
-    what = plural(tasks, "task") if tasks else {"rubric": "one problem", "points": "issues", "workflow": "workflows"}.get(scheme.kind.name, "submissions")
-    judged = f"{who[0].upper()}{who[1:]} of {what}" if not scheme.stakes else f"{who[0].upper()}{who[1:]} {'judges' if judges == 1 else 'judge'} {what}"
+    what = plural(tasks, "task") if tasks else scheme.kind.judges
+    if scheme.stakes:
+        judged = f"{plural(judges, 'validator')} {'judges' if judges == 1 else 'judge'} {what}"
+    else:
+        judged = f"{plural(judges, 'run')} of {what}"
     if scheme.payout is not None:
         places = len(scheme.payout.split)
         return f"{judged}. {'The best solution takes' if places == 1 else f'The best {places} solutions share'} the deposit."
     if scheme.reward.kind == "ranking":
         return f"{judged}. Equal scores share a place, and nobody is paid."
+    top = scheme.reward.top
     shared = {
         "linear": "Scores share the emission in proportion.",
         "direct": "A score is the share of the emission.",
         "softmax": "Better scores take exponentially more of the emission.",
         "quadratic": "Scores share the emission by their squares.",
         "ranked": "Places share the emission.",
-        "winner-takes-all": "The first takes the emission." if scheme.reward.top == 1 else f"The first {scheme.reward.top} take the emission.",
+        "winner-takes-all": "The first takes the emission." if top == 1 else f"The first {top} take the emission.",
     }[scheme.reward.strategy]
     return f"{judged}. {shared}"
 
@@ -87,6 +91,7 @@ def _rows(season: Season) -> Iterator[Json]:
     places = [*_places(season, ranking)]
     shared = Counter(places)
     histories = _shares(season) if weights else {}
+    span = plural(len(season.history), "epoch")
     for place, at, key in zip(places, range(1, len(ranking) + 1), ranking, strict=True):
         agreed, standing = season.agreed[key], sure.get(key)
         only = season.scheme.reward.kind == "ranking" and season.scheme.payout is None
@@ -106,13 +111,16 @@ def _rows(season: Season) -> Iterator[Json]:
             "passed": None if standing is None else standing.passed,
             "trials": None if standing is None else standing.trials,
             "runs": sum(not vote["excluded"] for vote in agreed["validators"]),
-            "spark": spark(histories[key], f"share of the emission, {plural(len(season.history), 'epoch')}") if key in histories else None,
+            "spark": spark(histories[key], f"share in {span}") if key in histories else None,
             "note": "",
         }
         if weight := weights.get(key):
             decayed = nanos(weight["kept"]) < NANO
             row |= {"share": percent(weight["share"]), "u16": weight["u16"], "kept": share(weight["kept"]), "decays": decayed}
-            row["note"] = "no uid, so its share burns" if weight["uid"] is None else f"{share(NANO - nanos(weight['kept']))} decays" if decayed else ""
+            if weight["uid"] is None:
+                row["note"] = "no uid, so its share burns"
+            elif decayed:
+                row["note"] = f"{share(NANO - nanos(weight['kept']))} decays"
         if season.scheme.payout is not None:
             paid = payouts.get(key)
             net = "0" if paid is None else paid["net"]
@@ -144,7 +152,9 @@ def _decays(season: Season) -> bool:
 
 def _heading(season: Season, view: Json) -> str:
     """How many have a score, and what becomes of the emission or the deposit."""
-    count = f"{view['agreed']} of {plural(view['total'], 'participant')} {'has' if view['agreed'] == 1 else 'have'} an agreed score."
+    count = (
+        f"{view['agreed']} of {plural(view['total'], 'participant')} {'has' if view['agreed'] == 1 else 'have'} an agreed score."
+    )
     if view["kind"] != "weights":
         return count
     burn, cut_off = season.document["burn"]["share"], nanos(season.document["unallocated"])
@@ -175,13 +185,14 @@ def _emission(season: Season, rows: list[Json]) -> Json:
     burn, cut_off = nanos(document["burn"]["share"]), nanos(document["unallocated"])
     strip, start = [], 0
     for number, (name, amount) in enumerate(parts):
-        strip.append({"cls": f"e{1 + min(number, SHADES - 1)}", "x": start / NANO, "w": amount / NANO, "name": name, "pct": percent(amount), "why": ""})
+        strip.append(_part(f"e{1 + min(number, SHADES - 1)}", start / NANO, amount / NANO, name, percent(amount)))
         start += amount
     why = [*_burnt(season)]
     if burn:
-        strip.append({"cls": "eb", "x": start / NANO, "w": burn / NANO, "name": "burns", "pct": percent(burn), "why": " · ".join(f"{short} {percent(amount)}" for amount, short, _ in why)})
+        reasons = " · ".join(f"{word} {percent(amount)}" for amount, word, _ in why)
+        strip.append(_part("eb", start / NANO, burn / NANO, "burns", percent(burn), reasons))
     if cut_off:
-        strip.append({"cls": "eu", "x": (start + burn) / NANO, "w": cut_off / NANO, "name": "not allocated", "pct": percent(cut_off), "why": "above the cap"})
+        strip.append(_part("eu", (start + burn) / NANO, cut_off / NANO, "not allocated", percent(cut_off), "above the cap"))
     return {
         "strip": strip,
         "strip_label": ", ".join(f"{part['name']} {part['pct']}" for part in strip),
@@ -194,6 +205,11 @@ def _emission(season: Season, rows: list[Json]) -> Json:
     }
 
 
+def _part(cls: str, start: float, width: float, name: str, amount: str, why: str = "") -> Json:
+    """A part of the strip, and its line in the key."""
+    return {"cls": cls, "x": start, "w": width, "name": name, "pct": amount, "why": why}
+
+
 def _groups(shares: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """Who has which part of the strip: each by name, or groups of ranks where there are too many to see."""
     paid = [(name, amount) for name, amount in shares if amount]
@@ -201,7 +217,7 @@ def _groups(shares: list[tuple[str, int]]) -> list[tuple[str, int]]:
         return paid
     edges = [0, 1, 4, 16, 64, 256, len(paid)]
     groups = []
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         last = min(last, len(paid))
         if first < last:
             name = paid[first][0] if last == first + 1 else f"ranks {first + 1}–{last}"
@@ -220,7 +236,7 @@ def _burnt(season: Season) -> Iterator[tuple[int, str, str]]:
         ("decay", "decay", _because(decayed, "decays", "decay")),
         ("warm_up", "warm-up", "by warm-up"),
         ("cap", "cap", f"above the cap of {share(rules.cap)}"),
-        ("strategy", rules.strategy, "because nobody takes part in the reward" if not rows else f"by the {rules.strategy} strategy"),
+        ("strategy", rules.strategy, f"by the {rules.strategy} strategy" if rows else "because nobody takes part in the reward"),
     )
     for name, word, because in reasons:
         if amount := nanos(burn.get(name, "0")):
@@ -241,19 +257,20 @@ def _payout(season: Season, rows: list[Json]) -> Json:
     strip, start = [], 0.0
     for number, row in enumerate(row for row in rows if row["net"] != "0"):
         width = int(row["net"]) / whole
-        strip.append({"cls": f"e{1 + min(number, SHADES - 1)}", "x": start, "w": width, "name": row["name"], "pct": f"{row['paid']} ether", "why": ""})
+        strip.append(_part(f"e{1 + min(number, SHADES - 1)}", start, width, row["name"], f"{row['paid']} ether"))
         start += width
     for name, amount in (("fees", fees), ("refund", refund)):
         if amount:
-            strip.append({"cls": "eb", "x": start, "w": amount / whole, "name": name, "pct": f"{coins(str(amount), WEI)} ether", "why": ""})
+            strip.append(_part("eb", start, amount / whole, name, f"{coins(str(amount), WEI)} ether"))
             start += amount / whole
     best = rows[0]["score"] if rows else "none"
+    said = "all of it released" if released == rules.deposit else f"{coins(str(released), WEI)} ether released"
     return {
         "strip": strip,
         "strip_label": ", ".join(f"{part['name']} {part['pct']}" for part in strip) or "nothing is paid",
         "deposit": coins(str(rules.deposit), WEI),
         "deposit_wei": str(rules.deposit),
-        "released": "all of it released" if released == rules.deposit else f"{coins(str(released), WEI)} ether released" if released else "nothing released",
+        "released": said,
         "threshold": rules.threshold_bps,
         "threshold_x": rules.threshold_bps / BPS,
         "best": best,
@@ -265,8 +282,15 @@ def _notes(season: Season, rows: list[Json]) -> Iterator[str]:
     """What the tables cannot say by themselves: what ≈ is, why there is no interval, who was left out."""
     if any(row["low"] is not None for row in rows):
         if any(row["tied"] for row in rows):
-            yield "≈ joins two neighbours that the tasks do not separate. It compares neighbours only, and it never changes a score, a rank or a weight."
-        yield f"The band is the 95{NARROW}% interval: pass rates that {plural(len(season.settlement.inputs.tasks), 'task')} are compatible with. More tasks make it narrower; more validators do not."
+            yield (
+                "≈ joins two neighbours that the tasks do not separate. It compares neighbours only, and it never changes a "
+                "score, a rank or a weight."
+            )
+        tasks = plural(len(season.settlement.inputs.tasks), "task")
+        yield (
+            f"The band is the 95{NARROW}% interval: pass rates that {tasks} are compatible with. More tasks make it narrower; "
+            "more validators do not."
+        )
     elif (why := season.scheme.kind.doubts()) is not None and rows:
         yield f"No intervals: {why}."
     yield from season.scheme.kind.notes(season.settlement, season.folder)
@@ -282,7 +306,7 @@ def outliers(season: Season) -> list[str]:
     return [f"{validator}’s scores of {named(people, 4)}" for validator, people in sorted(out.items())]
 
 
-def unscored(season: Season) -> Iterator[Json]:
+def _unscored(season: Season) -> Iterator[Json]:
     """Those without an agreed score: never a zero, always with the reason and what to do."""
     for key, chapter in season.without_score.items():
         why, *to_do = chapter.text

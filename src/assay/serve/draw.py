@@ -10,7 +10,7 @@ from datetime import datetime
 
 from assay.exact import BPS, NANO, half_even, nanos, text
 
-__all__ = ["NARROW", "cut", "day", "fraction", "pc", "percent", "short", "share", "spark", "when"]
+__all__ = ["NARROW", "cut", "day", "fraction", "pc", "percent", "share", "short", "spark", "when"]
 
 NARROW = "\u202f"
 """The narrow space before a per cent sign, where no line breaks."""
@@ -71,12 +71,11 @@ def spark(values: Sequence[int | None], label: str) -> Json | None:
         return None
     top = max(known) or 1
     step = 94 / max(1, len(values) - 1)
-    points = [
-        (1 + at * step, 22.5 - 19 * value / top) if value is not None else None for at, value in enumerate(values)
-    ]
-    drawn = [point for point in points if point is not None]
-    path = "".join(f"{'M' if at == 0 else 'H'}{x:.1f}{'' if at else f' {y:.1f}'}{f'V{y:.1f}' if at else ''}" for at, (x, y) in enumerate(_steady(drawn)))
-    return {"d": path, "x0": f"{drawn[0][0]:.1f}", "x": f"{drawn[-1][0]:.1f}", "y": f"{drawn[-1][1]:.1f}", "label": label}
+    drawn = [(1 + at * step, 22.5 - 19 * value / top) for at, value in enumerate(values) if value is not None]
+    (first, height), *others = _steady(drawn)
+    path = f"M{first:.1f} {height:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in others)
+    last, end = drawn[-1]
+    return {"d": path, "x0": f"{first:.1f}", "x": f"{last:.1f}", "y": f"{end:.1f}", "label": label}
 
 
 def _steady(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -27,27 +27,39 @@ if TYPE_CHECKING:
 
 __all__ = ["POLICY", "assets", "pages", "render"]
 
-POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'"
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'"
+)
 """The content security policy of every page: nothing from elsewhere, nothing inline."""
 
 
 def pages(season: Season) -> Iterator[tuple[str, bytes]]:
     """Every page of a season: file name → content, HTML and JSON. Raises CannotSettle without the extra `serve`."""
-    common = _common(season)
-    view = board(season)
-    yield "index.html", render("board.html", common | {"page": "board", "title": season.scheme.name, "outliers": outliers(season)} | {"board": view})
+    common, scheme = _common(season), season.scheme
+    yield "index.html", render("board.html", common | _page("board", scheme.name, board=board(season), outliers=outliers(season)))
     yield "board.json", canonical(season.document)
     yield "board.csv", _csv(csv_rows(season))
     for key in season.participants:
-        name = page_of(season, key)
-        person = participant(season, key)
-        story = person.pop("story")
-        yield name, render("participant.html", common | {"page": "participant", "title": f"{person['name']} · {season.scheme.name}", "p": person, "json": name.replace(".html", ".json")})
-        yield name.replace(".html", ".json"), canonical(story)
-    yield "validators.html", render("validators.html", common | {"page": "validators", "title": f"Validators · {season.scheme.name}", "v": validators(season)})
-    yield "epoch.html", render("epoch.html", common | {"page": "epoch", "title": f"Epoch {season.settlement.epoch} · {season.scheme.name}", "e": epoch(season)})
+        name, person = page_of(season, key), participant(season, key)
+        beside = name.replace(".html", ".json")
+        title = f"{person['name']} · {scheme.name}"
+        yield name, render("participant.html", common | _page("participant", title, p=person, json=beside))
+        yield beside, canonical(person["story"])
+    judges = "Validators" if scheme.stakes else "Runs"
+    yield (
+        "validators.html",
+        render("validators.html", common | _page("validators", f"{judges} · {scheme.name}", v=validators(season))),
+    )
+    title = f"Epoch {season.settlement.epoch} · {scheme.name}"
+    yield "epoch.html", render("epoch.html", common | _page("epoch", title, e=epoch(season)))
     if season.proof is not None:
         yield "epoch.receipt", canonical(season.proof.receipt)
+
+
+def _page(page: str, title: str, **view: object) -> Json:
+    """What one page prints beside what is common to all."""
+    return {"page": page, "title": title, **view}
 
 
 def assets() -> Iterator[tuple[str, bytes]]:
@@ -75,7 +87,11 @@ def _common(season: Season) -> Json:
     return {
         "policy": POLICY,
         "description": lede(season),
-        "nav": [("index.html", "Board", "board"), ("validators.html", "Validators" if scheme.stakes else "Runs", "validators"), ("epoch.html", f"Epoch {number}", "epoch")],
+        "nav": [
+            ("index.html", "Board", "board"),
+            ("validators.html", "Validators" if scheme.stakes else "Runs", "validators"),
+            ("epoch.html", f"Epoch {number}", "epoch"),
+        ],
         "comp": {
             "name": scheme.name,
             "version": scheme.scheme.version,

@@ -5,7 +5,9 @@ Every sentence is the story's (`assay.settle.story`); every length is a number o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 from assay.exact import NANO, WEI, coins, half_even, nanos
 from assay.records import Evidence, Tests
@@ -22,6 +24,8 @@ __all__ = ["outcomes", "participant"]
 _STEP: Json = {"scale": "", "ticks": (), "last": False, "quiet": False, "exact": False}
 """What a step of the waterfall is where it says nothing else."""
 TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+ROUND = tuple(NANO * percents // 100 for percents in (1, 2, 5, 10, 20, 40, 60))
+"""Right ends of a scale of shares."""
 BARS = 60
 """Epochs that a history draws one by one; of more, so many of the last."""
 
@@ -99,13 +103,13 @@ def _score_steps(season: Season, key: str) -> Iterator[Json]:
         full = sum(amount == 1 for amount in tasks)
         width = 1 / len(tasks)
         marks = [
-            {"tag": "rect", "cls": "seg" if amount == 1 else "seg half" if amount else "seg0", "x": at * width + 0.002, "w": width - 0.004}
+            _bar("seg" if amount == 1 else "seg half" if amount else "seg0", at * width + 0.002, width - 0.004)
             for at, amount in enumerate(sorted(tasks, reverse=True))
         ]
         yield scale | {
             "name": "Tasks",
             "why": f"{full} passed on every counted {'run' if not season.scheme.stakes else 'validator’s runs'}",
-            "marks": marks if len(tasks) <= 40 else [{"tag": "rect", "cls": "seg", "x": 0, "w": full / len(tasks)}],
+            "marks": marks if len(tasks) <= 40 else [_bar("seg", 0, full / len(tasks))],
             "val": f"{full} of {len(tasks)}",
         }
         scale = {"grid": TICKS}
@@ -118,12 +122,12 @@ def _score_steps(season: Season, key: str) -> Iterator[Json]:
         "marks": [*_dots(votes)],
         "val": "" if not counted else _range([vote["score"] for vote in counted]),
     }
-    how = {"stake-mean": "mean of what counts, by stake", "stake-median": "median of what counts, by stake", "mean": "mean of what counts"}
+    how = {"stake-mean": "mean, by stake", "stake-median": "median, by stake", "mean": "mean"}[season.scheme.consensus.combine]
     yield {
         "grid": TICKS,
         "name": "Agreed score",
-        "why": how[season.scheme.consensus.combine],
-        "marks": [{"tag": "rect", "cls": "mid", "x": 0, "w": fraction(row["score"])}],
+        "why": f"{how}, of what counts",
+        "marks": [_bar("mid", 0, fraction(row["score"]))],
         "val": row["score"] if row["bps"] is None else f"{row['bps']} BPS",
         "exact": True,
     }
@@ -149,7 +153,8 @@ def _share_steps(season: Season, key: str, story: Explanation) -> Iterator[Json]
     weight = next(row for row in season.document["weights"] if row["participant"] == key)
     strategy, capped, share_ = (nanos(weight[name]) for name in ("strategy", "capped", "share"))
     rules = season.scheme.reward
-    largest = max([strategy, capped, rules.cap if rules.cap < NANO else 0, *(nanos(row["strategy"]) for row in season.document["weights"])])
+    everybody = [nanos(row["strategy"]) for row in season.document["weights"]]
+    largest = max([strategy, capped, rules.cap if rules.cap < NANO else 0, *everybody])
     top = _top(largest)
     ticks = [step * top / 4 for step in range(5)] if top < NANO else [at * NANO for at in TICKS]
     grid = [tick / top for tick in ticks]
@@ -159,14 +164,14 @@ def _share_steps(season: Season, key: str, story: Explanation) -> Iterator[Json]
         "grid": grid,
         "name": "Share",
         "why": f"by the {rules.strategy} strategy",
-        "marks": [{"tag": "rect", "cls": "mid", "x": 0, "w": strategy / top}],
+        "marks": [_bar("mid", 0, strategy / top)],
         "val": percent(strategy),
     }
     chapters = {chapter.name for chapter in story.chapters}
     if "cap" in chapters:
         moved = capped - strategy
         line = [{"tag": "line", "cls": "cap", "x": rules.cap / top}] if rules.cap <= top else []
-        change = [] if not moved else [{"tag": "rect", "cls": "loss" if moved < 0 else "mid", "x": min(strategy, capped) / top, "w": abs(moved) / top}]
+        change = [_bar("loss" if moved < 0 else "mid", min(strategy, capped) / top, abs(moved) / top)] if moved else []
         yield {
             "grid": grid,
             "name": "Cap",
@@ -179,7 +184,8 @@ def _share_steps(season: Season, key: str, story: Explanation) -> Iterator[Json]
     at = capped
     if "decay" in chapters and weight["uid"] is not None:
         decayed = half_even(capped * (NANO - nanos(weight["kept"])), NANO)
-        yield _loss(grid, "Decay", f"{plural(weight['stale'], 'stale epoch')}" if weight["stale"] else "nothing is stale", at, decayed, top)
+        stale = plural(weight["stale"], "stale epoch") if weight["stale"] else "nothing is stale"
+        yield _loss(grid, "Decay", stale, at, decayed, top)
         at -= decayed
         lost -= decayed
         if "warm-up" in chapters:
@@ -190,7 +196,7 @@ def _share_steps(season: Season, key: str, story: Explanation) -> Iterator[Json]
         "grid": grid,
         "name": "Weight",
         "why": f"{percent(share_)} of 65535",
-        "marks": [{"tag": "rect", "cls": "fill", "x": 0, "w": share_ / top}],
+        "marks": [_bar("fill", 0, share_ / top)],
         "val": str(weight["u16"]),
         "last": True,
     }
@@ -202,7 +208,7 @@ def _loss(grid: Sequence[float], name: str, why: str, at: int, amount: int, top:
         "grid": grid,
         "name": name,
         "why": why,
-        "marks": [{"tag": "rect", "cls": "loss", "x": (at - amount) / top, "w": amount / top}] if amount else [],
+        "marks": [_bar("loss", (at - amount) / top, amount / top)] if amount else [],
         "val": f"−{percent(amount)}" if amount else "no change",
         "quiet": not amount,
     }
@@ -210,10 +216,15 @@ def _loss(grid: Sequence[float], name: str, why: str, at: int, amount: int, top:
 
 def _top(largest: int) -> int:
     """The right end of the scale of shares: the least round number above all of them."""
-    return next((top for top in (NANO // 100, NANO // 50, NANO // 20, NANO // 10, NANO // 5, 2 * NANO // 5, 3 * NANO // 5) if largest <= top), NANO)
+    return next((top for top in ROUND if largest <= top), NANO)
 
 
-def _after(facts: Json) -> Iterator[tuple[str, str]]:
+def _bar(cls: str, start: float, width: float) -> Json:
+    """A bar of a step, from 0 to 1."""
+    return {"tag": "rect", "cls": cls, "x": start, "w": width}
+
+
+def _after(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What the next place would bring, as the story computed it."""
     yield "Score", str(facts["least"]) if facts["least"] is not None else "none is enough"
     if "share" in facts:
@@ -253,11 +264,12 @@ def _decay(season: Season, key: str, story: Explanation) -> Json | None:
     span = end - first
     shown = [(at, kept) for at, kept in steps if at <= end]
     lines = []
-    for (at, kept), (_, then) in zip(shown, shown[1:], strict=False):
+    for (at, kept), (_, then) in pairwise(shown):
         cls = "past" if at < epoch else "next"
-        lines.append({"c": cls, "x1": (at - first) / span, "x2": (at + 1 - first) / span, "y1": 1 - kept / NANO, "y2": 1 - kept / NANO})
+        left, right, height = (at - first) / span, (at + 1 - first) / span, 1 - kept / NANO
+        lines.append({"c": cls, "x1": left, "x2": right, "y1": height, "y2": height})
         if then != kept:
-            lines.append({"c": cls, "x1": (at + 1 - first) / span, "x2": (at + 1 - first) / span, "y1": 1 - kept / NANO, "y2": 1 - then / NANO})
+            lines.append({"c": cls, "x1": right, "x2": right, "y1": height, "y2": 1 - then / NANO})
     return {
         "title": title,
         "label": f"{share(facts['kept'])} is kept in epoch {epoch}",
@@ -322,27 +334,33 @@ def _matrix(season: Season, key: str) -> Json | None:
         if out and vote is not None:
             measure = vote["modified_z"] if vote["modified_z"] is not None else vote["z_squared"]
             state = f"left out, {'|M|' if vote['modified_z'] is not None else 'z²'} {measure}"
-        columns.append({
-            "key": validator.key,
-            "name": season.called[validator.key],
-            "stake": f"{share(half_even(validator.stake * NANO, total))} of stake" if season.scheme.stakes else "",
-            "score": "–" if vote is None else vote["score"],
-            "state": state,
-            "cls": "out" if out or vote is None else "",
-            "counts": vote is not None and not out,
-        })
-    rows = []
-    for task in season.settlement.inputs.tasks:
-        cells, passed, counted = [], 0, 0
-        for column in columns:
-            runs = seen.get((task, column["key"]), [])
-            if column["counts"]:
-                passed += runs.count("pass")
-                counted += trials
-            cells.append({"o": _outcome(runs, trials), "cls": column["cls"], "n": f"{runs.count('pass')} of {trials}" if trials > 1 and runs else ""})
-        rows.append({"task": task, "cells": cells, "sum": f"{passed} of {counted}", "order": (passed, task)})
-    rows.sort(key=lambda row: row["order"])
-    return {"cols": columns, "rows": [{name: value for name, value in row.items() if name != "order"} for row in rows]}
+        columns.append(
+            {
+                "key": validator.key,
+                "name": season.called[validator.key],
+                "stake": f"{share(half_even(validator.stake * NANO, total))} of stake" if season.scheme.stakes else "",
+                "score": "–" if vote is None else vote["score"],
+                "state": state,
+                "cls": "out" if out or vote is None else "",
+                "counts": vote is not None and not out,
+            }
+        )
+    rows = [_task_row(task, columns, seen, trials) for task in season.settlement.inputs.tasks]
+    rows.sort(key=lambda row: (row["passed"], row["task"].encode()))
+    return {"cols": columns, "rows": rows}
+
+
+def _task_row(task: str, columns: Sequence[Json], seen: Mapping[tuple[str, str], list[str]], trials: int) -> Json:
+    """A row of the matrix: what each validator saw of a task, and how many of the counted trials passed."""
+    cells, passed, counted = [], 0, 0
+    for column in columns:
+        runs = seen.get((task, column["key"]), [])
+        if column["counts"]:
+            passed += runs.count("pass")
+            counted += trials
+        count = f"{runs.count('pass')} of {trials}" if trials > 1 and runs else ""
+        cells.append({"o": _outcome(runs, trials), "cls": column["cls"], "n": count})
+    return {"task": task, "cells": cells, "sum": f"{passed} of {counted}", "passed": passed}
 
 
 def _outcome(runs: Sequence[str], trials: int) -> str:
@@ -363,19 +381,32 @@ def _history(season: Season, key: str) -> Json | None:
         return None
     rows = [*_epochs(season, key)]
     drawn = rows[-BARS:]
-    width = 1 / len(drawn)
-    scores = [{"c": "b now" if row["now"] else "b", "x": (at + 0.05) * width, "w": width * 0.9, "y": 1 - row["sv"], "h": row["sv"], "t": f"epoch {row['epoch']}: {row['score']}"} for at, row in enumerate(drawn)]
-    charts = [{"title": "Score", "sub": "agreed, 0 to 1", "top": "1", "bars": scores, "xs": _labels(drawn), "label": f"Agreed score of the last {plural(len(drawn), 'epoch')}"}]
+    span = plural(len(drawn), "epoch")
+    scores = [_column(at, len(drawn), row, row["sv"], row["score"]) for at, row in enumerate(drawn)]
+    charts = [_chart("Score", "agreed, 0 to 1", "1", scores, drawn, f"Agreed score of the last {span}")]
     if season.document["weights"]:
         top = _top(max([row["before"] for row in drawn] or [0]))
         bars = []
         for at, row in enumerate(drawn):
-            bars.append({"c": "b now" if row["now"] else "b", "x": (at + 0.05) * width, "w": width * 0.9, "y": 1 - row["share_n"] / top, "h": row["share_n"] / top, "t": f"epoch {row['epoch']}: {row['share']}"})
+            bars.append(_column(at, len(drawn), row, row["share_n"] / top, row["share"]))
             if row["before"] > row["share_n"]:
                 lost = row["before"] - row["share_n"]
-                bars.append({"c": "loss", "x": (at + 0.05) * width, "w": width * 0.9, "y": 1 - row["before"] / top, "h": lost / top, "t": f"epoch {row['epoch']}: {percent(lost)} burnt"})
-        charts.append({"title": "Share", "sub": "of the emission; hatched: burnt", "top": share(top), "bars": bars, "xs": _labels(drawn), "label": f"Share of the last {plural(len(drawn), 'epoch')}"})
-    return {"charts": charts, "rows": rows, "weights": bool(season.document["weights"]), "cut": len(rows) - len(drawn)}
+                burnt_ = _column(at, len(drawn), row, lost / top, f"{percent(lost)} burnt")
+                bars.append(burnt_ | {"c": "loss", "y": 1 - row["before"] / top})
+        charts.append(_chart("Share", "of the emission; hatched: burnt", share(top), bars, drawn, f"Share of the last {span}"))
+    return {"charts": charts, "rows": rows, "weights": bool(season.document["weights"])}
+
+
+def _column(at: int, count: int, row: Json, height: float, value: str) -> Json:
+    """The column of an epoch in a chart of so many."""
+    width = 1 / count
+    cls = "b now" if row["now"] else "b"
+    text = f"epoch {row['epoch']}: {value}"
+    return {"c": cls, "x": (at + 0.05) * width, "w": width * 0.9, "y": 1 - height, "h": height, "t": text}
+
+
+def _chart(title: str, sub: str, top: str, bars: list[Json], rows: Sequence[Json], label: str) -> Json:
+    return {"title": title, "sub": sub, "top": top, "bars": bars, "xs": _labels(rows), "label": label}
 
 
 def _labels(rows: Sequence[Json]) -> list[str]:
@@ -402,4 +433,3 @@ def _epochs(season: Season, key: str) -> Iterator[Json]:
             "before": 0 if weight is None else nanos(weight["capped"]),
             "u16": "–" if weight is None else str(weight["u16"]),
         }
-

@@ -18,6 +18,7 @@ __all__ = ["write_file", "write_folder"]
 
 MARK = "assay-report"
 """A file that says that a folder is a report, so that a later report may replace it."""
+_LINK = re.compile(rb'<a [^>]*href="(?:p-\d+|validators|epoch|index|board)\.(?:html|json|csv)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
 _FONT = re.compile(rb"@font-face\{[^}]*\}")
 
 
@@ -70,7 +71,7 @@ def write_file(season: Season, target: Path) -> None:
     page = page.replace(b'href="style.css"', b'href="data:text/css;base64,' + encoded + b'"')
     page = page.replace(b'href="icon.svg"', b'href="data:image/svg+xml;base64,' + icon + b'"')
     page = page.replace(b"style-src &#39;self&#39;", b"style-src data:").replace(b"img-src &#39;self&#39;", b"img-src data:")
-    page = re.sub(rb'<a [^>]*href="(?:p-\d+|validators|epoch|index|board)\.(?:html|json|csv)[^"]*"[^>]*>(.*?)</a>', rb"<span>\1</span>", page)
+    page = _LINK.sub(rb"<span>\1</span>", page)
     target.parent.mkdir(parents=True, exist_ok=True)
     half = target.with_name(f".{target.name}.part")
     half.write_bytes(page)

@@ -106,6 +106,8 @@ class Season:
     def name(self, key: str) -> str:
         """What people call a participant: its name, or its key, shortened."""
         name = self.participants[key].name
+        if "…" in name and len(key) <= 2 * SHORT:  # an import cut it for a terminal; a page has room
+            return key
         return name or (key if len(key) <= SHORT else f"{key[:8]}…{key[-6:]}")
 
     @cached_property
@@ -190,17 +192,26 @@ def _proof(ledger: Ledger, settlement: Settlement) -> Proof | None:
     from assay.ledger import settling
     from assay.ledger.access import receipt_predicate
     from assay.ledger.check import check_checkpoint
+    from assay.ledger.evidence import evidence_root
 
-    with ledger.store.reading() as view:
+    with ledger.counted() as view:
         receipt = view.receipt(settlement.epoch)
-        chain = tuple(Link(link.epoch, link.position, link.digest) for link in view.receipts())
-    if receipt is None:
-        return None
+        if receipt is None:
+            return None
+        links = [*view.receipts()]
+        first = max((link.epoch + 1 for link in links if link.epoch < receipt.epoch), default=0)
+        records = [(seq, digest) for seq, digest, _ in view.records(first, receipt.epoch)]
     settling.check_receipt(ledger, receipt)
     states = receipt_predicate(receipt)
-    if states["settlement"] != settlement.digest:
-        what = f"the receipt of epoch {receipt.epoch} is of another settlement than the ledger gives"
-        raise BadInput(what, file=ledger.store.name, hint="`assay ledger check` says what was changed")
+    root = evidence_root([seq for seq, _ in records], [digest for _, digest in records])
+    for name, stated, computed in (
+        ("settlement", states["settlement"], settlement.digest),
+        ("evidence", states["evidence"], {"root": root, "count": len(records)}),
+    ):
+        if stated != computed:
+            what = f"the receipt of epoch {receipt.epoch} states another {name} than the ledger gives"
+            raise BadInput(what, file=ledger.store.name, hint="`assay ledger check` says what was changed")
+    chain = tuple(Link(link.epoch, link.position, link.digest) for link in links)
     checkpoint = check_checkpoint(receipt.checkpoint, [ledger.key])
     return Proof(
         chain,

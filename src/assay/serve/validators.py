@@ -1,4 +1,4 @@
-"""The validators' page as a view: who judged how much, who agrees with whom, which tasks divide them, who was left out. SPEC 3."""
+"""The validators' page as a view: who judged how much, who agrees with whom, who was left out. SPEC 3."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def _agreement(season: Season, seen: dict[str, dict[tuple[str, str], list[str]]]
     keys = [key for key in season.validators if any(judge == key for found in seen.values() for _, judge in found)]
     if len(keys) < 2 or len(keys) > PAIRS:
         return None
-    by_judge = {key: {(who, task): runs for who, found in seen.items() for (task, judge), runs in found.items() if judge == key} for key in keys}
+    by_judge: dict[str, dict[tuple[str, str], list[str]]] = {key: {} for key in keys}
+    for who, found in seen.items():
+        for (task, judge), runs in found.items():
+            by_judge.get(judge, {})[who, task] = runs
     cells: dict[tuple[str, str], Json] = {}
     for a, b in combinations(keys, 2):
         same = both = 0
@@ -121,7 +124,8 @@ def _grid(season: Season) -> Json | None:
         cells = []
         for validator in season.validators:
             if vote := votes.get(validator):
-                cells.append({"t": vote["score"], "sub": "left out" if vote["excluded"] else "", "cls": "out" if vote["excluded"] else ""})
+                out = vote["excluded"]
+                cells.append({"t": vote["score"], "sub": "left out" if out else "", "cls": "out" if out else ""})
             elif other := others.get(validator):
                 missing = f"{other['missing']} missing" if other.get("missing") else str(other["reason"]).replace("-", " ")
                 cells.append({"t": "", "sub": missing, "cls": ""})
@@ -159,10 +163,13 @@ def _rule(season: Season) -> str:
     rules = season.scheme.consensus.outliers
     if rules.method == "none":
         return "The scheme looks for no outliers."
-    measure = "|M|" if rules.method == "modified-z" else "z² "
     threshold = rules.threshold / NANO
     if rules.method == "modified-z":
-        return f"A score is left out when {measure} is above {threshold:g}: 0.6745 times its distance from the median, counted in median absolute deviations. The line is the median."
-    return f"A score is left out when {measure.strip()} is above {threshold * threshold:g}: the square of its distance from the mean, counted in standard deviations. The line is the mean."
-
-
+        return (
+            f"A score is left out when |M| is above {threshold:g}: 0.6745 times its distance from the median, counted in median "
+            "absolute deviations. The line is the median."
+        )
+    return (
+        f"A score is left out when z² is above {threshold * threshold:g}: the square of its distance from the mean, counted in "
+        "standard deviations. The line is the mean."
+    )
