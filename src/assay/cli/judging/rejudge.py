@@ -70,7 +70,7 @@ def rejudge(
     from assay.cli.judging.live import duration
     from assay.cli.keys import find, validator_of
     from assay.cli.ledger.keys import asking
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.judge.rubric import replay
     from assay.judge.rubric.run import models_of
     from assay.judge.rubric.stored import transcript_keys
