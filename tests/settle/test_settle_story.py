@@ -376,6 +376,11 @@ def test_payouts() -> None:
         ),
     )
     assert a.summary == "a is 1st of 3 with a score of 0.9 and is paid 585 wei (0.000000000000000585 ether) after fees."
+    in_token = settlement.explain("a", token="0x5fbd…0aa3")
+    assert in_token.summary.endswith("and is paid 585 smallest units of the token 0x5fbd…0aa3 after fees.")
+    assert in_token["release"].table == Table(
+        ("", "smallest units", "of the token"), (("deposit", "1000", "0x5fbd…0aa3"), ("released", "1000", "0x5fbd…0aa3"))
+    )
     assert said(b, "payout").endswith("To do: participants.csv has no address to pay to; fill it in.")
     assert said(c, "payout") == "A place is paid only if its own score reaches 50 % of the threshold; 1000 BPS does not."
     assert c.summary.endswith("and is not paid.")

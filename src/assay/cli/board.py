@@ -150,7 +150,7 @@ def board(settlement: Settlement, folder: Path, top: int = TOP) -> Iterator[Rend
     elif scheme.payout is None:
         yield from _weights(settlement, top)
     else:
-        yield from _payouts(settlement, scheme.payout, top)
+        yield from _payouts(settlement, scheme.payout, token_of(folder), top)
     yield from _others(settlement, top)
     yield from _outliers(settlement)
     for text in scheme.kind.notes(settlement, folder):
@@ -338,7 +338,16 @@ def fallback_judgements(settlement: Settlement, folder: Path) -> Iterator[str]:
         yield f"The fallback model {model} judged {named(sorted({*participants}))}, because {why}."
 
 
-def _payouts(settlement: Settlement, rules: Payout, top: int) -> Iterator[RenderableType]:
+def token_of(folder: Path) -> str:
+    """The token of the deposit, as people read it, if the folder's publish.toml names one; empty for ether."""
+    if not (folder / "publish.toml").exists():
+        return ""
+    from assay.publish.evm.settings import deposit_token
+
+    return deposit_token(folder)
+
+
+def _payouts(settlement: Settlement, rules: Payout, token: str, top: int) -> Iterator[RenderableType]:
     document, names = settlement.document, _names(settlement)
     ranked = document["agreed"][: len(settlement.ranking)]
     paid = {row["participant"]: row for row in document["payouts"]}
@@ -367,19 +376,26 @@ def _payouts(settlement: Settlement, rules: Payout, top: int) -> Iterator[Render
             Column("gross", amounts("gross"), right=True, spare=3),
             Column("fee", amounts("fee"), right=True, spare=1),
             Column("paid", amounts("net"), right=True),
-            Column("in ether", [coins(amount, WEI) if amount else "" for amount in amounts("net")], right=True, spare=2),
+            *([] if token else [_in_ether(amounts("net"), spare=2)]),
             Column("to", [_address(paid.get(row["participant"])) for row in ranked], kind="key", spare=4),
         ]
         yield grid(first(columns, top, len(ranked)))
         yield from rest(top, len(ranked))
         yield ""
     sums = [("deposit", str(rules.deposit)), ("fees", document["fees"]), ("refund", document["refund"])]
-    in_ether = Column("in ether", [coins(amount, WEI) for _, amount in sums], right=True)
-    yield grid([Column("", [name for name, _ in sums]), Column("amount", [amount for _, amount in sums], right=True), in_ether])
+    in_ether = [] if token else [_in_ether([amount for _, amount in sums])]
+    yield grid([Column("", [name for name, _ in sums]), Column("amount", [amount for _, amount in sums], right=True), *in_ether])
+    if token:
+        yield ""
+        yield sentence(f"Amounts are in smallest units of the token {token}.")
     unpaid = [row["participant"] for row in document["payouts"] if row["address"] is None and row["net"] != "0"]
     if unpaid:
         yield ""
         yield sentence(f"participants.csv has no address to pay to: {named(unpaid)}.")
+
+
+def _in_ether(amounts: Iterable[str], spare: int = 0) -> Column:
+    return Column("in ether", [coins(amount, WEI) if amount else "" for amount in amounts], right=True, spare=spare)
 
 
 def _address(row: Json | None) -> str:

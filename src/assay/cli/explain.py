@@ -70,6 +70,7 @@ def explain(
       assay explain my-competition miner-a --epoch 12 --json
       assay explain epoch-12 miner-a --key log.vkey
     """
+    from assay.cli.board import token_of
     from assay.cli.keys import find
     from assay.cli.output import emit
     from assay.cli.show import note, show
@@ -78,7 +79,8 @@ def explain(
     exported = _is_bundle(folder)
     settlement, remark, records = _settlement(folder, epoch, previous, key, exported=exported, as_json=as_json)
     whom = find(participant, settlement.inputs.participants)
-    story = settlement.explain(whom, records(whom) if isinstance(settlement.inputs.evidence, Scored) else None)
+    known = records(whom) if isinstance(settlement.inputs.evidence, Scored) else None
+    story = settlement.explain(whom, known, token="" if exported else token_of(folder))
     about = {} if exported else settlement.inputs.scheme.kind.about(settlement, folder, whom)
     if emit(story.document() | about, as_json):
         return

@@ -286,6 +286,7 @@ _RIGHT = frozenset(
         "fee",
         "paid",
         "wei",
+        "smallest units",
         "in TAO",
         "in ether",
         "BPS",

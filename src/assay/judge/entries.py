@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from assay.errors import BadInput, suggest
 from assay.folder import csvs, evidence, registry
 from assay.folder.files import Place
-from assay.judge.keeping import short
+from assay.judge.run_files import short
 from assay.records import Evidence, Participant, Validator
 from assay.scheme.model import Scheme
 from assay.settle import pipeline

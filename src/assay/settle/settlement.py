@@ -118,12 +118,13 @@ class Settlement:
         """What the settlement of a later epoch takes from this one. SPEC 4, Decay."""
         return Previous(scheme=self.inputs.scheme.name, epoch=self.epoch, task_set=self.inputs.task_set, clock=self.clock)
 
-    def explain(self, participant: str, records: Sequence[Evidence] | None = None) -> story.Explanation:
+    def explain(self, participant: str, records: Sequence[Evidence] | None = None, *, token: str = "") -> story.Explanation:
         """How this participant's numbers came about, or why it has none; raises BadInput if it is not in the registry. SPEC 2–5.
 
-        records: those about the participant, if this settlement was computed from sums and so cannot name tasks.
+        records: those about the participant, if this settlement was computed from sums and so cannot name tasks. token: the token
+        of the deposit, as people read it; empty for ether.
         """
-        return story.explain(self, participant, records)
+        return story.explain(self, participant, records, token)
 
     def to_arrow(self) -> tables.Tables:
         """The document as Arrow tables for polars, pandas and DuckDB; raises CannotSettle without the extra `bulk`. SPEC 6."""

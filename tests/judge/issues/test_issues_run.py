@@ -379,7 +379,7 @@ def test_a_disk_that_is_full_is_an_error_and_leaves_nothing(place: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("assay.judge.keeping.append", full)
+        patched.setattr("assay.judge.run_files.append", full)
         ((_, why),) = judged(place).errors
     assert "No space left on device" in why
     assert judged(place).judged == 9

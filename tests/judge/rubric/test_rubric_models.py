@@ -180,7 +180,7 @@ def test_tokens_that_are_not_told_are_unknown(tmp_path: Path) -> None:
 
 def test_what_a_missing_solution_took_is_in_the_sums(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "b")
-    price = dict.fromkeys(("deepseek-ai/DeepSeek-V3", "Qwen/Qwen2.5-72B-Instruct"), (1_000_000, 1_000_000))
+    price = dict.fromkeys(("deepseek-ai/DeepSeek-V3", "Qwen/Qwen2.5-72B-Instruct"), Price(1_000_000, 1_000_000))
     with scripted(ScriptedFault(kind="400", phase="verdict", solution="ann")) as server:
         missing = judged(folder, server.url, participants=("ann",), prices=price)
         everybody = judged(folder, server.url, participants=("bob", "cyd"), prices=price)

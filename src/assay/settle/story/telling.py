@@ -18,14 +18,14 @@ __all__ = [
     "Subject",
     "Table",
     "called",
-    "in_ether",
+    "money",
+    "money_table",
     "named",
     "ordinal",
     "part",
     "percent",
     "percents",
     "plural",
-    "wei",
 ]
 
 Json = dict[str, Any]
@@ -121,6 +121,8 @@ class Subject:
     tasks: int
     called: Mapping[str, str]
     """Validator key → the name that people read."""
+    token: str = ""
+    """The token of the deposit, as people read it; empty for ether."""
 
     @property
     def agreed(self) -> bool:
@@ -216,13 +218,18 @@ def part(amount: int, whole: int) -> str:
     return percent(half_even(amount * NANO, whole)) if whole else "0 %"
 
 
-def wei(amount: str | int) -> str:
-    """An amount of money in a sentence: "1000000000000000000 wei (1 ether)"."""
-    return f"{amount} wei ({coins(amount, WEI)} ether)"
+def money(amount: str | int, token: str = "") -> str:
+    """An amount of money in a sentence: "1000000000000000000 wei (1 ether)".
+
+    token: what it is an amount of, if that is not ether. The decimals of a token are not known, so its smallest units are shown.
+    """
+    return f"{amount} smallest units of the token {token}" if token else f"{amount} wei ({coins(amount, WEI)} ether)"
 
 
-def in_ether(amounts: Mapping[str, str]) -> Table:
-    """Amounts of wei by name, a row each, also in ether."""
+def money_table(amounts: Mapping[str, str], token: str = "") -> Table:
+    """Amounts of money by name, a row each: wei, also in ether; or the smallest units of a token."""
+    if token:
+        return Table(("", "smallest units", "of the token"), tuple((name, amount, token) for name, amount in amounts.items()))
     return Table(("", "wei", "in ether"), tuple((name, amount, coins(amount, WEI)) for name, amount in amounts.items()))
 
 

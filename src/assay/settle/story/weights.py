@@ -16,7 +16,7 @@ from assay.exact import BPS, NANO, nanos, share_text, text
 from assay.scheme.model import Decay, Payout
 from assay.settle.rewarding import Rewarded, rewarded
 from assay.settle.score.trials import score_of
-from assay.settle.story.telling import Chapter, Json, Subject, in_ether, ordinal, part, percent, plural, wei
+from assay.settle.story.telling import Chapter, Json, Subject, money, money_table, ordinal, part, percent, plural
 
 if TYPE_CHECKING:
     from assay.settle.settlement import Settlement
@@ -223,7 +223,7 @@ def _release(subject: Subject, rules: Payout) -> Chapter:
             "released": document["released"],
             "refund": document["refund"],
         },
-        table=in_ether({"deposit": str(deposit), "released": document["released"]}),
+        table=money_table({"deposit": str(deposit), "released": document["released"]}, subject.token),
     )
 
 
@@ -251,7 +251,7 @@ def _paid(subject: Subject, rules: Payout) -> Chapter:
     amounts = (
         None
         if paid is None or paid["gross"] == "0"
-        else in_ether({"its part": paid["gross"], "fee": paid["fee"], "paid": paid["net"]})
+        else money_table({"its part": paid["gross"], "fee": paid["fee"], "paid": paid["net"]}, subject.token)
     )
     return Chapter(name="payout", title="Payout", text=tuple(said), facts=facts, table=amounts)
 
@@ -290,7 +290,7 @@ def reaching(settlement: Settlement, subject: Subject) -> Chapter:
     value, then = found
     least, at = _said(settlement, value), then.order.index(column)
     takes = "takes it" if at == place - 2 else f"takes place {at + 1} at once"
-    brings, numbers = _brings(settlement, then, at)
+    brings, numbers = _brings(subject, then, at)
     said = f"A new submission with an agreed score of {least} or more {takes}: if all else stays the same, {brings}."
     facts |= {"least": least, "place": at + 1} | numbers
     enough, trials = subject.scheme.kind.enough(subject, value)
@@ -371,11 +371,11 @@ def _with(settlement: Settlement, column: int, value: int) -> Rewarded:
     )
 
 
-def _brings(settlement: Settlement, then: Rewarded, at: int) -> tuple[str, Json]:
+def _brings(subject: Subject, then: Rewarded, at: int) -> tuple[str, Json]:
     """What the place at this index would be worth."""
     if then.payouts is not None:
         net = str(next((paid.net for paid in then.payouts.rows if paid.place == at + 1), 0))
-        return f"it would be paid {wei(net)} after fees", {"net": net}
+        return f"it would be paid {money(net, subject.token)} after fees", {"net": net}
     assert then.allotment is not None
     share = share_text(then.allotment.share[at])
     u16, chain = then.allotment.u16[at], then.allotment.chain_u16[at]
