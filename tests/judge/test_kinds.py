@@ -103,14 +103,14 @@ GIVEN = '[scheme]\nname = "small"\n[score]\nkind = "given"\n[consensus]\nmin_val
 JUDGE = """
 import json
 from collections import Counter
-from assay.judge.running import Summary
+from assay.judge.running import RunSummary
 
 def run(competition, validator, options, on_event):
     record = {"kind": "given", "validator": validator, "participant": "ann", "submission": "", "epoch": 1, "score": "0.5",
               "observed_at": "2026-01-01T00:00:00Z"}
     (competition / "evidence").mkdir()
     (competition / "evidence" / "run.jsonl").write_text(json.dumps(record) + "\\n")
-    return Summary(1, outcomes=Counter(scored=1))
+    return RunSummary(1, outcomes=Counter(scored=1))
 """
 
 
