@@ -124,7 +124,7 @@ def _settled(competition: Competition, epoch: int | None) -> SplitInput:
 
     with competition.ledger as ledger:
         found = settling.draft(ledger, settling.newest(ledger) if epoch is None else epoch)
-        if not isinstance(found, settling.SettledEpoch) or found.receipt is None:
+        if not isinstance(found, settling.EpochResult) or found.receipt is None:
             return split_input(found.settlement)
         settling.check_receipt(ledger, found.receipt)
         return split_input(found.settlement, found.receipt.digest, str(ledger.key))

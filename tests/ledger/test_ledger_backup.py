@@ -313,7 +313,7 @@ def test_the_commands(taken: tuple[Path, Path], tmp_path: Path, monkeypatch: pyt
     assert "was restored on 20" in refused("submit", place, "m1", "oracle")
     said = " ".join(output("ledger", "adopt", place, "--old-is-stopped").split())
     assert said.startswith("The ledger lives here from now on. No program of this machine has /")
-    assert said.endswith("ledger.db open; other machines were not looked at.")
+    assert said.endswith("ledger.db open; other machines were not checked.")
     said = json.loads(output("ledger", "backup", place, tmp_path / "again.zip", "--json"))
     assert (said["schema"], said["held"]["receipts"]) == ("assay.backup/1", 1)
     said = " ".join(output("ledger", "backup", place, tmp_path / "more.zip").split())
@@ -406,7 +406,7 @@ def test_a_former_database_that_cannot_be_looked_at_is_said(tmp_path: Path, post
     with ledger_kit.opened(place) as ledger:
         unseen = ledger.store.adopt()
         assert ledger.store.elsewhere() is None
-    assert unseen.startswith(f"The database {make_url(old).database!r} could not be looked at (")
+    assert unseen.startswith(f"The database {make_url(old).database!r} could not be checked (")
     assert "99" in unseen
 
 

@@ -96,7 +96,7 @@ def test_init_refuses_what_is_there(folder: Path) -> None:
     init(folder)  # of a crash before ledger.toml was written, what is there is used
     assert output("ledger", "check", folder).startswith("0 records")
     (folder / "ledger.toml").unlink()
-    assert "exists already" in refused("ledger", "init", folder, "--origin", "example.org/other", "--key", "log", "--log", "l2")
+    assert "is there already" in refused("ledger", "init", folder, "--origin", "example.org/other", "--key", "log", "--log", "l2")
     assert not (folder / "ledger.toml").exists()
 
 

@@ -53,7 +53,7 @@ def place(tmp_path: Path) -> Path:
     return made
 
 
-def settle(place: Path, epoch: int = 3) -> settling.SettledEpoch:
+def settle(place: Path, epoch: int = 3) -> settling.EpochResult:
     with ledger_kit.opened(place) as ledger:
         return settling.settle(ledger, ledger_kit.SIGNER, epoch, without_scores=True)
 

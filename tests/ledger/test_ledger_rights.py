@@ -225,7 +225,7 @@ def test_an_owner_who_may_not_set_limits_or_end_sessions_is_told_who_may(server:
     with psycopg.connect(of(url, "stranger")) as theirs:
         theirs.execute("SELECT 1")
         told = " ".join(run("ledger", "grant", place, "stranger", "--revoke").stderr.split())
-        assert "1 of the sessions of stranger go on" in told
+        assert "1 of the sessions of stranger continue" in told
         assert "GRANT pg_signal_backend TO (owner)" in told
 
 

@@ -24,7 +24,7 @@ from ledger_kit import SIGNER, V1, V2, V3
 Json = dict[str, Any]
 
 
-def settle(place: Path, epoch: int | None = None, **meant: bool) -> settling.SettledEpoch:
+def settle(place: Path, epoch: int | None = None, **meant: bool) -> settling.EpochResult:
     with ledger_kit.opened(place) as ledger:
         return settling.settle(ledger, SIGNER, epoch, **meant)
 
@@ -296,7 +296,7 @@ def test_a_ledger_that_was_changed_does_not_replay(tmp_path: Path) -> None:
         ledger_kit.add(place, ledger_kit.records())
         made = settle(place)
 
-        def change(database: Any, name: str = name, made: settling.SettledEpoch = made) -> None:
+        def change(database: Any, name: str = name, made: settling.EpochResult = made) -> None:
             if name == "evidence":
                 database.execute("UPDATE records SET digest = zeroblob(32) WHERE seq = 1")
             elif name == "settlement":

@@ -40,7 +40,7 @@ from assay.settle import Settlement, pipeline
 
 __all__ = [
     "Draft",
-    "SettledEpoch",
+    "EpochResult",
     "about",
     "again",
     "check_answered",
@@ -60,7 +60,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class SettledEpoch:
+class EpochResult:
     """A settled epoch: its settlement and its receipt. `new`: this call settled it.
 
     aside: the batches that do not count, if it is new.
@@ -90,7 +90,7 @@ class Draft:
 
 def settle(
     ledger: Ledger, signer: PrivateKey, epoch: int | None = None, *, skip: bool = False, without_scores: bool = False
-) -> SettledEpoch:
+) -> EpochResult:
     """Settle an epoch (None: the next, as `to_settle` finds it), or return it if it was settled before. SPEC 6, Epochs.
 
     skip: earlier epochs that are not settled may be skipped for good. without_scores: the epoch may be closed though no
@@ -101,7 +101,7 @@ def settle(
     ledger.store.check_home()
     while True:
         plan = draft(ledger, epoch)
-        if isinstance(plan, SettledEpoch):
+        if isinstance(plan, EpochResult):
             ledger.bring_up()
             return plan
         ledger.log.check_end()
@@ -119,7 +119,7 @@ def settle(
             tx.add_settled(settled, inputs_document, receipt)
             tx.add_checked(plan.counted.looked, plan.counted.signed(receipt.epoch, signer))
         _publish(ledger, receipt)
-        return SettledEpoch(plan.settlement, receipt, new=True, aside=plan.counted.aside)
+        return EpochResult(plan.settlement, receipt, new=True, aside=plan.counted.aside)
 
 
 def check_receipt(ledger: Ledger, before: StoredReceipt) -> None:
@@ -166,7 +166,7 @@ def newest(ledger: Ledger) -> int | None:
         return view.highest_epoch()
 
 
-def draft(ledger: Ledger, epoch: int | None = None) -> SettledEpoch | Draft:
+def draft(ledger: Ledger, epoch: int | None = None) -> EpochResult | Draft:
     """What `settle` would store, nothing written; or the epoch, if it was settled before. Raises as `settle` does.
 
     Skipped epochs and missing scores are not refused here: `closing` has them.
@@ -178,7 +178,7 @@ def draft(ledger: Ledger, epoch: int | None = None) -> SettledEpoch | Draft:
             raise CannotSettle("there is no evidence in the ledger", file=ledger.store.name, hint="add some: assay evidence add")
         receipt = view.receipt(epoch)
         if receipt is not None:
-            return SettledEpoch(again(view, receipt), receipt, new=False)
+            return EpochResult(again(view, receipt), receipt, new=False)
         if last is not None and epoch < last.epoch:
             raise BadInput(
                 f"epoch {epoch} was skipped: the last one settled is {last.epoch}",
@@ -298,7 +298,7 @@ def again(view: View, receipt: StoredReceipt) -> Settlement:
     return settlement
 
 
-def replay(ledger: Ledger) -> Iterator[SettledEpoch]:
+def replay(ledger: Ledger) -> Iterator[EpochResult]:
     """Every settled epoch from the first, computed again; raises CannotSettle at the first difference. SPEC 6."""
     with ledger.counted() as view:
         last = -1
@@ -325,7 +325,7 @@ def replay(ledger: Ledger) -> Iterator[SettledEpoch]:
                         hint="the ledger was changed; compare with a copy of it",
                     )
             last = receipt.epoch
-            yield SettledEpoch(settlement, receipt, new=False)
+            yield EpochResult(settlement, receipt, new=False)
 
 
 def _inputs(place: Path, view: View, epoch: int) -> Json:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from assay.ledger.access import Ledger
     from assay.ledger.closing_cost import Closing
     from assay.ledger.counting import Aside
-    from assay.ledger.settling import Draft, SettledEpoch
+    from assay.ledger.settling import Draft, EpochResult
     from assay.settle import Settlement
 
 
@@ -42,7 +42,7 @@ def settled(
     with open_ledger(folder) as ledger:
         with Working(f"settling {folder}"):
             drafted = settling.draft(ledger, epoch)
-        if isinstance(drafted, settling.SettledEpoch):
+        if isinstance(drafted, settling.EpochResult):
             return drafted.settlement, _remark(ledger, drafted), ""
         if dry_run:
             _warn(drafted.counted.aside)
@@ -100,7 +100,7 @@ def _warn(aside: tuple[Aside, ...]) -> None:
     warn([str(batch) for batch in aside if batch.new])
 
 
-def _remark(ledger: Ledger, settled_epoch: SettledEpoch) -> str:
+def _remark(ledger: Ledger, settled_epoch: EpochResult) -> str:
     if settled_epoch.receipt is None:  # pragma: no cover  (who is settled has a receipt)
         return ""
     before = "" if settled_epoch.new else ", as it was settled before"
