@@ -149,6 +149,7 @@ class _WorkflowKind(_TaskKind):
     """Success, cost, latency and reliability over a window of tasks. SPEC 2.2."""
 
     name: ClassVar[str] = "workflow"
+    judges = "workflows"
     fields: ClassVar[Mapping[str, str]] = {
         "task": "the task's id",
         "quality`, `steps_completed`, `steps_total": "how good the output is (0 to 1), and how far the workflow came",
@@ -216,6 +217,7 @@ class _RubricKind(Kind):
     """A baseline gate, weighted checks and a verdict. SPEC 2.3."""
 
     name: ClassVar[str] = "rubric"
+    judges = "solutions"
     in_bps: ClassVar[bool] = True
     beside: ClassVar[str] = "bounty.toml"
     jobs: ClassVar[int] = 8
@@ -280,9 +282,9 @@ class _RubricKind(Kind):
         return RubricOptions.of(values)
 
     def sample_rules(self, text: str) -> dict[str, str]:
-        from assay.cli.bounty import files_of
+        from assay.cli.init import bounty_files
 
-        return files_of(text)
+        return bounty_files(text)
 
     def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
         from assay.judge.rubric.stored import submit_solution
@@ -310,6 +312,7 @@ class _PointsKind(Kind):
     """Points for valid issues and starred repositories. SPEC 2.4."""
 
     name: ClassVar[str] = "points"
+    judges = "issues"
     fractions: ClassVar[frozenset[str]] = frozenset({"points"})
     fields: ClassVar[Mapping[str, str]] = {
         "repository": "`owner/name`, as in the scheme",
@@ -349,9 +352,9 @@ class _PointsKind(Kind):
             yield {"repository": repository, "valid": (9, 5, 1)[level], "invalid": (1, 0, 2)[level], "starred": level < 2}
 
     def sample_files(self, rules: Any) -> dict[str, str]:
-        from assay.cli.issues import files_of
+        from assay.cli.init import issues_files
 
-        return files_of(rules)
+        return issues_files(rules)
 
     def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
         return _submit_agent(folder, participant, given, epoch)

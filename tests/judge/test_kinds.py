@@ -144,7 +144,7 @@ def test_a_scheme_names_a_judge_in_the_place_of_the_kinds_own(
     done("export", "epoch", folder, "1", "-o", tmp_path / "epoch-1")
 
     rows = {one.stage: one for one in verify(tmp_path / "epoch-1").checked}
-    ending = "made the evidence, in the place of the one that is called 'given'"
+    ending = "made the evidence, instead of the judge 'given'"
     assert rows["judge"].what == f"the judge 'strict-given' (strict_judge:run of strict_judge) {ending}"
     assert not rows["judge"].done
     package_kit.remove(site, "strict_judge")
