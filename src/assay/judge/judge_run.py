@@ -352,9 +352,9 @@ class _InProcess(Generic[C, R]):
 
     def listen(self, seconds: float) -> Iterator[Report[C, R]]:
         done = self._runner.run(self._wait(seconds))
-        self._tasks -= done
         for task in done:
             yield task.result()
+            self._tasks.discard(task)  # not before: the next begins when what this one found is on the disk
 
     async def _wait(self, seconds: float) -> set[asyncio.Task[Report[C, R]]]:
         if not self._tasks:

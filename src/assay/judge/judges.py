@@ -1,6 +1,6 @@
 """Which judge makes evidence: the entry point in the group `assay.judges` that is called as the kind, or as `[judge] use` says.
 
-Ours are there as anybody's.
+Assay's own judges are found in the same way as those of other packages.
 """
 
 from __future__ import annotations

@@ -338,6 +338,24 @@ def test_a_fork_has_a_folder_of_its_own(scratch: Path, monkeypatch: pytest.Monke
     tree.remove(ours)
 
 
+def test_a_run_that_is_collected_during_a_sweep_does_not_wait_for_it(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A garbage collection closes runs at any moment, also while this thread holds the lock of the folder."""
+    made, other = Scratch(scratch), Scratch(scratch)
+    with made.box() as box:
+        ours = box.parent
+    dead, once = scratches._dead, [made]
+
+    def collected(run: Path) -> bool:
+        while once:
+            once.pop().close()
+        return dead(run)
+
+    (scratch / "run-0").mkdir()
+    monkeypatch.setattr(scratches, "_dead", collected)
+    assert other.sweep() >= 1
+    assert not ours.exists()
+
+
 def _moved(pid: int, group: Path) -> bool:
     """Puts a process into a new group; False if another test that sweeps has removed that meanwhile."""
     group.mkdir(exist_ok=True)

@@ -1,11 +1,8 @@
-"""The manifest, a competition's tasks.txt: which tasks a score is over, each pinned by its folder's digest. SPEC 2.1, 6, 7.
+"""What the judge by tests needs of a competition's folder: pinned tasks, submitted agents, and trials to judge. SPEC 2.1, 7.
 
-What there is to judge: every submission that counts, every task, every trial, less what has evidence already. Pure. SPEC 2.
-
-What a run needs of a competition's folder: rules, registry, tasks, agents, and what has evidence already. SPEC 7.
-
-tasks/ID/…                the task set, pinned by tasks.txt; --tasks names another place
-agents/<digest12>/…       submitted agents, as `submit` put them there
+tasks.txt                 which tasks a score is over, each pinned by its folder's digest
+tasks/ID/…                the task set; --tasks names another place
+agents/<digest12>/…       submitted agents, as `submit_agent` put them there
 """
 
 from __future__ import annotations
@@ -89,7 +86,7 @@ def pin_tasks(tasks: Iterable[Task]) -> Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest in a tasks.txt; raises BadInput as `folder.tasks.read` does."""
+    """The manifest in a tasks.txt; raises BadInput as `folder.registry` does."""
     rows = listed.task_lines(load(path, TABLE_BYTES, hint="pin a task set to write it"), path)
     listed.parse_tasks(rows, 1, Place(path))
     return Manifest(tuple(_pin(row) for row, _ in rows))

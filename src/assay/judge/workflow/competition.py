@@ -1,12 +1,8 @@
-"""What a run needs of a competition's folder: rules, registry, services, the tasks, and what participants submitted. SPEC 7.
+"""What the workflow judge needs of a folder, how it carries out one plan, and how planners are submitted. SPEC 2.2, 7.
 
 tasks/ID/…                the tasks, pinned by tasks.txt; --tasks names another place
-planners/<digest12>/…     what participants submitted, as `submit` put it there
-services.toml             where the services are; round.toml and randomness.csv: what is drawn of the tasks
-
-One plan for one task, carried out and judged: what a validator does for evidence, and a miner at his desk to see. SPEC 2.2.
-
-A sandbox that opens no further box when somebody wants the end of the run.
+planners/<digest12>/…     submitted planners, as `submit_plans` put them there
+services.toml             where the services are; round.toml and randomness.csv: which tasks are drawn
 """
 
 from __future__ import annotations
