@@ -111,7 +111,7 @@ def test_files_that_are_wrong(tmp_path: Path) -> None:
         (tmp_path / "a.json").write_bytes(content)
         assert words in refused("enclave", "verify", tmp_path / "a.json", *pins)
     (tmp_path / "a.bin").write_bytes(b"\xff" * 100)
-    assert refused("enclave", "verify", tmp_path / "a.bin", *pins, code=1).startswith("quote: it is no quote")
+    assert refused("enclave", "verify", tmp_path / "a.bin", *pins, code=1).startswith("quote: it is not a quote")
     (tmp_path / "c.json").write_bytes(b'{"tcb_info": 3}')
     assert "c.json" in refused("enclave", "verify", tmp_path / "a.bin", *pins, "--collateral", tmp_path / "c.json")
 
@@ -147,7 +147,7 @@ def test_dstacks_own_reply_is_verified_as_it_is(tmp_path: Path) -> None:
         reply.write_bytes(_reply(**changes))
         assert said in refused(*words, code=2)
     reply.write_bytes(_reply(quote=""))
-    assert "it is no quote" in refused(*words, code=1)
+    assert "it is not a quote" in refused(*words, code=1)
     reply.write_bytes(_reply())
     assert "is a bare quote, which says nothing of a bounty" in refused("enclave", "verify", reply, "--bounty", tmp_path)
 

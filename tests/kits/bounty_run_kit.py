@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from assay.judge.rubric.judgement import Limits
+from assay.judge.rubric.judgement import JudgeLimits
 from assay.judge.rubric.run import run
 from assay.judge.rubric.scripted import Script, ScriptedFault, ScriptedSolution
 from assay.judge.rubric.scripted_server import ScriptedServer, scripted_model
 from assay.judge.rubric.stored import submit_solution
 from assay.judge.running import Event, Options, Summary
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.scheme.fields import instant
 from bounty_kit import make_bounty
 
 KEY = "sk-secret-key-of-the-service"
 VALIDATOR = "val-1"
-QUICK = Limits(first_pause=0.01, longest_pause=0.05, tries=3, patience=10.0)
+QUICK = JudgeLimits(first_pause=0.01, longest_pause=0.05, tries=3, patience=10.0)
 AT = instant("2026-11-02T09:00:00Z")
 
 TEXTS = {
@@ -76,12 +76,12 @@ def judged(
     url: str,
     *,
     validator: str = VALIDATOR,
-    limits: Limits = QUICK,
+    limits: JudgeLimits = QUICK,
     tell: Callable[[Event], None] = lambda event: None,
     **options: Any,
 ) -> Summary:
     """A run by the validator."""
-    given: dict[str, Any] = {"jobs": 4, "model": Model(url, KEY)}
+    given: dict[str, Any] = {"jobs": 4, "model": ModelAccess(url, KEY)}
     return run(folder, validator, Options(**given | options), tell, limits=limits)
 
 

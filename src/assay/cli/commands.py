@@ -43,7 +43,7 @@ COMMANDS = {
     "verify": ("ledger.verify:verify", "Check a receipt, and compute its settlement again."),
     "commit": ("enclave.sealing:commit", "Commit to a solution before anybody sees it."),
     "seal": ("enclave.sealing:seal", "Seal a solution so that only the bounty's enclave can read it."),
-    "open": ("enclave.sealing:open_", "Open what is sealed to a key of yours."),
+    "open": ("enclave.sealing:open_", "Open a file that is sealed to your key."),
     "enclave": ("enclave.app:app", "Enclaves that judge sealed solutions, and what they prove."),
     "ledger": ("ledger.ledger:app", "A competition's ledger."),
     "conformance": ("conformance:app", "Cases that any implementation can run."),

@@ -21,7 +21,17 @@ from numpy.typing import NDArray
 from assay.errors import BadInput
 from assay.folder.evidence import Gathered, check_conflicts
 from assay.folder.files import EVIDENCE_RECORDS, Place
-from assay.folder.parquet import Batch, Files, Names, check_names, groups, identity, look_over, opened_parquet, quoted
+from assay.folder.parquet import (
+    CompetitionBatch,
+    Names,
+    ParquetFiles,
+    check_names,
+    groups,
+    identity,
+    look_over,
+    opened_parquet,
+    quoted,
+)
 from assay.records import Tests, record
 from assay.scheme.model import Scheme, TestsScore
 from assay.settle.inputs import Bools, Frame, Ints, Scored
@@ -50,11 +60,11 @@ class Exact:
     """Competition ("" if there is one) → the records of keys that have different ones."""
 
 
-def look(files: Files, batch: Batch, names: Names, dirty: NDArray[np.uint64], records: int) -> Exact:
+def look(files: ParquetFiles, batch: CompetitionBatch, names: Names, dirty: NDArray[np.uint64], records: int) -> Exact:
     """Every record whose `identity` is doubtful; raises BadInput for a task that cannot be a task, with file and row."""
     tasks = files.enum(batch.tasks)
     codes = ", ".join(names.code(column) for column in ("competition", "validator", "participant", "submission"))
-    found = Exact()
+    exact = Exact()
     for part in _parts(files, dirty, records):
         files.connection.execute(
             f"CREATE OR REPLACE TEMP TABLE keys AS SELECT {KEY}, ({SAME}) AS same, any_value(outcome) AS outcome, "
@@ -62,7 +72,7 @@ def look(files: Files, batch: Batch, names: Names, dirty: NDArray[np.uint64], re
             f"FROM ({_select(files, files.table, batch, part)}) GROUP BY {KEY}"
         )
         check_names(files, "task", "SELECT DISTINCT task FROM keys WHERE NOT known")
-        found.groups.append(
+        exact.groups.append(
             files.connection.execute(
                 f"SELECT {codes}, passed, ran FROM (SELECT competition, validator, submission, own AS participant, "
                 "count_if(same AND known AND outcome = 'pass')::BIGINT AS passed, "
@@ -71,11 +81,11 @@ def look(files: Files, batch: Batch, names: Names, dirty: NDArray[np.uint64], re
             ).fetchnumpy()
         )
         if files.connection.execute("SELECT count(*) FROM keys WHERE NOT same").fetchall() != [(0,)]:
-            _gather(files, batch, part, found)
-    return found
+            _gather(files, batch, part, exact)
+    return exact
 
 
-def _parts(files: Files, dirty: NDArray[np.uint64], records: int) -> Iterator[str]:
+def _parts(files: ParquetFiles, dirty: NDArray[np.uint64], records: int) -> Iterator[str]:
     """Conditions that divide the doubtful records into parts small enough."""
     import pyarrow as pa
 
@@ -86,7 +96,7 @@ def _parts(files: Files, dirty: NDArray[np.uint64], records: int) -> Iterator[st
         yield f"{identity(files)} IN (SELECT h FROM dirty WHERE h % {number} = {index})"
 
 
-def _select(files: Files, table: str, batch: Batch, part: str, extra: str = "") -> str:
+def _select(files: ParquetFiles, table: str, batch: CompetitionBatch, part: str, extra: str = "") -> str:
     """SQL for the records of a part: every field that tells two records apart."""
     fields = [
         f"{files.column('competition', quoted(''))} AS competition",
@@ -97,7 +107,7 @@ def _select(files: Files, table: str, batch: Batch, part: str, extra: str = "") 
     return f"SELECT {', '.join(fields)}{extra} FROM {table} WHERE {batch.window} AND {part}"
 
 
-def _gather(files: Files, batch: Batch, part: str, found: Exact) -> None:
+def _gather(files: ParquetFiles, batch: CompetitionBatch, part: str, exact: Exact) -> None:
     """The records of the keys that have different ones, as JSON lines would give them, with their places."""
     rows = _select(files, files.rows_table, batch, part, ", filename, file_row_number")
     query = (
@@ -114,12 +124,12 @@ def _gather(files: Files, batch: Batch, part: str, found: Exact) -> None:
         )
     for competition, path, number, *fields in answer:
         place = Place(Path(path), number + 1)
-        gathered = found.conflicting.setdefault(competition, Gathered())
+        gathered = exact.conflicting.setdefault(competition, Gathered())
         gathered.records.append(_record(fields, place))
         gathered.places.append(place)
 
 
-def single(files: Files, wanted: Mapping[str, Sequence[str]]) -> Iterator[Tests]:
+def single(files: ParquetFiles, wanted: Mapping[str, Sequence[str]]) -> Iterator[Tests]:
     """The records whose columns have one of the wanted values; raises BadInput for more than `EVIDENCE_RECORDS`."""
     chosen = [f"{column} IN ({', '.join(map(quoted, values)) or 'NULL'})" for column, values in wanted.items()]
     seen = f"{files.trial} AS trial, outcome, {files.instant} AS seen_at, {files.column('seq')}, {files.column('image')}"
@@ -165,7 +175,7 @@ TABLE = 50_000_000
 class Counts:
     """The counts of several competitions, their cells (validator, participant) one after the other in one array each."""
 
-    def __init__(self, files: Files, competitions: Mapping[str, tuple[Frame, TestsScore]]) -> None:
+    def __init__(self, files: ParquetFiles, competitions: Mapping[str, tuple[Frame, TestsScore]]) -> None:
         self.files, self.competitions = files, competitions
         self.frames = [frame for frame, _ in competitions.values()]
         self.names = Names(
@@ -193,23 +203,23 @@ class Counts:
         for batch in self._batches():
             self._count(batch)
             self._note_first_of_others(batch)
-        found = {}
+        scores = {}
         for index, (name, (frame, rules)) in enumerate(self.competitions.items()):
             cells = slice(self.base[index], self.base[index + 1])
             passed, ran, seen = (a[cells].reshape(frame.shape) for a in (self.passed, self.ran, self.seen))
             missing = len(frame.tasks) * rules.trials - ran
-            found[name] = trials.tally(passed, missing, seen, frame, rules, self.first[index])
-        return found
+            scores[name] = trials.tally(passed, missing, seen, frame, rules, self.first[index])
+        return scores
 
-    def _batches(self) -> list[Batch]:
+    def _batches(self) -> list[CompetitionBatch]:
         """Competitions that one pass can count together."""
         several: dict[tuple[tuple[str, ...], int, int, int], list[str]] = {}
         for name, (frame, rules) in self.competitions.items():
             several.setdefault((frame.tasks, rules.trials, frame.oldest, frame.epoch), []).append(name)
         named = len(several) > 1
-        return [Batch(*key, competitions=tuple(names) if named else ()) for key, names in several.items()]
+        return [CompetitionBatch(*key, competitions=tuple(names) if named else ()) for key, names in several.items()]
 
-    def _count(self, batch: Batch) -> None:
+    def _count(self, batch: CompetitionBatch) -> None:
         """Add up the records of a batch, and look over those of the epochs that do not count."""
         lowest, highest = self.summary.epochs
         if lowest is None or highest is None:
@@ -235,22 +245,22 @@ class Counts:
         self.passed[cell] = inside["passed"][use]
         self.ran[cell] = inside["ran"][use]
 
-    def _groups(self, batch: Batch, condition: str, *, lowest: bool) -> Groups:
+    def _groups(self, batch: CompetitionBatch, condition: str, *, lowest: bool) -> Groups:
         """The groups of the competitions asked for; raises BadInput for unknown names."""
         constant = self.summary.trials == (1, 1)
         query = groups(self.files, batch, self.names, condition, constant_trial=constant, lowest=lowest)
-        found = self._asked_for(self.files.connection.execute(query).fetchnumpy())
-        self._check_known(found, "v", self.row, "validator", "validators.csv")
-        if (found["s"] < 0).any():
+        rows = self._asked_for(self.files.connection.execute(query).fetchnumpy())
+        self._check_known(rows, "v", self.row, "validator", "validators.csv")
+        if (rows["s"] < 0).any():
             check_names(self.files, "submission", f"SELECT DISTINCT submission FROM {self.files.table}")
-        return found
+        return rows
 
     def _asked_for(self, answer: Mapping[str, Any]) -> Groups:
         """The columns of an answer, none of which is ever null; rows of other competitions left out."""
-        found = {name: np.ma.getdata(values) for name, values in answer.items()}
-        if self.names.competitions and (found["c"] < 0).any():
-            found = {name: values[found["c"] >= 0] for name, values in found.items()}
-        return found
+        columns = {name: np.ma.getdata(values) for name, values in answer.items()}
+        if self.names.competitions and (columns["c"] < 0).any():
+            columns = {name: values[columns["c"] >= 0] for name, values in columns.items()}
+        return columns
 
     def _check_participants(self) -> None:
         """Refuse a participant that its competition does not know; raises BadInput. Often the first look has shown it already."""
@@ -260,36 +270,36 @@ class Counts:
         by = "competition, participant" if self.names.competitions else "participant"
         asked = f"{self.names.code('competition')}, {self.names.code('participant')}"
         query = f"SELECT {asked} FROM (SELECT {by} FROM {self.files.table} GROUP BY {by})"
-        found = self._asked_for(self.files.connection.execute(query).fetchnumpy())
-        self._check_known(found, "p", self.column, "participant", "participants.csv")
+        rows = self._asked_for(self.files.connection.execute(query).fetchnumpy())
+        self._check_known(rows, "p", self.column, "participant", "participants.csv")
 
-    def _check_known(self, found: Groups, letter: str, known: _Lookup, column: str, file: str) -> None:
-        unknown = known.of(found["c"], found[letter]) < 0
+    def _check_known(self, rows: Groups, letter: str, known: _Lookup, column: str, file: str) -> None:
+        unknown = known.of(rows["c"], rows[letter]) < 0
         if not unknown.any():
             return
-        for index in np.unique(found["c"][unknown]):
+        for index in np.unique(rows["c"][unknown]):
             keys = ", ".join(quoted(key) for key in known.keys(int(index)))
             mine = f" AND competition = {quoted(self.names.competitions[index])}" if self.names.competitions else ""
             condition = f"({column} IS NULL OR {column} NOT IN ({keys})){mine}"
             raise self.files.refuse(condition, column, f"there is no {column} {{}}", f"it must be in {file}")
 
-    def _cells(self, found: Groups) -> Ints:
+    def _cells(self, counted: Groups) -> Ints:
         """The cell that each group counts for: whoever holds the submission, or the participant if neither has one; or −1."""
-        columns = self.holder.of(found["c"], found["s"])
-        without = found["s"] == 0
-        if "p" in found and without.any():
-            columns[without] = self.empty.of(found["c"][without], found["p"][without])
-        rows = self.row.of(found["c"], found["v"])
-        return np.where(columns < 0, -1, self.base[found["c"]] + rows * self.width[found["c"]] + columns)
+        columns = self.holder.of(counted["c"], counted["s"])
+        without = counted["s"] == 0
+        if "p" in counted and without.any():
+            columns[without] = self.empty.of(counted["c"][without], counted["p"][without])
+        rows = self.row.of(counted["c"], counted["v"])
+        return np.where(columns < 0, -1, self.base[counted["c"]] + rows * self.width[counted["c"]] + columns)
 
-    def _dirty(self, found: Groups) -> Bools:
+    def _dirty(self, rows: Groups) -> Bools:
         """Groups whose counts may be wrong: a trial twice, an unknown task or trial, no submission."""
-        dirty = (found["bits"] != found["n"]) | (found["s"] == 0)
+        dirty = (rows["bits"] != rows["n"]) | (rows["s"] == 0)
         if dirty.any():
-            dirty |= np.isin(found["h"], found["h"][dirty])
+            dirty |= np.isin(rows["h"], rows["h"][dirty])
         return np.asarray(dirty, np.bool_)
 
-    def _exactly(self, batch: Batch, numbers: NDArray[np.uint64], records: int) -> None:
+    def _exactly(self, batch: CompetitionBatch, numbers: NDArray[np.uint64], records: int) -> None:
         looked = look(self.files, batch, self.names, numbers, records)
         for group in map(self._asked_for, looked.groups):
             cell = self._cells(group)
@@ -301,7 +311,7 @@ class Counts:
             if not self.names.competitions or name in self.competitions:
                 self._accept(batch, list(self.competitions).index(name) if name in self.competitions else 0, gathered)
 
-    def _accept(self, batch: Batch, index: int, gathered: Gathered) -> None:
+    def _accept(self, batch: CompetitionBatch, index: int, gathered: Gathered) -> None:
         """Count the first accepted of records that differ, as JSON lines are counted; raises BadInput. SPEC 3.0."""
         frame = self.frames[index]
         check_conflicts(gathered, batch.oldest, batch.epoch)
@@ -314,11 +324,11 @@ class Counts:
                 self.ran[cell] += known and counted.outcome != "error"
                 self.passed[cell] += known and counted.outcome == "pass"
 
-    def _note_first(self, found: Groups) -> None:
+    def _note_first(self, rows: Groups) -> None:
         """Keep the lowest epoch of any evidence about each submission. SPEC 3.0."""
-        self._lower(found, self.holder.of(found["c"], found["s"]))
+        self._lower(rows, self.holder.of(rows["c"], rows["s"]))
 
-    def _note_first_of_others(self, batch: Batch) -> None:
+    def _note_first_of_others(self, batch: CompetitionBatch) -> None:
         """Keep the lowest epoch of any evidence about each participant that has no submission. SPEC 3.0."""
         without = _all(tuple(_without(frame)) for frame in self.frames)
         if without:
@@ -327,14 +337,14 @@ class Counts:
             inner = f"SELECT {by}, min(epoch)::BIGINT AS lowest FROM {self.files.table} WHERE {wanted} GROUP BY {by}"
             asked = f"{self.names.code('competition')}, {self.names.code('participant')}"
             answer = self.files.connection.execute(f"SELECT {asked}, lowest FROM ({inner})").fetchnumpy()
-            found = self._asked_for(answer)
-            self._lower(found, self.empty.of(found["c"], found["p"]))
+            rows = self._asked_for(answer)
+            self._lower(rows, self.empty.of(rows["c"], rows["p"]))
 
-    def _lower(self, found: Groups, columns: Ints) -> None:
+    def _lower(self, rows: Groups, columns: Ints) -> None:
         use = columns >= 0
         starts = np.concatenate([[0], np.cumsum(self.width)])
         lowest = np.full(starts[-1], np.iinfo(np.int64).max)
-        np.minimum.at(lowest, starts[found["c"][use]] + columns[use], found["lowest"][use].astype(np.int64))
+        np.minimum.at(lowest, starts[rows["c"][use]] + columns[use], rows["lowest"][use].astype(np.int64))
         for index, frame in enumerate(self.frames):
             for key, epoch in zip(frame.participants, lowest[starts[index] : starts[index + 1]].tolist(), strict=True):
                 if epoch != np.iinfo(np.int64).max:

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput, suggest
-from assay.folder.files import TABLE_BYTES, Place, Row, decode, load
+from assay.folder.files import TABLE_BYTES, Place, TableRow, decode, load
 
-__all__ = ["HISTORY", "PARTICIPANTS", "RANDOMNESS", "VALIDATORS", "Table", "dumped", "parse", "read"]
+__all__ = ["HISTORY", "PARTICIPANTS", "RANDOMNESS", "VALIDATORS", "CsvFormat", "dumped", "parse", "read"]
 
 _DIGITS = re.compile("[0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Table:
+class CsvFormat:
     """What a CSV file may hold: the columns that must be there, those that may, and which of them are whole numbers."""
 
     name: str
@@ -33,23 +33,23 @@ class Table:
         return self.needed + self.optional
 
 
-PARTICIPANTS = Table(
+PARTICIPANTS = CsvFormat(
     "participants.csv",
     ("key",),
     ("uid", "name", "submission", "submitted_at", "last_reset_epoch", "accepted_epoch", "address"),
     frozenset({"uid", "last_reset_epoch", "accepted_epoch"}),
 )
-VALIDATORS = Table("validators.csv", ("key", "stake"), ("name",))
-HISTORY = Table("history.csv", ("epoch", "top_score"), ("submission", "task_set"), frozenset({"epoch"}))
-RANDOMNESS = Table("randomness.csv", ("epoch", "hex"), (), frozenset({"epoch"}))
+VALIDATORS = CsvFormat("validators.csv", ("key", "stake"), ("name",))
+HISTORY = CsvFormat("history.csv", ("epoch", "top_score"), ("submission", "task_set"), frozenset({"epoch"}))
+RANDOMNESS = CsvFormat("randomness.csv", ("epoch", "hex"), (), frozenset({"epoch"}))
 
 
-def read(path: Path, table: Table) -> list[Row]:
+def read(path: Path, table: CsvFormat) -> list[TableRow]:
     """The rows of a CSV file; raises BadInput as `parse` does."""
     return parse(load(path, TABLE_BYTES, hint=f"make one with the columns {', '.join(table.columns)}"), table, path)
 
 
-def parse(data: bytes, table: Table, file: Path | str | None = None) -> list[Row]:
+def parse(data: bytes, table: CsvFormat, file: Path | str | None = None) -> list[TableRow]:
     """The rows in the bytes of a CSV file, cells stripped, empty optional cells left out.
 
     Raises BadInput, with the line, for an empty file, an unknown, repeated or missing column, a row with more or fewer cells
@@ -68,7 +68,7 @@ def parse(data: bytes, table: Table, file: Path | str | None = None) -> list[Row
             raise place.refuse(
                 f"has {len(cells)} cells, the header has {len(names)}", hint="a cell with a comma in it needs quotes around it"
             )
-        rows.append(Row(_typed(names, cells, table, place), place))
+        rows.append(TableRow(_typed(names, cells, table, place), place))
     return rows
 
 
@@ -103,7 +103,7 @@ def _lines(text: str, file: Path | str) -> Iterator[tuple[Place, Sequence[str]]]
         begins = reader.line_num + 1
 
 
-def _header(header: Sequence[str], table: Table, place: Place) -> Sequence[str]:
+def _header(header: Sequence[str], table: CsvFormat, place: Place) -> Sequence[str]:
     for name in header:
         if name not in table.columns:
             hint = suggest(name[:80].lower(), table.columns, f"the columns are {', '.join(table.columns)}")
@@ -116,7 +116,7 @@ def _header(header: Sequence[str], table: Table, place: Place) -> Sequence[str]:
     return header
 
 
-def _typed(names: Sequence[str], cells: Sequence[str], table: Table, place: Place) -> dict[str, Any]:
+def _typed(names: Sequence[str], cells: Sequence[str], table: CsvFormat, place: Place) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, cell in zip(names, cells, strict=True):
         if not cell:

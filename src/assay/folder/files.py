@@ -35,7 +35,7 @@ __all__ = [
     "TABLE_BYTES",
     "TRIALS_IN_ALL",
     "Place",
-    "Row",
+    "TableRow",
     "alone",
     "check_file",
     "check_locks",
@@ -112,7 +112,7 @@ class Place:
         return BadInput("", file=self.file, line=self.line, field=self.field).where
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """The fields of one row, by name, and where it stands."""
 
     fields: dict[str, Any]

@@ -27,10 +27,10 @@ __all__ = [
     "BLOCK",
     "GROUP_MASKS",
     "INSTANTS",
-    "Batch",
-    "Files",
+    "CompetitionBatch",
+    "EvidenceExtent",
     "Names",
-    "Summary",
+    "ParquetFiles",
     "check_names",
     "enum",
     "groups",
@@ -66,7 +66,7 @@ COLUMNS: Mapping[str, frozenset[str]] = {**NEEDED, **OPTIONAL}
 
 
 @dataclass(frozen=True)
-class Files:
+class ParquetFiles:
     """Parquet files with the columns of tests evidence, open in DuckDB."""
 
     connection: duckdb.DuckDBPyConnection
@@ -113,8 +113,8 @@ class Files:
     def place(self, condition: str) -> Place:
         """The first row for which a condition holds: a second, slow look, for a refusal."""
         query = f"SELECT filename, file_row_number FROM {self.rows_table} WHERE {condition} ORDER BY 1, 2 LIMIT 1"
-        found = self.connection.execute(query).fetchone()
-        return Place() if found is None else Place(Path(found[0]), found[1] + 1)
+        row = self.connection.execute(query).fetchone()
+        return Place() if row is None else Place(Path(row[0]), row[1] + 1)
 
     def refuse(self, condition: str, column: str, what: str, hint: str) -> BadInput:
         """The refusal of the first row for which a condition holds; `{}` in `what` is the value of its column."""
@@ -146,7 +146,7 @@ def _literal(path: Path) -> str:
 
 
 @contextmanager
-def opened_parquet(paths: Sequence[Path]) -> Iterator[Files]:
+def opened_parquet(paths: Sequence[Path]) -> Iterator[ParquetFiles]:
     """The files, open; raises BadInput for a file that is not Parquet and for a missing, unknown or wrong column, by name."""
     try:
         import duckdb
@@ -157,9 +157,9 @@ def opened_parquet(paths: Sequence[Path]) -> Iterator[Files]:
     with _database(os.getpid()).cursor() as connection:
         try:
             connection.execute("SET enable_progress_bar = false")
-            found = [_columns(connection, path) for path in paths]
-            alike = all(columns == found[0] for columns in found)
-            yield Files(connection, tuple(paths), _merged(found, paths), alike)
+            file_columns = [_columns(connection, path) for path in paths]
+            alike = all(columns == file_columns[0] for columns in file_columns)
+            yield ParquetFiles(connection, tuple(paths), _merged(file_columns, paths), alike)
         except duckdb.OutOfMemoryException:
             raise CannotSettle("the evidence does not fit the memory", hint="settle fewer competitions at once") from None
         except duckdb.Error as error:
@@ -196,9 +196,9 @@ def _columns(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str
     return columns
 
 
-def _merged(found: Sequence[Mapping[str, str]], paths: Sequence[Path]) -> dict[str, str]:
+def _merged(file_columns: Sequence[Mapping[str, str]], paths: Sequence[Path]) -> dict[str, str]:
     types: dict[str, str] = {}
-    for columns, path in zip(found, paths, strict=True):
+    for columns, path in zip(file_columns, paths, strict=True):
         for name, kind in columns.items():
             known = types.setdefault(name, kind)
             if known != kind and name == "observed_at":
@@ -233,7 +233,7 @@ GROUP_MASKS = 16
 class Names:
     """Every name that an answer may hold, numbered by its place here."""
 
-    files: Files
+    files: ParquetFiles
     competitions: tuple[str, ...]
     """Empty: the files are of one competition, and its number is 0."""
     validators: tuple[str, ...]
@@ -259,7 +259,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Batch:
+class CompetitionBatch:
     """Competitions with one task set and one window of epochs."""
 
     tasks: tuple[str, ...]
@@ -290,7 +290,7 @@ class Batch:
         return f"competition IN ({', '.join(map(quoted, self.competitions))})" if self.competitions else "true"
 
 
-def identity(files: Files) -> str:
+def identity(files: ParquetFiles) -> str:
     """SQL for a 64-bit number of what a score is about: equal for equal (competition, validator, submission). SPEC 3.0.
 
     Two things may share a number; then both are looked at exactly.
@@ -298,7 +298,9 @@ def identity(files: Files) -> str:
     return f"hash({', '.join(_keys(files))})"
 
 
-def groups(files: Files, batch: Batch, names: Names, condition: str, *, constant_trial: bool, lowest: bool) -> str:
+def groups(
+    files: ParquetFiles, batch: CompetitionBatch, names: Names, condition: str, *, constant_trial: bool, lowest: bool
+) -> str:
     """SQL for one row per (competition, validator, submission).
 
     Columns: c, v, s (numbers of `names`), h (`identity`), n records, passed, ran (errors left out), bits (trials that occur at
@@ -321,11 +323,11 @@ def groups(files: Files, batch: Batch, names: Names, condition: str, *, constant
     return f"SELECT {', '.join(outer)} FROM ({inner})"
 
 
-def _keys(files: Files) -> list[str]:
+def _keys(files: ParquetFiles) -> list[str]:
     return [*(["competition"] if "competition" in files.types else []), "validator", "submission"]
 
 
-def _masks(files: Files, batch: Batch, constant_trial: bool) -> Sequence[str]:
+def _masks(files: ParquetFiles, batch: CompetitionBatch, constant_trial: bool) -> Sequence[str]:
     """SQL for the masks: for each trial and block of tasks, a bit for each task of which there is a record."""
     masks = []
     for begin in range(0, len(batch.tasks), BLOCK):
@@ -350,7 +352,7 @@ _CHECKS = {"task": TypeAdapter(Key), "submission": TypeAdapter(Submission)}
 
 
 @dataclass(frozen=True)
-class Summary:
+class EvidenceExtent:
     """What the columns hold from lowest to highest; None where there is no record."""
 
     records: int
@@ -360,7 +362,7 @@ class Summary:
     """Every participant is one of the names."""
 
 
-def look_over(files: Files, names: Names | None = None) -> Summary:
+def look_over(files: ParquetFiles, names: Names | None = None) -> EvidenceExtent:
     """The extent of epochs and trials; raises BadInput with file and row for a wrong number, kind or time."""
     asked = ["count(*)", "count(epoch)", "min(epoch)", "max(epoch)"]
     asked += [f"count(TRY_CAST(outcome AS {enum(*OUTCOMES)}))"]
@@ -368,13 +370,13 @@ def look_over(files: Files, names: Names | None = None) -> Summary:
     asked += ["min(trial)", "max(trial)"] if "trial" in files.types else ["1", "1"]
     asked += ["min(seq)", "max(seq)"] if "seq" in files.types else ["0", "0"]
     asked += ["count(*)"] if names is None else [names.known("participant")]
-    ((records, given, first, last, judged, others, trial, trials, seq, seqs, known),) = files.rows(", ".join(asked))
-    if records and (given < records or first < 0 or last > LARGEST):
+    ((records, dated, first, last, judged, others, trial, trials, seq, seqs, known),) = files.rows(", ".join(asked))
+    if records and (dated < records or first < 0 or last > LARGEST):
         wrong = f"epoch IS NULL OR epoch < 0 OR epoch > {LARGEST}"
         raise files.refuse(wrong, "epoch", "{} is not an epoch", f"use a whole number from 0 to {LARGEST}")
     if judged < records:
         wrong = f"outcome IS NULL OR outcome NOT IN ({', '.join(map(quoted, OUTCOMES))})"
-        raise files.refuse(wrong, "outcome", "{} is no outcome", f"use {', '.join(OUTCOMES)}")
+        raise files.refuse(wrong, "outcome", "{} is not an outcome", f"use {', '.join(OUTCOMES)}")
     if others:
         raise files.refuse("kind <> 'tests'", "kind", "is {}, not 'tests'", "Parquet holds evidence of kind tests")
     if trial is not None and (trial < 1 or trials > MOST):
@@ -385,23 +387,23 @@ def look_over(files: Files, names: Names | None = None) -> Summary:
         raise files.refuse(f"length(image) > {LONGEST}", "image", "has more than 256 characters", "write the digest of the image")
     if files.types.get("observed_at") == "VARCHAR":
         _check_times(files)
-    return Summary(records, (first, last), (trial or 1, trials or 1), known == records)
+    return EvidenceExtent(records, (first, last), (trial or 1, trials or 1), known == records)
 
 
-def _check_times(files: Files) -> None:
+def _check_times(files: ParquetFiles) -> None:
     day = "replace(upper(left(observed_at, 19)), 'T', ' ')"
     right = f"regexp_full_match(observed_at, {quoted(_RFC3339)}) AND TRY_CAST({day} AS TIMESTAMP) IS NOT NULL"
     wrong = f"observed_at IS NOT NULL AND NOT ({right} AND left(observed_at, 4) <> '0000')"
-    found = files.rows("observed_at", f"WHERE {wrong} LIMIT 1")
-    if found:
+    examples = files.rows("observed_at", f"WHERE {wrong} LIMIT 1")
+    if examples:
         try:
-            instant(found[0][0])
+            instant(examples[0][0])
         except BadInput as error:
             raise files.place(wrong).inside("observed_at").put(error) from None
         raise files.refuse(wrong, "observed_at", "{} is not a time with a time zone", 'write it as in "2026-11-02T09:00:00Z"')
 
 
-def check_names(files: Files, column: str, query: str) -> None:
+def check_names(files: ParquetFiles, column: str, query: str) -> None:
     """Refuse what a query gives and what cannot stand in a column (task, submission); raises BadInput with file and row."""
     for (value,) in files.connection.execute(query).fetchall():
         if value is None:

@@ -58,8 +58,8 @@ def _field(column: Column) -> tuple[Any, Any]:
     """The type of a column's value, and its default, as pydantic has them."""
     if column.holds is Holds.ROWS:
         return GenericAlias(tuple, (_model(column.name, column.columns), ...)), Field(strict=False)
-    held = _model(column.name, column.columns) if column.holds is Holds.OBJECT else _HOLDS[column.holds]
-    return held | None if column.null or None in column.words else held, None if column.optional else ...
+    kind = _model(column.name, column.columns) if column.holds is Holds.OBJECT else _HOLDS[column.holds]
+    return kind | None if column.null or None in column.words else kind, None if column.optional else ...
 
 
 _Settlement = _model("settlement", SETTLEMENT, kind=(Literal["assay.settlement/1"], Field(alias="schema")), digest=(Digest, ...))
@@ -88,13 +88,15 @@ def previous_of(document: Any) -> Previous:
         head = _Settlement.model_validate(document)
     except ValidationError as error:
         raise refusal(error, _Settlement) from None
-    found = digest({key: value for key, value in document.items() if key != "digest"})
-    if found != head.digest:
+    computed = digest({key: value for key, value in document.items() if key != "digest"})
+    if computed != head.digest:
         raise BadInput(
-            f"the settlement was changed after it was made: its digest is {found}", field="digest", hint="take the file as it was"
+            f"the settlement was changed after it was made: its digest is {computed}",
+            field="digest",
+            hint="take the file as it was",
         )
     _makes_sense(head)
-    own = {one.participant: Own(one.submission, one.best, one.last) for one in head.clock.participants}
+    own = {entry.participant: Own(entry.submission, entry.best, entry.last) for entry in head.clock.participants}
     clock = Clock(head.clock.record, head.clock.last, head.clock.submission, own)
     return Previous(head.scheme.name, head.epoch, head.task_set, clock)
 
@@ -103,9 +105,9 @@ def _makes_sense(head: Any) -> None:
     clock = head.clock
     if (clock.record is None) != (clock.last is None):
         raise BadInput("record and last must be given together", field="clock", hint="take the file as it was")
-    if len({one.participant for one in clock.participants}) != len(clock.participants):
+    if len({entry.participant for entry in clock.participants}) != len(clock.participants):
         raise BadInput("names a participant twice", field="clock.participants", hint="take the file as it was")
-    if max([clock.last or 0, *(one.last for one in clock.participants)]) > head.epoch:
+    if max([clock.last or 0, *(entry.last for entry in clock.participants)]) > head.epoch:
         raise BadInput("has a reset after its own epoch", field="clock", hint="take the file as it was")
 
 

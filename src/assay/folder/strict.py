@@ -91,12 +91,12 @@ def _too_large(field: str = "") -> BadInput:
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object out of its pairs; raises BadInput for a key that is there twice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    document = dict(pairs)
+    if len(document) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise BadInput(f"has the key {twice[:80]!r} twice in one object", hint="keep one of the two")
-    return found
+    return document
 
 
 def _integer(digits: str) -> int:

@@ -13,15 +13,15 @@ from typing import Literal
 
 from assay.errors import BadInput
 from assay.exact import canonical, digest, whole
-from assay.imports.trials import UNKNOWN_TIME, Cells, Options, Trial, cells, decide
+from assay.imports.trials import UNKNOWN_TIME, Cells, ImportOptions, Trial, cells, decide
 from assay.records import Evidence, Tests, record
 from assay.scheme.fields import instant_text
 from assay.scheme.load import parse
 from assay.scheme.model import Scheme, TestsScore
 
 __all__ = [
-    "Agent",
     "Built",
+    "ImportedAgent",
     "build",
     "jsonl",
     "participants_csv",
@@ -36,7 +36,7 @@ MAX_TRIALS_OF_A_TASK = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class ImportedAgent:
     """A participant of an import: its key, the digest that stands for its submission, its earliest start, its versions."""
 
     key: str
@@ -49,7 +49,7 @@ class Agent:
 class Built:
     """Everything that an import is going to write, checked, and the counts for the report."""
 
-    agents: tuple[Agent, ...]
+    agents: tuple[ImportedAgent, ...]
     validators: tuple[str, ...]
     tasks: tuple[str, ...]
     trials: int
@@ -75,7 +75,7 @@ def tests_of(scheme: Scheme, where: str) -> TestsScore:
     return scheme.score
 
 
-def rule_of(rules: TestsScore, options: Options) -> Literal["fail", "verify"]:
+def rule_of(rules: TestsScore, options: ImportOptions) -> Literal["fail", "verify"]:
     """The rule of `agent_timeout` under which the trials count: the user's, or the leaderboard's, or the scheme's. SPEC 2.1."""
     if options.count_as == "leaderboard":
         if options.agent_timeout == "fail":
@@ -85,39 +85,39 @@ def rule_of(rules: TestsScore, options: Options) -> Literal["fail", "verify"]:
     return options.agent_timeout or rules.agent_timeout
 
 
-def build(trials: Iterable[Trial], rule: str, options: Options, submissions: Mapping[str, str] | None = None) -> Built:
+def build(trials: Iterable[Trial], rule: str, options: ImportOptions, submissions: Mapping[str, str] | None = None) -> Built:
     """The records and registries of an import; `submissions`: those of participants already there. Raises BadInput."""
     board = options.count_as == "leaderboard"
-    found = cells((decide(trial, rule, leaderboard=board, strict_errors=options.strict_errors), trial) for trial in trials)
-    if not found.outcomes:
+    chosen = cells((decide(trial, rule, leaderboard=board, strict_errors=options.strict_errors), trial) for trial in trials)
+    if not chosen.outcomes:
         raise BadInput("there are no trials to import", hint="is this the right folder?")
-    agents = _agents(trial for _, trial in found.outcomes.values())
+    agents = _agents(trial for _, trial in chosen.outcomes.values())
     digests = {agent.key: agent.submission for agent in agents} | dict(submissions or {})
-    records = tuple(_record(cell, outcome, trial, digests, options) for cell, (outcome, trial) in found.outcomes.items())
-    return _counted(found, agents, records)
+    records = tuple(_record(cell, outcome, trial, digests, options) for cell, (outcome, trial) in chosen.outcomes.items())
+    return _counted(chosen, agents, records)
 
 
-def _counted(found: Cells, agents: tuple[Agent, ...], records: tuple[Evidence, ...]) -> Built:
-    tasks = tuple(sorted({task for _, _, task, _ in found.outcomes}, key=str.encode))
-    trials = max(trial for _, _, _, trial in found.outcomes)
+def _counted(chosen: Cells, agents: tuple[ImportedAgent, ...], records: tuple[Evidence, ...]) -> Built:
+    tasks = tuple(sorted({task for _, _, task, _ in chosen.outcomes}, key=str.encode))
+    trials = max(trial for _, _, _, trial in chosen.outcomes)
     whole_run = len(tasks) * trials
     results: Counter[tuple[str, str]] = Counter()
     modes: dict[str, Counter[str]] = defaultdict(Counter)
-    for (agent, validator, _, _), (outcome, trial) in found.outcomes.items():
+    for (agent, validator, _, _), (outcome, trial) in chosen.outcomes.items():
         results[agent, validator] += outcome != "error"
         modes[trial.mode][outcome] += 1
     return Built(
         agents=agents,
-        validators=tuple(sorted({validator for _, validator, _, _ in found.outcomes}, key=str.encode)),
+        validators=tuple(sorted({validator for _, validator, _, _ in chosen.outcomes}, key=str.encode)),
         tasks=tasks,
         trials=trials,
         records=records,
-        outcomes=Counter(outcome for outcome, _ in found.outcomes.values()),
+        outcomes=Counter(outcome for outcome, _ in chosen.outcomes.values()),
         modes={mode: dict(count) for mode, count in sorted(modes.items())},
         missing={pair: whole_run - count for pair, count in results.items() if count < whole_run},
-        repeated=found.repeated,
-        retried=found.retried,
-        undated=sum(trial.started_at is None for _, trial in found.outcomes.values()),
+        repeated=chosen.repeated,
+        retried=chosen.retried,
+        undated=sum(trial.started_at is None for _, trial in chosen.outcomes.values()),
     )
 
 
@@ -126,22 +126,22 @@ def submission_of(agent: str, versions: Sequence[str]) -> str:
     return digest({"agent": agent, "schema": "assay.imported-agent/1", "versions": sorted(set(versions) - {""})})
 
 
-def _submission(agent: str, said: set[str], versions: set[str]) -> str:
+def _submission(agent: str, named: set[str], versions: set[str]) -> str:
     """The one that all of an agent's trials name; else one that stands for it."""
-    return next(iter(said)) if len(said) == 1 and said != {""} else submission_of(agent, sorted(versions))
+    return next(iter(named)) if len(named) == 1 and named != {""} else submission_of(agent, sorted(versions))
 
 
-def _agents(trials: Iterable[Trial]) -> tuple[Agent, ...]:
+def _agents(trials: Iterable[Trial]) -> tuple[ImportedAgent, ...]:
     starts: dict[str, datetime | None] = {}
     versions: dict[str, set[str]] = defaultdict(set)
-    said: dict[str, set[str]] = defaultdict(set)
+    named: dict[str, set[str]] = defaultdict(set)
     for trial in trials:
         before = starts.get(trial.agent)
         starts[trial.agent] = min(filter(None, (before, trial.started_at)), default=None)
         versions[trial.agent].add(trial.version)
-        said[trial.agent].add("" if trial.origin is None else trial.origin.submission)
+        named[trial.agent].add("" if trial.origin is None else trial.origin.submission)
     return tuple(
-        Agent(key, _submission(key, said[key], versions[key]), starts[key], tuple(sorted(versions[key] - {""})))
+        ImportedAgent(key, _submission(key, named[key], versions[key]), starts[key], tuple(sorted(versions[key] - {""})))
         for key in sorted(starts, key=str.encode)
     )
 
@@ -150,12 +150,12 @@ def _carried(origin: Tests | None) -> dict[str, object]:
     """What only the record says that a trial was exported from."""
     if origin is None:
         return {}
-    said = {"epoch": origin.epoch, "observed_at": origin.observed_at, "image": origin.image}
-    return {name: value for name, value in said.items() if value is not None}
+    fields = {"epoch": origin.epoch, "observed_at": origin.observed_at, "image": origin.image}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _record(
-    cell: tuple[str, str, str, int], outcome: str, trial: Trial, digests: Mapping[str, str], options: Options
+    cell: tuple[str, str, str, int], outcome: str, trial: Trial, digests: Mapping[str, str], options: ImportOptions
 ) -> Evidence:
     agent, validator, task, number = cell
     try:
@@ -189,7 +189,7 @@ def jsonl(records: Iterable[Evidence]) -> str:
     return "".join(f"{canonical(item.document()).decode()}\n" for item in records)
 
 
-def participants_csv(agents: Sequence[Agent], options: Options, rules: Scheme) -> str:
+def participants_csv(agents: Sequence[ImportedAgent], options: ImportOptions, rules: Scheme) -> str:
     """participants.csv: uids in the order of the agents, the burn uid left out; none where there is only a ranking. SPEC 7."""
     if rules.reward.kind == "ranking":
         starts = ("" if agent.submitted_at is None else instant_text(agent.submitted_at) for agent in agents)
@@ -209,7 +209,7 @@ def participants_csv(agents: Sequence[Agent], options: Options, rules: Scheme) -
     return _csv(rows)
 
 
-def validators_csv(validators: Sequence[str], options: Options) -> str:
+def validators_csv(validators: Sequence[str], options: ImportOptions) -> str:
     """validators.csv: every run's validator with the same stake. SPEC 7."""
     try:
         stake = str(whole(options.stake, 63))

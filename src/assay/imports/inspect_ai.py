@@ -30,10 +30,10 @@ from typing import Any
 from assay.errors import BadInput
 from assay.imports.trials import (
     MAX_TRIALS,
-    Options,
+    FailureCause,
+    ImportOptions,
     Trial,
     Trials,
-    Trouble,
     inside,
     json_object,
     kind_of,
@@ -71,14 +71,18 @@ _BROKEN = (
 )
 """What a zip that is damaged raises, by how it is compressed; for bzip2 it is an OSError without a reason of the system."""
 _VALUES: Mapping[str, Decimal] = {"C": Decimal(1), "P": Decimal("0.5"), "I": Decimal(0), "N": Decimal(0)}
-_LIMITS: Mapping[str, Trouble] = {"time": Trouble.AGENT_TIMEOUT, "working": Trouble.AGENT_TIMEOUT, "operator": Trouble.ELSEWHERE}
+_LIMITS: Mapping[str, FailureCause] = {
+    "time": FailureCause.AGENT_TIMEOUT,
+    "working": FailureCause.AGENT_TIMEOUT,
+    "operator": FailureCause.ELSEWHERE,
+}
 """What a limit is; any other (messages, tokens, cost, context, custom) is the agent's own trouble."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ScoreChoice:
     """Which score of a sample decides, and from where on it is a pass."""
 
     scorer: str | None = None
@@ -97,10 +101,10 @@ class _Log:
     naive: int = 0
 
 
-def read(src: Path, options: Options | None = None, choice: Choice | None = None) -> Trials:
+def read(src: Path, options: ImportOptions | None = None, choice: ScoreChoice | None = None) -> Trials:
     """The trials of an Inspect log, or of a folder of them; raises BadInput naming file, sample and field."""
-    options, choice = options or Options(), choice or Choice()
-    files, found = listed(src, r".+\.(eval|json)")
+    options, choice = options or ImportOptions(), choice or ScoreChoice()
+    files, walk = listed(src, r".+\.(eval|json)")
     logs: list[_Log] = []
     count = 0
     for file in files:
@@ -113,13 +117,13 @@ def read(src: Path, options: Options | None = None, choice: Choice | None = None
             raise BadInput(f"holds more than {MAX_TRIALS} samples", file=src, hint="import it in parts")
     if not count:
         raise BadInput("has no samples of Inspect in it (.eval or .json logs)", file=src, hint="give a log, or the folder `logs`")
-    notes = list(found.notes)
+    notes = list(walk.notes)
     if naive := sum(log.naive for log in logs):
         notes.append(f"{naive} start times have no time zone and were read as UTC")
     return Trials(_named(logs, src, options), tuple(notes))
 
 
-def _log(file: Path, options: Options, choice: Choice, *, alone: bool) -> _Log | None:
+def _log(file: Path, options: ImportOptions, choice: ScoreChoice, *, alone: bool) -> _Log | None:
     """A log with its trials; None for a JSON file in a folder that is none."""
     if file.suffix == ".eval":
         try:
@@ -202,7 +206,7 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: Path) -> by
         ) from None
 
 
-def _read(header: Json, samples: Iterator[tuple[str, Json]], file: Path, options: Options, choice: Choice) -> _Log:
+def _read(header: Json, samples: Iterator[tuple[str, Json]], file: Path, options: ImportOptions, choice: ScoreChoice) -> _Log:
     about = inside(header, "eval", file)
     task, model = text_of(about, "task", file, prefix="eval."), text_of(about, "model", file, prefix="eval.")
     solver = optional_text(about, "solver", file, prefix="eval.")
@@ -221,14 +225,14 @@ def _read(header: Json, samples: Iterator[tuple[str, Json]], file: Path, options
         there.add((trial.task, trial.trial))
     for name, epoch in _expected(about, file):
         if (task_id(task, name), epoch) not in there:
-            absent = Trial(agent, "", task_id(task, name), epoch, None, Trouble.ELSEWHERE, "not in the log", file=str(file))
+            absent = Trial(agent, "", task_id(task, name), epoch, None, FailureCause.ELSEWHERE, "not in the log", file=str(file))
             log.trials.append(_dated(absent, created)[0])
     return log
 
 
-def _dated(trial: Trial, said: object) -> tuple[Trial, bool]:
+def _dated(trial: Trial, start: object) -> tuple[Trial, bool]:
     try:
-        started, naive = moment(said)
+        started, naive = moment(start)
     except BadInput as error:
         raise error.at(field="started_at") from None
     return replace(trial, started_at=started), naive
@@ -255,26 +259,26 @@ def _check_id(name: object, field: str) -> None:
         raise BadInput(f"is {what}, not a whole number or text", field=field, hint="is this a log of Inspect?")
 
 
-def _trial(sample: Json, trial: Trial, choice: Choice) -> Trial:
+def _trial(sample: Json, trial: Trial, choice: ScoreChoice) -> Trial:
     name, epoch = sample.get("id"), sample.get("epoch", 1)
     _check_id(name, "id")
     if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 1:
         raise BadInput("is not a number from 1", field="epoch", hint="is this a log of Inspect?")
     trial = replace(trial, task=task_id(trial.task, name), trial=epoch)
     if sample.get("error") is not None:
-        return replace(trial, trouble=Trouble.ELSEWHERE, mode="error")
+        return replace(trial, trouble=FailureCause.ELSEWHERE, mode="error")
     if sample.get("invalidation") is not None:
-        return replace(trial, trouble=Trouble.ELSEWHERE, mode="invalidated")
+        return replace(trial, trouble=FailureCause.ELSEWHERE, mode="invalidated")
     resolved = _resolved(sample, choice)
     limit = inside(sample, "limit", trial.file)
     if not limit:
         return replace(trial, resolved=resolved, mode="none" if resolved is not None else "no score")
     kind = text_of(limit, "type", trial.file, prefix="limit.")
-    trouble = Trouble.ELSEWHERE if resolved is None else _LIMITS.get(kind, Trouble.AGENT)
+    trouble = FailureCause.ELSEWHERE if resolved is None else _LIMITS.get(kind, FailureCause.AGENT)
     return replace(trial, resolved=resolved, trouble=trouble, mode=f"limit: {kind}")
 
 
-def _resolved(sample: Json, choice: Choice) -> bool | None:
+def _resolved(sample: Json, choice: ScoreChoice) -> bool | None:
     """Whether the chosen scorer says that the sample passed; None: it says nothing."""
     scores = inside(sample, "scores", "")
     if not scores:
@@ -301,7 +305,7 @@ def _resolved(sample: Json, choice: Choice) -> bool | None:
     return passed(value, choice.threshold, what)
 
 
-def _named(logs: list[_Log], src: Path, options: Options) -> tuple[Trial, ...]:
+def _named(logs: list[_Log], src: Path, options: ImportOptions) -> tuple[Trial, ...]:
     """The trials with logs, or epochs, as runs."""
     several: dict[tuple[str, str], list[str]] = defaultdict(list)
     for log in logs:

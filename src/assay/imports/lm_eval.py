@@ -21,10 +21,10 @@ from typing import Any
 from assay.errors import BadInput
 from assay.imports.trials import (
     MAX_TRIALS,
-    Options,
+    FailureCause,
+    ImportOptions,
     Trial,
     Trials,
-    Trouble,
     json_object,
     kind_of,
     listed,
@@ -37,7 +37,7 @@ from assay.imports.trials import (
 )
 from assay.scheme.reading import opened
 
-__all__ = ["MAX_LINE", "Choice", "read"]
+__all__ = ["MAX_LINE", "MetricChoice", "read"]
 
 MAX_LINE = 64_000_000
 """A line, which holds one document and the model's answers, is refused above this size."""
@@ -64,7 +64,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Choice:
+class MetricChoice:
     """Which number of a document decides, and from where on it is a pass."""
 
     metric: str | None = None
@@ -72,13 +72,13 @@ class Choice:
     threshold: Decimal | None = None
 
 
-def read(src: Path, options: Options | None = None, choice: Choice | None = None) -> Trials:
+def read(src: Path, options: ImportOptions | None = None, choice: MetricChoice | None = None) -> Trials:
     """The trials in a file of samples, or in a folder of them; raises BadInput naming file, line and field."""
-    options, choice = options or Options(), choice or Choice()
+    options, choice = options or ImportOptions(), choice or MetricChoice()
     if options.attempts == "runs":
         hint = "leave out --attempts: each evaluation is a run"
         raise BadInput("the samples of this harness are one attempt each", field="--attempts", hint=hint)
-    files, found = listed(src, r"samples_.+\.jsonl")
+    files, walk = listed(src, r"samples_.+\.jsonl")
     trials: list[Trial] = []
     times: dict[tuple[str, str], list[str]] = defaultdict(list)
     hashes: dict[str, str] = {}
@@ -104,8 +104,13 @@ def read(src: Path, options: Options | None = None, choice: Choice | None = None
         hint = "give the folder that --output_path named; --log_samples must have been said"
         raise BadInput("has no samples of lm-evaluation-harness in it (samples_*.jsonl)", file=src, hint=hint)
     numbers = runs_of(times, key=lambda time: time)
-    named = (replace(one, validator=validator_of(numbers[one.agent, one.version, one.validator]), version="") for one in trials)
-    return Trials(tuple(named), (*found.notes, "start times are read as UTC; the harness records none with a time zone"))
+    named = (
+        replace(
+            unnumbered, validator=validator_of(numbers[unnumbered.agent, unnumbered.version, unnumbered.validator]), version=""
+        )
+        for unnumbered in trials
+    )
+    return Trials(tuple(named), (*walk.notes, "start times are read as UTC; the harness records none with a time zone"))
 
 
 def _model(file: Path, time: str) -> str:
@@ -136,7 +141,7 @@ def _lines(file: Path) -> Iterator[tuple[int, Json]]:
         raise BadInput(f"cannot be read ({error.strerror})", file=file, hint="check its permissions") from None
 
 
-def _trial(sample: Json, trial: Trial, choice: Choice, hashes: dict[str, str]) -> Trial | None:
+def _trial(sample: Json, trial: Trial, choice: MetricChoice, hashes: dict[str, str]) -> Trial | None:
     """The trial of a line; None if it is of another filter. `version` holds the task's name until runs are numbered."""
     doc = sample.get("doc_id")
     if not isinstance(doc, int | str) or isinstance(doc, bool) or doc == "":
@@ -144,8 +149,8 @@ def _trial(sample: Json, trial: Trial, choice: Choice, hashes: dict[str, str]) -
     if choice.filter is not None and sample.get("filter") != choice.filter:
         return None
     name = task_id(trial.task, doc)
-    said = optional_text(sample, "doc_hash", trial.file)
-    if said is not None and hashes.setdefault(name, said) != said:
+    doc_hash = optional_text(sample, "doc_hash", trial.file)
+    if doc_hash is not None and hashes.setdefault(name, doc_hash) != doc_hash:
         what = f"document {doc} of {trial.task!r} is not the one that another evaluation had"
         raise BadInput(what, field="doc_hash", hint="compare evaluations of one version of a task only")
     metric = _metric(sample, choice.metric)
@@ -155,13 +160,13 @@ def _trial(sample: Json, trial: Trial, choice: Choice, hashes: dict[str, str]) -
         )
     resolved = passed(sample[metric], choice.threshold, f"{metric[:80]!r}")
     mode = "none" if resolved is not None else "no score"
-    return replace(trial, task=name, version=trial.task, resolved=resolved, trouble=Trouble.NONE, mode=mode)
+    return replace(trial, task=name, version=trial.task, resolved=resolved, trouble=FailureCause.NONE, mode=mode)
 
 
 def _metrics(sample: Json) -> list[str]:
-    said = sample.get("metrics")
-    if isinstance(said, list) and said and all(isinstance(name, str) for name in said):
-        return said
+    named = sample.get("metrics")
+    if isinstance(named, list) and named and all(isinstance(name, str) for name in named):
+        return named
     return sorted(name for name in sample if name not in _KEPT)
 
 

@@ -30,12 +30,12 @@ __all__ = [
     "MAX_TRIALS",
     "UNKNOWN_TIME",
     "Cells",
-    "Found",
-    "Options",
+    "FailureCause",
+    "FolderWalk",
+    "ImportOptions",
     "Outcome",
     "Trial",
     "Trials",
-    "Trouble",
     "cells",
     "decide",
     "find",
@@ -66,7 +66,7 @@ UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 Outcome = Literal["pass", "fail", "timeout", "error"]
 
 
-class Trouble(StrEnum):
+class FailureCause(StrEnum):
     """What went wrong in a trial, in the words the rules need."""
 
     NONE = "none"
@@ -81,7 +81,7 @@ class Trouble(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ImportOptions:
     """What a user may say about an import. The first group is for reading, the second for counting, the third for writing."""
 
     agent: str | None = None
@@ -116,7 +116,7 @@ class Trial:
     trial: int = 1
     resolved: bool | None = None
     """Whether all tests passed; None = the harness recorded nothing."""
-    trouble: Trouble = Trouble.NONE
+    trouble: FailureCause = FailureCause.NONE
     mode: str = "unset"
     """The harness's own name of the trouble, for the report."""
     started_at: datetime | None = None
@@ -157,17 +157,17 @@ def decide(trial: Trial, agent_timeout: str = "fail", *, leaderboard: bool = Fal
         return "pass" if (trial.stated == "pass" or (trial.stated is None and trial.resolved is True)) else "fail"
     if trial.stated is not None:
         return trial.stated
-    if trial.trouble is Trouble.TEST_TIMEOUT or (trial.trouble is Trouble.AGENT_TIMEOUT and agent_timeout == "fail"):
+    if trial.trouble is FailureCause.TEST_TIMEOUT or (trial.trouble is FailureCause.AGENT_TIMEOUT and agent_timeout == "fail"):
         return "timeout"
-    if trial.trouble is Trouble.SETUP:
+    if trial.trouble is FailureCause.SETUP:
         return "error"
     if trial.resolved is True:
         return "pass"
-    if trial.trouble is Trouble.AGENT_TIMEOUT:
+    if trial.trouble is FailureCause.AGENT_TIMEOUT:
         return "fail" if trial.resolved is False else "timeout"
-    if trial.trouble is Trouble.NONE:
+    if trial.trouble is FailureCause.NONE:
         return "fail" if trial.resolved is False else "error"
-    return "fail" if trial.trouble is Trouble.AGENT and not strict_errors else "error"
+    return "fail" if trial.trouble is FailureCause.AGENT and not strict_errors else "error"
 
 
 Cell = tuple[str, str, str, int]
@@ -238,13 +238,13 @@ def moment(value: object) -> tuple[datetime | None, bool]:
     return instant(value), False
 
 
-def threshold_of(said: str | None) -> Decimal | None:
+def threshold_of(text: str | None) -> Decimal | None:
     """The number in a text such as "0.75", from which on a score is a pass; raises BadInput."""
-    if said is None:
+    if text is None:
         return None
-    if not re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]{1,18})?", said, re.ASCII):
-        raise BadInput(f"{said[:40]!r} is not a number", field="--threshold", hint='write a decimal number such as "0.75"')
-    return Decimal(said)
+    if not re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]{1,18})?", text, re.ASCII):
+        raise BadInput(f"{text[:40]!r} is not a number", field="--threshold", hint='write a decimal number such as "0.75"')
+    return Decimal(text)
 
 
 def passed(value: object, threshold: Decimal | None, what: str) -> bool | None:
@@ -268,7 +268,7 @@ def passed(value: object, threshold: Decimal | None, what: str) -> bool | None:
 
 def task_id(task: str, name: object) -> str:
     """The id of one sample of a task, `task/name`, without the spaces that no id may have; % is %25, so that two stay two."""
-    return re.sub(r"[%\s]", lambda found: f"%{ord(found[0]):02X}", f"{task}/{name}")
+    return re.sub(r"[%\s]", lambda match: f"%{ord(match[0]):02X}", f"{task}/{name}")
 
 
 def runs_of(logs: Mapping[tuple[str, str], Iterable[str]], key: Callable[[str], Any]) -> dict[tuple[str, str, str], int]:
@@ -305,7 +305,7 @@ MAX_DEPTH = 12
 
 
 @dataclass
-class Found:
+class FolderWalk:
     """What a walk saw and left out: symbolic links, which are never followed, and folders that are too deep."""
 
     entries: int = 0
@@ -320,7 +320,7 @@ class Found:
         return tuple(note for note, count in ((links, self.links), (deep, self.deep)) if count)
 
 
-def find(root: Path, name: str, visit: Callable[[Path], bool], *, skip: frozenset[str] = frozenset()) -> Found:
+def find(root: Path, name: str, visit: Callable[[Path], bool], *, skip: frozenset[str] = frozenset()) -> FolderWalk:
     """Calls `visit` for every file called `name` in a folder, shallow ones first, in the order of their names; raises BadInput.
 
     Where `visit` says True, nothing below that folder is looked at: what lies there was written by the agent, not by the harness.
@@ -329,46 +329,46 @@ def find(root: Path, name: str, visit: Callable[[Path], bool], *, skip: frozense
     if not root.is_dir():
         what = "is not a folder" if root.exists() else "no such folder"
         raise BadInput(what, file=root, hint="give the folder that the harness wrote its results to")
-    found, level = Found(), [root]
+    walk, level = FolderWalk(), [root]
     for _ in range(MAX_DEPTH):
         below: list[Path] = []
         for folder in level:
-            files, folders = _entries(folder, found)
+            files, folders = _entries(folder, walk)
             if not (name in files and visit(folder / name)):
                 below += [folder / entry for entry in folders if entry not in skip]
         level = below
-    found.deep = len(level)
-    return found
+    walk.deep = len(level)
+    return walk
 
 
-def listed(src: Path, pattern: str) -> tuple[list[Path], Found]:
+def listed(src: Path, pattern: str) -> tuple[list[Path], FolderWalk]:
     """The files of a folder, or below it, whose names match; a file stands for itself. Raises BadInput."""
     if src.is_file():
-        return [src], Found()
+        return [src], FolderWalk()
     if not src.is_dir():
         raise BadInput("no such file or folder", file=src, hint="give what the harness wrote its results to")
-    found, level, files = Found(), [src], list[Path]()
+    walk, level, files = FolderWalk(), [src], list[Path]()
     for _ in range(MAX_DEPTH):
         below: list[Path] = []
         for folder in level:
-            names, folders = _entries(folder, found)
+            names, folders = _entries(folder, walk)
             files += [folder / name for name in sorted(names, key=os.fsencode) if re.fullmatch(pattern, name)]
             below += [folder / entry for entry in folders]
         level = below
-    found.deep = len(level)
-    return files, found
+    walk.deep = len(level)
+    return files, walk
 
 
-def _entries(folder: Path, found: Found) -> tuple[set[str], list[str]]:
+def _entries(folder: Path, walk: FolderWalk) -> tuple[set[str], list[str]]:
     files, folders = set(), []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                found.entries += 1
-                if found.entries > MAX_ENTRIES:
+                walk.entries += 1
+                if walk.entries > MAX_ENTRIES:
                     raise BadInput(f"has more than {MAX_ENTRIES} files and folders", file=folder, hint="import it in parts")
                 if entry.is_symlink():
-                    found.links += 1
+                    walk.links += 1
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.name)
                 elif entry.is_file(follow_symlinks=False):
@@ -415,10 +415,10 @@ def parsed(data: bytes, path: Path | str) -> dict[str, Any]:
 
 def text_of(content: dict[str, Any], name: str, path: Path | str, *, prefix: str = "") -> str:
     """A field that must be there, as text; raises BadInput naming it."""
-    found = optional_text(content, name, path, prefix=prefix)
-    if found is None:
+    text = optional_text(content, name, path, prefix=prefix)
+    if text is None:
         raise BadInput("is missing", file=path, field=prefix + name, hint="is this a file of results of that harness?")
-    return found
+    return text
 
 
 def optional_text(content: dict[str, Any], name: str, path: Path | str, *, prefix: str = "") -> str | None:

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Literal, Protocol
 
 from assay.errors import BadInput
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 
 __all__ = ["ATTEMPTS", "DELAY", "Cell", "Event", "Options", "Result", "Stop", "Summary", "Tell", "backoff", "stopping"]
 
@@ -102,7 +102,7 @@ class Options:
     """Keys; none: all."""
     everybody: bool = False
     """Judge also those for whom `assign` drew other validators."""
-    model: Model | None = None
+    model: ModelAccess | None = None
     """What agents may ask, or what answers a rubric."""
     primary: str | None = None
     fallback: str | None = None

@@ -40,7 +40,7 @@ from assay.exact import digest, text
 from assay.folder.evidence import Gathered, Registry, gather
 from assay.folder.files import Place
 from assay.folder.previous import check_follows
-from assay.folder.reader import Found, parse_case
+from assay.folder.reader import EvidenceSource, parse_case
 from assay.kind import find
 from assay.ledger import evidence
 from assay.ledger.batch import StoredRecord
@@ -80,7 +80,7 @@ def inputs_digest(found: Mapping[str, Any]) -> str:
     return digest(found)
 
 
-def settled_from(found: Mapping[str, Any], *, epoch: int, evidence: Found, previous: Previous | None) -> Inputs:
+def settled_from(found: Mapping[str, Any], *, epoch: int, evidence: EvidenceSource, previous: Previous | None) -> Inputs:
     """What the settlement of an epoch follows from; raises BadInput as `folder.parse_case` does, and for a field too many."""
     for name in found:
         if name not in INPUTS_FIELDS:
@@ -139,7 +139,7 @@ def _numbers(ranges: Sequence[Sequence[int]]) -> NDArray[np.int64]:
 
 
 @contextmanager
-def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], *, many: bool) -> Iterator[Found]:
+def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], *, many: bool) -> Iterator[EvidenceSource]:
     """Evidence (seq, canonical JSON of the ledger's own), for as long as the block lasts; `many`: by way of Parquet."""
     if not many:
         yield lambda known: _gathered(records, without, known)
@@ -153,7 +153,7 @@ def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64
 @contextmanager
 def from_files(
     paths: Sequence[Path], records: Callable[[], Iterable[tuple[int, bytes]]], without: NDArray[np.int64]
-) -> Iterator[Found]:
+) -> Iterator[EvidenceSource]:
     """The same for files of a bundle; `records` reads them one by one, which is done unless all of them are Parquet.
 
     Parquet of a stranger is written again: what its footer says of the columns (the lowest value of a row group, say) need not

@@ -23,7 +23,7 @@ from urllib.parse import quote
 from assay.errors import BadInput, printable
 
 if TYPE_CHECKING:
-    from assay.peers.http import Answer, Peer
+    from assay.peers.http import Peer, PeerAnswer
 
 __all__ = ["NoAnswer", "Overrun", "Packed", "Silent", "Words", "peer", "retry_after"]
 
@@ -38,7 +38,7 @@ class NoAnswer(Exception):
     def __init__(self, why: str, *, never: bool = False) -> None:
         super().__init__(why)
         self.why, self.never = why, never
-        self.head: Answer | None = None
+        self.head: PeerAnswer | None = None
         """Status and headers, if these came."""
 
 
@@ -62,7 +62,12 @@ class Words:
     """What a peer says, made fit for messages: without these secrets, printable, and not too long."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {form for one in secrets if len(one) >= _LEAST for form in (one, quote(one, safe=""), json.dumps(one)[1:-1])}
+        known = {
+            form
+            for secret in secrets
+            if len(secret) >= _LEAST
+            for form in (secret, quote(secret, safe=""), json.dumps(secret)[1:-1])
+        }
         self._secrets = sorted(known, key=len, reverse=True)
 
     def __repr__(self) -> str:
@@ -73,24 +78,24 @@ class Words:
         texts = [part.decode("latin-1") if isinstance(part, bytes) else part or "" for part in parts]
         return any(secret in text for secret in self._secrets for text in texts)
 
-    def __call__(self, said: object, most: int = 200) -> str:
-        """At most `most` characters of it, on one line."""
-        longest = max((len(one) for one in self._secrets), default=0)
-        text = str(said)[: most * max(64, longest)]  # enough to find each secret that begins within what is shown
+    def __call__(self, message: object, most: int = 200) -> str:
+        """The message on one line, at most `most` characters of it."""
+        longest = max((len(secret) for secret in self._secrets), default=0)
+        text = str(message)[: most * max(64, longest)]  # enough to find each secret that begins within what is shown
         for secret in self._secrets:
             text = text.replace(secret, _CUT)
         shown = printable(text[: most + 1])
         if not shown.isprintable():  # nothing is settled by a message: what this Python knows of Unicode may decide here
-            shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in shown)
+            shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
         return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
-def retry_after(said: str | None) -> float | None:
+def retry_after(value: str | None) -> float | None:
     """A header `Retry-After` in seconds from now; None where it says nothing that can be kept to."""
     try:
-        if said is None or said.strip().isdecimal():
-            return None if said is None else float(said.strip()[:9])
-        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
+        if value is None or value.strip().isdecimal():
+            return None if value is None else float(value.strip()[:9])
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError, OverflowError):
         return None
 

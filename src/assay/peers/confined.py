@@ -67,12 +67,12 @@ class Confined:
         """What a method returns; a child that is late, too large or gone is ended. Raises NoAnswer (Silent, Overrun)."""
         return self._exchanged((name, args), seconds)
 
-    def _exchanged(self, said: Any, seconds: float) -> Any:
+    def _exchanged(self, message: Any, seconds: float) -> Any:
         with self._lock:
             if not self.alive:
                 raise NoAnswer("it was ended before")
             try:
-                return _result(self._spoken(marshal.dumps(said), time.monotonic() + seconds))
+                return _result(self._spoken(marshal.dumps(message), time.monotonic() + seconds))
             except NoAnswer:
                 self.close()
                 raise
@@ -83,7 +83,7 @@ class Confined:
         assert self._child.stdout is not None
         there, back = self._child.stdin.fileno(), self._child.stdout.fileno()
         os.set_blocking(there, False)
-        left, came = memoryview(len(data).to_bytes(_HEAD, "big") + data), bytearray()
+        left, received = memoryview(len(data).to_bytes(_HEAD, "big") + data), bytearray()
         poll = select.poll()
         poll.register(back, select.POLLIN)
         poll.register(there, select.POLLOUT)
@@ -99,21 +99,21 @@ class Confined:
                     poll.unregister(there)
             if back in ready:
                 piece = os.read(back, 2**20)
-                came += piece
+                received += piece
                 if not piece:
                     raise Overrun("it takes more memory than it may")  # or it crashed, which is no better
-                length = int.from_bytes(came[:_HEAD], "big")
-                if len(came) >= _HEAD and length > self._most:
+                length = int.from_bytes(received[:_HEAD], "big")
+                if len(received) >= _HEAD and length > self._most:
                     raise Overrun(f"it comes to more than {self._most} bytes")
-                if len(came) >= _HEAD + length and len(came) >= _HEAD:
-                    return bytes(came[_HEAD : _HEAD + length])
+                if len(received) >= _HEAD + length and len(received) >= _HEAD:
+                    return bytes(received[_HEAD : _HEAD + length])
 
 
 def _result(data: bytes) -> Any:
     try:
         kind, value = marshal.loads(data)
     except (ValueError, EOFError, TypeError):
-        raise NoAnswer("it answers what cannot be") from None
+        raise NoAnswer("it sent an impossible answer") from None
     if kind == "done":
         return value
     if kind in _ERRORS:
@@ -135,19 +135,19 @@ def serve() -> None:
     there, back = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is not an answer
     target, memory, args = _message(there)
-    made: Any = None
+    target_object: Any = None
 
     def begin() -> None:
-        nonlocal made
+        nonlocal target_object
         module, _, name = target.partition(":")
         kind = getattr(import_module(module), name)
         _bound(memory)
-        made = kind(*args)
+        target_object = kind(*args)
 
     _answer(back, begin)
     while True:
         name, args = _message(there)
-        _answer(back, lambda name=name, args=args: getattr(made, name)(*args))
+        _answer(back, lambda name=name, args=args: getattr(target_object, name)(*args))
 
 
 def _message(there: BinaryIO) -> Any:
@@ -161,9 +161,9 @@ def _answer(back: BinaryIO, act: Any) -> None:
     try:
         data = marshal.dumps(("done", act()))
     except BaseException as error:  # noqa: BLE001  (whatever it is, it is the answer)
-        said = str(error.args[0] if error.args else error)[:500].encode("utf-8", "replace").decode()
+        message = str(error.args[0] if error.args else error)[:500].encode("utf-8", "replace").decode()
         known = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
-        data = marshal.dumps((next(known, type(error).__name__), said))
+        data = marshal.dumps((next(known, type(error).__name__), message))
     back.write(len(data).to_bytes(_HEAD, "big") + data)
     back.flush()
 

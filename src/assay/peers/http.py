@@ -22,16 +22,16 @@ import httpcore
 
 from assay.errors import broken
 from assay.peers import NoAnswer, Overrun, Packed, Silent
-from assay.peers.network import Backend, Budget, spending
+from assay.peers.network import Backend, ExchangeBudget, spending
 
-__all__ = ["Answer", "Exchange", "Peer"]
+__all__ = ["Peer", "PeerAnswer", "StreamedAnswer"]
 
 _FRAMES = 2**20
 """Bytes that headers and 1xx answers may take on the wire."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class PeerAnswer:
     """What came: status, headers as they were sent, and the whole body."""
 
     status: int
@@ -43,10 +43,10 @@ class Answer:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
 
-class Exchange:
+class StreamedAnswer:
     """An answer whose body is still coming: status and headers, and the body piece by piece, within the bounds of it all."""
 
-    def __init__(self, answer: Answer, pieces: Iterator[bytes], budget: Budget, most: int) -> None:
+    def __init__(self, answer: PeerAnswer, pieces: Iterator[bytes], budget: ExchangeBudget, most: int) -> None:
         self.answer = answer
         self._pieces, self._budget, self._most, self._came = pieces, budget, most, 0
 
@@ -86,7 +86,7 @@ class Peer:
         if not keep:
             self._headers["Connection"] = "close"
         self._pool = _pool(url, uds, at, proxies)
-        self._lock, self._going = threading.Lock(), set[Budget]()
+        self._lock, self._going = threading.Lock(), set[ExchangeBudget]()
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +112,7 @@ class Peer:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         most: int,
-    ) -> Answer:
+    ) -> PeerAnswer:
         """The answer, whatever its status, with a body of at most `most` bytes. Raises NoAnswer (Silent, Overrun, Packed)."""
         return self._asked(self._budget(most), method, url or self.url, headers, body, most)
 
@@ -125,15 +125,15 @@ class Peer:
         body: bytes | None = None,
         most: int,
         bodies: Container[int] | None = None,
-    ) -> Answer:
+    ) -> PeerAnswer:
         """As `ask`, in a thread of its own, so that the event loop goes on; who is cancelled hangs up.
 
         bodies: the statuses of which the body is read; of others it is empty.
         """
         loop, budget = asyncio.get_running_loop(), self._budget(most)
-        future: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[PeerAnswer] = loop.create_future()
 
-        def tell(answer: Answer | None, error: BaseException | None) -> None:
+        def tell(answer: PeerAnswer | None, error: BaseException | None) -> None:
             if answer is not None and not future.done():
                 future.set_result(answer)
             elif error is not None and not future.done():
@@ -163,55 +163,55 @@ class Peer:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         most: int,
-    ) -> Iterator[Exchange]:
+    ) -> Iterator[StreamedAnswer]:
         """An answer whose body is handed on as it comes, packed or not. Raises NoAnswer, and so does reading."""
         budget = self._budget(most)
         with self._exchanging(budget, method, url or self.url, headers, body, most) as opened:
             yield opened
 
-    def _budget(self, most: int) -> Budget:
-        return Budget(self.seconds, 2 * most + _FRAMES, idle=self.idle, rate=self.rate)
+    def _budget(self, most: int) -> ExchangeBudget:
+        return ExchangeBudget(self.seconds, 2 * most + _FRAMES, idle=self.idle, rate=self.rate)
 
     def _asked(
         self,
-        budget: Budget,
+        budget: ExchangeBudget,
         method: str,
         url: str,
         headers: Mapping[str, str] | None,
         body: bytes | None,
         most: int,
         bodies: Container[int] | None = None,
-    ) -> Answer:
+    ) -> PeerAnswer:
         with self._exchanging(budget, method, url, headers, body, most) as opened:
-            came, data = opened.answer, bytearray()
-            if bodies is not None and came.status not in bodies:
-                return came
+            answer, data = opened.answer, bytearray()
+            if bodies is not None and answer.status not in bodies:
+                return answer
             try:
-                if (came.header("content-encoding") or "identity").strip().lower() not in ("", "identity"):
+                if (answer.header("content-encoding") or "identity").strip().lower() not in ("", "identity"):
                     raise Packed("the answer is packed, and nobody asked for that")
                 while piece := opened.read():
                     data += piece
             except NoAnswer as error:
-                error.head = came
+                error.head = answer
                 raise
-        return Answer(came.status, came.headers, bytes(data))
+        return PeerAnswer(answer.status, answer.headers, bytes(data))
 
     @contextmanager
     def _exchanging(
-        self, budget: Budget, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None, most: int
-    ) -> Iterator[Exchange]:
-        given = dict(headers or {})
-        named = {name.lower() for name in given} - {"accept-encoding", "connection"}  # these are not for others to say
-        given = {name: value for name, value in given.items() if name.lower() in named}
-        given |= {name: value for name, value in self._headers.items() if name.lower() not in named}
+        self, budget: ExchangeBudget, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None, most: int
+    ) -> Iterator[StreamedAnswer]:
+        headers_sent = dict(headers or {})
+        named = {name.lower() for name in headers_sent} - {"accept-encoding", "connection"}  # these are not for others to say
+        headers_sent = {name: value for name, value in headers_sent.items() if name.lower() in named}
+        headers_sent |= {name: value for name, value in self._headers.items() if name.lower() not in named}
         with self._lock:
             self._going.add(budget)
         try:
             with ExitStack() as later:
                 with spending(budget), _ours(budget):
-                    answer = later.enter_context(self._stream(method, url, given, body))
-                found = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
-                yield Exchange(Answer(answer.status, found, b""), answer.iter_stream(), budget, most)
+                    answer = later.enter_context(self._stream(method, url, headers_sent, body))
+                headers_received = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
+                yield StreamedAnswer(PeerAnswer(answer.status, headers_received, b""), answer.iter_stream(), budget, most)
         finally:
             with self._lock:
                 self._going.discard(budget)
@@ -226,13 +226,13 @@ class Peer:
 
 def _located(url: str) -> httpcore.URL:
     """The address as it is written: httpcore's own reading leaves out what follows a semicolon."""
-    found, parts = httpcore.URL(url), urlsplit(url)
-    found.target = ((parts.path or "/") + (f"?{parts.query}" if parts.query else "")).encode("ascii")
-    return found
+    target, parts = httpcore.URL(url), urlsplit(url)
+    target.target = ((parts.path or "/") + (f"?{parts.query}" if parts.query else "")).encode("ascii")
+    return target
 
 
 @contextmanager
-def _ours(budget: Budget) -> Iterator[None]:
+def _ours(budget: ExchangeBudget) -> Iterator[None]:
     """Every error of the exchange as one of ours."""
     try:
         yield

@@ -21,7 +21,7 @@ import httpcore
 
 from assay.peers import NoAnswer, Overrun, Silent
 
-__all__ = ["Backend", "Budget", "spending"]
+__all__ = ["Backend", "ExchangeBudget", "spending"]
 
 ADDRESSES = 8
 """Addresses of one host that are tried."""
@@ -29,7 +29,7 @@ _SLICE = 16_384
 """Bytes that are written between two looks at the clock."""
 
 
-class Budget:
+class ExchangeBudget:
     """Of one exchange. seconds: for all of it; idle: for each wait; rate: bytes that buy one second more (None: nothing does)."""
 
     def __init__(self, seconds: float, wire: int, *, idle: float | None = None, rate: int | None = None) -> None:
@@ -38,10 +38,10 @@ class Budget:
         self._lock, self._ended = threading.Lock(), False
         self._sockets: set[socket.socket] = set()
 
-    def hold(self, made: socket.socket) -> None:
+    def hold(self, opened: socket.socket) -> None:
         """A socket that `end` shuts down."""
         with self._lock:
-            self._sockets.add(made)
+            self._sockets.add(opened)
         if self._ended:
             self.end()
 
@@ -49,9 +49,9 @@ class Budget:
         """Hang up, from any thread: who waits for bytes stops waiting."""
         with self._lock:
             self._ended = True
-            for made in self._sockets:
+            for opened in self._sockets:
                 with suppress(OSError):
-                    socket.socket.shutdown(made, socket.SHUT_RDWR)  # of what is below TLS, if there is any
+                    socket.socket.shutdown(opened, socket.SHUT_RDWR)  # of what is below TLS, if there is any
 
     def left(self) -> float:
         """Seconds for the next wait, above 0; raises Silent, and NoAnswer after `end`."""
@@ -84,11 +84,11 @@ class Budget:
             raise Overrun("more bytes than an answer may have")
 
 
-_BUDGET: ContextVar[Budget] = ContextVar("budget")
+_BUDGET: ContextVar[ExchangeBudget] = ContextVar("budget")
 
 
 @contextmanager
-def spending(budget: Budget) -> Iterator[Budget]:
+def spending(budget: ExchangeBudget) -> Iterator[ExchangeBudget]:
     """What is read and written within is of this budget."""
     token = _BUDGET.set(budget)
     try:
@@ -103,7 +103,7 @@ class _Stream(httpcore.NetworkStream):
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
 
-    def _budget(self) -> Budget:
+    def _budget(self) -> ExchangeBudget:
         """Of who uses it now, and who can end that from now on."""
         budget = _BUDGET.get()
         budget.hold(self._inner.get_extra_info("socket"))
@@ -151,10 +151,10 @@ class Backend(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         """See httpcore; each of the host's addresses is tried."""
         budget, error = _BUDGET.get(), None
-        found = _looked_up(self._at or host, port, budget)
-        for number, address in enumerate(found):
+        addresses = _looked_up(self._at or host, port, budget)
+        for number, address in enumerate(addresses):
             try:
-                seconds = budget.left() / (len(found) - number)  # the last one has all that is left
+                seconds = budget.left() / (len(addresses) - number)  # the last one has all that is left
                 return _Stream(self._inner.connect_tcp(address, port, seconds, local_address, socket_options))
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as refused:
                 error = refused
@@ -162,27 +162,27 @@ class Backend(httpcore.NetworkBackend):
 
     def connect_unix_socket(self, path: str, timeout: float | None = None, socket_options: Any = None) -> httpcore.NetworkStream:
         """See httpcore; a socket that nobody listens at is closed."""
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            made.settimeout(_BUDGET.get().left())
-            made.connect(path)
+            opened.settimeout(_BUDGET.get().left())
+            opened.connect(path)
         except TimeoutError as error:
-            made.close()  # httpcore's own way would leave it to the garbage collector
+            opened.close()  # httpcore's own way would leave it to the garbage collector
             raise httpcore.ConnectTimeout(str(error)) from error
         except OSError as error:
-            made.close()
+            opened.close()
             raise httpcore.ConnectError(str(error)) from error
-        return _Stream(_Plain(made))
+        return _Stream(_UnixStream(opened))
 
     def sleep(self, seconds: float) -> None:
         """httpcore's pause between attempts to connect, of which there is one here."""
 
 
-class _Plain(httpcore.NetworkStream):
+class _UnixStream(httpcore.NetworkStream):
     """A connected Unix socket."""
 
-    def __init__(self, made: socket.socket) -> None:
-        self._socket = made
+    def __init__(self, opened: socket.socket) -> None:
+        self._socket = opened
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         with _mapped(httpcore.ReadTimeout, httpcore.ReadError):
@@ -221,7 +221,7 @@ def _mapped(late: type[Exception], failed: type[Exception]) -> Iterator[None]:
         raise failed(str(error)) from error
 
 
-def _looked_up(host: str, port: int, budget: Budget) -> list[str]:
+def _looked_up(host: str, port: int, budget: ExchangeBudget) -> list[str]:
     """The host's addresses, looked up in a thread of its own: the system's look-up has no deadline that we could set."""
     try:
         return [str(ipaddress.ip_address(host))]
@@ -237,10 +237,10 @@ def _looked_up(host: str, port: int, budget: Budget) -> list[str]:
 
     threading.Thread(target=look, name="look-up", daemon=True).start()
     try:
-        found = answered.get(timeout=budget.left())
+        result = answered.get(timeout=budget.left())
     except queue.Empty:
         raise httpcore.ConnectTimeout("the name was not looked up in time") from None
-    if isinstance(found, Exception):
+    if isinstance(result, Exception):
         with _mapped(httpcore.ConnectTimeout, httpcore.ConnectError):  # UnicodeError is no OSError, and says why by itself
-            raise found
-    return list(dict.fromkeys(str(row[4][0]) for row in found))[:ADDRESSES]
+            raise result
+    return list(dict.fromkeys(str(row[4][0]) for row in result))[:ADDRESSES]

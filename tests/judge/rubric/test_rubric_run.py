@@ -27,7 +27,7 @@ from assay.judge.rubric.stored import (
     transcript_key,
 )
 from assay.judge.running import Event, Options
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.ledger import keys
 from assay.records import Participant, Rubric, record
 from assay.scheme.bounty import read_bounty
@@ -278,7 +278,7 @@ def test_after_the_scoring_deadline_nothing_is_judged(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "c", deadline)
     times = [datetime(2026, 11, 19, tzinfo=UTC)]
     with scripted() as model:
-        options = Options(jobs=1, model=Model(model.url, KEY))
+        options = Options(jobs=1, model=ModelAccess(model.url, KEY))
 
         def clock() -> datetime:
             return times.pop(0) if len(times) > 1 else times[0]

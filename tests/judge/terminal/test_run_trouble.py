@@ -24,7 +24,7 @@ from assay.errors import BadInput
 from assay.judge import keeping
 from assay.judge.running import Event, Options, Summary
 from assay.judge.sandbox import Trouble
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import worker
 from assay.judge.terminal.competition import Cell, submit_agent
@@ -87,7 +87,7 @@ def test_an_error_gives_way_to_what_comes_after(tmp_path: Path) -> None:
                 os.kill(int(pid), signal.SIGKILL)
 
     with service(answer) as behind:
-        summary = run(folder, "val-1", replace(QUICK, model=Model(behind.url, KEY)), events.append)
+        summary = run(folder, "val-1", replace(QUICK, model=ModelAccess(behind.url, KEY)), events.append)
     assert len(killed) == 1
     again = [event for event in events if event.kind == "again"]
     assert len(again) == 1

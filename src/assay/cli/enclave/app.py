@@ -47,7 +47,7 @@ def compose_hash(
     typer.echo(dstack.compose_hash(data))
 
 
-class Status(StrEnum):
+class TcbStatus(StrEnum):
     """The TCB status that the development authority reports."""
 
     UpToDate = "UpToDate"
@@ -65,12 +65,12 @@ def develop(
         Path | None, typer.Option(metavar="DIR", help="Keep the secret here, so that a restart gives the same keys.")
     ] = None,
     compose: Annotated[Path | None, typer.Option(metavar="FILE", help="The app-compose.json that it says it runs.")] = None,
-    tcb: Annotated[Status, typer.Option(help="What its authority says of the platform.")] = Status.UpToDate,
+    tcb: Annotated[TcbStatus, typer.Option(help="What its authority says of the platform.")] = TcbStatus.UpToDate,
     collateral: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the quotes' collateral here.")] = None,
 ) -> None:
     """Answer as dstack does inside an enclave, for tests and demonstrations, on a machine that has none.
 
-    Its quotes are real in form, under a development root of its own: `assay enclave verify` refuses them unless it is told
+    Its quotes are real in form, under a development root of its own: `assay enclave verify` refuses them unless you give
     --development. Its keys are only as safe as this machine. Ctrl-C ends it.
 
     \b
@@ -118,7 +118,7 @@ def serve(
     fallback: FallbackOption = None,
     price: PriceOption = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Solutions that are judged at one time.", min=1)] = 8,
-    epoch: Annotated[int, typer.Option(metavar="N", help="Of the evidence.", min=0, max=LARGEST)] = 1,
+    epoch: Annotated[int, typer.Option(metavar="N", help="The epoch of the evidence.", min=0, max=LARGEST)] = 1,
     collateral: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The quotes' collateral, to go with each attestation.")
     ] = None,
@@ -127,8 +127,8 @@ def serve(
 
     It runs inside a dstack CVM. Its keys come from dstack and are never written; what it keeps in DIR/enclave is public or
     sealed, and it goes on from there after a restart. Results are given out when the time for solutions is over, not before. A
-    model or dstack that does not answer keeps solutions waiting until the scoring deadline; who still waits then is unjudged,
-    never zero.
+    model or dstack that does not answer keeps solutions waiting until the scoring deadline; a solution that still waits
+    then is unjudged, never zero.
 
     The model's key is taken from ASSAY_LLM_API_KEY alone. Nothing of a solution, a key or an answer is ever logged.
 
@@ -145,16 +145,16 @@ def serve(
     from assay.errors import BadInput
     from assay.judge.rubric.asking import Models, Price
 
-    found = service("judges", model_url)
-    if found is None:
+    model_service = service("judges", model_url)
+    if model_service is None:
         hint = "give the address of an OpenAI-compatible service, or set ASSAY_LLM_BASE_URL; its key is ASSAY_LLM_API_KEY"
         raise BadInput("no model is named that could judge", field="--model-url", hint=hint)
-    costs = {name: Price(*one) for name, one in prices(price).items()}
+    costs = {name: Price(*pair) for name, pair in prices(price).items()}
 
     def tell(line: str) -> None:
         typer.echo(printable(line), err=True)
 
-    models = Models(found.base_url, found.key, model, fallback, costs)
+    models = Models(model_service.base_url, model_service.key, model, fallback, costs)
     setting = ServiceOptions(epoch=epoch, jobs=jobs, collateral=given_collateral(collateral))
     serve_competition(StartOptions(folder, listen, models, tell, dstack, setting))
 

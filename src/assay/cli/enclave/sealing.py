@@ -29,7 +29,7 @@ def commit(
     """Commit to a solution before anybody sees it.
 
     A commitment is a hash that binds bounty, participant, a secret salt and the solution. The salt goes into DIR/sealing, for
-    you alone: keep it, since without it the commitment is good for nothing. The signed commitment goes beside it, and with
+    you alone: keep it, since without it the commitment is worthless. The signed commitment goes beside it, and with
     --url to the enclave. A participant commits once to a bounty; the same command again is the same commitment, and does no
     harm.
 
@@ -46,16 +46,16 @@ def commit(
     from assay.scheme.bounty import read_bounty
 
     bounty, signer = read_bounty(folder), keys.load(key, asking())
-    whose = participant or submission.participant_of(bounty, signer.public)
-    place, secret, signed = submission.commit_to_file(bounty, read_solution(solution), whose, signer)
+    owner = participant or submission.participant_of(bounty, signer.public)
+    place, secret, signed = submission.commit_to_file(bounty, read_solution(solution), owner, signer)
     taken = None
     if url is not None:
         from assay.enclave.messages import EnclaveClient
 
         with EnclaveClient(url) as client:
             taken = keep_answer(place, place.commitment, client.post("/commitments", signed.envelope))
-    said = {"participant": whose, "submission": secret.submission, "commitment": secret.commitment}
-    print_values(said | {"salt": place.salt, "file": place.commitment, "taken": taken}, as_json=as_json)
+    values = {"participant": owner, "submission": secret.submission, "commitment": secret.commitment}
+    print_values(values | {"salt": place.salt, "file": place.commitment, "taken": taken}, as_json=as_json)
 
 
 def seal(
@@ -109,11 +109,11 @@ def seal(
         _print_problem_line(problem, as_json=as_json)
         return
     bounty = read_bounty(folder)
-    whose, content = _read_committed(bounty, solution, participant) if solution is not None else ("", None)
-    given = _attestation(url, attestation)
-    stated = enclave_keys(bounty, given, at=verification_time(at), collateral=given_collateral(collateral), verify=verify)
+    owner, content = _read_committed(bounty, solution, participant) if solution is not None else ("", None)
+    attested = _attestation(url, attestation)
+    stated = enclave_keys(bounty, attested, at=verification_time(at), collateral=given_collateral(collateral), verify=verify)
     if content is not None:
-        print_values(_seal_solution(bounty, content, whose, stated, url), as_json=as_json)
+        print_values(_seal_solution(bounty, content, owner, stated, url), as_json=as_json)
         return
     assert problem is not None  # one of the two
     path = seal_problem(bounty, _text(problem), sealing(stated.seal))
@@ -125,9 +125,9 @@ def _read_committed(bounty: Bounty, file: Path, participant: str | None) -> tupl
     from assay.enclave import submission
     from assay.judge.rubric.solution import read_solution
 
-    whose, solution = participant or submission.only_participant(bounty), read_solution(file)
-    submission.read_secret_for(bounty, solution, whose)
-    return whose, solution
+    owner, solution = participant or submission.only_participant(bounty), read_solution(file)
+    submission.read_secret_for(bounty, solution, owner)
+    return owner, solution
 
 
 def _seal_solution(
@@ -156,7 +156,7 @@ def _attestation(url: str | None, file: Path | None) -> Attestation:
     if file is not None:
         return read_attestation(file)
     if url is None:
-        raise BadInput("nothing says to which key", hint="give the enclave's --url, or a file with its --attestation")
+        raise BadInput("nothing says to which key to seal", hint="give the enclave's --url, or a file with its --attestation")
     from assay.enclave.messages import EnclaveClient
 
     with EnclaveClient(url) as client:
@@ -194,7 +194,7 @@ def open_(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file, for you alone.")
     ] = None,
 ) -> None:
-    """Open what is sealed to a key of yours.
+    """Open a file that is sealed to your key.
 
     That is results and released solutions, which are sealed to a sponsor's key. A solution is sealed to its enclave, whose key
     never leaves it: nobody else opens that.
@@ -214,10 +214,10 @@ def open_(
     data = load(file, sealing.SEALED_BYTES, hint="give a file that was sealed")
     opener = keys.load(key, asking())
     try:
-        found = sealing.parse_sealed(data).open(opener)
+        plain = sealing.parse_sealed(data).open(opener)
     except BadInput as error:
         raise error.at(file=file) from None
     if output is None:
-        typer.echo(found, nl=False)
+        typer.echo(plain, nl=False)
     else:
-        write_bytes(output, found, private=True)
+        write_bytes(output, plain, private=True)

@@ -10,7 +10,7 @@ import typer
 from assay.cli.enclave.options import AtOption, CollateralOption
 
 if TYPE_CHECKING:
-    from assay.enclave.attest import Attestation, Collateral, Verified
+    from assay.enclave.attest import Attestation, Collateral, VerifiedQuote
     from assay.scheme.bounty import Measured
 
 
@@ -133,12 +133,12 @@ def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool)
     from assay.scheme.bounty import Measured
     from assay.scheme.reading import validate
 
-    given: dict[str, Any] = {name: value for name, value in pins.items() if value is not None}
-    if not {"compose_hash", "rtmr3"} & given.keys():
+    fields: dict[str, Any] = {name: value for name, value in pins.items() if value is not None}
+    if not {"compose_hash", "rtmr3"} & fields.keys():
         what = "nothing says which program must run there"
         raise BadInput(what, hint="give --compose-hash (`assay enclave compose-hash` prints it) or --rtmr3")
     try:
-        return validate(Measured, given | {"development": development} | ({"tcb": tcb} if tcb else {}))
+        return validate(Measured, fields | {"development": development} | ({"tcb": tcb} if tcb else {}))
     except BadInput as error:
         error.field = f"--{error.field.partition('[')[0].replace('_', '-')}"
         raise
@@ -151,7 +151,7 @@ def _check_source(
     collateral: Collateral | None,
     report_data: str | None,
     now: int,
-) -> tuple[Verified, dict[str, str]]:
+) -> tuple[VerifiedQuote, dict[str, str]]:
     """Verify what is in the file, or what the service shows; a policy, or a bounty. Raises BadInput and Refused.
 
     Beside it, of a judgement in the bounty's folder, `submission`: what it is a judgement of.
@@ -166,11 +166,11 @@ def _check_source(
     if reply is None and data.lstrip().startswith(b"{"):
         if report_data is not None:
             raise BadInput("an attestation says itself what it binds", field="--report-data", hint="leave it out")
-        found = parse_attestation(data, file)
+        attestation = parse_attestation(data, file)
         if policy is None:
             assert bounty is not None  # one of the two is there
-            return _of_bounty(bounty, found, collateral, now)
-        return check(found, policy=policy, now=now, collateral=collateral), {}
+            return _of_bounty(bounty, attestation, collateral, now)
+        return check(attestation, policy=policy, now=now, collateral=collateral), {}
     if policy is None:
         raise BadInput(
             "is a bare quote, which says nothing of a bounty", file=file, hint="leave --bounty out, and say what is pinned"
@@ -195,7 +195,9 @@ def _data(source: str) -> tuple[bytes, str]:
     return load(Path(source), ATTESTATION_BYTES, hint="give an attestation, or a quote"), source
 
 
-def _of_bounty(folder: Path, found: Attestation, collateral: Collateral | None, now: int) -> tuple[Verified, dict[str, str]]:
+def _of_bounty(
+    folder: Path, attestation: Attestation, collateral: Collateral | None, now: int
+) -> tuple[VerifiedQuote, dict[str, str]]:
     """Verify that it is of the bounty's enclave, or of a judgement that is in the bounty's folder; raises Refused."""
     from assay.enclave import proofs
     from assay.enclave.attest import JudgementStatement
@@ -204,13 +206,13 @@ def _of_bounty(folder: Path, found: Attestation, collateral: Collateral | None, 
     from assay.scheme.bounty import read_bounty
 
     terms = read_bounty(folder)
-    said = found.statement
-    if not isinstance(said, JudgementStatement):
-        return proofs.check_enclave(terms, found, now=now, collateral=collateral)[1], {}
-    document = document_of(folder, said.judgement)  # it is there, and is what its digest is of
+    statement = attestation.statement
+    if not isinstance(statement, JudgementStatement):
+        return proofs.check_enclave(terms, attestation, now=now, collateral=collateral)[1], {}
+    document = document_of(folder, statement.judgement)  # it is there, and is what its digest is of
     if document.get("bounty") != terms.digest:
         raise Refused("judgement", "it is of another bounty", expected=terms.digest, found=document.get("bounty"))
-    verified = proofs.check_judgement(terms, found, said.judgement, said.signer, now=now, collateral=collateral)
+    verified = proofs.check_judgement(terms, attestation, statement.judgement, statement.signer, now=now, collateral=collateral)
     return verified, {"submission": str(document.get("submission"))}
 
 
@@ -218,22 +220,24 @@ def _bytes(text: str) -> bytes:
     from assay.errors import BadInput
 
     try:
-        found = bytes.fromhex(text.removeprefix("0x"))
+        data = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
-        found = b""
-    if len(found) != 64:
+        data = b""
+    if len(data) != 64:
         raise BadInput("is not 64 bytes in hex", field="--report-data", hint="write 128 hex digits")
-    return found
+    return data
 
 
-def _show(found: Verified, about: dict[str, str]) -> None:
+def _show(verified: VerifiedQuote, about: dict[str, str]) -> None:
     from assay.cli.show import Column, grid, heading, sentence, show, stages
 
-    what = found.statement["type"] if found.statement else "quote"
-    how = "of a development root, so it proves nothing" if found.development else "verified"
-    show(heading(f"{what}: {how}"), stages(found.checked), "")
-    if found.development:
+    what = verified.statement["type"] if verified.statement else "quote"
+    how = "of a development root, so it proves nothing" if verified.development else "verified"
+    show(heading(f"{what}: {how}"), stages(verified.checked), "")
+    if verified.development:
         show(sentence("Anybody can make such an attestation. Never seal anything to it that is worth something."), "")
-    bound = {name: value for name, value in (found.statement or {"report data": found.report_data}).items() if name != "type"}
-    facts = bound | about | found.logged
+    bound = {
+        name: value for name, value in (verified.statement or {"report data": verified.report_data}).items() if name != "type"
+    }
+    facts = bound | about | verified.logged
     show(grid([Column("", list(facts)), Column("what it says", list(facts.values()), kind="key")]))

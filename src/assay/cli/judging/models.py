@@ -14,7 +14,7 @@ import typer
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.judge.service import Model
+    from assay.judge.service import ModelAccess
 
 
 UrlOption = Annotated[
@@ -38,7 +38,7 @@ PriceOption = Annotated[
 ]
 
 
-def service(whose: Literal["agents", "judges"], url: str | None) -> Model | None:
+def service(whose: Literal["agents", "judges"], url: str | None) -> ModelAccess | None:
     """The service that agents, or judges themselves, ask; with the key that is in the environment alone."""
     import os
 
@@ -47,7 +47,7 @@ def service(whose: Literal["agents", "judges"], url: str | None) -> Model | None
     return services.of_judges(os.environ, url) if whose == "judges" else services.of_agents(os.environ, url)
 
 
-def unnamed(model: Model | None) -> list[str]:
+def unnamed(model: ModelAccess | None) -> list[str]:
     """A word on a service at which agents may ask for any model: one that is always refused buys an error instead of a fail."""
     if model is None or model.names:
         return []

@@ -24,8 +24,8 @@ from assay.judge.rubric.conversation import (
     ServiceFailure,
     foreign_reply,
 )
-from assay.judge.rubric.judgement import LIMITS, NAME_CHARACTERS, Judgement, Limits, Measured, Spent, Usage
-from assay.judge.rubric.questions import Case
+from assay.judge.rubric.judgement import LIMITS, NAME_CHARACTERS, JudgeLimits, Judgement, JudgingCost, Spent, TokenUsage
+from assay.judge.rubric.questions import RubricCase
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.solution import Solution
 from assay.scheme.bounty import Bounty, Model
@@ -44,7 +44,7 @@ class Price:
     prompt: int
     completion: int
 
-    def of(self, usage: Usage) -> int | None:
+    def of(self, usage: TokenUsage) -> int | None:
         """The cost of these tokens, in millionths of the unit, halves to even; None if their number is not known."""
         if usage.prompt is None or usage.completion is None:
             return None
@@ -87,7 +87,7 @@ class Models:
         """The service's host, for messages."""
         return urlsplit(self.base_url).netloc
 
-    def settings(self, bounty: Bounty, limits: Limits) -> ModelSettings:
+    def settings(self, bounty: Bounty, limits: JudgeLimits) -> ModelSettings:
         """The two models as this service calls them; raises BadInput for a name that the bounty does not list."""
         return ModelSettings(
             primary=_named_model("model", self.primary, bounty.judge.model, bounty),
@@ -126,7 +126,7 @@ class JudgeProgress:
     """The code of a fault, or of what the service failed with."""
     words: str = ""
     """The service's own words to it, printable and without secrets."""
-    measured: Measured | None = None
+    measured: JudgingCost | None = None
     """With `missing`: what the solution took until then."""
 
 
@@ -138,13 +138,13 @@ def _quiet(event: JudgeProgress) -> None:
     del event
 
 
-def _done(solution: Solution, found: Judgement | AssayError) -> None:
-    del solution, found
+def _done(solution: Solution, result: Judgement | AssayError) -> None:
+    del solution, result
 
 
 def check_case(bounty: Bounty, problem: str, solution: Solution) -> None:
     """Raise BadInput as `judge` would before it asks; without a sealed problem's text use `check_size`."""
-    Case(bounty, problem, solution)
+    RubricCase(bounty, problem, solution)
 
 
 async def judge(
@@ -154,7 +154,7 @@ async def judge(
     models: Models,
     *,
     on_event: Callable[[JudgeProgress], None] = _quiet,
-    limits: Limits = LIMITS,
+    limits: JudgeLimits = LIMITS,
 ) -> Judgement:
     """The judgement of one solution.
 
@@ -162,7 +162,7 @@ async def judge(
     is larger than its bound, or if the extra `llm` is missing. Raises Unreachable if the service fails beyond the bounds, or
     refuses the key: the submission is then missing, and no record of it is written.
     """
-    case = Case(bounty, problem, solution)
+    case = RubricCase(bounty, problem, solution)
     async with _open_service(models, limits) as service:
         return await _judged(case, service, on_event)
 
@@ -176,7 +176,7 @@ async def judge_all(
     jobs: int = 8,
     on_event: Callable[[JudgeProgress], None] = _quiet,
     on_done: Callable[[Solution, Judgement | AssayError], None] = _done,
-    limits: Limits = LIMITS,
+    limits: JudgeLimits = LIMITS,
 ) -> dict[str, Judgement | AssayError]:
     """Many solutions, at most `jobs` at a time over one client, by digest; what befell one (BadInput, Unreachable) is its own.
 
@@ -185,7 +185,7 @@ async def judge_all(
     """
     left = iter(solutions)
     begun: set[str] = set()
-    found: dict[str, Judgement | AssayError] = {}
+    results: dict[str, Judgement | AssayError] = {}
     final: Unreachable | None = None
 
     async def work(service: ModelService) -> None:
@@ -198,12 +198,12 @@ async def judge_all(
             try:
                 if final is not None:
                     raise final
-                result = await _judged(Case(bounty, problem, solution), service, on_event)
+                result = await _judged(RubricCase(bounty, problem, solution), service, on_event)
             except (BadInput, Unreachable) as error:
                 result = error
                 if isinstance(error, Unreachable) and error.final:
                     final = error
-            found[solution.digest] = result
+            results[solution.digest] = result
             on_done(solution, result)
 
     async with _open_service(models, limits) as service:
@@ -214,29 +214,29 @@ async def judge_all(
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
-    return dict(sorted(found.items()))
+    return dict(sorted(results.items()))
 
 
 @asynccontextmanager
-async def _open_service(models: Models, limits: Limits) -> AsyncIterator[ModelService]:
+async def _open_service(models: Models, limits: JudgeLimits) -> AsyncIterator[ModelService]:
     try:
         from assay.judge.rubric import service
     except ImportError as error:
         raise BadInput("judging by a rubric needs the Python package openai", hint="pip install 'assay[llm]'") from error
-    async with service.open_service(models, limits) as made:
-        yield made
+    async with service.open_service(models, limits) as opened:
+        yield opened
 
 
-async def _judged(case: Case, service: ModelService, on_event: Callable[[JudgeProgress], None]) -> Judgement:
+async def _judged(case: RubricCase, service: ModelService, on_event: Callable[[JudgeProgress], None]) -> Judgement:
     course = Conversation(case, service.models.settings(case.bounty, service.limits))
     under_way = _RunningJudgement(course, service, on_event)
     try:
-        found = await under_way.end()
+        judgement = await under_way.end()
     except (Unreachable, asyncio.CancelledError):
         under_way.tell("missing", measured=under_way.measured())
         raise
-    under_way.tell(found.outcome, found.model or "")
-    return found
+    under_way.tell(judgement.outcome, judgement.model or "")
+    return judgement
 
 
 class _RunningJudgement:
@@ -244,7 +244,7 @@ class _RunningJudgement:
 
     def __init__(self, course: Conversation, service: ModelService, on_event: Callable[[JudgeProgress], None]) -> None:
         self.course, self.service, self.on_event = course, service, on_event
-        self.tries, self.usage = 0, Usage()
+        self.tries, self.usage = 0, TokenUsage()
         self.cost: int | None = 0 if service.models.prices else None
         self.started = time.monotonic_ns()
 
@@ -252,10 +252,10 @@ class _RunningJudgement:
         """Tell whoever watches."""
         self.on_event(JudgeProgress(kind, self.course.case.solution.digest, model, phase, detail, **more))
 
-    def measured(self) -> Measured:
+    def measured(self) -> JudgingCost:
         """The cost so far."""
         milliseconds = (time.monotonic_ns() - self.started) // 1_000_000
-        return Measured(self.usage, self.cost, milliseconds, self.tries)
+        return JudgingCost(self.usage, self.cost, milliseconds, self.tries)
 
     async def end(self) -> Judgement:
         """The judgement; raises Unreachable."""
@@ -269,10 +269,10 @@ class _RunningJudgement:
                 finally:
                     self._tell_fault()
         except StopIteration as end:
-            found: Judgement | None = end.value
-        if found is None:
+            judgement: Judgement | None = end.value
+        if judgement is None:
             raise self._unreachable()
-        return replace(found, measured=self.measured())
+        return replace(judgement, measured=self.measured())
 
     async def _answer(self, asked: AskedQuestion) -> Reply | ServiceFailure:
         model, phase = asked.model, asked.question.phase
@@ -292,15 +292,19 @@ class _RunningJudgement:
     def _tell_fault(self) -> None:
         last = self.course.exchanges[-1]
         if last.fault is not None:
-            failed = next((one for model, one in self.course.failed if (model, one.reason) == (last.asked, last.fault)), None)
+            failed = next(
+                (failure for model, failure in self.course.failed if (model, failure.reason) == (last.asked, last.fault)), None
+            )
             words = "" if failed is None else failed.words
             self.tell("malformed" if failed is None else "failed", last.asked, last.phase, last.fault, words=words)
 
     def _unreachable(self) -> Unreachable:
         failed = self.course.failed
-        said = ", ".join(f"{model} ({one.reason}{': ' if one.words else ''}{one.words})" for model, one in failed)
+        reasons = ", ".join(
+            f"{model} ({failure.reason}{': ' if failure.words else ''}{failure.words})" for model, failure in failed
+        )
         return Unreachable(
-            f"the model at {self.service.models.host} gave no judgement: {said}",
-            final=len(failed) == len(self.course.settings.models) and all(one.reason in _FINAL for _, one in failed),
-            hint="nothing is concluded of the submission; try again later, or check the names of the models",
+            f"the model at {self.service.models.host} gave no judgement: {reasons}",
+            final=len(failed) == len(self.course.settings.models) and all(failure.reason in _FINAL for _, failure in failed),
+            hint="this says nothing about the submission; try again later, or check the names of the models",
         )

@@ -21,8 +21,8 @@ from assay.exact import canonical
 from assay.judge.rubric import prompts
 from assay.judge.rubric.injections import detect
 from assay.judge.rubric.judgement import Exchange, Judgement
-from assay.judge.rubric.questions import PARAMETERS, Case, Question
-from assay.judge.rubric.reply import Answers, Faulty, Reply, Verdict, read_baseline, read_checks, read_verdict
+from assay.judge.rubric.questions import PARAMETERS, RubricCase, RubricQuestion
+from assay.judge.rubric.reply import Answers, Faulty, Reply, VerdictAnswer, read_baseline, read_checks, read_verdict
 from assay.scheme.bounty import Model
 from assay.settle.score.rubric import answer_text
 
@@ -70,7 +70,7 @@ class AskedQuestion:
 
     role: Role
     called: NamedModel
-    question: Question
+    question: RubricQuestion
     attempt: int
     body: Mapping[str, Any]
     texts: Sequence[str] = field(repr=False)
@@ -112,7 +112,7 @@ T = TypeVar("T")
 class Conversation:
     """One judgement under way: the exchanges so far."""
 
-    case: Case
+    case: RubricCase
     settings: ModelSettings
     exchanges: list[Exchange] = field(default_factory=list)
     said: list[dict[str, Any]] = field(default_factory=list)
@@ -146,17 +146,17 @@ class Conversation:
         quotes: dict[str, str] = {}
         for part, chunk in enumerate(case.chunks, 1):
             ids = [check.id for check in chunk]
-            found = yield from self._answer(
+            part_answers = yield from self._answer(
                 role, case.checks(part), partial(read_checks, ids=ids, texts=case.texts, gutter=case.gutter)
             )
-            answers |= found.answers
-            reasons |= found.reasons
-            quotes |= found.quotes
+            answers |= part_answers.answers
+            reasons |= part_answers.reasons
+            quotes |= part_answers.quotes
         verdict = yield from self._answer(role, case.verdict(answers), read_verdict)
         return self._judgement("judged", role, baseline, Answers(answers, reasons, quotes), verdict)
 
     def _answer(
-        self, role: Role, question: Question, read: Callable[[Reply], T]
+        self, role: Role, question: RubricQuestion, read: Callable[[Reply], T]
     ) -> Generator[AskedQuestion, Reply | ServiceFailure, T]:
         """The answer to one question, asked as often as it may be; raises _GaveUp."""
         asked = question
@@ -164,44 +164,44 @@ class Conversation:
         for attempt in range(1, self.settings.attempts + 1):
             called = self.settings.models[role]
             body = asked.body(called.name, called.model.format, called.parameters)
-            came = yield AskedQuestion(role, called, asked, attempt, body, (*self.case.texts, self.case.problem))
-            failed = came if isinstance(came, ServiceFailure) else foreign_reply(came, called.model)
+            reply = yield AskedQuestion(role, called, asked, attempt, body, (*self.case.texts, self.case.problem))
+            failed = reply if isinstance(reply, ServiceFailure) else foreign_reply(reply, called.model)
             if failed is not None:
-                self._note(role, asked, attempt, came if isinstance(came, Reply) else None, failed.reason)
+                self._note(role, asked, attempt, reply if isinstance(reply, Reply) else None, failed.reason)
                 self.failed.append((called.name, failed))
                 raise _GaveUp(failed.reason, service=True)
-            assert isinstance(came, Reply)  # or it failed
+            assert isinstance(reply, Reply)  # or it failed
             try:
-                found = read(_bare(came, called.model))
+                accepted = read(_bare(reply, called.model))
             except Faulty as fault:
                 code = fault.code
-                self._note(role, asked, attempt, came, code)
+                self._note(role, asked, attempt, reply, code)
                 asked = question.with_faults(fault.told)
             else:
-                self._note(role, asked, attempt, came, None)
-                return found
+                self._note(role, asked, attempt, reply, None)
+                return accepted
         raise _GaveUp(code, service=False)
 
-    def _note(self, role: Role, asked: Question, attempt: int, came: Reply | None, fault: str | None) -> None:
+    def _note(self, role: Role, asked: RubricQuestion, attempt: int, received: Reply | None, fault: str | None) -> None:
         model = self.settings.models[role].name
         self.exchanges.append(
             Exchange(
                 phase=asked.phase,
                 part=asked.part,
                 asked=model,
-                answered=came.model if came is not None else None,
-                fingerprint=came.fingerprint if came is not None else None,
+                answered=received.model if received is not None else None,
+                fingerprint=received.fingerprint if received is not None else None,
                 fault=fault,
             )
         )
         reply = None
-        if came is not None:
+        if received is not None:
             reply = {
-                "content": came.content,
-                "refusal": came.refusal,
-                "finish": came.finish,
-                "model": came.model,
-                "fingerprint": came.fingerprint,
+                "content": received.content,
+                "refusal": received.refusal,
+                "finish": received.finish,
+                "model": received.model,
+                "fingerprint": received.fingerprint,
             }
         self.said.append(
             {
@@ -245,13 +245,13 @@ class Conversation:
         role: Role | None = None,
         baseline: Answers | None = None,
         checks: Answers | None = None,
-        verdict: Verdict | None = None,
+        verdict: VerdictAnswer | None = None,
         *,
         reason: str | None = None,
     ) -> Judgement:
         reasons: dict[str, str] = {}
-        for phase, one in (("baseline", baseline), ("checks", checks)):
-            reasons |= {} if one is None else {f"{phase}.{name}": said for name, said in one.reasons.items()}
+        for phase, answers in (("baseline", baseline), ("checks", checks)):
+            reasons |= {} if answers is None else {f"{phase}.{name}": sentence for name, sentence in answers.reasons.items()}
         if verdict is not None:
             reasons["verdict"] = verdict.reason
         return Judgement(
@@ -276,16 +276,16 @@ class Conversation:
         )
 
 
-def foreign_reply(came: Reply, model: Model) -> ServiceFailure | None:
+def foreign_reply(reply: Reply, model: Model) -> ServiceFailure | None:
     """The failure if a reply is from another model; a filter that rejected a question has no model."""
-    if came.model is None:
-        return None if came.finish == "content_filter" else ServiceFailure("unnamed-model", "the reply names no model")
-    return None if model.served_as(came.model) else ServiceFailure("another-model", f"the reply is of {came.model!r}")
+    if reply.model is None:
+        return None if reply.finish == "content_filter" else ServiceFailure("unnamed-model", "the reply names no model")
+    return None if model.served_as(reply.model) else ServiceFailure("another-model", f"the reply is of {reply.model!r}")
 
 
-def _bare(came: Reply, model: Model) -> Reply:
+def _bare(reply: Reply, model: Model) -> Reply:
     """The reply without what the model's format lets stand around an answer."""
-    return came if came.content is None else replace(came, content=answer_text(came.content, model.format))
+    return reply if reply.content is None else replace(reply, content=answer_text(reply.content, model.format))
 
 
 def run_conversation(course: Conversation, replies: Sequence[Reply | ServiceFailure]) -> Judgement | None:
@@ -298,6 +298,6 @@ def run_conversation(course: Conversation, replies: Sequence[Reply | ServiceFail
     except StopIteration as end:
         if left:
             raise ValueError("there are more replies than questions") from None
-        found: Judgement | None = end.value
-        return found
+        judgement: Judgement | None = end.value
+        return judgement
     raise ValueError("there are fewer replies than questions")

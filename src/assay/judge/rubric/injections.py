@@ -84,18 +84,18 @@ def _name_pattern(pattern: str) -> str:
 def _phrase_pattern(pattern: str) -> re.Pattern[str]:
     """The gap between words is bounded and contains no word characters, so no text makes the search slow."""
     between = r"\W{1,40}"
-    spaced = re.sub(" ?~([0-9]) ", lambda found: f" (?:\\w{{1,40}} ){{0,{found[1]}}}?", pattern).lstrip()
+    spaced = re.sub(" ?~([0-9]) ", lambda gap: f" (?:\\w{{1,40}} ){{0,{gap[1]}}}?", pattern).lstrip()
     return re.compile(f"{between}{_name_pattern(spaced)}(?!\\w)".replace(" ", between))
 
 
 def _by_first_word() -> dict[str, tuple[re.Pattern[str], ...]]:
-    found: dict[str, list[re.Pattern[str]]] = {}
+    by_word: dict[str, list[re.Pattern[str]]] = {}
     for line in _LINES.strip().splitlines():
         first, _, rest = line.partition(": ")
         pattern = _phrase_pattern(rest)
         for word in first.split():
-            found.setdefault(word, []).append(pattern)
-    return {word: tuple(patterns) for word, patterns in found.items()}
+            by_word.setdefault(word, []).append(pattern)
+    return {word: tuple(patterns) for word, patterns in by_word.items()}
 
 
 _PHRASES = _by_first_word()
@@ -168,23 +168,23 @@ _ALIKE = str.maketrans("авекмнорстухіјѕԁԛԝһαβεικνορτ
 def detect(solution: Solution, ids: Sequence[str] = ()) -> tuple[str, ...]:
     """The names of the signs that a solution has, in its texts or the names of its files; `ids`: the rubric's. Sorted."""
     raw = "\n\n".join(part for row in solution.files.items() for part in row)
-    found = {name for name, sign in _SIGNS.items() if sign.search(raw)}
+    signs = {name for name, sign in _SIGNS.items() if sign.search(raw)}
     text = _old(raw)
     low, forged, folded = text.lower(), _forged(ids), [*_folded(raw)]
     if addresses_judge(low):
-        found.add("address")
+        signs.add("address")
     elif any(addresses_judge(other) for other in folded if other != low):
-        found.add("homoglyphs")
+        signs.add("homoglyphs")
     if any(map(_FRAME.search, folded)):
-        found.add("marker")
+        signs.add("marker")
     if plays_a_role(low):
-        found.add("role")
+        signs.add("role")
     if forged.search(text):
-        found.add("forged-answer")
-    coded = [*_blobs(text), *([] if found & {"address", "forged-answer"} else _recoded(text))]
+        signs.add("forged-answer")
+    coded = [*_blobs(text), *([] if signs & {"address", "forged-answer"} else _recoded(text))]
     if any(addresses_judge(other.lower()) or forged.search(other) for other in coded):
-        found.add("encoded")
-    return tuple(sorted(found))
+        signs.add("encoded")
+    return tuple(sorted(signs))
 
 
 def _old(text: str) -> str:
@@ -217,15 +217,15 @@ def _alike() -> dict[int, str]:
     except ImportError as error:
         what = "judging by a rubric needs the Python package confusable-homoglyphs"
         raise BadInput(what, hint="pip install 'assay[llm]'") from error
-    found = {
+    letters = {
         ord(char): row["c"]
         for char, rows in confusables_data.items()
         for row in rows
         if len(char) == 1 and not char.isascii() and row["c"].isascii() and len(row["c"]) == 1
     }
     for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6):  # squared, circled, squared again, of flags
-        found |= {first + place: chr(ord("a") + place) for place in range(26)}
-    return found | _ALIKE
+        letters |= {first + place: chr(ord("a") + place) for place in range(26)}
+    return letters | _ALIKE
 
 
 def _blobs(text: str) -> Iterator[str]:

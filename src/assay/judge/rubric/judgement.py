@@ -41,7 +41,7 @@ TRANSCRIPT_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
-class Limits:
+class JudgeLimits:
     """Bounds of attempts and times in seconds. Users need not change them; tests shorten them."""
 
     attempts: int = 3
@@ -58,7 +58,7 @@ class Limits:
     """Seconds of one pause, `Retry-After` included."""
 
 
-LIMITS = Limits()
+LIMITS = JudgeLimits()
 
 
 JUDGEMENT_SCHEMA = "assay.judgement/2"
@@ -66,14 +66,14 @@ _QUOTE = b"assay.quote/1\x00"
 
 
 @dataclass(frozen=True)
-class Usage:
+class TokenUsage:
     """Tokens as the service counts them; None if it does not report them, which is not 0."""
 
     prompt: int | None = 0
     completion: int | None = 0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(_sum(self.prompt, other.prompt), _sum(self.completion, other.completion))
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        return TokenUsage(_sum(self.prompt, other.prompt), _sum(self.completion, other.completion))
 
     @property
     def total(self) -> int | None:
@@ -81,8 +81,8 @@ class Usage:
         return _sum(self.prompt, self.completion)
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
+def _sum(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Spent:
     """The cost of one question so far, whatever its result: requests, and the tokens of all of them."""
 
     tries: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: TokenUsage = field(default_factory=TokenUsage)
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Measured:
+class JudgingCost:
     """The cost of a judgement. Nothing is computed from it; a replay has none."""
 
-    usage: Usage
+    usage: TokenUsage
     cost: int | None
     """Millionths of the unit that prices are in; None where a price or a count of tokens is not known."""
     milliseconds: int
@@ -123,8 +123,8 @@ class Measured:
     tries: int
     """Requests in all, those included that the service failed."""
 
-    def __add__(self, other: Measured) -> Measured:
-        return Measured(
+    def __add__(self, other: JudgingCost) -> JudgingCost:
+        return JudgingCost(
             self.usage + other.usage,
             _sum(self.cost, other.cost),
             self.milliseconds + other.milliseconds,
@@ -166,7 +166,7 @@ class Judgement:
     exchanges: tuple[Exchange, ...]
     transcript: bytes = field(repr=False)
     """Canonical JSON of what was asked and answered. Private."""
-    measured: Measured | None = None
+    measured: JudgingCost | None = None
     """None in a replay."""
     words: str = field(default="", repr=False)
     """The service's own words to `fallback`, for whoever judges; not in the document."""
@@ -224,13 +224,13 @@ def why_fallback(document: Mapping[str, Any]) -> str:
     status = re.fullmatch("status-([0-9]{3})", str(code))
     if status is not None:
         return f"the service refused {primary} (status {status[1]})"
-    told = {
+    sentences = {
         "unnamed-model": f"the service did not say that {primary} answered",
         "timeout": f"{primary} did not answer in time",
         "cut-off": f"the connection to {primary} was cut off",
         "no-completion": f"what the service sent for {primary} was no completion",
     }
-    return told.get(str(code), f"the answers of {primary} stayed malformed ({code})")
+    return sentences.get(str(code), f"the answers of {primary} stayed malformed ({code})")
 
 
 def quote_digest(quote: str, blind: bytes = b"") -> str:

@@ -74,7 +74,7 @@ def normal_lines(text: str) -> str:
 
 def escape(text: str) -> str:
     """The text as a model is shown it; no two texts that differ in more than line ends are shown alike."""
-    return _ESCAPED.sub(lambda found: f"⟦U+{ord(found[0]):04X}⟧", normal_lines(text))
+    return _ESCAPED.sub(lambda match: f"⟦U+{ord(match[0]):04X}⟧", normal_lines(text))
 
 
 FRAME_KINDS = ("problem", "solution", "checks")
@@ -92,7 +92,7 @@ class FramedText:
 
 
 @dataclass(frozen=True)
-class Frames:
+class JudgementFrames:
     """The frames of one judgement: of this bounty and this solution, under these prompts."""
 
     bounty: str
@@ -117,8 +117,8 @@ class Frames:
                 guttered(key[:GUTTER], text.removesuffix("\n")),
                 f"⟪assay end item {number} of {count} {key}⟫",
             ]
-        said = ", ".join(part for part in (about, f"{count} items" if count != 1 else "1 item", f"{total} bytes") if part)
-        return "\n".join([f"⟪assay begin {kind} {key}: {said}⟫", *lines, f"⟪assay end {kind} {key}⟫"])
+        summary = ", ".join(part for part in (about, f"{count} items" if count != 1 else "1 item", f"{total} bytes") if part)
+        return "\n".join([f"⟪assay begin {kind} {key}: {summary}⟫", *lines, f"⟪assay end {kind} {key}⟫"])
 
 
 def guttered(key: str, text: str) -> str:
@@ -139,7 +139,7 @@ _STRING = {"type": "string"}
 
 
 @dataclass(frozen=True)
-class Question:
+class RubricQuestion:
     """One request but for the model's name and the most tokens."""
 
     phase: Phase
@@ -151,10 +151,10 @@ class Question:
     form: Mapping[str, Any]
     """The JSON schema of the answer."""
 
-    def with_faults(self, faults: Sequence[str]) -> Question:
+    def with_faults(self, faults: Sequence[str]) -> RubricQuestion:
         """The question again, with the faults of the last answer in our own words."""
-        said = prompts.filled("again", faults="\n".join(f"- {fault}" for fault in faults))
-        return Question(self.phase, self.part, self.system, (*self.parts, said), self.form)
+        listed = prompts.filled("again", faults="\n".join(f"- {fault}" for fault in faults))
+        return RubricQuestion(self.phase, self.part, self.system, (*self.parts, listed), self.form)
 
     def body(self, model: str, form: Format, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The request as the service gets it; form: how the form of the answer is asked for."""
@@ -176,7 +176,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Case:
+class RubricCase:
     """One solution to one bounty; raises BadInput for a problem that is not the bounty's, and for what is above its bound."""
 
     bounty: Bounty
@@ -184,10 +184,10 @@ class Case:
     solution: Solution
 
     def __post_init__(self) -> None:
-        found = f"sha256:{sha256(self.problem.encode()).hexdigest()}"
-        if found != self.bounty.problem_digest:
+        digest = f"sha256:{sha256(self.problem.encode()).hexdigest()}"
+        if digest != self.bounty.problem_digest:
             raise BadInput(
-                f"the problem has digest {found}, the bounty's is {self.bounty.problem_digest}",
+                f"the problem has digest {digest}, the bounty's is {self.bounty.problem_digest}",
                 hint="judge with the text that the bounty was published with",
             )
         check_size(self.bounty, self.solution)
@@ -202,9 +202,9 @@ class Case:
                 )
 
     @cached_property
-    def frames(self) -> Frames:
+    def frames(self) -> JudgementFrames:
         """The frames of this case."""
-        return Frames(self.bounty.digest, self.solution.digest, prompts.digest())
+        return JudgementFrames(self.bounty.digest, self.solution.digest, prompts.digest())
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
@@ -224,16 +224,16 @@ class Case:
     @cached_property
     def chunks(self) -> tuple[tuple[Check, ...], ...]:
         """The checks as they are asked: at most so many at once, and not too long."""
-        made: list[list[Check]] = []
+        chunks: list[list[Check]] = []
         room = 0
         for check in self.bounty.rules.checks:
             size = len(escape(_wording(check)).encode())
-            if not made or len(made[-1]) == CHECKS_AT_ONCE or size > room:
-                made.append([])
+            if not chunks or len(chunks[-1]) == CHECKS_AT_ONCE or size > room:
+                chunks.append([])
                 room = CHECKS_BYTES
-            made[-1].append(check)
+            chunks[-1].append(check)
             room -= size
-        return tuple(map(tuple, made))
+        return tuple(map(tuple, chunks))
 
     @cached_property
     def system(self) -> str:
@@ -253,30 +253,30 @@ class Case:
     def _checks(self, checks: Sequence[Check], answers: Mapping[str, bool] | None = None) -> str:
         if answers is None:
             return self.frames.around("checks", [FramedText(check.id, _wording(check)) for check in checks])
-        said = {True: "answered YES", False: "answered NO"}
-        items = [FramedText(check.id, f"{said[answers[check.id]]}\n{check.label}".rstrip()) for check in checks]
+        answered = {True: "answered YES", False: "answered NO"}
+        items = [FramedText(check.id, f"{answered[answers[check.id]]}\n{check.label}".rstrip()) for check in checks]
         return self.frames.around("checks", items)
 
-    def _question(self, phase: Phase, part: int, form: Mapping[str, Any], *parts: str) -> Question:
-        return Question(phase, part, self.system, (self._problem, self._solution, *parts), form)
+    def _question(self, phase: Phase, part: int, form: Mapping[str, Any], *parts: str) -> RubricQuestion:
+        return RubricQuestion(phase, part, self.system, (self._problem, self._solution, *parts), form)
 
-    def baseline(self) -> Question:
+    def baseline(self) -> RubricQuestion:
         """Phase 1."""
         form = _object({name: _object({"reason": _STRING, "answer": _YES_NO}) for name in BASELINE})
         return self._question("baseline", 1, form, prompts.filled("baseline"))
 
-    def checks(self, part: int) -> Question:
+    def checks(self, part: int) -> RubricQuestion:
         """Phase 2, its question number `part`, from 1."""
         chunk = self.chunks[part - 1]
         form = _object({check.id: _object({"reason": _STRING, "quote": _STRING, "answer": _YES_NO}) for check in chunk})
         asked = prompts.filled("checks", least=QUOTE_LEAST, most=QUOTE_CHARACTERS)
         return self._question("checks", part, form, self._checks(chunk), asked)
 
-    def verdict(self, answers: Mapping[str, bool]) -> Question:
+    def verdict(self, answers: Mapping[str, bool]) -> RubricQuestion:
         """Phase 3, with the answers to the checks."""
         form = _object({"reason": _STRING, "verdict": {"type": "string", "enum": list(VERDICTS)}})
-        told = self._checks(self.bounty.rules.checks, answers)
-        return self._question("verdict", 1, form, told, prompts.filled("verdict"))
+        framed = self._checks(self.bounty.rules.checks, answers)
+        return self._question("verdict", 1, form, framed, prompts.filled("verdict"))
 
 
 def check_size(bounty: Bounty, solution: Solution) -> None:

@@ -26,8 +26,16 @@ from assay.judge.rubric.conversation import (
     ServiceFailure,
     run_conversation,
 )
-from assay.judge.rubric.judgement import BODY_BYTES, LIMITS, NAME_CHARACTERS, TRANSCRIPT_BYTES, Judgement, Limits, quote_digest
-from assay.judge.rubric.questions import Case
+from assay.judge.rubric.judgement import (
+    BODY_BYTES,
+    LIMITS,
+    NAME_CHARACTERS,
+    TRANSCRIPT_BYTES,
+    JudgeLimits,
+    Judgement,
+    quote_digest,
+)
+from assay.judge.rubric.questions import RubricCase
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.solution import Solution
 from assay.judge.rubric.stored import TRANSCRIPTS, Transcript, digest_hex, document_of, open_transcript
@@ -104,14 +112,14 @@ def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution:
     Every request is made anew and compared. Raises Refused (stage `transcript`) where it is not what we would have asked, and
     BadInput where it is no transcript.
     """
-    case, kept = Case(bounty, problem, solution), _parse_transcript(transcript)
-    for what, found, expected in (
+    case, kept = RubricCase(bounty, problem, solution), _parse_transcript(transcript)
+    for what, actual, expected in (
         ("it is of another bounty", kept.bounty, bounty.digest),
         ("it is of another submission", kept.submission, solution.digest),
         ("its prompts are not those of this version of assay", kept.prompts, prompts.digest()),
     ):
-        if found != expected:
-            raise Refused(_REPLAY_STAGE, what, expected=expected, found=found)
+        if actual != expected:
+            raise Refused(_REPLAY_STAGE, what, expected=expected, found=actual)
     models = kept.models
     for name, model in ((models.primary, bounty.judge.model), (models.fallback, bounty.judge.fallback)):
         if not model.served_as(name):
@@ -121,13 +129,13 @@ def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution:
     )
     course = Conversation(case, settings)
     try:
-        judgement = run_conversation(course, [_answer(said) for said in kept.exchanges])
+        judgement = run_conversation(course, [_answer(answered) for answered in kept.exchanges])
     except ValueError as error:
         _compare_requests(course, kept)
         raise Refused(_REPLAY_STAGE, f"its replies do not make a judgement: {error}") from None
     _compare_requests(course, kept)
     if course.transcript() != transcript:
-        raise Refused(_REPLAY_STAGE, "it has texts that were not asked")
+        raise Refused(_REPLAY_STAGE, "it has texts that no request contains")
     if judgement is None:
         raise Refused(_REPLAY_STAGE, "the service failed in it, so that there is no judgement")
     return judgement
@@ -138,29 +146,29 @@ def _parse_transcript(data: bytes) -> _Transcript:
     if len(data) > TRANSCRIPT_BYTES:
         raise BadInput(f"the transcript is larger than {TRANSCRIPT_BYTES} bytes", hint=hint)
     try:
-        found = json.loads(data)
-        kept = _Transcript.model_validate(found)
-        if canonical(found) == data:
+        document = json.loads(data)
+        kept = _Transcript.model_validate(document)
+        if canonical(document) == data:
             return kept
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
-        raise BadInput("this is no transcript", field=place, hint=hint) from None
+        raise BadInput("this is not a transcript", field=place, hint=hint) from None
     except (ValueError, RecursionError):
         pass
-    raise BadInput("this is no transcript: it is not canonical JSON", hint=hint)
+    raise BadInput("this is not a transcript: it is not canonical JSON", hint=hint)
 
 
-def _answer(said: _Answered) -> Reply | ServiceFailure:
-    reply = said.reply
+def _answer(answered: _Answered) -> Reply | ServiceFailure:
+    reply = answered.reply
     if reply is None:
-        return ServiceFailure(said.fault or "")
+        return ServiceFailure(answered.fault or "")
     return Reply(reply.content, reply.refusal, reply.finish, reply.model, reply.fingerprint)
 
 
 def _compare_requests(course: Conversation, kept: _Transcript) -> None:
     """Refuse the first exchange that is not what we would have asked, or that was judged otherwise."""
-    for number, (ours, said) in enumerate(zip(course.said, kept.exchanges, strict=False), 1):
-        theirs = said.model_dump()
+    for number, (ours, recorded) in enumerate(zip(course.said, kept.exchanges, strict=False), 1):
+        theirs = recorded.model_dump()
         for name, value in ours.items():
             if theirs[name] != value:
                 what = f"exchange {number}: {name} is not what this bounty and this solution lead to"
@@ -216,11 +224,11 @@ def find_judgement(
     file = competition / csvs.PARTICIPANTS.name
     everybody = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), bounty.scheme)
     key = find(everybody)
-    who = next(one for one in everybody if one.key == key)
+    who = next(entry for entry in everybody if entry.key == key)
     record = _find_record(competition, everybody, who, validator)
     solution = stored.find_solution(competition, who)
     if solution is None:
-        hint = "only who has the solution can judge it: `assay submit` puts it there"
+        hint = "only someone who has the solution can judge it: `assay submit` puts it there"
         raise BadInput(f"the solution of {key!r} is not here", file=stored.solution_file(competition, who.submission), hint=hint)
     return StoredJudgement(bounty, who, solution, record)
 
@@ -231,16 +239,16 @@ def _find_record(competition: Path, everybody: tuple[Participant, ...], who: Par
     names = evidence.Registry("rubric", judges, frozenset(one.key for one in everybody))
     records = [] if not config.exists(competition) else _in_ledger(competition)  # what an enclave handed in is there alone
     records += evidence.read(sorted(place.glob("*.jsonl")), names).records
-    found = [one for one in records if isinstance(one, Rubric) and who.submission and one.submission == who.submission]
-    found = [one for one in found if validator in (None, one.validator)]
-    if not found:
+    matching = [entry for entry in records if isinstance(entry, Rubric) and who.submission and entry.submission == who.submission]
+    matching = [entry for entry in matching if validator in (None, entry.validator)]
+    if not matching:
         by = "" if validator is None else f" by {validator!r}"
         hint = "`assay run` judges what has no evidence yet"
         raise BadInput(f"there is no judgement of the submission of {who.key!r}{by}", file=place, hint=hint)
-    if len({one.validator for one in found}) > 1:
-        several = ", ".join(sorted({one.validator for one in found}))
+    if len({entry.validator for entry in matching}) > 1:
+        several = ", ".join(sorted({entry.validator for entry in matching}))
         raise BadInput(f"{who.key!r} was judged by {several}", field="--validator", hint="say whose judgement is meant")
-    return found[0]
+    return matching[0]
 
 
 def _in_ledger(competition: Path) -> list[Evidence]:
@@ -253,56 +261,56 @@ def judgement_bps(judgement: Judgement, bounty: Bounty) -> int | None:
     """The BPS of a judgement; None where it is unjudged."""
     if judgement.outcome == "unjudged":
         return None
-    found = score.judge(judgement.baseline, judgement.checks, judgement.verdict, bounty.rules)
-    return None if found is None else found.bps
+    score_of_rubric = score.judge(judgement.baseline, judgement.checks, judgement.verdict, bounty.rules)
+    return None if score_of_rubric is None else score_of_rubric.bps
 
 
-def replay_stored(competition: Path, one: StoredJudgement, *keys: PrivateKey) -> JudgementRound:
+def replay_stored(competition: Path, original: StoredJudgement, *keys: PrivateKey) -> JudgementRound:
     """Replay the stored transcript offline; raises BadInput if it does not open, Refused if it does not fit.
 
     keys: one that it is sealed to is enough.
     """
-    attestation = one.record.attestation
+    attestation = original.record.attestation
     if attestation is None:
         raise BadInput("the judgement names no document", field="attestation", hint="it was not made by `assay run`")
     document = document_of(competition, attestation)
-    if document.get("bounty") != one.bounty.digest:
-        hint = f"it is {one.bounty.digest} now, and was judged as {document.get('bounty')}: get that back"
-        raise BadInput("the bounty was changed since", file=one.bounty.file, hint=hint)
+    if document.get("bounty") != original.bounty.digest:
+        hint = f"it is {original.bounty.digest} now, and was judged as {document.get('bounty')}: get that back"
+        raise BadInput("the bounty was changed since", file=original.bounty.file, hint=hint)
     file = competition / TRANSCRIPTS / f"{digest_hex(attestation)}.sealed"
-    transcript = open_transcript(file, *keys, bounty=one.bounty.digest, judgement=attestation)
-    found = replay_transcript(transcript.data, one.bounty, one.problem, one.solution)
-    if document.get("transcript") != found.transcript_digest:
+    transcript = open_transcript(file, *keys, bounty=original.bounty.digest, judgement=attestation)
+    replayed = replay_transcript(transcript.data, original.bounty, original.problem, original.solution)
+    if document.get("transcript") != replayed.transcript_digest:
         raise Refused("transcript", "it is not the one that the judgement names", file=file)
-    _check_same(one.record, found, transcript)
-    return JudgementRound(found, (), judgement_bps(found, one.bounty))
+    _check_same(original.record, replayed, transcript)
+    return JudgementRound(replayed, (), judgement_bps(replayed, original.bounty))
 
 
-def _check_same(record: Rubric, found: Judgement, transcript: Transcript) -> None:
+def _check_same(record: Rubric, replayed: Judgement, transcript: Transcript) -> None:
     """Refuse evidence that says something else than its own transcript."""
-    told = {"outcome": record.outcome, "baseline": record.baseline, "checks": record.checks, "verdict": record.verdict}
-    for name, answer in found.answers.items():
-        if told[name] != answer:
+    recorded = {"outcome": record.outcome, "baseline": record.baseline, "checks": record.checks, "verdict": record.verdict}
+    for name, answer in replayed.answers.items():
+        if recorded[name] != answer:
             raise Refused("evidence", f"its field {name!r} is not what the transcript leads to", participant=record.participant)
-    if (record.quotes or {}) != {name: quote_digest(quote, transcript.blind) for name, quote in found.quotes.items()}:
+    if (record.quotes or {}) != {name: quote_digest(quote, transcript.blind) for name, quote in replayed.quotes.items()}:
         raise Refused("evidence", "its quotes are not those of the transcript", participant=record.participant)
 
 
 async def ask_again(
-    one: StoredJudgement,
+    original: StoredJudgement,
     before: Judgement,
     models: Models,
     times: int,
     on_round: Callable[[JudgementRound], None],
     *,
-    limits: Limits = LIMITS,
+    limits: JudgeLimits = LIMITS,
 ) -> list[JudgementRound]:
     """Ask again `times` times, one after the other; on_round: called as each ends. Raises Unreachable."""
-    found: list[JudgementRound] = []
+    rounds: list[JudgementRound] = []
     for _ in range(times):
-        judgement = await asking.judge(one.bounty, one.problem, one.solution, models, limits=limits)
-        found.append(
-            JudgementRound(judgement, tuple(compare_judgements(before, judgement)), judgement_bps(judgement, one.bounty))
+        judgement = await asking.judge(original.bounty, original.problem, original.solution, models, limits=limits)
+        rounds.append(
+            JudgementRound(judgement, tuple(compare_judgements(before, judgement)), judgement_bps(judgement, original.bounty))
         )
-        on_round(found[-1])
-    return found
+        on_round(rounds[-1])
+    return rounds

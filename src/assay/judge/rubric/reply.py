@@ -51,9 +51,9 @@ class Reply:
 class Faulty(Exception):
     """An answer that is not accepted: the code of the first fault, and each fault in words."""
 
-    def __init__(self, code: str, told: Sequence[str] = ()) -> None:
+    def __init__(self, code: str, sentences: Sequence[str] = ()) -> None:
         super().__init__(code)
-        self.code, self.told = code, tuple(told) or (FAULTS[code],)
+        self.code, self.told = code, tuple(sentences) or (FAULTS[code],)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictAnswer:
     """A verdict and its reason."""
 
     verdict: str
@@ -86,14 +86,14 @@ def read_checks(reply: Reply, ids: Sequence[str], texts: Sequence[str], gutter: 
     return _answers(_object(reply, ids), ids, texts, gutter)
 
 
-def read_verdict(reply: Reply) -> Verdict:
+def read_verdict(reply: Reply) -> VerdictAnswer:
     """The answer of phase 3; raises Faulty."""
-    found = _strings(_object(reply, ("reason", "verdict")), ("reason", "verdict"))
-    if found["verdict"] not in VERDICTS:
+    answer = _strings(_object(reply, ("reason", "verdict")), ("reason", "verdict"))
+    if answer["verdict"] not in VERDICTS:
         raise Faulty("no-verdict")
-    if len(found["reason"]) > REASON_CHARACTERS:
+    if len(answer["reason"]) > REASON_CHARACTERS:
         raise Faulty("long-reason")
-    return Verdict(found["verdict"], _printable(found["reason"]))
+    return VerdictAnswer(answer["verdict"], _printable(answer["reason"]))
 
 
 def _object(reply: Reply, keys: Sequence[str]) -> dict[str, Any]:
@@ -123,12 +123,12 @@ def _object(reply: Reply, keys: Sequence[str]) -> dict[str, Any]:
 def _strings(value: object, keys: Sequence[str]) -> dict[str, str]:
     if not isinstance(value, dict) or value.keys() != set(keys):
         raise Faulty("wrong-form")
-    if not all(isinstance(one, str) for one in value.values()):
+    if not all(isinstance(text, str) for text in value.values()):
         raise Faulty("wrong-form")
     return value
 
 
-def _answers(found: Mapping[str, Any], names: Sequence[str], texts: Sequence[str] | None, gutter: str = "") -> Answers:
+def _answers(document: Mapping[str, Any], names: Sequence[str], texts: Sequence[str] | None, gutter: str = "") -> Answers:
     """Every fault is collected, so that the model hears of all at once; names are given by position, since they are untrusted."""
     wrong: list[tuple[str, int]] = []
     answers: dict[str, bool] = {}
@@ -136,17 +136,17 @@ def _answers(found: Mapping[str, Any], names: Sequence[str], texts: Sequence[str
     quotes: dict[str, str] = {}
     for place, name in enumerate(names, 1):
         try:
-            one = _strings(found[name], ("reason", "answer") if texts is None else ("reason", "quote", "answer"))
-            if one["answer"] not in ("YES", "NO"):
+            item = _strings(document[name], ("reason", "answer") if texts is None else ("reason", "quote", "answer"))
+            if item["answer"] not in ("YES", "NO"):
                 raise Faulty("no-answer")
-            if len(one["reason"]) > REASON_CHARACTERS:
+            if len(item["reason"]) > REASON_CHARACTERS:
                 raise Faulty("long-reason")
-            yes = one["answer"] == "YES"
+            yes = item["answer"] == "YES"
             if texts is not None:
-                quote = _quote(one["quote"], texts, gutter, yes=yes)
+                quote = _quote(item["quote"], texts, gutter, yes=yes)
                 if yes:
                     quotes[name] = quote
-            answers[name], reasons[name] = yes, _printable(one["reason"])
+            answers[name], reasons[name] = yes, _printable(item["reason"])
         except Faulty as fault:
             wrong.append((fault.code, place))
     if wrong:
@@ -154,12 +154,12 @@ def _answers(found: Mapping[str, Any], names: Sequence[str], texts: Sequence[str
     return Answers(answers, reasons, quotes)
 
 
-def _quote(given: str, texts: Sequence[str], gutter: str, *, yes: bool) -> str:
+def _quote(quoted: str, texts: Sequence[str], gutter: str, *, yes: bool) -> str:
     if not yes:
-        if given:
+        if quoted:
             raise Faulty("contradiction")
         return ""
-    quote = normal_lines(given)
+    quote = normal_lines(quoted)
     size = _ink(quote)
     if not size:
         raise Faulty("no-quote")

@@ -21,7 +21,7 @@ from assay.judge import entries
 from assay.judge.entries import Entries
 from assay.judge.rubric import asking, stored
 from assay.judge.rubric.asking import Models, Price
-from assay.judge.rubric.judgement import LIMITS, Judgement, Limits, Measured, Usage, why_fallback
+from assay.judge.rubric.judgement import LIMITS, JudgeLimits, Judgement, JudgingCost, TokenUsage, why_fallback
 from assay.judge.rubric.stored import JUDGEMENTS, JudgementStore, digest_hex, document_of, transcript_key
 from assay.judge.running import Event, Options, Stop, Summary, stopping
 from assay.ledger import keys
@@ -61,7 +61,7 @@ class _Tally:
     milliseconds: list[int] = field(default_factory=list)
     missing: int = 0
     """Solutions that ended without a judgement after they were asked about: what they took is in the sums."""
-    usage: Usage = field(default_factory=Usage)
+    usage: TokenUsage = field(default_factory=TokenUsage)
     cost: int | None = 0
     suspected: list[str] = field(default_factory=list)
     fallbacks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -78,13 +78,13 @@ class _Tally:
             why = why_fallback(judgement.document()) + (f": {judgement.words}" if judgement.words else "")
             self.fallbacks.setdefault((str(judgement.model), why), []).append(participant)
 
-    def add_missing(self, measured: Measured) -> None:
+    def add_missing(self, measured: JudgingCost) -> None:
         """Add the cost of one that ended without a judgement."""
         if measured.tries:
             self.missing += 1
             self._add(measured)
 
-    def _add(self, found: Measured) -> None:
+    def _add(self, found: JudgingCost) -> None:
         self.usage += found.usage
         self.cost = None if self.cost is None or found.cost is None else self.cost + found.cost
 
@@ -128,7 +128,7 @@ def run(
     options: Options | None = None,
     on_event: Callable[[Event], None] = lambda _event: None,
     *,
-    limits: Limits = LIMITS,
+    limits: JudgeLimits = LIMITS,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Summary:
     """Judges what is missing; raises BadInput and Busy before anything is judged.
@@ -246,7 +246,7 @@ class _Run:
     on_event: Callable[[Event], None]
     summary: Summary
     stop: Stop
-    limits: Limits
+    limits: JudgeLimits
     now: Callable[[], datetime]
     tally: _Tally = field(default_factory=_Tally)
 

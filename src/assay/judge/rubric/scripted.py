@@ -69,8 +69,8 @@ class SeenRequest:
     @property
     def submission(self) -> str:
         """The solution's digest, as the frame says it."""
-        found = re.search("sha256:[0-9a-f]{64}", self.frames["solution"].about) if "solution" in self.frames else None
-        return found[0] if found else ""
+        match = re.search("sha256:[0-9a-f]{64}", self.frames["solution"].about) if "solution" in self.frames else None
+        return match[0] if match else ""
 
     @property
     def solution(self) -> str:
@@ -110,17 +110,17 @@ def _asked_phase(body: Mapping[str, Any], outside: str, frames: Mapping[str, See
     form = body.get("response_format", {}).get("json_schema")
     if form is not None:
         return form["name"].removeprefix("assay_"), tuple(form["schema"]["properties"])
-    found = _QUESTION.search(outside)
-    if found is None:
+    match = _QUESTION.search(outside)
+    if match is None:
         raise ValueError("there is no question")
-    if found[1] == "checks":
-        return found[1], tuple(frames["checks"].items)
-    return found[1], BASELINE if found[1] == "baseline" else ("reason", "verdict")
+    if match[1] == "checks":
+        return match[1], tuple(frames["checks"].items)
+    return match[1], BASELINE if match[1] == "baseline" else ("reason", "verdict")
 
 
-def spoil_answer(kind: str, said: dict[str, Any]) -> str:
+def spoil_answer(kind: str, answer: dict[str, Any]) -> str:
     """The content that a fault of this kind makes of an answer."""
-    text = json.dumps(said, ensure_ascii=False)
+    text = json.dumps(answer, ensure_ascii=False)
     whole = {
         "empty": "",
         "prose": f"Here is my answer: {text}",
@@ -129,14 +129,14 @@ def spoil_answer(kind: str, said: dict[str, Any]) -> str:
         "not-json": text[:-1],
         "list": f"[{text}]",
         "twice": f"{text[:-1]}, {text[1:]}",
-        "missing": json.dumps(dict(list(said.items())[1:])),
-        "extra": json.dumps({**said, "score": "10000"}),
+        "missing": json.dumps(dict(list(answer.items())[1:])),
+        "extra": json.dumps({**answer, "score": "10000"}),
         "surrogate": text[:-1] + ', "\\ud800": ""}',
     }
     if kind in whole:
         return whole[kind]
-    first = next(iter(said))
-    one = said[first] if isinstance(said[first], dict) else said
+    first = next(iter(answer))
+    part = answer[first] if isinstance(answer[first], dict) else answer
     spoils: dict[str, dict[str, Any]] = {
         "booleans": {"answer": True, "verdict": True},
         "numbers": {"answer": 1, "verdict": 1},
@@ -148,8 +148,8 @@ def spoil_answer(kind: str, said: dict[str, Any]) -> str:
         "no-verdict": {"verdict": "SUPERB"},
         "long-reason": {"reason": "so " * 2000},
     }
-    changed = {**one, **{name: value for name, value in spoils[kind].items() if name in one}}
-    return json.dumps(changed if one is said else {**said, first: changed})
+    changed = {**part, **{name: value for name, value in spoils[kind].items() if name in part}}
+    return json.dumps(changed if part is answer else {**answer, first: changed})
 
 
 CONTENT_FAULTS = (
@@ -203,16 +203,16 @@ class ScriptedSolution(Section):
         """The answer to a question."""
         if seen.phase == "verdict":
             return {"reason": self.reasons.get("verdict", "as the script says"), "verdict": self.verdict}
-        said: dict[str, object] = {}
+        answers: dict[str, object] = {}
         for name in seen.ids:
             if seen.phase == "baseline":
                 why = self.baseline.get(name)
-                said[name] = {"reason": why or "as the script says", "answer": "YES" if why is None else "NO"}
+                answers[name] = {"reason": why or "as the script says", "answer": "YES" if why is None else "NO"}
             else:
                 quote = self.checks.get(name, "")
                 reason = self.reasons.get(name, "as the script says")
-                said[name] = {"reason": reason, "quote": quote, "answer": "YES" if quote else "NO"}
-        return said
+                answers[name] = {"reason": reason, "quote": quote, "answer": "YES" if quote else "NO"}
+        return answers
 
 
 class ScriptedFault(Section):
@@ -239,7 +239,7 @@ class ScriptedFault(Section):
     def fits(self, seen: SeenRequest, name: str) -> bool:
         """Whether it is for this request, of the solution that the script calls `name`."""
         wanted = ((self.solution, name), (self.phase, seen.phase), (self.model, seen.model))
-        return all(one is None or one == found for one, found in wanted)
+        return all(limit is None or limit == actual for limit, actual in wanted)
 
 
 class Script(Section):

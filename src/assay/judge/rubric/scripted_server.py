@@ -102,7 +102,7 @@ class _Http(ThreadingHTTPServer):
         """A client that went away is no news."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _CompletionHandler(BaseHTTPRequestHandler):
     server: _Http
     protocol_version = "HTTP/1.1"
     timeout = 60
@@ -159,13 +159,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, seen: SeenRequest, fault: ScriptedFault | None) -> None:
         kind = "" if fault is None else fault.kind
-        found = self.server.model.brain(seen)
-        if found is None:
+        answer = self.server.model.brain(seen)
+        if answer is None:
             self._send(400, {"error": {"message": "the script has no answer to this solution", "code": "no_answer"}})
             return
         if fault is not None and kind == "slow":
             time.sleep(fault.seconds)
-        content = spoil_answer(kind, found) if kind in CONTENT_FAULTS else json.dumps(found, ensure_ascii=False)
+        content = spoil_answer(kind, answer) if kind in CONTENT_FAULTS else json.dumps(answer, ensure_ascii=False)
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if kind == "refusal":
             message |= {"content": None, "refusal": "I cannot help with that."}
@@ -200,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
 def make_server(script: Script, *, port: int = 0, brain: Brain | None = None) -> tuple[ScriptedServer, ThreadingHTTPServer]:
     """A server that listens on loopback, and does not serve yet; raises OSError where the port is taken."""
     model = ScriptedServer(script, brain or _scripted(script))
-    http = _Http(("127.0.0.1", port), _Handler)
+    http = _Http(("127.0.0.1", port), _CompletionHandler)
     http.model = model
     model.url = f"http://127.0.0.1:{http.server_address[1]}/v1"
     return model, http

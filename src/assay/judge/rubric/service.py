@@ -33,12 +33,12 @@ from assay.errors import Unreachable, printable
 from assay.exact import canonical
 from assay.judge.rubric.asking import Models
 from assay.judge.rubric.conversation import AskedQuestion, ServiceFailure
-from assay.judge.rubric.judgement import BODY_BYTES, NAME_CHARACTERS, WORDS_CHARACTERS, Limits, Spent, Usage
+from assay.judge.rubric.judgement import BODY_BYTES, NAME_CHARACTERS, WORDS_CHARACTERS, JudgeLimits, Spent, TokenUsage
 from assay.judge.rubric.reply import Reply
 from assay.peers import NoAnswer, Overrun, Packed, Silent, peer, retry_after
 
 if TYPE_CHECKING:
-    from assay.peers.http import Answer
+    from assay.peers.http import PeerAnswer
 
 
 ECHO = 20
@@ -54,22 +54,22 @@ _WRITTEN = re.compile(
 """A letter or digit, plain or escaped; what stands for something else in escaped text; a gutter."""
 
 
-def parse_completion(data: bytes) -> tuple[Reply, Usage] | None:
+def parse_completion(data: bytes) -> tuple[Reply, TokenUsage] | None:
     """The reply in a body, and the tokens it took (None where it does not say); None if it is no chat completion."""
     try:
-        found: Any = json.loads(data)
-        choice = found["choices"][0]
+        document: Any = json.loads(data)
+        choice = document["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
         content, refusal = message.get("content"), message.get("refusal")
-        if not all(one is None or isinstance(one, str) for one in (content, refusal, finish)):
+        if not all(text is None or isinstance(text, str) for text in (content, refusal, finish)):
             return None
-        for one in (content, refusal, finish):
-            (one or "").encode()  # a lone surrogate is no text
+        for text in (content, refusal, finish):
+            (text or "").encode()  # a lone surrogate is no text
         reply = Reply(
-            content, refusal, finish, _printable_name(found.get("model")), _printable_name(found.get("system_fingerprint"))
+            content, refusal, finish, _printable_name(document.get("model")), _printable_name(document.get("system_fingerprint"))
         )
-        usage = found.get("usage")
-        return reply, Usage(_tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens"))
+        usage = document.get("usage")
+        return reply, TokenUsage(_tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens"))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -77,30 +77,30 @@ def parse_completion(data: bytes) -> tuple[Reply, Usage] | None:
 def parse_error(data: bytes) -> tuple[str, str]:
     """`error.code` and `error.message` of the body of an error, as far as it has them; the message is as the service wrote it."""
     try:
-        found: Any = json.loads(data)
-        error = found.get("error", found)
+        document: Any = json.loads(data)
+        error = document.get("error", document)
         if isinstance(error, str):  # some say only this
             return "", error
-        return tuple(one if isinstance(one := error.get(name), str) else "" for name in ("code", "message"))  # type: ignore[return-value]
+        return tuple(text if isinstance(text := error.get(name), str) else "" for name in ("code", "message"))  # type: ignore[return-value]
     except (ValueError, AttributeError, RecursionError):
         return "", ""
 
 
-def service_message(said: str, secrets: Sequence[str], texts: Sequence[str]) -> str:
+def service_message(message: str, secrets: Sequence[str], texts: Sequence[str]) -> str:
     """A service's message made safe to show: printable, cut, without secrets, and without the texts of the question.
 
     texts: untrusted texts of the request. A run of `ECHO` characters of the said that one of them has is left out, and one of
     `LETTERS` letters and digits: services repeat what they were sent with escapes, and as it was sent, with gutters.
     """
     for secret in secrets:
-        said = said.replace(secret, "…") if secret else said
-    said = " ".join(said[: 4 * WORDS_CHARACTERS].split())
+        message = message.replace(secret, "…") if secret else message
+    message = " ".join(message[: 4 * WORDS_CHARACTERS].split())
     plain = [" ".join(text.split()) for text in texts]
-    hidden = bytearray(len(said))
-    for start in range(len(said) - ECHO + 1):
-        if any(said[start : start + ECHO] in text for text in plain):
+    hidden = bytearray(len(message))
+    for start in range(len(message) - ECHO + 1):
+        if any(message[start : start + ECHO] in text for text in plain):
             hidden[start : start + ECHO] = b"\x01" * ECHO
-    letters, places = _letters(said)
+    letters, places = _letters(message)
     bare = [_letters(text)[0] for text in texts]
     for start in range(len(letters) - LETTERS + 1):
         if any(letters[start : start + LETTERS] in text for text in bare):
@@ -108,7 +108,7 @@ def service_message(said: str, secrets: Sequence[str], texts: Sequence[str]) -> 
             hidden[first:last] = b"\x01" * (last - first)
     kept = "".join(
         "" if hide and hidden[place - 1 : place] == b"\x01" else "…" if hide else c
-        for place, (c, hide) in enumerate(zip(said, hidden, strict=True))
+        for place, (c, hide) in enumerate(zip(message, hidden, strict=True))
     )
     return printable(kept if len(kept) <= WORDS_CHARACTERS else f"{kept[:WORDS_CHARACTERS]}…")
 
@@ -117,12 +117,12 @@ def _letters(text: str) -> tuple[str, list[tuple[int, int]]]:
     """The letters and digits of a text, small, with escapes read; and where each begins and ends in it."""
     letters: list[str] = []
     places: list[tuple[int, int]] = []
-    for found in _WRITTEN.finditer(text):
-        code = found["u"] or found["x"]
-        one = (chr(int(code, 16)) if code else found["letter"] or "").lower()[:1]
-        if one.isalnum():
-            letters.append(one)
-            places.append(found.span())
+    for match in _WRITTEN.finditer(text):
+        code = match["u"] or match["x"]
+        letter = (chr(int(code, 16)) if code else match["letter"] or "").lower()[:1]
+        if letter.isalnum():
+            letters.append(letter)
+            places.append(match.span())
     return "".join(letters), places
 
 
@@ -142,16 +142,16 @@ _AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.
 _TO_MEND = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
 _FILTERED = frozenset({"content_filter", "content_policy_violation", "data_inspection_failed"})
 _NO_CONNECTION = "no-connection"
-_UNTOLD = Usage(None, None)
+_UNTOLD = TokenUsage(None, None)
 """The service may have computed, and did not say how much."""
 
 
 class _StatusError(openai.OpenAIError):
     """A status that is no success, and what is needed of headers and body. The client hands errors of its kind on as they are."""
 
-    def __init__(self, status: int, code: str, said: str, retry_after: str | None) -> None:
+    def __init__(self, status: int, code: str, message: str, retry_after: str | None) -> None:
         super().__init__(f"status {status}")
-        self.status, self.code, self.said, self.retry_after = status, code, said, retry_after
+        self.status, self.code, self.said, self.retry_after = status, code, message, retry_after
 
 
 class _UnusableBody(openai.OpenAIError):
@@ -161,7 +161,7 @@ class _UnusableBody(openai.OpenAIError):
 class _PeerTransport(httpx2.AsyncBaseTransport):
     """The client's way out: a `Peer`, in threads of its own, so that what comes is bounded before the client sees it."""
 
-    def __init__(self, models: Models, limits: Limits) -> None:
+    def __init__(self, models: Models, limits: JudgeLimits) -> None:
         options = {"seconds": limits.seconds, "proxies": True, "keep": False}
         self._peer = peer(models.base_url, extra="llm", **options)
 
@@ -186,7 +186,7 @@ class _PeerTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(answer.status, headers=answer.headers, content=answer.body, request=request)
 
 
-def _status(answer: Answer) -> _StatusError:
+def _status(answer: PeerAnswer) -> _StatusError:
     return _StatusError(answer.status, *parse_error(answer.body), answer.header("retry-after"))
 
 
@@ -204,7 +204,7 @@ class _Retry(Exception):
 class ModelService:
     """One client for many questions. `opened` makes it."""
 
-    def __init__(self, models: Models, limits: Limits, client: openai.AsyncOpenAI) -> None:
+    def __init__(self, models: Models, limits: JudgeLimits, client: openai.AsyncOpenAI) -> None:
         self.models, self.limits = models, limits
         self._client = client
         self._not_before = 0.0
@@ -245,21 +245,21 @@ class ModelService:
         try:
             async with asyncio.timeout(min(self.limits.seconds, asked.called.model.timeout)):
                 data = await self._body(asked)
-            found = parse_completion(data)
-            if found is None:
+            completion = parse_completion(data)
+            if completion is None:
                 raise _Retry("no-completion")
-            usage = found[1]
-            return found[0]
+            usage = completion[1]
+            return completion[0]
         except (TimeoutError, openai.APITimeoutError, httpx2.TimeoutException):
             raise _Retry("timeout") from None
         except _UnusableBody:
             raise _Retry("no-completion") from None
         except _StatusError as error:
-            usage = Usage()
+            usage = TokenUsage()
             return self._refused(error, asked)
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             if isinstance(error.__cause__ or error, httpx2.ConnectError):
-                usage = Usage()
+                usage = TokenUsage()
                 raise _Retry(_NO_CONNECTION) from None
             raise _Retry("cut-off") from None
         finally:
@@ -274,25 +274,25 @@ class ModelService:
     def _refused(self, error: _StatusError, asked: AskedQuestion) -> Reply | ServiceFailure:
         """The meaning of a status; raises _Retry or Unreachable."""
         status, host = error.status, self.models.host
-        said = service_message(error.said, [self.models.api_key], asked.texts)
-        told = f": {said}" if said else ""
+        message = service_message(error.said, [self.models.api_key], asked.texts)
+        quoted = f": {message}" if message else ""
         if status in _TO_MEND or error.code == "insufficient_quota":
             raise Unreachable(
-                f"the model at {host} refuses us (status {status}){told}", final=True, hint="check the key and the account"
+                f"the model at {host} refuses us (status {status}){quoted}", final=True, hint="check the key and the account"
             )
         if status < HTTPStatus.BAD_REQUEST:
             raise Unreachable(
-                f"the model at {host} sends us elsewhere (status {status})", final=True, hint="give the address itself"
+                f"the model at {host} redirects us (status {status})", final=True, hint="give the address that it redirects to"
             )
         if status in _AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise _Retry(f"status-{status}", pause=retry_after(error.retry_after) or 0.0, words=said)
+            raise _Retry(f"status-{status}", pause=retry_after(error.retry_after) or 0.0, words=message)
         if error.code in _FILTERED:
             return Reply(content=None, refusal=error.code, finish="content_filter", model=None, fingerprint=None)
-        return ServiceFailure(f"status-{status}", said)
+        return ServiceFailure(f"status-{status}", message)
 
 
 @asynccontextmanager
-async def open_service(models: Models, limits: Limits) -> AsyncIterator[ModelService]:
+async def open_service(models: Models, limits: JudgeLimits) -> AsyncIterator[ModelService]:
     """A client that is closed in the end."""
     logging.getLogger("openai").setLevel(logging.WARNING)  # some versions log at debug what is asked, which is private
     http = openai.DefaultAsyncHttpxClient(

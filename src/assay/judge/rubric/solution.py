@@ -56,9 +56,7 @@ class Solution:
         try:
             return sum(len(text.encode()) for text in self.files.values())
         except UnicodeEncodeError:
-            raise BadInput(
-                "the solution has a character that is none (a lone surrogate)", hint="save the file as UTF-8"
-            ) from None
+            raise BadInput("the solution has an invalid character (a lone surrogate)", hint="save the file as UTF-8") from None
 
     @cached_property
     def data(self) -> bytes:
@@ -77,15 +75,15 @@ def read_solution(path: Path) -> Solution:
         return Solution({path.name: _text(path, SOLUTION_BYTES)})
     files: dict[str, str] = {}
     left = SOLUTION_BYTES
-    for found in sorted(path.rglob("*")):
-        if found.is_symlink() or not (found.is_file() or found.is_dir()):
-            raise BadInput("is a link or a device", file=found, hint="hand in text files alone")
-        if found.is_file():
+    for entry in sorted(path.rglob("*")):
+        if entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
+            raise BadInput("is a link or a device", file=entry, hint="hand in text files alone")
+        if entry.is_file():
             if len(files) == SOLUTION_FILES:
                 raise BadInput(f"has more than {SOLUTION_FILES} files", file=path, hint="hand in what need be read")
-            text = _text(found, left)
+            text = _text(entry, left)
             left -= len(text.encode())
-            files[found.relative_to(path).as_posix()] = text
+            files[entry.relative_to(path).as_posix()] = text
     return Solution(files)
 
 
@@ -95,8 +93,8 @@ def parse_solution(data: bytes) -> Solution:
     if len(data) > 8 * SOLUTION_BYTES:
         raise BadInput(what, hint="`assay seal` makes them")
     try:
-        found: Any = json.loads(data)
-        files = found["files"]
+        document: Any = json.loads(data)
+        files = document["files"]
         solution = Solution(files if isinstance(files, dict) else {})
         if solution.data == data:
             return solution
@@ -110,4 +108,4 @@ def _text(path: Path, most: int) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise BadInput("is not UTF-8 text", file=path, hint="a model reads text; leave out what is none") from None
+        raise BadInput("is not UTF-8 text", file=path, hint="a model reads only text: remove files that are not text") from None

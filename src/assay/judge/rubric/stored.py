@@ -70,11 +70,11 @@ def transcript_key(name: str = TRANSCRIPT_KEY, ask: Callable[[], str] | None = N
         except BadInput:
             if not keys.path_of(name).exists():  # else somebody made it at the same moment
                 raise
-    found = keys.load(name, ask)
-    if found.public.kind != X25519:
-        what, hint = f"is a key that signs ({found.public.kind})", "transcripts are sealed to an x25519 key: move this one away"
+    key = keys.load(name, ask)
+    if key.public.kind != X25519:
+        what, hint = f"is a key that signs ({key.public.kind})", "transcripts are sealed to an x25519 key: move this one away"
         raise BadInput(what, file=keys.path_of(name), hint=hint)
-    return found
+    return key
 
 
 SEALED_TRANSCRIPT_SCHEMA: Literal["assay.sealed-transcript/1"] = "assay.sealed-transcript/1"
@@ -106,16 +106,16 @@ def seal_transcript(transcript: Transcript, to: list[PublicKey], *, bounty: str,
 
 def open_transcript(file: Path, *keys: PrivateKey, bounty: str, judgement: str) -> Transcript:
     """The transcript in a file; raises BadInput where it is of something else, sealed to none of these keys, or damaged."""
-    data = load(file, MOST_KEYS * 2 * TRANSCRIPT_BYTES, hint="transcripts are kept by who judged: `assay run`")
+    data = load(file, MOST_KEYS * 2 * TRANSCRIPT_BYTES, hint="the validator who judged keeps the transcripts: `assay run`")
     try:
-        found = validate(_SealedTranscript, strict.parse(decode(data, file)))
-        if (found.bounty, found.judgement) != (bounty, judgement):
+        sealed = validate(_SealedTranscript, strict.parse(decode(data, file)))
+        if (sealed.bounty, sealed.judgement) != (bounty, judgement):
             raise BadInput("is the transcript of another judgement", hint="get the file back that belongs to it")
-        key = next((each for each in keys if each.public.id in found.sealed), None)
+        key = next((each for each in keys if each.public.id in sealed.sealed), None)
         if key is None:
-            hint = f"it is sealed to {', '.join(sorted(found.sealed))}; say which key opens it with --key"
+            hint = f"it is sealed to {', '.join(sorted(sealed.sealed))}; say which key opens it with --key"
             raise BadInput(f"is not sealed to {' or '.join(str(each.public) for each in keys)}", hint=hint)
-        mine = found.sealed[key.public.id]
+        mine = sealed.sealed[key.public.id]
         return _parse_transcript(open_sealed(base64.b64decode(mine, validate=True), key, _hpke_info(bounty, judgement)))
     except BadInput as error:
         raise error.at(file=file) from None
@@ -124,8 +124,8 @@ def open_transcript(file: Path, *keys: PrivateKey, bounty: str, judgement: str) 
 
 
 def _parse_transcript(inner: bytes) -> Transcript:
-    found: Any = json.loads(inner)  # it was sealed for us; what it says is checked where it is replayed
-    return Transcript(found["transcript"].encode(), bytes.fromhex(found["blind"]))
+    document: Any = json.loads(inner)  # it was sealed for us; what it says is checked where it is replayed
+    return Transcript(document["transcript"].encode(), bytes.fromhex(document["blind"]))
 
 
 def _hpke_info(bounty: str, judgement: str) -> bytes:
@@ -155,7 +155,7 @@ class SubmittedSolution:
 
 
 def submit_solution(
-    competition: Path, participant: str, said: Path, *, at: datetime | None = None, epoch: int | None = None
+    competition: Path, participant: str, source: Path, *, at: datetime | None = None, epoch: int | None = None
 ) -> SubmittedSolution:
     """Make a solution (a text file, or a folder of them) the current submission of a participant.
 
@@ -167,7 +167,7 @@ def submit_solution(
     if bounty.enclave is not None or bounty.problem is None:
         hint = "`assay commit` and `assay seal` hand in a solution that nobody else reads"
         raise BadInput("takes sealed solutions only: an enclave judges them", file=bounty.file, field="enclave", hint=hint)
-    solution = _fitting(bounty, bounty.problem, said)
+    solution = _fitting(bounty, bounty.problem, source)
     before = row.submission
     until = bounty.terms.submissions_until
     if until is not None and when > until and before != solution.digest:
@@ -179,12 +179,12 @@ def submit_solution(
     return SubmittedSolution(solution, file, before, row.enter(solution.digest, at=when, epoch=epoch))
 
 
-def _fitting(bounty: Bounty, problem: str, said: Path) -> Solution:
+def _fitting(bounty: Bounty, problem: str, source: Path) -> Solution:
     try:
-        solution = read_solution(said)
+        solution = read_solution(source)
         asking.check_case(bounty, problem, solution)
     except BadInput as error:
-        raise error.at(file=said) from None
+        raise error.at(file=source) from None
     return solution
 
 
@@ -226,9 +226,9 @@ BLIND = 32
 DOCUMENT_BYTES = 16_000_000
 
 
-def digest_hex(found: str) -> str:
+def digest_hex(digest: str) -> str:
     """The hex digits of a digest."""
-    return found.removeprefix("sha256:")
+    return digest.removeprefix("sha256:")
 
 
 class JudgementStore:
@@ -259,16 +259,16 @@ class JudgementStore:
         blind = secrets.token_bytes(BLIND)
         document = judgement.document(blind)
         named = digest(document)
-        found = make_record(
+        record = make_record(
             judgement, epoch=epoch, validator=self.validator, participant=participant, observed_at=at, blind=blind
         )
         transcript = Transcript(judgement.transcript, blind)
         data = seal_transcript(transcript, self.to, bounty=self.bounty, judgement=named)
         write_bytes(self.competition / TRANSCRIPTS / f"{digest_hex(named)}.sealed", data, private=True)
         pending = self.root / f"{digest_hex(judgement.submission)}.json"
-        write_bytes(pending, canonical({"record": found.document(), "judgement": document}))
-        self._finish(pending, found, document)
-        return found
+        write_bytes(pending, canonical({"record": record.document(), "judgement": document}))
+        self._finish(pending, record, document)
+        return record
 
     def recover(self, done: Container[str]) -> list[str]:
         """Finishes what a crash left undone; done: submissions that have evidence. Returns the submissions that have it now.
@@ -282,24 +282,24 @@ class JudgementStore:
             raise BadInput(f"cannot be written ({error.strerror})", file=self.evidence, hint=hint) from None
 
     def _recovered(self, done: Container[str]) -> list[str]:
-        found = []
+        finished = []
         for pending in sorted(self.root.glob("*.json")):
             try:
                 content: Any = strict.parse(decode(load(pending, DOCUMENT_BYTES, hint=""), pending))
-                one, document = read_record(content["record"]), content["judgement"]
+                record, document = read_record(content["record"]), content["judgement"]
             except (BadInput, KeyError, TypeError):  # it is written whole or not at all; whatever else it is, it is not ours
                 pending.unlink(missing_ok=True)
                 continue
-            whole = isinstance(one, Rubric) and one.attestation == digest(document) and one.validator == self.validator
-            if isinstance(one, Rubric) and whole and document.get("bounty") == self.bounty and one.submission not in done:
-                self._finish(pending, one, document)
-                found.append(one.submission)
+            whole = isinstance(record, Rubric) and record.attestation == digest(document) and record.validator == self.validator
+            if isinstance(record, Rubric) and whole and document.get("bounty") == self.bounty and record.submission not in done:
+                self._finish(pending, record, document)
+                finished.append(record.submission)
             pending.unlink(missing_ok=True)
-        return found
+        return finished
 
-    def _finish(self, pending: Path, found: Rubric, document: dict[str, Any]) -> None:
-        write_bytes(self.competition / JUDGEMENTS / f"{digest_hex(str(found.attestation))}.json", canonical(document) + b"\n")
-        keeping.append(self.evidence, canonical(found.document()) + b"\n")
+    def _finish(self, pending: Path, record: Rubric, document: dict[str, Any]) -> None:
+        write_bytes(self.competition / JUDGEMENTS / f"{digest_hex(str(record.attestation))}.json", canonical(document) + b"\n")
+        keeping.append(self.evidence, canonical(record.document()) + b"\n")
         pending.unlink(missing_ok=True)
 
     def forget_unjudged(self) -> int:
@@ -326,27 +326,29 @@ class ByFallback:
 
 def by_fallback(competition: Path, participants: Iterable[Participant], records: Iterable[object]) -> list[ByFallback]:
     """The judgements of current submissions that the fallback model made, as far as their documents are here."""
-    current = {one.key: one.submission for one in participants}
-    found = []
-    for one in records:
-        if not isinstance(one, Rubric) or one.attestation is None:
+    current = {record.key: record.submission for record in participants}
+    judgements = []
+    for record in records:
+        if not isinstance(record, Rubric) or record.attestation is None:
             continue
-        if one.submission and one.submission != current.get(one.participant):
+        if record.submission and record.submission != current.get(record.participant):
             continue
         try:
-            document = document_of(competition, one.attestation)
+            document = document_of(competition, record.attestation)
         except BadInput:  # it is not here: an exported epoch has evidence alone
             continue
         why = why_fallback(document)
         if why:
-            found.append(ByFallback(one.participant, one.validator, str(document["model"]), why))
-    return found
+            judgements.append(ByFallback(record.participant, record.validator, str(document["model"]), why))
+    return judgements
 
 
 def document_of(competition: Path, attestation: str) -> dict[str, Any]:
     """The document of a judgement; raises BadInput if it is not here, or not what the evidence names."""
     file = competition / JUDGEMENTS / f"{digest_hex(attestation)}.json"
-    found: Any = strict.parse(decode(load(file, DOCUMENT_BYTES, hint="judgements are kept by who judged: `assay run`"), file))
-    if not isinstance(found, dict) or digest(found) != attestation:
+    document: Any = strict.parse(
+        decode(load(file, DOCUMENT_BYTES, hint="the validator who judged keeps the judgements: `assay run`"), file)
+    )
+    if not isinstance(document, dict) or digest(document) != attestation:
         raise BadInput("is not the judgement that the evidence names", file=file, hint="get it back from a copy")
-    return found
+    return document
