@@ -20,7 +20,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from assay.judge.terminal.record import Store, kept
+from assay.judge.terminal.record import TrialStore, kept
 from bench import small
 
 TASKS, TRIALS, JOBS = 3, 2, 2
@@ -107,7 +107,7 @@ def _copy(made: Path, place: Path) -> Path:
 
 
 def _lines(place: Path) -> list[tuple[str, str, int, str]]:
-    file = Store(place, small.VALIDATOR).evidence
+    file = TrialStore(place, small.VALIDATOR).evidence
     rows = (
         [json.loads(line) for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
         if file.exists()

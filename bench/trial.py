@@ -25,8 +25,8 @@ from assay.judge.sandbox import Image, bubblewrap, cgroups, reuse, root, scratch
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import record as records
-from assay.judge.terminal.record import Store
-from assay.judge.terminal.trial import Judge, image_of, run_trial
+from assay.judge.terminal.record import TrialStore
+from assay.judge.terminal.trial import TrialSetup, image_of, run_trial
 from assay.judge.terminal.worker import Job, TaskReader, record_of
 from bench import small
 
@@ -65,7 +65,7 @@ class Trials:
 
     def __init__(self, folder: Path, sandbox: Bubblewrap) -> None:
         self._sandbox = sandbox
-        self._store = Store(folder, small.VALIDATOR)
+        self._store = TrialStore(folder, small.VALIDATOR)
         self._tasks = TaskReader()
         self._task = self._tasks.read(folder / "tasks" / "t000")
         self._agent = agents.load_agent(next((folder / "agents").glob("*")))
@@ -77,7 +77,7 @@ class Trials:
         task = self._tasks.read(self._task.folder)
         agent = agents.load_agent(self._agent.folder or Path())
         partial = self._store.partial()
-        tried = run_trial(Judge(self._sandbox), task, agent, self._image, partial)
+        tried = run_trial(TrialSetup(self._sandbox), task, agent, self._image, partial)
         job = Job(
             number=self._count, validator=small.VALIDATOR, participant=agent.name, submission=agent.digest, task=str(task.folder),
             task_id=task.id, task_digest=task.digest, trial=self._count, agent=str(agent.folder), folder=str(partial), epoch=1,
@@ -158,11 +158,11 @@ class Rounds:
 
 PLACES: tuple[tuple[str, tuple[tuple[Any, tuple[str, ...]], ...]], ...] = (
     ("boxes' folders made ready", ((root.Root, ("__init__", "prepare", "fresh")), (reuse._Start, ("passed",)))),
-    ("boxes' folders made as they were", ((reuse._Start, ("restore",)), (scratch._Run, ("remove",)))),
+    ("boxes' folders made as they were", ((reuse._Start, ("restore",)), (scratch._RunFolder, ("remove",)))),
     ("control groups made, looked at, removed",
      ((cgroups.Groups, ("make",)), (cgroups._V1Group, ("early", "add", "look", "cpu_seconds", "peak", "close")),
       (cgroups._V2Group, ("early", "add", "look", "cpu_seconds", "peak", "close")))),
-    ("what the boxes hold on disk, measured", ((usage.Watch, ("__init__", "look", "over")),)),
+    ("what the boxes hold on disk, measured", ((usage.DiskWatch, ("__init__", "look", "over")),)),
     ("bubblewrap started, the commands, the end of both", ((bubblewrap, ("supervise",)),)),
     ("files copied in and out", ((tree, ("copy", "peek")),)),
     ("digests of task, agent and work", ((tree, ("digest",)),)),

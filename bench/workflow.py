@@ -16,14 +16,14 @@ from typing import Any
 
 from assay.exact import NANO
 from assay.judge.workflow import execute as judge
-from assay.judge.workflow.call import Call
-from assay.judge.workflow.plan import Bounds, Plan, Rules, parse_plan
+from assay.judge.workflow.call import ServiceCall
+from assay.judge.workflow.plan import Plan, PlanBounds, PlanRules, parse_plan
 
 STEPS, ROUNDS = 1000, 5
 AIM = 1.0
 """Milliseconds a step."""
 ANSWER = b'{"output": {"text": "done", "n": 1}, "cost": "0.000001"}'
-_RULES = Rules({"s": frozenset({"do"})}, Bounds(nodes=STEPS, edges=10 * STEPS, bytes=4_000_000))
+_RULES = PlanRules({"s": frozenset({"do"})}, PlanBounds(nodes=STEPS, edges=10 * STEPS, bytes=4_000_000))
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Instant:
     health: str = "do"
     health_seconds: float = 5.0
 
-    async def ask(self, call: Call) -> bytes:
+    async def ask(self, call: ServiceCall) -> bytes:
         if self.seconds:
             await asyncio.sleep(self.seconds)
         return ANSWER
@@ -79,14 +79,14 @@ async def bare(plan: Plan, service: Instant) -> None:
     async def one(name: str) -> None:
         for before in plan.needs[name]:
             await done[before]
-        await service.ask(Call(b"", 1.0))
+        await service.ask(ServiceCall(b"", 1.0))
         done[name].set_result(None)
 
     await asyncio.gather(*(one(name) for name in plan.by_id))
 
 
 async def carried_out(plan: Plan, service: Instant) -> None:
-    found = await judge.execute(plan, judge.Bounds(NANO, 600 * NANO), {"s": service}, None)
+    found = await judge.execute(plan, judge.RunBounds(NANO, 600 * NANO), {"s": service}, None)
     assert (found.completed, found.retries, found.broken) == (STEPS, 0, "")
 
 

@@ -12,7 +12,7 @@ import pytest
 from assay.cli import workflow_live as following
 from assay.exact import NANO
 from assay.judge.workflow.plan import Plan
-from assay.judge.workflow.record import Attempt, Moment, Step
+from assay.judge.workflow.record import Moment, StepAttempt, StepRun
 from cli_kit import narrow, output, refused, run
 from workflow_chaos import said, serving, well
 from workflow_run_kit import competition, lines, plan
@@ -122,7 +122,7 @@ def test_who_watches_sees_the_steps_move(capsys: pytest.CaptureFixture[str]) -> 
     nodes = [{"id": name, "service": "s", "action": "do"} for name in names]
     live = following.Follow(Plan.model_validate({"nodes": nodes, "edges": [["n0", "n1"]]}), quiet=True)
     with live:
-        step = Step("n0", "s", "do", "going", [Attempt(1, 0), Attempt(2, 0)])
+        step = StepRun("n0", "s", "do", "going", [StepAttempt(1, 0), StepAttempt(2, 0)])
         live.moment(Moment("began", step, NANO, 5))
         step.state = "completed"
         console = Console(width=80)

@@ -13,7 +13,7 @@ from assay.judge.sandbox import Sandbox, Trouble, choose
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.agent import Agent
 from assay.judge.terminal.tasks import Task, read_task
-from assay.judge.terminal.trial import Judge, Tried, image_of, run_trial
+from assay.judge.terminal.trial import TrialResult, TrialSetup, image_of, run_trial
 
 SCHEME = """[scheme]
 name = "small"
@@ -93,16 +93,16 @@ def make_agent(folder: Path, script: str, *, more: str = "") -> Agent:
 
 
 def try_(
-    folder: Path, task: Task, agent: Agent, judge: Judge | None = None, *, agent_timeout: str = "fail", name: str = "trial"
-) -> Tried:
+    folder: Path, task: Task, agent: Agent, judge: TrialSetup | None = None, *, agent_timeout: str = "fail", name: str = "trial"
+) -> TrialResult:
     """One trial in the real sandbox; what is kept of it is in `folder/name`."""
-    judge = judge or Judge(bubblewrap(), "verify" if agent_timeout == "verify" else "fail")
+    judge = judge or TrialSetup(bubblewrap(), "verify" if agent_timeout == "verify" else "fail")
     place = folder / name
     place.mkdir()
     return run_trial(judge, task, agent, image_of(judge.sandbox, task), place)
 
 
-def outcome(tried: Tried) -> tuple[str, str]:
+def outcome(tried: TrialResult) -> tuple[str, str]:
     """How a trial ended that was no error, and why."""
     assert tried.verdict.outcome != "error", tried.message
     return tried.verdict.outcome, tried.verdict.reason

@@ -19,7 +19,7 @@ from assay.cli.output import emit
 
 if TYPE_CHECKING:
     from assay.judge.workflow.plan import Plan
-    from assay.judge.workflow.tasks import Task
+    from assay.judge.workflow.tasks import WorkflowTask
     from assay.scheme.model import WorkflowScore
 
 
@@ -122,15 +122,15 @@ def run(
         raise typer.Exit(BROKEN)
 
 
-def _read(plan: Path, task: Path | None, scheme: Path | None) -> tuple[Plan, Task | None, WorkflowScore]:
+def _read(plan: Path, task: Path | None, scheme: Path | None) -> tuple[Plan, WorkflowTask | None, WorkflowScore]:
     """The plan, checked against the task and the scheme as far as they are named; raises BadInput."""
     from assay.folder.files import load
     from assay.judge.workflow import limits, tasks
-    from assay.judge.workflow.plan import Bounds, Rules, parse_plan
+    from assay.judge.workflow.plan import PlanBounds, PlanRules, parse_plan
 
     loaded = None if task is None else tasks.read_task(task)
     rules = _rules(task, scheme)
-    held_to: Any = Rules(bounds=Bounds(limits.MOST_NODES, limits.MOST_EDGES, limits.MOST_PLAN_BYTES, 32))
+    held_to: Any = PlanRules(bounds=PlanBounds(limits.MOST_NODES, limits.MOST_EDGES, limits.MOST_PLAN_BYTES, 32))
     if loaded is not None:
         held_to = loaded.rules(rules.max_retries_per_step)
     data = load(plan, held_to.bounds.bytes, hint="write the plan first")
@@ -181,7 +181,7 @@ def task(
     _show(found, retries)
 
 
-def _show(found: Task, retries: int) -> None:
+def _show(found: WorkflowTask, retries: int) -> None:
     from assay.cli.show import Column, grid, note, sentence, show
     from assay.exact import text
     from assay.settle.story.telling import plural

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from assay.judge.workflow.competition import Done
     from assay.judge.workflow.plan import Plan
-    from assay.judge.workflow.record import Moment, Step
-    from assay.judge.workflow.tasks import Task
+    from assay.judge.workflow.record import Moment, StepRun
+    from assay.judge.workflow.tasks import WorkflowTask
     from assay.scheme.model import WorkflowScore
 
 
@@ -33,7 +33,7 @@ PARTS = ("success", "cost", "latency", "reliability")
 _ENDED = {"waiting": "not begun", "given-up": "given up"}
 
 
-def report(done: Done, task: Task, plan: Plan, rules: WorkflowScore) -> Json:
+def report(done: Done, task: WorkflowTask, plan: Plan, rules: WorkflowScore) -> Json:
     """Everything about a run at the desk as JSON; `score` and `parts` are null where a service was broken."""
     from assay.judge.workflow.competition import fields_of
     from assay.records import Workflow
@@ -159,7 +159,7 @@ class Follow:
 
     def __init__(self, plan: Plan, *, quiet: bool = False) -> None:
         self.plan, self.quiet = plan, quiet
-        self.steps: dict[str, Step] = {}
+        self.steps: dict[str, StepRun] = {}
         self.began = time.monotonic()
         self.spent = 0
         self._live: Live | None = None

@@ -123,7 +123,7 @@ def _read_statement(document: Any, bounty: Bounty, stated: EnclaveStatement) -> 
     try:
         signed = RESULTS_STATEMENT.read(canonical(document))
         signed.check_by(public(stated.signer), "statement")
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Refused("statement", refused.what, expected=refused.expected, found=refused.found) from None
     if signed.digest != bounty.digest:
         raise Refused("statement", "it is about another bounty", expected=bounty.digest, found=signed.digest)
@@ -279,5 +279,5 @@ def _write_evidence(competition: Path, batch: Batch, *, with_ledger: bool) -> Pa
         return path
     write_bytes(path, batch.data)
     with open_ledger(competition) as ledger:
-        intake.accept(ledger.store, batch, intake.terms(competition))
+        intake.accept(ledger.store, batch, intake.intake_rules(competition))
     return path

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.judge.github.counting import CountedIssue, LabelEvent, count_issues, ignored_labels, verdict_changes
-from assay.judge.github.rules import Rules
+from assay.judge.github.rules import IssueRules
 from assay.scheme.reading import validate
 
 BEGINS = datetime(2026, 11, 2, tzinfo=UTC)
 RULES = validate(
-    Rules,
+    IssueRules,
     {
         "epochs": {"begins": BEGINS, "seconds": 3600},
         "labels": {"valid": ["valid", "confirmed"], "invalid": ["invalid"], "duplicate": ["duplicate"]},

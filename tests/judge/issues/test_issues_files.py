@@ -26,7 +26,7 @@ def place(tmp_path: Path) -> Path:
     return kit.made(tmp_path / "c", API)
 
 
-def read(place: Path) -> rules.Rules:
+def read(place: Path) -> rules.IssueRules:
     score = read_scheme(place / "scheme.toml").score
     assert isinstance(score, PointsScore)
     return rules.read_rules(place, score)

@@ -20,7 +20,7 @@ from assay.judge.sandbox.containers import Containers
 from assay.judge.sandbox.containers.engine import mine
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.tasks import read_task
-from assay.judge.terminal.trial import Judge, image_of
+from assay.judge.terminal.trial import TrialSetup, image_of
 from assay.judge.tree import TooMuch
 from container_kit import LIMITS, LONG, Bench, plain, sh, wait_for
 from judge_kit import make_competition, make_task, try_
@@ -200,7 +200,7 @@ def test_a_task_of_terminal_bench_2_runs_as_it_is(containers: Containers, tmp_pa
     podman("tag", "localhost/assay-base:12", image)
     try:
         for agent, wanted in (("oracle", "pass"), ("noop", "fail")):
-            tried = try_(tmp_path, task, agents.BUILT_IN[agent], Judge(containers), name=agent)
+            tried = try_(tmp_path, task, agents.BUILT_IN[agent], TrialSetup(containers), name=agent)
             assert tried.verdict.outcome == wanted, tried
             assert tried.image == containers.image().digest
     finally:

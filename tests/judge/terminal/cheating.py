@@ -28,7 +28,7 @@ import pytest
 import podman
 from assay.judge.running import ATTEMPTS
 from assay.judge.sandbox import NAMES, Sandbox
-from assay.judge.terminal.trial import Judge, Keeping, Tried, image_of, run_trial
+from assay.judge.terminal.trial import Keeping, TrialResult, TrialSetup, image_of, run_trial
 from judge_kit import bubblewrap, make_task, sh
 
 __all__ = ["CHEATS", "MODES", "Cheat", "Ground", "ground", "main", "opened", "read_table", "table"]
@@ -104,7 +104,7 @@ class Ground:
     reached: list[str] = field(default_factory=list)
     """Listeners that somebody did reach."""
 
-    def tried(self, cheat: Cheat, mode: str) -> Tried:
+    def tried(self, cheat: Cheat, mode: str) -> TrialResult:
         """One trial of one cheat; an error is tried again, as in a run, for an engine may have a bad moment."""
         found = self._tried(cheat, mode)
         for _ in range(ATTEMPTS - 1):
@@ -112,7 +112,7 @@ class Ground:
                 found = self._tried(cheat, mode)
         return found
 
-    def _tried(self, cheat: Cheat, mode: str) -> Tried:
+    def _tried(self, cheat: Cheat, mode: str) -> TrialResult:
         place = Path(tempfile.mkdtemp(prefix=f"{cheat.name}-{mode}-", dir=self.folder))
         task = make_task(
             place / "task",
@@ -132,10 +132,10 @@ class Ground:
         if not cheat.looks:  # a sandbox that is broken must not cost us the machine
             script = f"[ -e '{task.tests}' ] && exit 99\n{script}"
         (place / "kept").mkdir()
-        judge = Judge(self.sandbox, keeping=Keeping(processes=128))
+        judge = TrialSetup(self.sandbox, keeping=Keeping(processes=128))
         return run_trial(judge, task, sh(script), image_of(self.sandbox, task), place / "kept")
 
-    def honest(self) -> Tried:
+    def honest(self) -> TrialResult:
         """One trial of somebody who knows the answer."""
         return self.tried(Cheat("honest", "solves it", f"echo {ANSWER} > out.txt"), "separate")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from assay.judge.service import ModelAccess
 from assay.judge.terminal.model_proxy import open_proxy
-from assay.judge.terminal.model_requests import LIMITS, ProxyLimits, Seen
+from assay.judge.terminal.model_requests import LIMITS, ModelTraffic, ProxyLimits
 
 KEY = "sk-of-the-validator"
 QUICK = replace(LIMITS, pause=0.01)
@@ -126,6 +126,6 @@ def raw(door: Path, data: bytes) -> bytes:
 @contextmanager
 def proxied(
     door: Path, answer: Callable[[BaseHTTPRequestHandler], None], limits: ProxyLimits = QUICK
-) -> Iterator[tuple[Service, Seen]]:
+) -> Iterator[tuple[Service, ModelTraffic]]:
     with service(answer) as behind, open_proxy(ModelAccess(behind.url, KEY), door, limits) as seen:
         yield behind, seen

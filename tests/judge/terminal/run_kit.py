@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.judge.running import Options
 from assay.judge.terminal import agent as agents
-from assay.judge.terminal.record import Store
+from assay.judge.terminal.record import TrialStore
 from judge_kit import bubblewrap, make_competition, make_task
 
 ORACLE, NOOP = agents.BUILT_IN["oracle"].digest, agents.BUILT_IN["noop"].digest
@@ -23,7 +23,7 @@ def competition(folder: Path, *, tasks: int = 2, trials: int = 1) -> Path:
 
 
 def lines(folder: Path, validator: str = "val-1") -> list[dict[str, Any]]:
-    file = Store(folder, validator).evidence
+    file = TrialStore(folder, validator).evidence
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 

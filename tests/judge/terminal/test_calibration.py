@@ -19,7 +19,7 @@ from assay.judge.running import Event, Options
 from assay.judge.sandbox import Image, Trouble, images, root
 from assay.judge.terminal import calibration
 from assay.judge.terminal.calibration import Uncalibrated, calibrate
-from assay.judge.terminal.pool import Crew, Worker
+from assay.judge.terminal.pool import Worker, WorkerPool
 from assay.judge.terminal.run import run
 from assay.judge.terminal.tasks import Task
 from assay.judge.terminal.trial import KEEPING, image_of
@@ -156,20 +156,20 @@ def test_a_judge_that_dies_while_it_calibrates_decides_nothing(tmp_path: Path, m
     make_task(folder / "tasks" / "wrong", solution="sleep 2\n")
     make_competition(folder, {"bob": NOOP})
     killed: list[int] = []
-    give = Crew.give
+    give = WorkerPool.give
 
     def kill(worker: Worker) -> None:
         while not worker.ready:
             time.sleep(0.01)
         os.kill(worker.process.pid, signal.SIGKILL)
 
-    def give_and_kill(self: Crew, worker: Worker, job: Job, seconds: float) -> None:
+    def give_and_kill(self: WorkerPool, worker: Worker, job: Job, seconds: float) -> None:
         give(self, worker, job, seconds)
         if job.calibrate:
             killed.append(job.number)
             threading.Thread(target=kill, args=(worker,), daemon=True).start()
 
-    monkeypatch.setattr(Crew, "give", give_and_kill)
+    monkeypatch.setattr(WorkerPool, "give", give_and_kill)
     summary = run(folder, "val-1", QUICK)
     assert (len(killed), summary.outcomes) == (2, Counter({"fail": 1}))
     assert [(cell.parts["task"], why.partition(":")[0]) for cell, why in summary.errors] == [

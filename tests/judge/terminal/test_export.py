@@ -16,7 +16,7 @@ from assay.judge.running import Options
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.competition import submit_agent
 from assay.judge.terminal.export import harbor
-from assay.judge.terminal.record import Store
+from assay.judge.terminal.record import TrialStore
 from assay.judge.terminal.run import run
 from assay.records import Tests, record
 from judge_kit import bubblewrap, make_agent, make_competition, make_task
@@ -120,8 +120,8 @@ def test_what_is_not_exported(judged: Path, tmp_path: Path) -> None:
         harbor(judged, tmp_path / "jobs")
     with pytest.raises(BadInput, match="there is no validator 'b'"):
         harbor(judged, tmp_path / "other", validators=["b"])
-    Store(judged, "a").evidence.unlink()
-    Store(judged, "B").evidence.unlink()
+    TrialStore(judged, "a").evidence.unlink()
+    TrialStore(judged, "B").evidence.unlink()
     with pytest.raises(BadInput, match="no evidence to export"):
         harbor(judged, tmp_path / "none")
 

@@ -21,7 +21,7 @@ from assay.judge.running import Event, Options
 from assay.judge.sandbox.usage import SPARE
 from assay.judge.service import ModelAccess
 from assay.judge.terminal.competition import submit_agent
-from assay.judge.terminal.record import Store, TrialRecord
+from assay.judge.terminal.record import TrialRecord, TrialStore
 from assay.judge.terminal.run import run
 from assay.judge.terminal.tasks import read_task
 from assay.judge.terminal.trial import image_of
@@ -131,7 +131,7 @@ def test_an_image_that_is_removed_between_two_trials(tmp_path: Path) -> None:
 
     summary = run(folder, "val-1", QUICK, remove)
     assert (summary.outcomes, summary.errors, len(removed)) == (Counter({"pass": 1, "fail": 1}), [], 1)
-    kept = Store(folder, "val-1").result("bob", NOOP, "t0", 1)
+    kept = TrialStore(folder, "val-1").result("bob", NOOP, "t0", 1)
     assert kept is not None
     assert kept.reason == "tests-failed"
     tree.remove(removed[0])

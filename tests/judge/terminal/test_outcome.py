@@ -14,9 +14,9 @@ from assay.judge.sandbox import Bound, Ran
 from assay.judge.terminal.record import (
     REWARD_BYTES,
     AgentTimeout,
-    Outcome,
-    Reason,
-    Verdict,
+    TrialOutcome,
+    TrialReason,
+    TrialVerdict,
     after_agent,
     after_tests,
     after_troubles,
@@ -70,13 +70,13 @@ def ran(code: int = 0, stopped: Bound | None = None) -> Ran:
 @pytest.mark.parametrize("data", ONES)
 def test_what_is_exactly_one(data: bytes) -> None:
     assert is_one(data)
-    assert after_tests(ran(), data, None) == Verdict("pass", Reason.PASSED)
+    assert after_tests(ran(), data, None) == TrialVerdict("pass", TrialReason.PASSED)
 
 
 @pytest.mark.parametrize("data", NOT_ONES)
 def test_what_is_not(data: bytes) -> None:
     assert not is_one(data)
-    assert after_tests(ran(), data, None) == Verdict("fail", Reason.REWARD_NOT_ONE)
+    assert after_tests(ran(), data, None) == TrialVerdict("fail", TrialReason.REWARD_NOT_ONE)
 
 
 @pytest.mark.parametrize(
@@ -144,13 +144,13 @@ def test_any_bytes_are_judged(data: bytes) -> None:
 
 
 def test_no_reward_leaves_it_to_the_exit_code() -> None:
-    assert after_tests(ran(0), None, None) == Verdict("pass", Reason.PASSED)
+    assert after_tests(ran(0), None, None) == TrialVerdict("pass", TrialReason.PASSED)
     for code in (1, 2, 126, 127, 137, 255):
-        assert after_tests(ran(code), None, None) == Verdict("fail", Reason.TESTS_FAILED)
+        assert after_tests(ran(code), None, None) == TrialVerdict("fail", TrialReason.TESTS_FAILED)
 
 
 def test_a_reward_does_not_outweigh_the_exit_code() -> None:
-    assert after_tests(ran(1), b"1", b'{"reward": 1}') == Verdict("fail", Reason.TESTS_FAILED)
+    assert after_tests(ran(1), b"1", b'{"reward": 1}') == TrialVerdict("fail", TrialReason.TESTS_FAILED)
 
 
 @pytest.mark.parametrize("text", [None, b"1", b"0", b"", b"1x"])
@@ -162,8 +162,8 @@ def test_both_files_must_say_one(text: bytes | None, json_: bytes | None) -> Non
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_a_bound_of_the_tests_outweighs_what_they_wrote(bound: Bound) -> None:
-    expected: Outcome = "timeout" if bound == "time" else "fail"
-    assert after_tests(ran(stopped=bound), b"1", b'{"reward": 1}') == Verdict(expected, Reason(f"tests-{bound}"))
+    expected: TrialOutcome = "timeout" if bound == "time" else "fail"
+    assert after_tests(ran(stopped=bound), b"1", b'{"reward": 1}') == TrialVerdict(expected, TrialReason(f"tests-{bound}"))
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
@@ -171,9 +171,9 @@ def test_a_bound_of_the_tests_outweighs_what_they_wrote(bound: Bound) -> None:
 def test_a_bound_of_the_agent(bound: Bound, rule: AgentTimeout) -> None:
     found = after_agent(ran(stopped=bound), rule)
     if bound == "time":
-        assert found == (Verdict("timeout", Reason.AGENT_TIME) if rule == "fail" else None)
+        assert found == (TrialVerdict("timeout", TrialReason.AGENT_TIME) if rule == "fail" else None)
     else:
-        assert found == Verdict("fail", Reason(f"agent-{bound}"))
+        assert found == TrialVerdict("fail", TrialReason(f"agent-{bound}"))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -183,8 +183,8 @@ def test_the_agents_exit_code_decides_nothing(code: int, rule: AgentTimeout) -> 
 
 
 def test_troubles_of_the_model_make_an_error_of_what_did_not_pass() -> None:
-    error, passed = Verdict("error", Reason.TROUBLE), Verdict("pass", Reason.PASSED)
-    for verdict in (Verdict("fail", Reason.TESTS_FAILED), Verdict("timeout", Reason.AGENT_TIME), error):
+    error, passed = TrialVerdict("error", TrialReason.TROUBLE), TrialVerdict("pass", TrialReason.PASSED)
+    for verdict in (TrialVerdict("fail", TrialReason.TESTS_FAILED), TrialVerdict("timeout", TrialReason.AGENT_TIME), error):
         assert after_troubles(verdict, ["POST: status 503"]) == error
         assert after_troubles(verdict, []) == verdict
     assert after_troubles(passed, ["POST: status 503"]) == passed

@@ -11,7 +11,7 @@ import pytest
 from assay.errors import BadInput
 from assay.judge.service import ModelAccess, of_agents, of_judges
 from assay.judge.terminal.model_proxy import open_proxy
-from assay.judge.terminal.worker import Settings
+from assay.judge.terminal.worker import WorkerSettings
 from proxy_kit import KEY, ask, proxied, say, service
 
 
@@ -148,8 +148,8 @@ def test_from_the_environment() -> None:
     assert of_agents({"ASSAY_MODEL_URL": "https://a"}, "https://b") == ModelAccess("https://b")
     named = of_agents({"ASSAY_MODEL_NAMES": "a/b, c ,", "ASSAY_MODEL_RATE": "7"}, "https://b")
     assert named == ModelAccess("https://b", names=("a/b", "c"), per_minute=7)
-    settings = Settings("bubblewrap", "fail", named)
-    assert Settings.of_json(settings.to_json()) == settings
+    settings = WorkerSettings("bubblewrap", "fail", named)
+    assert WorkerSettings.of_json(settings.to_json()) == settings
     for wrong in ("0", "-1", "1.5", "many", "1000000"):
         with pytest.raises(BadInput, match="is not a number from 1 to 999999"):
             of_agents({"ASSAY_MODEL_RATE": wrong}, "https://b")

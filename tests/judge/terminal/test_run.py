@@ -21,7 +21,7 @@ from assay.judge.running import Event, Options
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import worker
 from assay.judge.terminal.competition import every_cell, missing, submit_agent
-from assay.judge.terminal.record import Store
+from assay.judge.terminal.record import TrialStore
 from assay.judge.terminal.run import run
 from assay.judge.terminal.tasks import read_task
 from assay.records import Participant
@@ -115,9 +115,9 @@ def test_a_run_judges_what_is_missing_and_settles(tmp_path: Path) -> None:
     assert agreed == {"ann": "1", "bob": "0", "none": None}
     assert all(line["image"].startswith("sha256:") for line in lines(folder))
 
-    before = Store(folder, "val-1").evidence.read_bytes()
+    before = TrialStore(folder, "val-1").evidence.read_bytes()
     assert run(folder, "val-1", QUICK).planned == 0
-    assert Store(folder, "val-1").evidence.read_bytes() == before
+    assert TrialStore(folder, "val-1").evidence.read_bytes() == before
 
     assert run(folder, "val 2/é", Options(jobs=1, epoch=3, only=["t1"], participants=["bob"])).judged == 2
     assert outcomes(folder, "val 2/é") == {("bob", "t1", 1): "fail", ("bob", "t1", 2): "fail"}
@@ -229,7 +229,7 @@ def test_a_task_set_that_changed_is_refused(tmp_path: Path) -> None:
 
 def test_two_runs_of_one_validator_refuse_each_other(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c", tasks=1)
-    with Store(folder, "val-1").lock():
+    with TrialStore(folder, "val-1").lock():
         with pytest.raises(Busy, match="'val-1' is judging already"):
             run(folder, "val-1", QUICK)
         assert run(folder, "val 2/é", QUICK).judged == 2

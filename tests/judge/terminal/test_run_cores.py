@@ -15,8 +15,8 @@ import pytest
 
 from assay.judge.running import Event
 from assay.judge.terminal import agent as agents
-from assay.judge.terminal.pool import Crew
-from assay.judge.terminal.record import Store
+from assay.judge.terminal.pool import WorkerPool
+from assay.judge.terminal.record import TrialStore
 from assay.judge.terminal.run import run
 from judge_kit import bubblewrap, make_agent, make_competition, make_task
 from run_kit import NOOP, QUICK, outcomes
@@ -37,19 +37,19 @@ def cores() -> Iterator[list[int]]:
 
 
 @pytest.fixture
-def crews(monkeypatch: pytest.MonkeyPatch) -> list[Crew]:
+def crews(monkeypatch: pytest.MonkeyPatch) -> list[WorkerPool]:
     """The judges of every run that begins."""
-    found: list[Crew] = []
+    found: list[WorkerPool] = []
 
-    def hired(*args: Any, **named: Any) -> Crew:
-        found.append(Crew(*args, **named))
+    def hired(*args: Any, **named: Any) -> WorkerPool:
+        found.append(WorkerPool(*args, **named))
         return found[-1]
 
     monkeypatch.setattr("assay.judge.terminal.run.Crew", hired)
     return found
 
 
-def places_of(crew: Crew) -> list[set[int]]:
+def places_of(crew: WorkerPool) -> list[set[int]]:
     """The cores that each judge who is alive may use."""
     alive = [one.process for one in crew._workers if one.process.poll() is None]
     return sorted((os.sched_getaffinity(one.pid) for one in alive), key=min)
@@ -66,12 +66,12 @@ def competition(folder: Path, *, cpus: float) -> Path:
 def places(folder: Path) -> list[str]:
     """The cores that each trial of ann's could use."""
     digest = agents.load_agent(folder / "agents" / "ann").digest
-    store = Store(folder, "val-1")
+    store = TrialStore(folder, "val-1")
     kept = [store.place("ann", digest, task, trial) for task in ("t0", "t1") for trial in (1, 2)]
     return [(one / "agent" / "stdout.txt").read_text().split(":")[1].strip() for one in kept]
 
 
-def test_each_keeps_to_its_own_and_so_does_who_takes_its_place(tmp_path: Path, cores: list[int], crews: list[Crew]) -> None:
+def test_each_keeps_to_its_own_and_so_does_who_takes_its_place(tmp_path: Path, cores: list[int], crews: list[WorkerPool]) -> None:
     folder = competition(tmp_path / "c", cpus=0.5)
     seen: list[list[set[int]]] = []
     killed: list[int] = []
@@ -93,7 +93,7 @@ def test_each_keeps_to_its_own_and_so_does_who_takes_its_place(tmp_path: Path, c
 
 @pytest.mark.parametrize(("cpus", "more"), [(1.5, 0), (1, 1)])
 def test_they_do_not_where_a_core_each_is_not_all_there_is_to_have(
-    tmp_path: Path, cores: list[int], crews: list[Crew], cpus: float, more: int
+    tmp_path: Path, cores: list[int], crews: list[WorkerPool], cpus: float, more: int
 ) -> None:
     folder = competition(tmp_path / "c", cpus=cpus)
     seen: list[set[int]] = []

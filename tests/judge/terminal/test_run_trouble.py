@@ -28,12 +28,12 @@ from assay.judge.service import ModelAccess
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import worker
 from assay.judge.terminal.competition import Cell, submit_agent
-from assay.judge.terminal.record import Reason, Store, TrialRecord, Verdict
+from assay.judge.terminal.record import TrialReason, TrialRecord, TrialStore, TrialVerdict
 from assay.judge.terminal.run import run
 from assay.judge.terminal.task_settings import Mode
 from assay.judge.terminal.tasks import read_task
-from assay.judge.terminal.trial import Tried
-from assay.judge.terminal.worker import Job, Settings
+from assay.judge.terminal.trial import TrialResult
+from assay.judge.terminal.worker import Job, WorkerSettings
 from disks import filled, mounted
 from judge_kit import make_agent, make_competition, make_task
 from proxy_kit import KEY, say, service
@@ -58,7 +58,7 @@ def test_errors_are_tried_again_and_leave_no_evidence(tmp_path: Path) -> None:
     assert (summary.judged, [cell.parts["task"] for cell, _ in summary.errors]) == (0, ["t0"])
     assert "exit code 3" in summary.errors[0][1]
     assert lines(folder) == []
-    kept = Store(folder, "val-1").result("ann", ORACLE, "t0", 1)
+    kept = TrialStore(folder, "val-1").result("ann", ORACLE, "t0", 1)
     assert kept is not None
     assert (kept.outcome, kept.attempt, len(kept.earlier)) == ("error", 3, 2)
     assert kept.evidence() is None
@@ -94,7 +94,7 @@ def test_an_error_gives_way_to_what_comes_after(tmp_path: Path) -> None:
     assert again[0].record is not None
     assert "ended by signal 9" in again[0].record.message
     assert (summary.errors, summary.outcomes) == ([], Counter({"pass": 2}))
-    kept = Store(folder, "val-1").result("bob", agents.load_agent(tmp_path / "asks").digest, "t0", 1)
+    kept = TrialStore(folder, "val-1").result("bob", agents.load_agent(tmp_path / "asks").digest, "t0", 1)
     assert kept is not None
     assert (kept.outcome, kept.attempt, len(kept.earlier)) == ("pass", 2, 1)
 
@@ -118,7 +118,7 @@ def test_a_judge_that_cannot_begin_says_why() -> None:
         os.close(lock)
         assert process.stdin is not None
         assert process.stderr is not None
-        process.stdin.write(Settings("none", "fail").to_json())
+        process.stdin.write(WorkerSettings("none", "fail").to_json())
         process.stdin.flush()
         said = process.stderr.read().decode()
         assert (process.wait(), said.count("\n")) == (2, 1), said
@@ -153,7 +153,7 @@ def test_judges_whose_run_is_gone_end_whatever_they_are_at(tmp_path: Path) -> No
             stack.enter_context(judge)
             stack.callback(judge.kill)
             assert judge.stdin is not None
-            judge.stdin.write(Settings("bubblewrap", "fail").to_json() + job.to_json())
+            judge.stdin.write(WorkerSettings("bubblewrap", "fail").to_json() + job.to_json())
             judge.stdin.flush()
             judges.append(judge)
         for judge in judges:
@@ -192,7 +192,7 @@ def test_whoever_worked_for_a_dead_run_is_waited_for_though_nobody_reaped_it(
 def test_a_torn_line_is_taken_away_and_a_whole_one_is_ended(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c")
     run(folder, "val-1", QUICK)
-    file = Store(folder, "val-1").evidence
+    file = TrialStore(folder, "val-1").evidence
     whole = file.read_bytes()
     last = whole.splitlines(keepends=True)[-1]
     expected = sorted(line for line in whole.splitlines())
@@ -209,7 +209,7 @@ def test_a_torn_line_is_taken_away_and_a_whole_one_is_ended(tmp_path: Path) -> N
 def test_evidence_that_was_not_written_yet_is_taken_from_the_trials(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c")
     run(folder, "val-1", QUICK)
-    file = Store(folder, "val-1").evidence
+    file = TrialStore(folder, "val-1").evidence
     expected = sorted(file.read_bytes().splitlines())
     file.unlink()
     assert run(folder, "val-1", QUICK).planned == 0
@@ -225,7 +225,7 @@ def test_evidence_that_was_not_written_yet_is_taken_from_the_trials(tmp_path: Pa
 def test_what_is_recovered_is_only_of_the_same_task(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c", tasks=1)
     run(folder, "val-1", QUICK)
-    Store(folder, "val-1").evidence.unlink()
+    TrialStore(folder, "val-1").evidence.unlink()
     make_task(folder / "tasks" / "t0", tests="grep -q hello /app/out.txt\n")
     make_competition(folder, {"ann": ORACLE, "bob": NOOP})
     assert run(folder, "val-1", QUICK).outcomes == Counter({"pass": 1, "fail": 1})
@@ -234,15 +234,15 @@ def test_what_is_recovered_is_only_of_the_same_task(tmp_path: Path) -> None:
 def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = competition(tmp_path / "c", tasks=1)
     calls: list[int] = []
-    real = Store.append
+    real = TrialStore.append
 
-    def full(self: Store, found: TrialRecord) -> bool:
+    def full(self: TrialStore, found: TrialRecord) -> bool:
         calls.append(1)
         if len(calls) == 1:
             raise OSError(28, "No space left on device")
         return real(self, found)
 
-    monkeypatch.setattr(Store, "append", full)
+    monkeypatch.setattr(TrialStore, "append", full)
     events: list[Event] = []
     summary = run(folder, "val-1", QUICK, events.append)
     assert summary.errors == []
@@ -254,7 +254,7 @@ def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pyte
 
 def test_a_run_does_not_begin_on_a_full_disk(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "1m") as disk:
-        store = Store(disk, "val-1")
+        store = TrialStore(disk, "val-1")
         with store.lock():
             pass
         with filled(disk), pytest.raises(BadInput, match="cannot be written"), store.lock():
@@ -270,10 +270,10 @@ def test_a_trial_that_its_judge_cannot_write_down_is_an_error(tmp_path: Path) ->
     out = io.BytesIO()
 
     class Judge(worker._Worker):
-        def tried(self, job: Job) -> tuple[Tried, tuple[str, str, Mode]]:
-            return replace(Tried.failed(""), verdict=Verdict("pass", Reason.PASSED)), ("noop", "1", "separate")
+        def tried(self, job: Job) -> tuple[TrialResult, tuple[str, str, Mode]]:
+            return replace(TrialResult.failed(""), verdict=TrialVerdict("pass", TrialReason.PASSED)), ("noop", "1", "separate")
 
-    Judge(Settings("bubblewrap", "fail"), out).carry_out(job)
+    Judge(WorkerSettings("bubblewrap", "fail"), out).carry_out(job)
     said = json.loads(out.getvalue())
     assert (said["final"], said["record"]["outcome"], said["record"]["reason"]) == (False, "error", "trouble")
     assert "could not be kept" in said["record"]["message"]

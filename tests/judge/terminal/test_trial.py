@@ -12,9 +12,9 @@ import pytest
 from assay.errors import BadInput
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.terminal import agent as agents
-from assay.judge.terminal.record import Reason
+from assay.judge.terminal.record import TrialReason
 from assay.judge.terminal.tasks import read_task
-from assay.judge.terminal.trial import Judge, Keeping
+from assay.judge.terminal.trial import Keeping, TrialSetup
 from disks import mounted
 from judge_kit import bubblewrap, make_agent, make_task, outcome, sh, try_
 
@@ -48,7 +48,7 @@ ls /agent; ls -A /logs/agent /logs/artifacts; ls -d /solution /tests /logs/verif
 mkdir /logs/artifacts/a; echo art > /logs/artifacts/a/b; exit 3""",
         more='env = ["DEPTH"]\n',
     )
-    judge = Judge(bubblewrap(), env={"DEPTH": "4", "SECRET": "x"})
+    judge = TrialSetup(bubblewrap(), env={"DEPTH": "4", "SECRET": "x"})
     tried = try_(tmp_path, task, agent, judge)
     assert outcome(tried) == ("fail", "tests-failed")
     assert tried.agent is not None
@@ -147,10 +147,10 @@ def test_a_work_directory_that_its_owner_has_closed_is_no_trouble(tmp_path: Path
 
 
 def test_too_much_in_the_work_directory_fails(tmp_path: Path) -> None:
-    judge = Judge(bubblewrap(), keeping=Keeping(inside=200))
+    judge = TrialSetup(bubblewrap(), keeping=Keeping(inside=200))
     tried = try_(tmp_path, make_task(tmp_path / "t", tests="exit 0\n"), sh("for n in {1..300}; do : > $n; done"), judge)
     assert tried.verdict.outcome == "fail"
-    assert tried.verdict.reason in (Reason.WORK_TOO_LARGE, Reason.AGENT_DISK)
+    assert tried.verdict.reason in (TrialReason.WORK_TOO_LARGE, TrialReason.AGENT_DISK)
 
 
 def test_what_cannot_be_frozen_is_the_agents_affair(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_many_names_of_a_large_file_take_no_more_room_than_the_file(tmp_path: Pa
         closing(Bubblewrap(folder=room / "boxes", spare=0)) as sandbox,
     ):
         room.chmod(0o755)
-        tried = try_(disk, task, sh(f"{script}; echo hello > out.txt"), Judge(sandbox))
+        tried = try_(disk, task, sh(f"{script}; echo hello > out.txt"), TrialSetup(sandbox))
         assert outcome(tried) == ("pass", "passed")
     place.rmdir()
 
@@ -246,7 +246,7 @@ def test_what_is_kept(tmp_path: Path) -> None:
 
 
 def test_what_is_too_large_to_be_kept_decides_nothing(tmp_path: Path) -> None:
-    judge = Judge(bubblewrap(), keeping=Keeping(logs=100_000, files=20, ctrf=1000))
+    judge = TrialSetup(bubblewrap(), keeping=Keeping(logs=100_000, files=20, ctrf=1000))
     tests = "head -c 2000 /dev/urandom > /logs/verifier/ctrf.json; exit 0\n"
     agent = sh("for n in {1..30}; do : > /logs/agent/$n; done; head -c 200000 /dev/urandom > /logs/artifacts/big")
     tried = try_(tmp_path, make_task(tmp_path / "t", tests=tests), agent, judge)

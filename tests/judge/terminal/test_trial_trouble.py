@@ -21,14 +21,14 @@ from assay.judge.sandbox import Box, Image, Limits, Trouble
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.service import ModelAccess
 from assay.judge.terminal import agent as agents
-from assay.judge.terminal.trial import Judge, Tried, image_of, run_trial
+from assay.judge.terminal.trial import TrialResult, TrialSetup, image_of, run_trial
 from judge_kit import bubblewrap, make_agent, make_task, outcome, sh, try_
 from proxy_kit import KEY, QUICK, say, service
 
 # Trouble
 
 
-def trouble(tried: Tried) -> str:
+def trouble(tried: TrialResult) -> str:
     assert (tried.verdict.outcome, tried.verdict.reason) == ("error", "trouble")
     assert tried.message
     return tried.message
@@ -71,7 +71,7 @@ def test_a_sandbox_that_is_killed_is_an_error(tmp_path: Path, whose: str) -> Non
 
 def test_a_full_disk_of_the_host_is_an_error(tmp_path: Path) -> None:
     bubblewrap()
-    judge = Judge(Bubblewrap(spare=1 << 62))
+    judge = TrialSetup(Bubblewrap(spare=1 << 62))
     task = make_task(tmp_path / "t", tests="exit 0\n")
     place = tmp_path / "trial"
     place.mkdir()
@@ -82,7 +82,7 @@ def test_a_full_disk_of_the_host_is_an_error(tmp_path: Path) -> None:
 def test_an_image_that_is_gone_is_an_error(tmp_path: Path) -> None:
     dockerfile = f"FROM debian:12\nWORKDIR /app\n# {time.time_ns()} {os.getpid()}\n"  # nobody else's
     task = make_task(tmp_path / "t", dockerfile=dockerfile)
-    judge = Judge(bubblewrap())
+    judge = TrialSetup(bubblewrap())
     image: Any = image_of(judge.sandbox, task)
     place = tmp_path / "trial"
     place.mkdir()
@@ -136,7 +136,7 @@ class Breaking:
 def test_whatever_breaks_is_an_error(tmp_path: Path, step: str, error: Exception) -> None:
     task = make_task(tmp_path / "t", mode="snapshot", tests="exit 0\n")
     sandbox: Any = Breaking(step, error)
-    tried = try_(tmp_path, task, sh("true"), Judge(sandbox))
+    tried = try_(tmp_path, task, sh("true"), TrialSetup(sandbox))
     assert ("it broke" if isinstance(error, Trouble) else "No space left") in trouble(tried)
 
 
@@ -152,7 +152,7 @@ def asking(folder: Path, more: str = "") -> agents.Agent:
 
 def test_a_model_behind_the_proxy(tmp_path: Path) -> None:
     with service(say(body=b"use hello")) as behind:
-        judge = Judge(bubblewrap(), model=ModelAccess(behind.url, KEY))
+        judge = TrialSetup(bubblewrap(), model=ModelAccess(behind.url, KEY))
         agent = asking(tmp_path / "asker", "\necho hello > out.txt")
         tried = try_(tmp_path, make_task(tmp_path / "t"), agent, judge)
     assert outcome(tried) == ("pass", "passed")
@@ -168,7 +168,7 @@ def test_a_model_behind_the_proxy(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [500, 503, 429, 401])
 def test_a_model_that_fails_makes_an_error_of_what_did_not_pass(tmp_path: Path, status: int) -> None:
     with service(say(status)) as behind:
-        judge = Judge(bubblewrap(), model=ModelAccess(behind.url, KEY))
+        judge = TrialSetup(bubblewrap(), model=ModelAccess(behind.url, KEY))
         tried = try_(tmp_path, make_task(tmp_path / "t"), asking(tmp_path / "asker"), judge)
         assert str(status) in trouble(tried)
         passed = try_(tmp_path, make_task(tmp_path / "u"), asking(tmp_path / "b", "\necho hello > out.txt"), judge, name="second")
@@ -184,7 +184,7 @@ def test_a_refusal_that_an_agent_brings_about_buys_no_error(tmp_path: Path, stat
             say(status if behind.asked[-1].body == b"{}" else 200)(handler)
 
         behind.answer = answer
-        judge = Judge(bubblewrap(), model=ModelAccess(behind.url, KEY), proxy=QUICK)
+        judge = TrialSetup(bubblewrap(), model=ModelAccess(behind.url, KEY), proxy=QUICK)
         tried = try_(tmp_path, make_task(tmp_path / "t"), asking(tmp_path / "asker"), judge)
     assert outcome(tried) == ("fail", "tests-failed")
     assert tried.model is not None
@@ -193,7 +193,7 @@ def test_a_refusal_that_an_agent_brings_about_buys_no_error(tmp_path: Path, stat
 
 def test_a_model_that_answers_makes_no_error(tmp_path: Path) -> None:
     with service(say(404)) as behind:
-        judge = Judge(bubblewrap(), model=ModelAccess(behind.url, KEY))
+        judge = TrialSetup(bubblewrap(), model=ModelAccess(behind.url, KEY))
         tried = try_(tmp_path, make_task(tmp_path / "t"), asking(tmp_path / "asker"), judge)
     assert outcome(tried) == ("fail", "tests-failed")
 
@@ -201,7 +201,7 @@ def test_a_model_that_answers_makes_no_error(tmp_path: Path) -> None:
 def test_no_model_for_those_who_did_not_ask_or_where_there_is_none(tmp_path: Path) -> None:
     task = make_task(tmp_path / "t")
     with service(say()) as behind:
-        judge = Judge(bubblewrap(), model=ModelAccess(behind.url, KEY))
+        judge = TrialSetup(bubblewrap(), model=ModelAccess(behind.url, KEY))
         tried = try_(tmp_path, task, sh(ASK), judge)
         assert outcome(tried) == ("fail", "tests-failed")
         assert behind.asked == []

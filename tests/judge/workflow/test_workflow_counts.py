@@ -90,7 +90,7 @@ def test_counts_are_those_of_the_oracle(world: World) -> None:
     services = {name: _service(name, steps, health[name]) for name in "st"}
 
     async def work(loop: VirtualLoop) -> Any:
-        bounds = judge.Bounds(budget, latency * NANOSECONDS)
+        bounds = judge.RunBounds(budget, latency * NANOSECONDS)
         return await judge.execute(_plan(steps), bounds, services, None, clock=loop.nanoseconds)
 
     ran = virtually(work)

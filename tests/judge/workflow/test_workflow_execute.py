@@ -13,18 +13,18 @@ from assay.judge.workflow import execute as judge
 from assay.judge.workflow import limits
 from assay.judge.workflow.call import Denied, Lied
 from assay.judge.workflow.plan import Plan
-from assay.judge.workflow.record import Moment, Ran
+from assay.judge.workflow.record import Moment, PlanRun
 from workflow_kit import Fake, VirtualLoop, broken, plan, virtually, well
 
 SECOND = NANO
 
 
-def ran(found: Plan, service: Fake, *, budget: int = NANO, seconds: int = 100, given: Any = None, moments: Any = None) -> Ran:
+def ran(found: Plan, service: Fake, *, budget: int = NANO, seconds: int = 100, given: Any = None, moments: Any = None) -> PlanRun:
     """Carries it out in virtual time."""
 
-    async def work(loop: VirtualLoop) -> Ran:
+    async def work(loop: VirtualLoop) -> PlanRun:
         tell = (lambda _moment: None) if moments is None else moments.append
-        bounds = judge.Bounds(budget, seconds * SECOND)
+        bounds = judge.RunBounds(budget, seconds * SECOND)
         return await judge.execute(found, bounds, {"s": service}, given, clock=loop.nanoseconds, on_moment=tell)
 
     return virtually(work)
@@ -34,7 +34,7 @@ def steady(seconds: float = 1, **more: Any) -> Fake:
     return Fake(lambda _action, step, _attempt: (seconds, well(step)), **more)
 
 
-def states(found: Ran) -> dict[str, str]:
+def states(found: PlanRun) -> dict[str, str]:
     return {step.id: step.state for step in found.steps}
 
 
@@ -255,7 +255,7 @@ def test_who_carries_it_out_can_be_stopped() -> None:
     service = steady(50)
 
     async def work(loop: VirtualLoop) -> str:
-        bounds = judge.Bounds(NANO, 100 * SECOND)
+        bounds = judge.RunBounds(NANO, 100 * SECOND)
         task = asyncio.ensure_future(judge.execute(plan("ab"), bounds, {"s": service}, None, clock=loop.nanoseconds))
         await asyncio.sleep(1)
         task.cancel()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assay.errors import BadInput
 from assay.judge.workflow import plan, values
-from assay.judge.workflow.plan import Bounds, Plan, Rules, parse_plan
+from assay.judge.workflow.plan import Plan, PlanBounds, PlanRules, parse_plan
 
 ALLOWED = {"s": frozenset({"do", "other"})}
 
@@ -25,7 +25,7 @@ def document(*names: str, edges: Any = (), **more: Any) -> dict[str, Any]:
 
 
 def parsed(content: Any, **rules: Any) -> Plan:
-    return parse_plan(json.dumps(content).encode(), Rules(**rules))
+    return parse_plan(json.dumps(content).encode(), PlanRules(**rules))
 
 
 def refused(content: Any, **rules: Any) -> str:
@@ -73,10 +73,10 @@ HANDLING = "error_handling"
         ({"nodes": [node("a", estimated_cost=1)]}, {}, "nodes[0].estimated_cost: a JSON integer (1) is not a decimal string"),
         ({"nodes": [node("a", service="t")]}, {"allowed": ALLOWED}, "nodes[0].service: the step 'a' asks the service 't'"),
         ({"nodes": [node("a", action="rm")]}, {"allowed": ALLOWED}, "nodes[0].action: the step 'a' asks 's' for 'rm'"),
-        (document("a", "b"), {"bounds": Bounds(nodes=1)}, "nodes: has 2 nodes, the most are 1"),
-        (document("a", "b", edges=[["a", "b"]]), {"bounds": Bounds(edges=0)}, "edges: has 1 edges, the most are 0"),
-        (document("a"), {"bounds": Bounds(bytes=10)}, "has 69 bytes, the most are 10"),
-        ({"nodes": [node("a", params={"x": [[1]]})]}, {"bounds": Bounds(depth=2)}, "has params more than 2 deep"),
+        (document("a", "b"), {"bounds": PlanBounds(nodes=1)}, "nodes: has 2 nodes, the most are 1"),
+        (document("a", "b", edges=[["a", "b"]]), {"bounds": PlanBounds(edges=0)}, "edges: has 1 edges, the most are 0"),
+        (document("a"), {"bounds": PlanBounds(bytes=10)}, "has 69 bytes, the most are 10"),
+        ({"nodes": [node("a", params={"x": [[1]]})]}, {"bounds": PlanBounds(depth=2)}, "has params more than 2 deep"),
         (document("a", error_handling={"b": {}}), {}, f"{HANDLING}.b: there is no step 'b'"),
         (document("a", error_handling={"a": {"retry_count": 6}}), {"max_retries": 5}, "declares 6 retries, the most are 5"),
         (document("a", error_handling={"a": {"retry_count": -1}}), {}, f"{HANDLING}.a.retry_count"),

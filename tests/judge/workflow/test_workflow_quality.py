@@ -16,7 +16,7 @@ from assay.errors import BadInput
 from assay.exact import NANO
 from assay.judge.workflow import limits, quality, values
 from assay.judge.workflow.limits import library
-from assay.judge.workflow.quality import Code
+from assay.judge.workflow.quality import CodeRules
 from assay.scheme.reading import validate
 from judge_kit import bubblewrap
 
@@ -234,9 +234,9 @@ def test_the_quality_of_code_is_rounded_once(tests: int, findings: int, more: st
     assert quality.code_quality(passed, tests, findings) == round(exact * NANO)
 
 
-def rules(*cases: dict[str, Any], **more: Any) -> Code:
+def rules(*cases: dict[str, Any], **more: Any) -> CodeRules:
     whole = [{"name": str(place), "command": ["python3", "solution.py"]} | case for place, case in enumerate(cases)]
-    return validate(Code, {"lint": {"ruff": RUFF}, "cases": whole} | more)
+    return validate(CodeRules, {"lint": {"ruff": RUFF}, "cases": whole} | more)
 
 
 SQUARE = {"stdin": "3\n", "stdout": "9"}

@@ -20,7 +20,7 @@ from assay.errors import BadInput
 from assay.judge.keeping import Busy, evidence_file
 from assay.judge.running import Event
 from assay.judge.workflow import planner as planners
-from assay.judge.workflow.record import Store
+from assay.judge.workflow.record import RunStore
 from workflow_chaos import Handler, said, serving, well
 from workflow_run_kit import competition, documents, lines, outcomes, plan, run
 
@@ -197,7 +197,7 @@ def test_without_a_submission_there_is_nothing_to_judge(tmp_path: Path) -> None:
 def test_two_runs_of_one_validator_refuse_each_other(tmp_path: Path) -> None:
     with serving(do=DONE) as server:
         folder = competition(tmp_path, server, {"ann": plan()})
-        with Store(folder, "val-1").lock(), pytest.raises(Busy):
+        with RunStore(folder, "val-1").lock(), pytest.raises(Busy):
             run(folder)
 
 
@@ -255,7 +255,7 @@ def test_a_record_that_cannot_be_kept_is_no_evidence(tmp_path: Path, monkeypatch
     with serving(do=DONE) as server:
         folder = competition(tmp_path, server, {"ann": plan()}, tasks=1)
         with monkeypatch.context() as patch:
-            patch.setattr(Store, "keep", lambda _self, _found: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+            patch.setattr(RunStore, "keep", lambda _self, _found: (_ for _ in ()).throw(OSError(28, "No space left on device")))
             found = run(folder, attempts=2)
         assert "it could not be kept" in found.errors[0][1]
         assert lines(folder) == []

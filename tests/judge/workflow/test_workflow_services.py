@@ -15,9 +15,9 @@ from assay.errors import BadInput
 from assay.exact import NANO
 from assay.judge.workflow import execute as judge
 from assay.judge.workflow import services as files
-from assay.judge.workflow.call import Given, opened
+from assay.judge.workflow.call import ServiceHost, opened
 from assay.judge.workflow.plan import Plan
-from assay.judge.workflow.record import Ran
+from assay.judge.workflow.record import PlanRun
 from assay.judge.workflow.services import Services
 from judge_kit import bubblewrap
 from workflow_chaos import (
@@ -46,16 +46,16 @@ def http(server: Server, **more: Any) -> Services:
 
 def carried_out(
     services: Services, *, action: str = "do", params: Any = None, folder: Path = Path(), sandbox: Any = None, **handling: Any
-) -> tuple[Ran, float]:
+) -> tuple[PlanRun, float]:
     """One step, asked of the service `s`; and how many seconds that took."""
     node = {"id": "a", "service": "s", "action": action, "params": params or {}}
     plan = Plan.model_validate({"nodes": [node], "error_handling": {"a": handling} if handling else {}})
 
-    async def work() -> Ran:
-        async with opened(services, ["s"], Given(folder, os.environ, sandbox)) as asked:
+    async def work() -> PlanRun:
+        async with opened(services, ["s"], ServiceHost(folder, os.environ, sandbox)) as asked:
             began = time.monotonic()
             try:
-                return await judge.execute(plan, judge.Bounds(NANO, LATENCY * NANO), asked, None, name="run")
+                return await judge.execute(plan, judge.RunBounds(NANO, LATENCY * NANO), asked, None, name="run")
             finally:
                 took.append(time.monotonic() - began)
 
@@ -63,7 +63,7 @@ def carried_out(
     return asyncio.run(work()), took[0]
 
 
-def outcomes(found: Ran) -> list[str]:
+def outcomes(found: PlanRun) -> list[str]:
     return [attempt.outcome for attempt in found.steps[0].attempts]
 
 
@@ -124,14 +124,14 @@ LIES: dict[str, Any] = {
 }
 
 
-def within(run: Any, bound: float) -> Ran:
+def within(run: Any, bound: float) -> PlanRun:
     """The run, in time; on a machine that is busy elsewhere it has three tries to be, and the same result each time."""
     for _ in range(3):
         found, seconds = run()
         if seconds <= bound:
             break
     assert seconds <= bound
-    result: Ran = found
+    result: PlanRun = found
     return result
 
 
@@ -275,13 +275,13 @@ def test_a_python_function_answers_from_a_process(tmp_path: Path, monkeypatch: p
     spec = {"kind": "python", "entry": entry, "actions": ["do", "ping"], "health": "ping", "max_cost": "0.01"}
     services = Services.model_validate({"services": {"s": spec | {"health_seconds": "60"}}})
 
-    def asked(what: str | None = None, **handling: Any) -> tuple[Ran, float]:
+    def asked(what: str | None = None, **handling: Any) -> tuple[PlanRun, float]:
         node = {"id": "a", "service": "s", "action": "do", "params": {} if what is None else {"what": what}}
         plan = Plan.model_validate({"nodes": [node], "error_handling": {"a": handling} if handling else {}})
 
-        async def work() -> Ran:
-            async with opened(services, ["s"], Given(tmp_path, {})) as ready:
-                return await judge.execute(plan, judge.Bounds(NANO, 60 * NANO), ready, None)
+        async def work() -> PlanRun:
+            async with opened(services, ["s"], ServiceHost(tmp_path, {})) as ready:
+                return await judge.execute(plan, judge.RunBounds(NANO, 60 * NANO), ready, None)
 
         began = time.monotonic()
         return asyncio.run(work()), time.monotonic() - began
@@ -298,10 +298,10 @@ def test_a_function_that_is_not_installed_is_a_broken_service() -> None:
     spec = {"kind": "python", "entry": "no_such_module:answer", "actions": ["do"], "health": "do", "max_cost": "0"}
     services = Services.model_validate({"services": {"s": spec | {"health_seconds": "60"}}})
 
-    async def work() -> Ran:
+    async def work() -> PlanRun:
         plan = Plan.model_validate({"nodes": [{"id": "a", "service": "s", "action": "do"}]})
-        async with opened(services, ["s"], Given(Path(), {})) as ready:
-            return await judge.execute(plan, judge.Bounds(NANO, 60 * NANO), ready, None)
+        async with opened(services, ["s"], ServiceHost(Path(), {})) as ready:
+            return await judge.execute(plan, judge.RunBounds(NANO, 60 * NANO), ready, None)
 
     assert "no_such_module:answer ended with 1" in asyncio.run(work()).broken
     assert sys.modules.get("no_such_module") is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from assay.errors import BadInput
 from assay.judge.workflow import tasks
-from assay.judge.workflow.tasks import Task
+from assay.judge.workflow.tasks import WorkflowTask
 from test_workflow_quality import RUFF
 
 TASK = """type = "{type}"
@@ -135,7 +135,7 @@ def test_the_limits_of_a_task_are_those_of_its_plans(tmp_path: Path) -> None:
     assert (rules.max_nanoseconds, rules.output) == (2_500_000_000, "")
 
 
-def competition(folder: Path, *names: str) -> list[Task]:
+def competition(folder: Path, *names: str) -> list[WorkflowTask]:
     found = [tasks.read_task(made(folder / "tasks" / name)) for name in names]
     (folder / "tasks.txt").write_text(tasks.manifest_text(found), encoding="utf-8")
     return found

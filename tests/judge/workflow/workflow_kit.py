@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from assay.exact import text
-from assay.judge.workflow.call import Broken, Call
+from assay.judge.workflow.call import Broken, ServiceCall
 from assay.judge.workflow.plan import Plan
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ def virtually(work: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
 
 @dataclass
 class Fake:
-    """An `Asked` that does what a function says: (action, step, attempt) → (seconds, answer), or an exception as the answer."""
+    """A `CallableService` that does what a function says: (action, step, attempt) → (seconds, answer), or an exception."""
 
     script: Callable[[str, str, int], tuple[float, Any]]
     max_cost: int = 10**9
@@ -68,7 +68,7 @@ class Fake:
     under_way: int = 0
     most: int = 0
 
-    async def ask(self, call: Call) -> bytes:
+    async def ask(self, call: ServiceCall) -> bytes:
         action = json.loads(call.request)["action"]
         step = call.step.rpartition("/")[2]
         self.asked.append((step, call.attempt))

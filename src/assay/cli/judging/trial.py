@@ -27,7 +27,7 @@ from assay.exact import NANO, half_even, text
 from assay.uncertainty import wilson
 
 if TYPE_CHECKING:
-    from assay.judge.terminal.trial import Tried
+    from assay.judge.terminal.trial import TrialResult
 
 
 Json = dict[str, Any]
@@ -193,13 +193,13 @@ def trial(
     from assay.judge.terminal import agent as agents
     from assay.judge.terminal.calibration import Uncalibrated, calibrate
     from assay.judge.terminal.tasks import read_task, read_tasks, task_folders
-    from assay.judge.terminal.trial import Judge, Tried, image_of, run_trial
+    from assay.judge.terminal.trial import TrialResult, TrialSetup, image_of, run_trial
 
     who = agents.find_agent(agent)
     one = not task.is_dir() or task_folders(task)[0] == [task.resolve()]
     tasks = [read_task(task.resolve())] if one else list(read_tasks(task))
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
-    judge = Judge(chosen, "verify" if verify else "fail", service.of_agents(os.environ), env=given(env))
+    judge = TrialSetup(chosen, "verify" if verify else "fail", service.of_agents(os.environ), env=given(env))
     agents.check_agent(who, tasks, judge.env, model=judge.model is not None)
     judge.sandbox.sweep()
     if not one:
@@ -226,7 +226,7 @@ def trial(
         except KeyboardInterrupt:
             raise typer.Exit(STOPPED) from None
         except Uncalibrated as error:
-            tried = Tried.failed(f"{error.what}; {error.hint}")
+            tried = TrialResult.failed(f"{error.what}; {error.hint}")
         if not emit(_document(loaded.id, tried), as_json):
             _tell(tried)
     if tried.verdict.outcome != "pass":
@@ -254,7 +254,7 @@ def _set(agent: str, tasks: list[Path], said: list[str], jobs: int, output: Path
         raise typer.Exit(STOPPED if found.stopped else NOT_PASSED)
 
 
-def _document(task: str, tried: Tried) -> dict[str, str | None]:
+def _document(task: str, tried: TrialResult) -> dict[str, str | None]:
     seconds = (tried.finished_at - tried.started_at).total_seconds()
     verdict = tried.verdict
     return {
@@ -266,7 +266,7 @@ def _document(task: str, tried: Tried) -> dict[str, str | None]:
     }
 
 
-def _tell(tried: Tried) -> None:
+def _tell(tried: TrialResult) -> None:
     from assay.cli.judging.live import duration, memory
     from assay.cli.show import sentence, show
 

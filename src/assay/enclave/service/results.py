@@ -186,7 +186,7 @@ def read_results(data: bytes, work: JudgingQueue) -> PublishedResults:
     try:
         document = strict.parse(decode(data, None))
         statement = RESULTS_STATEMENT.read(canonical(document["statement"]))
-    except (BadInput, check.Refused, KeyError, TypeError):
+    except (BadInput, check.CheckError, KeyError, TypeError):
         raise BadInput("was changed after the enclave wrote it", hint="restore it from a copy, or remove it") from None
     if not statement.is_by(work.desk.identity.signer.public) or statement.digest != work.desk.identity.bounty:
         raise BadInput("is not signed by this enclave, for this bounty", hint="restore it from a copy, or remove it")
@@ -230,7 +230,7 @@ def _parse_request(data: bytes) -> tuple[check.Receipt, dict[str, Any]]:
                 RejectionCode.MALFORMED, "this is not a receipt and a settlement", hint="`assay enclave release` sends them"
             )
         return check.Receipt.parse(canonical(request["receipt"])), request["settlement"]
-    except (BadInput, check.Refused) as error:
+    except (BadInput, check.CheckError) as error:
         raise Rejected(RejectionCode.MALFORMED, error.what) from None
 
 
@@ -241,7 +241,7 @@ def _check_receipt(work: JudgingQueue, receipt: check.Receipt, settlement: dict[
         raise Rejected(RejectionCode.NOT_SETTLED, "the bounty names no log", hint="nothing can be released without [bounty] log")
     try:
         check.check_receipt(receipt, [check.LogKey.parse(bounty.terms.log)])
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Rejected(RejectionCode.NOT_SETTLED, f"the receipt is not right: {refused}") from None
     predicate = receipt.predicate
     computed = digest({name: value for name, value in settlement.items() if name != "digest"})

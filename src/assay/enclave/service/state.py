@@ -237,7 +237,7 @@ class EnclaveState:
             if not isinstance(entry, dict) or entry.keys() != {name, "taken"}:
                 raise _changed_file(path)
             return entry[name], TAKEN_STATEMENT.read(canonical(entry["taken"]))
-        except (BadInput, check.Refused) as error:
+        except (BadInput, check.CheckError) as error:
             raise _changed_file(path, error) from None
 
     def _sealed(self, path: Path, document: Any, kind: str) -> SealedFile:
@@ -262,7 +262,7 @@ class EnclaveState:
         return instant(predicate["at"])
 
 
-def _changed_file(path: Path, why: AssayError | check.Refused | None = None) -> BadInput:
+def _changed_file(path: Path, why: AssayError | check.CheckError | None = None) -> BadInput:
     reason = "" if why is None else f" ({why.what})"
     return BadInput(f"was changed after the enclave wrote it{reason}", file=path, hint="restore it from a copy, or remove it")
 

@@ -227,7 +227,7 @@ class Moved(Unread):
     """The address redirects, and redirects were not to be followed."""
 
 
-class Stopped(Exception):
+class ReadingStopped(Exception):
     """The run was asked to stop."""
 
 
@@ -388,7 +388,7 @@ class GitHub:
 
     def _check_stop(self) -> None:
         if self.stop.asked:
-            raise Stopped
+            raise ReadingStopped
 
     def _dated(self, answer: httpx.Response) -> datetime:
         try:

@@ -24,7 +24,7 @@ from assay.errors import BadInput
 from assay.judge import entries
 from assay.judge.entries import Entries
 from assay.judge.github.accounts import LinkedAccount
-from assay.judge.github.rules import RULES_FILE, Epochs, Rules, Verdict
+from assay.judge.github.rules import RULES_FILE, Epochs, IssueRules, LabelVerdict
 from assay.judge.running import Options
 from assay.records import Participant
 
@@ -61,8 +61,8 @@ class VerdictChange:
     """An epoch ended with another verdict than it began with; `event` is the last one that decided."""
 
     epoch: int
-    before: Verdict | None
-    after: Verdict | None
+    before: LabelVerdict | None
+    after: LabelVerdict | None
     event: LabelEvent
 
 
@@ -84,11 +84,11 @@ class IssueCounts:
     revoked_invalid: int = 0
 
 
-def verdict_changes(issue: CountedIssue, rules: Rules) -> list[VerdictChange]:
+def verdict_changes(issue: CountedIssue, rules: IssueRules) -> list[VerdictChange]:
     """The epochs in which the verdict changed, ascending."""
     found: dict[int, VerdictChange] = {}
-    standing: dict[str, Verdict] = {}
-    before: Verdict | None = None
+    standing: dict[str, LabelVerdict] = {}
+    before: LabelVerdict | None = None
     for event in _in_order(issue.events):
         epoch, verdict = rules.epochs.of(event.at), rules.verdict(event.label)
         if issue.moved or epoch is None or verdict is None or _why_not(issue, event, rules):
@@ -103,7 +103,7 @@ def verdict_changes(issue: CountedIssue, rules: Rules) -> list[VerdictChange]:
     return [one for _, one in sorted(found.items()) if one.before != one.after]
 
 
-def count_issues(issues: Iterable[CountedIssue], author: int, rules: Rules) -> dict[int, IssueCounts]:
+def count_issues(issues: Iterable[CountedIssue], author: int, rules: IssueRules) -> dict[int, IssueCounts]:
     """Epoch → what the issues of an author count in it; an epoch in which nothing changed is not there."""
     found: dict[int, IssueCounts] = {}
     for issue in issues:
@@ -116,7 +116,7 @@ def count_issues(issues: Iterable[CountedIssue], author: int, rules: Rules) -> d
     return found
 
 
-def ignored_labels(issue: CountedIssue, rules: Rules) -> list[IgnoredLabel]:
+def ignored_labels(issue: CountedIssue, rules: IssueRules) -> list[IgnoredLabel]:
     """The deciding labels of an issue that count for nothing because of who set them or took them off."""
     return [
         IgnoredLabel(event, why)
@@ -125,7 +125,7 @@ def ignored_labels(issue: CountedIssue, rules: Rules) -> list[IgnoredLabel]:
     ]
 
 
-def _why_not(issue: CountedIssue, event: LabelEvent, rules: Rules) -> Why | None:
+def _why_not(issue: CountedIssue, event: LabelEvent, rules: IssueRules) -> Why | None:
     if not rules.decides(event.actor, event.at):
         return "maintainer"
     return "author" if event.actor == issue.author else None

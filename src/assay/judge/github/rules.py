@@ -47,7 +47,7 @@ PUBLIC_API = "https://api.github.com"
 LAST = datetime(9999, 1, 1, tzinfo=UTC)
 """No epoch ends after it: beyond it there are no dates."""
 
-Verdict = Literal["valid", "invalid", "duplicate"]
+LabelVerdict = Literal["valid", "invalid", "duplicate"]
 Id = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
@@ -120,9 +120,9 @@ class _Labels(Section):
                 raise PydanticCustomError("assay", what, {"label": repr(label), "one": other, "other": verdict})
         return self
 
-    def pairs(self) -> Iterator[tuple[Verdict, str]]:
+    def pairs(self) -> Iterator[tuple[LabelVerdict, str]]:
         """Verdict and label, as they are compared: GitHub does not tell upper from lower case in labels."""
-        verdicts: tuple[Verdict, ...] = ("valid", "invalid", "duplicate")
+        verdicts: tuple[LabelVerdict, ...] = ("valid", "invalid", "duplicate")
         for verdict in verdicts:
             for label in getattr(self, verdict):
                 yield verdict, label.casefold()
@@ -134,7 +134,7 @@ class _Maintainer(Section):
     until: Instant | None = None
 
 
-class Rules(Section):
+class IssueRules(Section):
     """The rules in issues.toml."""
 
     github: _GitHub = _GitHub()
@@ -154,7 +154,7 @@ class Rules(Section):
                 raise PydanticCustomError("assay", f"two {what} have the id {twice[0]}; each has its own")
         return self
 
-    def verdict(self, label: str) -> Verdict | None:
+    def verdict(self, label: str) -> LabelVerdict | None:
         """The verdict of a label, if it decides anything."""
         folded = label.casefold()
         return next((verdict for verdict, one in self.labels.pairs() if one == folded), None)
@@ -172,16 +172,16 @@ def read_api_url(folder: Path) -> str:
     return _parse_rules(folder).github.api
 
 
-def _parse_rules(folder: Path) -> Rules:
+def _parse_rules(folder: Path) -> IssueRules:
     path = folder / RULES_FILE
     if not path.is_file():
         what = "no such file, so it is not known whose labels decide"
         raise BadInput(what, file=path, hint="`assay init --preset bounty-challenge` writes one to start from")
     content, source = read_toml(path)
-    return validate(Rules, content, file=path, source=source)
+    return validate(IssueRules, content, file=path, source=source)
 
 
-def read_rules(folder: Path, score: PointsScore) -> Rules:
+def read_rules(folder: Path, score: PointsScore) -> IssueRules:
     """The rules of a competition's folder; raises BadInput with file, line and field, and for a repository without an id."""
     path, rules = folder / RULES_FILE, _parse_rules(folder)
     for name in score.repositories:

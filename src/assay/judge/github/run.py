@@ -18,10 +18,10 @@ from assay.judge import entries, keeping
 from assay.judge.entries import Entries
 from assay.judge.github import accounts, counting, reading, rules, stored
 from assay.judge.github.accounts import TOKEN, AccountLink, CheckedLinks, LinkedAccount
-from assay.judge.github.client import AnswerCache, GitHub, Stopped, Unread
+from assay.judge.github.client import AnswerCache, GitHub, ReadingStopped, Unread
 from assay.judge.github.counting import IssueCounts, PlannedRecord, count_issues
 from assay.judge.github.reading import RepositoryFacts
-from assay.judge.github.rules import Rules
+from assay.judge.github.rules import IssueRules
 from assay.judge.github.stored import FourCounts, StoredReading
 from assay.judge.running import Event, Options, Stop, Summary, stopping
 from assay.records import Evidence, Points
@@ -44,7 +44,7 @@ class _Run:
 
     entries: Entries
     score: PointsScore
-    rules: Rules
+    rules: IssueRules
     links: Sequence[AccountLink]
     options: Options
     tell: Callable[[Event], None]
@@ -197,7 +197,7 @@ def run(
         going = _Run(who, scheme.score, said, links, options, on_event, stop, done)
         try:
             going.judge()
-        except Stopped:
+        except ReadingStopped:
             going.summary.stopped = True
             on_event(Event("stopping"))
     going.summary.table = stored.table_rows(stored.count_lines(competition, validator, options.participants))

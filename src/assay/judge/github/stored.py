@@ -26,7 +26,7 @@ from assay.judge.entries import known
 from assay.judge.github.accounts import ACCOUNTS_FILE, AccountLink, CheckedLinks, LinkedAccount
 from assay.judge.github.counting import CountedIssue, IssueCounts, LabelEvent, PlannedRecord, ignored_labels, verdict_changes
 from assay.judge.github.reading import RepositoryFacts
-from assay.judge.github.rules import Rules
+from assay.judge.github.rules import IssueRules
 from assay.judge.keeping import segment
 from assay.records import Evidence, Participant, Points
 from assay.scheme.fields import Instant, Section
@@ -36,8 +36,8 @@ from assay.scheme.reading import validate
 
 READING_BYTES = 256_000_000
 """Bytes of one file."""
-Verdict = Literal["valid", "invalid", "duplicate"]
-Text = Annotated[str, Field(max_length=1000)]
+LabelVerdict = Literal["valid", "invalid", "duplicate"]
+StoredText = Annotated[str, Field(max_length=1000)]
 
 
 def validator_folder(competition: Path, validator: str) -> Path:
@@ -54,9 +54,9 @@ class StoredEvent(Section):
     """A label was set, or taken off."""
 
     at: Instant
-    label: Text
+    label: StoredText
     added: bool
-    by: Text
+    by: StoredText
     by_id: int | None = None
 
 
@@ -64,8 +64,8 @@ class StoredChange(Section):
     """The verdict that an epoch ended with, where it began with another; and the label event that decided."""
 
     epoch: int
-    before: Verdict | None = None
-    after: Verdict | None = None
+    before: LabelVerdict | None = None
+    after: LabelVerdict | None = None
     event: StoredEvent
 
 
@@ -80,10 +80,10 @@ class StoredIssue(Section):
     """An issue of a linked account."""
 
     number: int
-    participant: Text
+    participant: StoredText
     account: int
-    url: Text
-    title: Text
+    url: StoredText
+    title: StoredText
     moved: bool
     gone: bool
     changes: Annotated[tuple[StoredChange, ...], Field(strict=False)]
@@ -91,9 +91,9 @@ class StoredIssue(Section):
 
 
 class _Account(Section):
-    participant: Text
+    participant: StoredText
     account: int
-    login: Text
+    login: StoredText
     starred_at: Instant | None = None
 
 
@@ -101,9 +101,9 @@ class StoredReading(Section):
     """The last reading of a repository by a validator."""
 
     schema_: Annotated[Literal["assay.issues/1"], Field(alias="schema")] = "assay.issues/1"
-    validator: Text
-    repository: Text
-    called: Text
+    validator: StoredText
+    repository: StoredText
+    called: StoredText
     read_at: Instant
     accounts: Annotated[tuple[_Account, ...], Field(strict=False)]
     issues: Annotated[tuple[StoredIssue, ...], Field(strict=False)]
@@ -127,7 +127,7 @@ def load_reading(path: Path) -> StoredReading | None:
 
 
 def make_reading(
-    facts: RepositoryFacts, linked: Mapping[str, LinkedAccount], validator: str, rules: Rules, before: StoredReading | None
+    facts: RepositoryFacts, linked: Mapping[str, LinkedAccount], validator: str, rules: IssueRules, before: StoredReading | None
 ) -> StoredReading:
     """A reading to be stored, with the issues of an earlier one that are gone."""
     whose = {one.account: one.participant for one in linked.values()}
@@ -154,7 +154,7 @@ def write_reading(path: Path, kept: StoredReading) -> None:
     write_bytes(path, canonical(kept.model_dump(mode="json", by_alias=True, exclude_none=True)) + b"\n")
 
 
-def _stored_issue(one: CountedIssue, participant: str, rules: Rules) -> StoredIssue:
+def _stored_issue(one: CountedIssue, participant: str, rules: IssueRules) -> StoredIssue:
     return StoredIssue(
         number=one.number,
         participant=participant,

@@ -38,7 +38,7 @@ from assay.judge.terminal import agent as agents
 from assay.judge.terminal.agent import Agent
 from assay.judge.terminal.task_settings import Mode
 from assay.judge.terminal.tasks import SOLUTION, TESTS, TOML, Task, read_task, task_folders, within
-from assay.judge.terminal.trial import KEEPING, Judge, Keeping, Tried, image_of, run_trial
+from assay.judge.terminal.trial import KEEPING, Keeping, TrialResult, TrialSetup, image_of, run_trial
 from assay.scheme.fields import Section
 from assay.scheme.reading import line_of, validate
 
@@ -74,7 +74,7 @@ class Calibration(Section):
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _CalibrationKey:
     """What a calibration depends on."""
 
     task: str
@@ -97,10 +97,12 @@ def calibrate(
 
     Raises Uncalibrated with the reason if the task does not judge right, Trouble if that could not be found out.
     """
-    asked = _Asked(task.digest, f"{sandbox.name}: {sandbox.describe()}", image.digest, task.mode, keeping, programs(image))
+    asked = _CalibrationKey(
+        task.digest, f"{sandbox.name}: {sandbox.describe()}", image.digest, task.mode, keeping, programs(image)
+    )
     if (found := _kept(asked)) is not None and found.times >= times:
         return found, True
-    judge = Judge(sandbox, keeping=keeping)
+    judge = TrialSetup(sandbox, keeping=keeping)
     for _ in range(times):
         if task.solution is not None:
             _solved(judge, task, image)
@@ -117,7 +119,7 @@ def calibrate(
     return made, False
 
 
-def _solved(judge: Judge, task: Task, image: Image) -> None:
+def _solved(judge: TrialSetup, task: Task, image: Image) -> None:
     with _tried(judge, task, agents.BUILT_IN["oracle"], image) as (tried, folder):
         if tried.verdict.outcome != "pass":
             what = f"the reference solution fails here: {_why(tried, folder)}"
@@ -125,7 +127,7 @@ def _solved(judge: Judge, task: Task, image: Image) -> None:
             raise Uncalibrated(what, file=task.folder, hint=hint)
 
 
-def _undone(judge: Judge, task: Task, image: Image) -> None:
+def _undone(judge: TrialSetup, task: Task, image: Image) -> None:
     with _tried(judge, task, agents.BUILT_IN["noop"], image) as (tried, _folder):
         if tried.verdict.outcome == "pass":
             hint = f"to see it: assay trial {task.folder} noop; let the tests fail where the work was not done"
@@ -133,7 +135,7 @@ def _undone(judge: Judge, task: Task, image: Image) -> None:
 
 
 @contextmanager
-def _tried(judge: Judge, task: Task, agent: Agent, image: Image) -> Iterator[tuple[Tried, Path]]:
+def _tried(judge: TrialSetup, task: Task, agent: Agent, image: Image) -> Iterator[tuple[TrialResult, Path]]:
     """A trial and the folder of what was printed, gone when the context ends. Raises Trouble for a trial that is an error."""
     try:
         with TemporaryDirectory(prefix="assay-calibration-") as made:
@@ -145,7 +147,7 @@ def _tried(judge: Judge, task: Task, agent: Agent, image: Image) -> Iterator[tup
         raise Trouble(f"{agent.name} could not be tried: {error.strerror}", file=error.filename) from error
 
 
-def _why(tried: Tried, folder: Path) -> str:
+def _why(tried: TrialResult, folder: Path) -> str:
     """Why a solution did not pass, in the words of the tests as far as they have any."""
     parts = []
     if tried.tests is not None and tried.tests.stopped is None and (line := said_last(folder / "tests")):
@@ -175,7 +177,7 @@ def said_last(folder: Path) -> str:
     return _SHELL.sub("", last)[:_LINE]
 
 
-def _kept(asked: _Asked) -> Calibration | None:
+def _kept(asked: _CalibrationKey) -> Calibration | None:
     """What was kept of the same; what cannot be read is nothing, and is carried out again."""
     file = asked.file
     try:
@@ -186,14 +188,14 @@ def _kept(asked: _Asked) -> Calibration | None:
     return found if same else None
 
 
-def _keep(asked: _Asked, made: Calibration) -> None:
+def _keep(asked: _CalibrationKey, made: Calibration) -> None:
     """Keeps it for the next run; where that is not possible, the next run tries again."""
     with suppress(OSError, BadInput):
         asked.file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         write_text(asked.file, made.model_dump_json(by_alias=True, indent=1) + "\n")
 
 
-Level = Literal["refused", "error", "warning"]
+FindingLevel = Literal["refused", "error", "warning"]
 
 LEAST_MEMORY = 64 << 20
 LEAST_DISK = 16 << 20
@@ -226,7 +228,7 @@ _LITTER = frozenset(
 class Finding:
     """One thing that is wrong with a task, or suspicious about it."""
 
-    level: Level
+    level: FindingLevel
     """`refused`: it cannot be judged at all; `error`: it judges wrongly here; `warning`: its author should look."""
     rule: str
     task: str
@@ -260,7 +262,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Checked:
+class TasksCheck:
     """What came of a check."""
 
     findings: tuple[Finding, ...]
@@ -272,7 +274,7 @@ class Checked:
     tasks: int
 
 
-def check_tasks(*places: Path, sandbox: Sandbox, times: int = 1, jobs: int = 1) -> Checked:
+def check_tasks(*places: Path, sandbox: Sandbox, times: int = 1, jobs: int = 1) -> TasksCheck:
     """Loads the tasks of sets, looks them over, and calibrates each in a sandbox. Raises BadInput for no set.
 
     times: how often each solution has to pass, and doing nothing to fail. jobs: tasks at one time.
@@ -288,7 +290,7 @@ def check_tasks(*places: Path, sandbox: Sandbox, times: int = 1, jobs: int = 1) 
     order = {task.id: number for number, task in enumerate(tasks)}
     all_ = sorted((*found, *wrong), key=lambda one: (order.get(one.task, -1), _ORDER[one.level]))
     known, whole = sum(one is True for one in results), len({*order, *(one.task for one in found)})
-    return Checked(tuple(all_), len(results) - len(wrong), known, whole)
+    return TasksCheck(tuple(all_), len(results) - len(wrong), known, whole)
 
 
 def look(*places: Path) -> tuple[list[Finding], list[Task]]:
@@ -323,7 +325,7 @@ def _calibrated(sandbox: Sandbox, task: Task, times: int) -> Finding | bool:
         return _finding("error", "trouble", task.id, error, task.folder)
 
 
-def _finding(level: Level, rule: str, task: str, error: BadInput | Trouble, folder: Path) -> Finding:
+def _finding(level: FindingLevel, rule: str, task: str, error: BadInput | Trouble, folder: Path) -> Finding:
     file, do = Path(error.file or folder), error.hint or "correct it"
     return Finding(level, rule, task, file, error.what, do, error.line, error.field)
 

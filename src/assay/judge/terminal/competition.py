@@ -26,7 +26,7 @@ from assay.judge.entries import Entries, Written, counting
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.agent import Agent
 from assay.judge.terminal.task_settings import Mode
-from assay.judge.terminal.tasks import Task, Tasks, read_tasks
+from assay.judge.terminal.tasks import Task, TaskSet, read_tasks
 from assay.records import Evidence, Participant, Tests
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import TestsScore
@@ -122,7 +122,7 @@ def compare_manifest(before: Manifest, after: Manifest) -> Changes:
     )
 
 
-def chosen(manifest: Manifest, tasks: Tasks, *, file: Path | None = None) -> Tasks:
+def chosen(manifest: Manifest, tasks: TaskSet, *, file: Path | None = None) -> TaskSet:
     """The tasks that a manifest lists; raises BadInput if one is missing or is not what was pinned; others are left out."""
     there = {one.id: one for one in tasks}
     again = "pin the set again, which begins a new one, or get the files back that were pinned"
@@ -135,7 +135,7 @@ def chosen(manifest: Manifest, tasks: Tasks, *, file: Path | None = None) -> Tas
         if one.mode != task.mode and one.digest is not None:
             raise BadInput(f"the task {one.id!r} is pinned as {one.mode}, and is {task.mode}", file=file, hint=again)
     wanted = {one.id for one in manifest.pins}
-    return Tasks(tuple(one for one in tasks if one.id in wanted), tasks.passed_over)
+    return TaskSet(tuple(one for one in tasks if one.id in wanted), tasks.passed_over)
 
 
 Done = tuple[str, str, int]

@@ -23,19 +23,19 @@ from assay.folder import csvs, evidence, registry
 from assay.folder.files import Place
 from assay.judge import tree
 from assay.judge.keeping import segment
-from assay.judge.terminal.record import Reason, Store, TrialRecord
+from assay.judge.terminal.record import TrialReason, TrialRecord, TrialStore
 from assay.records import Tests
 from assay.scheme.fields import instant_text
 from assay.scheme.load import read as read_scheme
 
-__all__ = ["Exported", "harbor"]
+__all__ = ["HarborExport", "harbor"]
 
 _SPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
 _KEPT = (("agent", "agent"), ("tests", "verifier"), ("artifacts", "artifacts"))
 
 
 @dataclass(frozen=True)
-class Exported:
+class HarborExport:
     """What was written."""
 
     jobs: Mapping[str, Path]
@@ -45,7 +45,7 @@ class Exported:
     """Trials of which only the record is here."""
 
 
-def harbor(competition: Path, out: Path, *, validators: Sequence[str] = ()) -> Exported:
+def harbor(competition: Path, out: Path, *, validators: Sequence[str] = ()) -> HarborExport:
     """Writes the jobs into a new folder; validators: none means all. Raises BadInput.
 
     An importer numbers the jobs by their names, so they are named in the order of the validators' keys.
@@ -66,7 +66,7 @@ def harbor(competition: Path, out: Path, *, validators: Sequence[str] = ()) -> E
         raise BadInput(
             f"cannot be written ({error.strerror})", file=error.filename or out, hint="check permissions and space"
         ) from None
-    return Exported(jobs, len(found), bare)
+    return HarborExport(jobs, len(found), bare)
 
 
 def _current(competition: Path, validators: Sequence[str]) -> list[Tests]:
@@ -94,7 +94,7 @@ def _current(competition: Path, validators: Sequence[str]) -> list[Tests]:
 
 def _job(competition: Path, job: Path, records: Sequence[Tests]) -> int:
     """Writes one job; how many of its trials are bare."""
-    store = Store(competition, records[0].validator)
+    store = TrialStore(competition, records[0].validator)
     job.mkdir()
     bare, written = 0, []
     last: dict[tuple[str, str], datetime] = {}
@@ -182,7 +182,7 @@ def _exception(one: Tests, kept: TrialRecord | None) -> dict[str, Any] | None:
     """What Harbor would have raised; None where it would have gone through."""
     in_time = kept is None or kept.agent is None or kept.agent.stopped != "time"
     if one.outcome == "timeout":
-        tests = kept is not None and kept.reason is Reason.TESTS_TIME
+        tests = kept is not None and kept.reason is TrialReason.TESTS_TIME
         kind, said = (
             ("VerifierTimeoutError", "the tests ran out of time") if tests else ("AgentTimeoutError", "the agent ran out of time")
         )

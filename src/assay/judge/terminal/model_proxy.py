@@ -29,8 +29,8 @@ import h11
 
 from assay.judge.service import HEADER, PATH, ModelAccess
 from assay.judge.terminal import model_requests
-from assay.judge.terminal.model_requests import LIMITS, NotForwarded, ProxyLimits, Seen
-from assay.judge.terminal.upstream import Closed, Request, Upstream
+from assay.judge.terminal.model_requests import LIMITS, ModelTraffic, NotForwarded, ProxyLimits
+from assay.judge.terminal.upstream import Closed, ModelRequest, Upstream
 from assay.peers import NoAnswer, Overrun
 from assay.peers.http import StreamedAnswer
 
@@ -54,9 +54,9 @@ _HEARD_OUT = 5.0
 
 
 @contextmanager
-def open_proxy(model: ModelAccess, path: Path, limits: ProxyLimits = LIMITS) -> Iterator[Seen]:
+def open_proxy(model: ModelAccess, path: Path, limits: ProxyLimits = LIMITS) -> Iterator[ModelTraffic]:
     """Serves on a new Unix socket while the context lasts; afterwards no connection of it is open. Raises OSError."""
-    server = _Server(str(path), model, limits)
+    server = _ProxyServer(str(path), model, limits)
     try:
         path.chmod(0o666)  # the box's user is not ours; who may reach the socket is a matter of the folder it is in
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, name="model proxy", daemon=True)
@@ -72,17 +72,17 @@ def open_proxy(model: ModelAccess, path: Path, limits: ProxyLimits = LIMITS) -> 
         path.unlink(missing_ok=True)
 
 
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class _ProxyServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 64
 
     def __init__(self, path: str, model: ModelAccess, limits: ProxyLimits) -> None:
-        self.model, self.limits, self.seen = model, limits, Seen()
+        self.model, self.limits, self.seen = model, limits, ModelTraffic()
         self.lock = threading.Lock()
         self.open: set[socket.socket] = set()
         self.upstream = Upstream(model, limits, self.seen, self.lock)
-        super().__init__(path, _Handler)
+        super().__init__(path, _ProxyHandler)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Only so many at a time; one more is hung up on."""
@@ -130,10 +130,10 @@ class _Gone(Exception):
     """The agent hung up."""
 
 
-class _Handler(socketserver.BaseRequestHandler):
+class _ProxyHandler(socketserver.BaseRequestHandler):
     """One connection: one request, its answer, and the end."""
 
-    server: _Server
+    server: _ProxyServer
     request: socket.socket
 
     def handle(self) -> None:
@@ -226,7 +226,7 @@ class _Handler(socketserver.BaseRequestHandler):
         model = self.server.model
         given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in asked.headers.raw_items()]
         headers = {name: value for name, value in given if _passes(name, value, model)} | model.credentials
-        request = Request(asked.method.decode("ascii"), target, headers, body)
+        request = ModelRequest(asked.method.decode("ascii"), target, headers, body)
         with suppress(Closed), self.server.upstream.answer(request) as opened:
             if opened is None:
                 self._say(502, "the service did not answer")
@@ -234,7 +234,7 @@ class _Handler(socketserver.BaseRequestHandler):
             with suppress(OSError, h11.LocalProtocolError):  # the agent has hung up, and that is its affair
                 self._hand_back(request, opened)
 
-    def _hand_back(self, request: Request, opened: StreamedAnswer) -> None:
+    def _hand_back(self, request: ModelRequest, opened: StreamedAnswer) -> None:
         answer = opened.answer
         headers = [
             (name, value.strip())

@@ -55,7 +55,7 @@ NAMED = 20
 
 
 @dataclass
-class Seen:
+class ModelTraffic:
     """What went through: for the record of the trial. `troubles` are the service's, never the agent's; `own` are the agent's."""
 
     requests: int = 0
@@ -129,7 +129,7 @@ Streams, since the beginning of an answer is enough; without `max_tokens` where 
 """
 
 
-class Question(NamedTuple):
+class Probe(NamedTuple):
     """A small question of the judge's own."""
 
     method: str
@@ -161,19 +161,19 @@ def check(model: ModelAccess, method: str, target: str) -> None:
         raise NotForwarded(403, f"only these are forwarded: {', '.join(allowed)}")
 
 
-def question(base: str, method: str, target: str, body: bytes) -> Question | None:
+def question(base: str, method: str, target: str, body: bytes) -> Probe | None:
     """To the same endpoint, about the same model as a request that was forwarded below `base`; None where none is known."""
     path = target.partition("?")[0]
     if method == "GET" and (found := re.search("/models(/[^/]+)?$", path)):
         listing = f"{path[: found.start()]}/models"
-        return Question("GET", listing, b"", listing, _others(base, listing, listing))
+        return Probe("GET", listing, b"", listing, _others(base, listing, listing))
     end = max((one for one in _QUESTIONS if path.endswith(one)), key=len, default=None)
     if method != "POST" or end is None:
         return None
     asked = dict(_QUESTIONS[end])
     if isinstance(model := _model(body), str):
         asked["model"] = model
-    return Question("POST", target, json.dumps(asked).encode(), f"{path.removesuffix(end)}/models", _others(base, path, target))
+    return Probe("POST", target, json.dumps(asked).encode(), f"{path.removesuffix(end)}/models", _others(base, path, target))
 
 
 def _others(base: str, path: str, target: str) -> tuple[str, ...]:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from assay.judge.sandbox import Trouble
-from assay.judge.terminal.worker import Job, Settings
+from assay.judge.terminal.worker import Job, WorkerSettings
 
-__all__ = ["Crew", "Said", "Worker"]
+__all__ = ["Worker", "WorkerMessage", "WorkerPool"]
 
 PATIENCE = 60.0
 """Seconds that a worker has to clear up after itself when it is told to stop; then it is killed, and the next run clears up."""
@@ -58,7 +58,7 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Said:
+class WorkerMessage:
     """A line of a worker; or, if there is none, that it died, in `death`'s words."""
 
     job: Job | None
@@ -66,10 +66,10 @@ class Said:
     death: str = ""
 
 
-class Crew:
+class WorkerPool:
     """The workers, and what they say. To be closed in any case."""
 
-    def __init__(self, settings: Settings, count: int, folder: Path, lock: int, *, cores: Collection[int] = ()) -> None:
+    def __init__(self, settings: WorkerSettings, count: int, folder: Path, lock: int, *, cores: Collection[int] = ()) -> None:
         """folder: for what they write to stderr; there, and theirs alone. lock: a descriptor that they hold while they live.
 
         cores: which they keep to, each to one, with everything that they start; none: the kernel moves them about.
@@ -98,7 +98,7 @@ class Crew:
         worker.job, worker.deadline = job, time.monotonic() + seconds
         worker.give(job.to_json())  # if it is gone, its end is heard soon enough
 
-    def listen(self, seconds: float) -> Iterator[Said]:
+    def listen(self, seconds: float) -> Iterator[WorkerMessage]:
         """What is said within so many seconds, at least one round of it. Raises Trouble when workers do nothing but die."""
         for worker in self._workers:
             if worker.job is not None and time.monotonic() > worker.deadline:
@@ -107,7 +107,7 @@ class Crew:
             worker = key.data
             part = os.read(worker.out.fileno(), 1 << 20)
             if not part:
-                yield Said(worker.job, None, self._bury(worker))
+                yield WorkerMessage(worker.job, None, self._bury(worker))
                 continue
             worker.buffer += part
             while (end := worker.buffer.find(b"\n")) >= 0:
@@ -118,7 +118,7 @@ class Crew:
                 if "record" in line or "calibration" in line:
                     worker.job = None
                     self._deaths = 0
-                yield Said(job, line)
+                yield WorkerMessage(job, line)
 
     def close(self, *, now: bool = False) -> None:
         """Stops everybody, and waits until their boxes are gone. now: without letting them clear up."""

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from assay.records import Tests
 
 
-Outcome = Literal["pass", "fail", "timeout", "error"]
+TrialOutcome = Literal["pass", "fail", "timeout", "error"]
 AgentTimeout = Literal["fail", "verify"]
 
 REWARD_BYTES = 65_536
@@ -63,7 +63,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?
 _SPACE = " \t\r\n"
 
 
-class Reason(StrEnum):
+class TrialReason(StrEnum):
     """Why a trial came out as it did."""
 
     PASSED = "passed"
@@ -89,36 +89,36 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TrialVerdict:
     """What the trial counts as, and why."""
 
-    outcome: Outcome
-    reason: Reason
+    outcome: TrialOutcome
+    reason: TrialReason
 
 
-def after_agent(ran: Ran, rule: AgentTimeout) -> Verdict | None:
+def after_agent(ran: Ran, rule: AgentTimeout) -> TrialVerdict | None:
     """The verdict that is certain once the agent has ended; None: the tests decide. SPEC 2.1."""
     if ran.stopped is None or (ran.stopped == "time" and rule == "verify"):
         return None
     return _bound("agent", ran.stopped)
 
 
-def after_tests(ran: Ran, reward_text: bytes | None, reward_json: bytes | None) -> Verdict:
+def after_tests(ran: Ran, reward_text: bytes | None, reward_json: bytes | None) -> TrialVerdict:
     """The verdict of the tests; a reward file is None if there is none, b"" if it is no plain file or too large. SPEC 2.1."""
     if ran.stopped is not None:
         return _bound("tests", ran.stopped)
     if ran.exit_code != 0:
-        return Verdict("fail", Reason.TESTS_FAILED)
+        return TrialVerdict("fail", TrialReason.TESTS_FAILED)
     if reward_text is not None and not is_one(reward_text):
-        return Verdict("fail", Reason.REWARD_NOT_ONE)
+        return TrialVerdict("fail", TrialReason.REWARD_NOT_ONE)
     if reward_json is not None and not says_one(reward_json):
-        return Verdict("fail", Reason.REWARD_NOT_ONE)
-    return Verdict("pass", Reason.PASSED)
+        return TrialVerdict("fail", TrialReason.REWARD_NOT_ONE)
+    return TrialVerdict("pass", TrialReason.PASSED)
 
 
-def after_troubles(verdict: Verdict, troubles: Sequence[str]) -> Verdict:
+def after_troubles(verdict: TrialVerdict, troubles: Sequence[str]) -> TrialVerdict:
     """The verdict once it is known what the model service failed at: what did not pass with it failing is an error. SPEC 2.1."""
-    return Verdict("error", Reason.TROUBLE) if troubles and verdict.outcome != "pass" else verdict
+    return TrialVerdict("error", TrialReason.TROUBLE) if troubles and verdict.outcome != "pass" else verdict
 
 
 def is_one(data: bytes) -> bool:
@@ -155,8 +155,8 @@ def _number(text: str) -> decimal.Decimal:
     return decimal.Decimal(text) if len(text) <= LONGEST and _NUMBER.fullmatch(text) else decimal.Decimal(0)
 
 
-def _bound(whose: Literal["agent", "tests"], bound: Bound) -> Verdict:
-    return Verdict("timeout" if bound == "time" else "fail", Reason(f"{whose}-{bound}"))
+def _bound(whose: Literal["agent", "tests"], bound: Bound) -> TrialVerdict:
+    return TrialVerdict("timeout" if bound == "time" else "fail", TrialReason(f"{whose}-{bound}"))
 
 
 FILE = "result.json"
@@ -165,19 +165,19 @@ RESULT_BYTES = 4_000_000
 MESSAGE = 2_000
 """Characters of a message of trouble."""
 
-Seconds = Annotated[str, Field(pattern=r"^[0-9]{1,12}(\.[0-9]{1,3})?$")]
+SecondsText = Annotated[str, Field(pattern=r"^[0-9]{1,12}(\.[0-9]{1,3})?$")]
 Message = Annotated[str, Field(max_length=MESSAGE)]
-Digest = Annotated[str, Field(max_length=256)]
+DigestText = Annotated[str, Field(max_length=256)]
 
 
-class Command(Section):
+class CommandResult(Section):
     """How the agent's command, or test.sh, ended."""
 
     exit_code: Annotated[int, Field(ge=0, le=255)] | None = None
     stopped: Bound | None = None
     """The bound that it ran into."""
-    wall_seconds: Seconds
-    cpu_seconds: Seconds
+    wall_seconds: SecondsText
+    cpu_seconds: SecondsText
     peak_memory: Whole
     output_dropped: Whole = 0
 
@@ -185,10 +185,10 @@ class Command(Section):
 class Digests(Section):
     """What the trial was made of. `work`: what the agent left in the folders that the tests see; None if it came to nothing."""
 
-    task: Digest
-    agent: Digest
-    image: Digest | None = None
-    work: Digest | None = None
+    task: DigestText
+    agent: DigestText
+    image: DigestText | None = None
+    work: DigestText | None = None
 
 
 class ModelUse(Section):
@@ -212,20 +212,20 @@ class TrialRecord(Section):
     schema_: Annotated[Literal["assay.trial/1"], Field(alias="schema")] = "assay.trial/1"
     validator: Key
     participant: Key
-    submission: Digest
+    submission: DigestText
     task: Key
     trial: Annotated[int, Field(ge=1, le=10**9)]
     attempt: Annotated[int, Field(ge=1, le=1000)] = 1
-    outcome: Outcome
-    reason: Annotated[Reason, Field(strict=False)]
+    outcome: TrialOutcome
+    reason: Annotated[TrialReason, Field(strict=False)]
     message: Message = ""
     """What the trouble was; empty unless the outcome is error."""
     mode: Mode
     sandbox: Annotated[str, Field(max_length=100)]
     agent_name: Key
     agent_version: Key
-    agent: Command | None = None
-    tests: Command | None = None
+    agent: CommandResult | None = None
+    tests: CommandResult | None = None
     reward: Annotated[str, Field(max_length=1000)] | None = None
     """The beginning of what reward.json, or else reward.txt, said; None without either."""
     digests: Digests
@@ -258,9 +258,9 @@ class TrialRecord(Section):
         )
 
 
-def command(ran: Ran) -> Command:
+def command(ran: Ran) -> CommandResult:
     """How a command ended, as it is kept."""
-    return Command(
+    return CommandResult(
         exit_code=ran.exit_code,
         stopped=ran.stopped,
         wall_seconds=seconds(ran.wall_seconds),
@@ -288,7 +288,7 @@ def write_record(folder: Path, found: TrialRecord) -> None:
 
 def not_kept(found: TrialRecord, why: str) -> TrialRecord:
     """What is left of a trial that could not be written to the disk: an error, which is nobody's fault that is judged."""
-    changed = {"outcome": "error", "reason": Reason.TROUBLE, "message": message(f"the trial could not be kept: {why}")}
+    changed = {"outcome": "error", "reason": TrialReason.TROUBLE, "message": message(f"the trial could not be kept: {why}")}
     return found.model_copy(update=changed)
 
 
@@ -302,7 +302,7 @@ def read_record(path: Path) -> TrialRecord:
     return validate(TrialRecord, content, file=path)
 
 
-class Store:
+class TrialStore:
     """What one validator keeps in a competition's folder."""
 
     def __init__(self, competition: Path, validator: str) -> None:

@@ -24,10 +24,10 @@ from assay.judge.running import Event, Options, Stop, Summary, backoff, stopping
 from assay.judge.sandbox import Sandbox, Trouble, choose
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.competition import Cell, Contest, Done, check_same_tasks, every_cell, missing, open_contest, written
-from assay.judge.terminal.pool import Crew, Said
-from assay.judge.terminal.record import Store, TrialRecord, not_kept, write_record
-from assay.judge.terminal.trial import Tried
-from assay.judge.terminal.worker import Job, Settings, record_of
+from assay.judge.terminal.pool import WorkerMessage, WorkerPool
+from assay.judge.terminal.record import TrialRecord, TrialStore, not_kept, write_record
+from assay.judge.terminal.trial import TrialResult
+from assay.judge.terminal.worker import Job, WorkerSettings, record_of
 from assay.records import Participant
 from assay.scheme.reading import validate
 
@@ -50,7 +50,7 @@ def run(
     sandbox = choose(options.sandbox, engine=options.engine, runtime=options.runtime, reuse=options.reuse)
     contest = open_contest(competition, validator, tasks=options.tasks, participants=options.participants, only=options.only)
     options.check_boxes(contest.rules.fresh_boxes, competition / "scheme.toml")
-    store = Store(competition, validator)
+    store = TrialStore(competition, validator)
     with store.lock() as lock, stopping() as stop:
         try:
             store.clean()
@@ -79,7 +79,7 @@ def run(
 
 
 def _recovered(
-    contest: Contest, wanted: Sequence[Participant], store: Store, done: frozenset[Done], on_event: Callable[[Event], None]
+    contest: Contest, wanted: Sequence[Participant], store: TrialStore, done: frozenset[Done], on_event: Callable[[Event], None]
 ) -> set[Done]:
     """Writes the evidence of trials that were kept just before an earlier run ended."""
     found: set[Done] = set()
@@ -114,7 +114,7 @@ class _Run:
     """The loop: gives jobs out, keeps what comes back."""
 
     contest: Contest
-    store: Store
+    store: TrialStore
     options: Options
     sandbox: Sandbox
     epoch: int
@@ -130,7 +130,7 @@ class _Run:
         ready = deque((cell, 1, ()) for cell in cells)
         self.ready: deque[tuple[Cell, int, tuple[str, ...]]] = deque(ready)
         self.later: list[tuple[float, int, tuple[Cell, int, tuple[str, ...]]]] = []
-        settings = Settings(
+        settings = WorkerSettings(
             self.options.sandbox,
             self.contest.rules.agent_timeout,
             self.options.model,
@@ -141,7 +141,7 @@ class _Run:
             reuse=self.options.reuse,
         )
         count = min(self.options.jobs, len(cells))
-        crew = Crew(settings, count, self.store.partial(), lock, cores=_cores(count, self.contest))
+        crew = WorkerPool(settings, count, self.store.partial(), lock, cores=_cores(count, self.contest))
         try:
             self.calibrate(crew, list(dict.fromkeys(cell.task for cell in cells)))
             while (self.ready or self.later or self.going) and not self.stop.asked:
@@ -160,7 +160,7 @@ class _Run:
             with suppress(Trouble):
                 self.sandbox.sweep()
 
-    def calibrate(self, crew: Crew, names: list[str]) -> None:
+    def calibrate(self, crew: WorkerPool, names: list[str]) -> None:
         """Finds out which tasks judge right here. What trouble kept from being found out, a task's trials try again."""
         waiting, going = deque(names), dict[int, str]()
         self.on_event(Event("calibrating", count=len(names)))
@@ -196,7 +196,7 @@ class _Run:
             names_of = ", ".join(sorted(unsolved, key=str.encode))
             self.summary.remarks.append(f"Without a reference solution, so that only doing nothing was tried: {names_of}.")
 
-    def give_out(self, crew: Crew) -> None:
+    def give_out(self, crew: WorkerPool) -> None:
         now = time.monotonic()
         while self.later and self.later[0][0] <= now:
             self.ready.append(heapq.heappop(self.later)[2])
@@ -222,14 +222,14 @@ class _Run:
             self.going[number] = cell
             if (why := self.wrong.get(cell.task)) is not None:
                 names = (agent.name, agent.version, task.mode)
-                self.ended(cell, job, record_of(job, names, self.options.sandbox, Tried.failed(why)), final=True)
+                self.ended(cell, job, record_of(job, names, self.options.sandbox, TrialResult.failed(why)), final=True)
                 continue
             settings = task.settings
             bound = settings.environment.build_timeout_sec + settings.agent.timeout_sec + settings.verifier.timeout_sec
             crew.give(worker, job, bound + SPARE)
             self.on_event(Event("began", cell))
 
-    def heard(self, said: Said) -> None:
+    def heard(self, said: WorkerMessage) -> None:
         if said.job is None:
             return
         cell = self.going.get(said.job.number)
@@ -237,7 +237,9 @@ class _Run:
             return
         if said.line is None:
             names = ("?", "?", self.contest.tasks[cell.task].mode)
-            self.ended(cell, said.job, record_of(said.job, names, self.options.sandbox, Tried.failed(said.death)), final=False)
+            self.ended(
+                cell, said.job, record_of(said.job, names, self.options.sandbox, TrialResult.failed(said.death)), final=False
+            )
         elif "phase" in said.line:
             self.on_event(Event("phase", cell, phase=said.line["phase"]))
         elif "record" in said.line:

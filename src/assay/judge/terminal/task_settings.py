@@ -48,13 +48,13 @@ Value = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Variables = dict[Name, Value]
 
 
-class Table(BaseModel):
+class TaskTable(BaseModel):
     """A table of task.toml: frozen and strict in what it knows; what it does not know is told apart by the reader."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
 
-class Agent(Table):
+class AgentTable(TaskTable):
     """[agent]."""
 
     timeout_sec: Seconds = 600
@@ -63,7 +63,7 @@ class Agent(Table):
     allowed_hosts: list[str] = []
 
 
-class Verifier(Table):
+class VerifierTable(TaskTable):
     """[verifier]."""
 
     timeout_sec: Seconds = 600
@@ -76,7 +76,7 @@ class Verifier(Table):
     collect: list[Any] = []
 
 
-class Environment(Table):
+class EnvironmentTable(TaskTable):
     """[environment]; memory and storage in MiB."""
 
     build_timeout_sec: Seconds = 600
@@ -113,13 +113,13 @@ class Environment(Table):
         return new
 
 
-class Solution(Table):
+class SolutionTable(TaskTable):
     """[solution]."""
 
     env: Variables = {}
 
 
-class Artifact(Table):
+class ArtifactTable(TaskTable):
     """A path that goes from the agent's box to the verifier's, besides the work directory."""
 
     source: Inside
@@ -129,35 +129,35 @@ class Artifact(Table):
     service: str | None = None
 
 
-class Assay(Table):
+class AssayTable(TaskTable):
     """[metadata.assay], where other harnesses look for nothing."""
 
     base: Literal["any"] | None = None
     """Whether any root file system will do in place of the image after FROM, such as the host's own."""
 
 
-class Metadata(Table):
+class MetadataTable(TaskTable):
     """[metadata]; all but [metadata.assay] is for people and other programs."""
 
-    assay: Assay = Assay()
+    assay: AssayTable = AssayTable()
 
 
 def _artifact(value: object) -> object:
     return {"source": value} if isinstance(value, str) else value
 
 
-class Settings(Table):
+class TaskSettings(TaskTable):
     """A whole task.toml."""
 
     schema_version: Annotated[str, Field(pattern=r"^1(\.[0-9]+)*$")] = "1.0"
     task: dict[str, Any] = {}
-    metadata: Metadata = Metadata()
+    metadata: MetadataTable = MetadataTable()
     source: Any = None
-    agent: Agent = Agent()
-    verifier: Verifier = Verifier()
-    environment: Environment = Environment()
-    solution: Solution = Solution()
-    artifacts: list[Annotated[Artifact, BeforeValidator(_artifact)]] = []
+    agent: AgentTable = AgentTable()
+    verifier: VerifierTable = VerifierTable()
+    environment: EnvironmentTable = EnvironmentTable()
+    solution: SolutionTable = SolutionTable()
+    artifacts: list[Annotated[ArtifactTable, BeforeValidator(_artifact)]] = []
     steps: list[Any] = []
     multi_step_reward_strategy: Any = None
 
@@ -195,7 +195,7 @@ CLOSED = ("/bin", "/dev", "/lib", "/lib32", "/lib64", "/logs/verifier", "/proc",
 _SEPARATE = 'or set environment_mode = "snapshot" in [verifier]'
 
 
-def refusals(settings: Settings, source: str, file: Path) -> list[BadInput]:
+def refusals(settings: TaskSettings, source: str, file: Path) -> list[BadInput]:
     """Everything in the settings that is not supported; source: the text of the file, for the lines."""
     return [
         BadInput(what, file=file, line=line_of(source, field.split(".")), field=field, hint=hint)
@@ -203,7 +203,7 @@ def refusals(settings: Settings, source: str, file: Path) -> list[BadInput]:
     ]
 
 
-def _said(settings: Settings) -> Iterator[tuple[str, str, str]]:
+def _said(settings: TaskSettings) -> Iterator[tuple[str, str, str]]:
     environment, verifier = settings.environment, settings.verifier
     if settings.steps:
         yield "steps", "a task of several steps is not supported", "make a task of each step"
@@ -245,7 +245,7 @@ def _said(settings: Settings) -> Iterator[tuple[str, str, str]]:
     yield from _paths(settings)
 
 
-def _paths(settings: Settings) -> Iterator[tuple[str, str, str]]:
+def _paths(settings: TaskSettings) -> Iterator[tuple[str, str, str]]:
     separate = settings.verifier.environment_mode == "separate"
     if separate and settings.environment.workdir is not None and closed(settings.environment.workdir):
         yield (

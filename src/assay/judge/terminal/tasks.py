@@ -18,17 +18,17 @@ from assay.characters import allowed
 from assay.errors import BadInput, suggest
 from assay.folder.files import LONGEST_TASK, MOST_TASKS, decode
 from assay.judge import dockerfile, tree
-from assay.judge.dockerfile import Plan
+from assay.judge.dockerfile import BuildPlan
 from assay.judge.terminal.task_settings import (
     COMPOSE,
-    Agent,
-    Artifact,
-    Assay,
-    Environment,
+    AgentTable,
+    ArtifactTable,
+    AssayTable,
+    EnvironmentTable,
     Mode,
-    Settings,
-    Solution,
-    Verifier,
+    SolutionTable,
+    TaskSettings,
+    VerifierTable,
     closed,
     fixed,
     refusals,
@@ -62,10 +62,10 @@ class Task:
     """The name of its folder."""
     folder: Path
     instruction: str
-    settings: Settings
+    settings: TaskSettings
     digest: str
     """Of the whole folder, as `tree.digest` defines it."""
-    plan: Plan | None
+    plan: BuildPlan | None
     """environment/Dockerfile; None if there is none, and then there is a docker_image."""
     source: str = ""
     """The text of task.toml."""
@@ -151,12 +151,17 @@ TEXT_BYTES = 1_000_000
 """How large instruction.md and a Dockerfile may be."""
 
 _SIGNS = (TOML, "task.yaml", INSTRUCTION, "tests", "solution", ENVIRONMENT)
-_TABLES: dict[str, type[BaseModel]] = {"agent": Agent, "verifier": Verifier, "environment": Environment, "solution": Solution}
+_TABLES: dict[str, type[BaseModel]] = {
+    "agent": AgentTable,
+    "verifier": VerifierTable,
+    "environment": EnvironmentTable,
+    "solution": SolutionTable,
+}
 _OLDER = {"": {"version", "multi_step_reward_mode"}, "environment": {"memory", "storage", "allow_internet"}}
 
 
 @dataclass(frozen=True)
-class Tasks:
+class TaskSet:
     """A set of tasks, in the order of their ids."""
 
     tasks: tuple[Task, ...]
@@ -178,7 +183,7 @@ class Tasks:
         raise BadInput(f"there is no task {name[:80]!r}", hint=hint)
 
 
-def read_tasks(*places: Path) -> Tasks:
+def read_tasks(*places: Path) -> TaskSet:
     """The tasks in folders; raises BadInput for the first that cannot be judged, for an id that is there twice, and for none."""
     found: dict[str, Task] = {}
     passed: list[Path] = []
@@ -195,7 +200,7 @@ def read_tasks(*places: Path) -> Tasks:
             found[folder.name] = read_task(folder)
             if len(found) > MOST_TASKS:
                 raise BadInput(f"has more than {MOST_TASKS} tasks", file=place, hint="make several competitions of it")
-    return Tasks(tuple(found[name] for name in sorted(found, key=str.encode)), tuple(passed))
+    return TaskSet(tuple(found[name] for name in sorted(found, key=str.encode)), tuple(passed))
 
 
 def task_folders(place: Path) -> tuple[list[Path], list[Path]]:
@@ -269,7 +274,7 @@ def _plain(folder: Path) -> None:
         raise BadInput(f"cannot be read ({error.strerror})", file=folder, hint="check its permissions") from None
 
 
-def _settings(folder: Path) -> tuple[Settings, str]:
+def _settings(folder: Path) -> tuple[TaskSettings, str]:
     file = folder / TOML
     if not file.is_file():
         if (folder / "task.yaml").is_file():
@@ -278,7 +283,7 @@ def _settings(folder: Path) -> tuple[Settings, str]:
             )
         raise BadInput("no such file", file=file, hint='a task needs it; schema_version = "1.0" is the least')
     content, source = read_toml(file)
-    return validate(Settings, content, file=file, source=source), source
+    return validate(TaskSettings, content, file=file, source=source), source
 
 
 def _text(folder: Path, name: str, *, hint: str) -> str:
@@ -295,7 +300,7 @@ def _text(folder: Path, name: str, *, hint: str) -> str:
     return text
 
 
-def _environment(folder: Path, settings: Settings) -> None:
+def _environment(folder: Path, settings: TaskSettings) -> None:
     for name in COMPOSE:
         for place in (ENVIRONMENT, "tests"):
             if (folder / place / name).exists():
@@ -312,23 +317,23 @@ def _environment(folder: Path, settings: Settings) -> None:
         )
 
 
-def _plan(folder: Path) -> dockerfile.Plan | None:
+def _plan(folder: Path) -> dockerfile.BuildPlan | None:
     file = folder / ENVIRONMENT / "Dockerfile"
     if not file.exists():
         return None
     return dockerfile.plan(_text(folder, f"{ENVIRONMENT}/Dockerfile", hint="begin with FROM"), file)
 
 
-def _notes(settings: Settings, source: str, folder: Path) -> Iterator[Note]:
+def _notes(settings: TaskSettings, source: str, folder: Path) -> Iterator[Note]:
     """What is in task.toml and has no effect here."""
     content, _ = read_toml(folder / TOML)
-    yield from _unknown(content, Settings, "", source)
+    yield from _unknown(content, TaskSettings, "", source)
     for name, model in _TABLES.items():
         yield from _unknown(content.get(name, {}), model, name, source)
-    yield from _unknown(content.get("metadata", {}).get("assay", {}), Assay, "metadata.assay", source)
+    yield from _unknown(content.get("metadata", {}).get("assay", {}), AssayTable, "metadata.assay", source)
     for number, artifact in enumerate(content.get("artifacts", [])):
         if isinstance(artifact, dict):
-            yield from _unknown(artifact, Artifact, f"artifacts.{number}", source)
+            yield from _unknown(artifact, ArtifactTable, f"artifacts.{number}", source)
     for field, value, what, do in _idle(settings):
         if value is not None:
             yield Note("no-effect", field, line_of(source, field.split(".")), what, do)
@@ -349,7 +354,7 @@ def _unknown(content: dict[str, Any], model: type[BaseModel], table: str, source
             )
 
 
-def _idle(settings: Settings) -> Sequence[tuple[str, object, str, str]]:
+def _idle(settings: TaskSettings) -> Sequence[tuple[str, object, str, str]]:
     environment = settings.environment
     seen = settings.verifier.environment_mode != "separate"
     user = "everything in a box runs as one unprivileged user"

@@ -42,14 +42,22 @@ from assay.judge.terminal.agent import (
     VERIFIER_LOGS,
     Agent,
 )
-from assay.judge.terminal.model_requests import LIMITS, ProxyLimits, Seen
-from assay.judge.terminal.record import REWARD_BYTES, AgentTimeout, Reason, Verdict, after_agent, after_tests, after_troubles
+from assay.judge.terminal.model_requests import LIMITS, ModelTraffic, ProxyLimits
+from assay.judge.terminal.record import (
+    REWARD_BYTES,
+    AgentTimeout,
+    TrialReason,
+    TrialVerdict,
+    after_agent,
+    after_tests,
+    after_troubles,
+)
 from assay.judge.terminal.tasks import Task, within
 
-Phase = Literal["set-up", "agent", "tests", "done"]
+TrialPhase = Literal["set-up", "agent", "tests", "done"]
 
 
-ERROR = Verdict("error", Reason.TROUBLE)
+ERROR = TrialVerdict("error", TrialReason.TROUBLE)
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ KEEPING = Keeping()
 
 
 @dataclass(frozen=True)
-class Judge:
+class TrialSetup:
     """How trials are carried out, whichever they are."""
 
     sandbox: Sandbox
@@ -89,23 +97,23 @@ class Judge:
 
 
 @dataclass
-class Tried:
+class TrialResult:
     """Everything that came of a trial. `verdict` is an error until something better is known."""
 
     started_at: datetime
     finished_at: datetime
-    verdict: Verdict = ERROR
+    verdict: TrialVerdict = ERROR
     message: str = ""
     agent: Ran | None = None
     tests: Ran | None = None
     reward: str | None = None
     image: str | None = None
     work: str | None = None
-    model: Seen | None = None
+    model: ModelTraffic | None = None
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def failed(cls, message: str) -> Tried:
+    def failed(cls, message: str) -> TrialResult:
         """A trial that never began."""
         now = datetime.now(UTC)
         return cls(now, now, message=message)
@@ -128,23 +136,23 @@ def image_of(sandbox: Sandbox, task: Task, keeping: Keeping = KEEPING) -> Image:
 
 
 def run_trial(
-    judge: Judge,
+    judge: TrialSetup,
     task: Task,
     agent: Agent,
     image: Image,
     folder: Path,
     *,
-    say: Callable[[Phase], None] = lambda _phase: None,
-) -> Tried:
+    say: Callable[[TrialPhase], None] = lambda _phase: None,
+) -> TrialResult:
     """Carries out one trial and keeps what was printed and left in `folder`, which exists and is empty.
 
     Trouble becomes the verdict `error`; BadInput (a task or agent that cannot be judged here at all) is let through.
     """
     now = datetime.now(UTC)
-    tried = Tried(now, now, image=image.digest)
+    tried = TrialResult(now, now, image=image.digest)
     try:
         with _scratch(folder) as scratch:
-            _Trial(judge, task, agent, image, folder, tried, say, scratch).run()
+            _TrialRun(judge, task, agent, image, folder, tried, say, scratch).run()
     except (Trouble, tree.TreeError) as error:
         tried.verdict, tried.message = ERROR, str(error)
     except OSError as error:
@@ -169,16 +177,16 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 @dataclass
-class _Trial:
+class _TrialRun:
     """What the steps of one trial share."""
 
-    judge: Judge
+    judge: TrialSetup
     task: Task
     agent: Agent
     image: Image
     folder: Path
-    tried: Tried
-    say: Callable[[Phase], None]
+    tried: TrialResult
+    say: Callable[[TrialPhase], None]
     scratch: Path
 
     def run(self) -> None:
@@ -297,7 +305,7 @@ class _Trial:
             with suppress(OSError):  # an empty folder says nothing
                 target.rmdir()
 
-    def carry_out(self, box: Box) -> Verdict | None:
+    def carry_out(self, box: Box) -> TrialVerdict | None:
         """Takes what the tests are given out of the agent's box; a verdict if that cannot be had, which is the agent's doing."""
         for number, path in enumerate(self.kept):
             target = self.scratch / f"kept-{number}"
@@ -311,7 +319,7 @@ class _Trial:
             self.leave_out(path, target)
             if path == self.workdir:
                 if target.is_symlink() or not target.is_dir():
-                    return Verdict("fail", Reason.WORK_GONE)
+                    return TrialVerdict("fail", TrialReason.WORK_GONE)
                 target.chmod(stat.S_IMODE(target.stat().st_mode) | stat.S_IRWXU)  # or the tests could not begin there
         try:
             self.tried.work = self.digest_of_work()
@@ -324,10 +332,10 @@ class _Trial:
         """How much one path may hold: what the agent may write, and the image's own."""
         return tree.Bounds(self.task.disk + self.judge.keeping.image, self.judge.keeping.inside)
 
-    def too_large(self, what: str, error: tree.TooMuch) -> Verdict:
+    def too_large(self, what: str, error: tree.TooMuch) -> TrialVerdict:
         """The verdict on an agent that left more than the tests can be given."""
         self.tried.notes.append(f"{what}: {error.what}")
-        return Verdict("fail", Reason.WORK_TOO_LARGE)
+        return TrialVerdict("fail", TrialReason.WORK_TOO_LARGE)
 
     def leave_out(self, path: str, target: Path) -> None:
         """Removes what the task excludes, of a path of the box that was copied to `target`."""
@@ -354,7 +362,7 @@ class _Trial:
             else:
                 box.fresh(path)
 
-    def verify(self, box: Box) -> Verdict:
+    def verify(self, box: Box) -> TrialVerdict:
         """Runs the tests in a box where nothing of the agent is alive, with their own folders made anew."""
         self.say("tests")
         for inside in (TESTS, VERIFIER_LOGS):

@@ -28,11 +28,11 @@ from urllib.parse import urlsplit
 
 from assay.judge.service import ModelAccess
 from assay.judge.terminal import model_requests
-from assay.judge.terminal.model_requests import ProxyLimits, Seen
+from assay.judge.terminal.model_requests import ModelTraffic, ProxyLimits
 from assay.peers import NoAnswer, Overrun, Silent, retry_after
 from assay.peers.http import Peer, StreamedAnswer
 
-__all__ = ["Closed", "Request", "Upstream"]
+__all__ = ["Closed", "ModelRequest", "Upstream"]
 
 _FOR_GOOD = frozenset({401, 402, 403, 407})
 _PASSING = frozenset({408, 425, 429})
@@ -53,7 +53,7 @@ class Closed(Exception):
 
 
 @dataclass(frozen=True)
-class Request:
+class ModelRequest:
     """What an agent asked, as it is forwarded; `target` from the host's root."""
 
     method: str
@@ -75,7 +75,7 @@ class _Failure:
 class _Doubt:
     """A request that has no answer yet."""
 
-    request: Request
+    request: ModelRequest
     since: float = field(default_factory=time.monotonic)
     tries: int = 0
     failed: bool = False
@@ -86,7 +86,7 @@ class _Doubt:
 class Upstream:
     """One trial's way to the service. May be used by several threads; to be closed."""
 
-    def __init__(self, model: ModelAccess, limits: ProxyLimits, seen: Seen, lock: threading.Lock) -> None:
+    def __init__(self, model: ModelAccess, limits: ProxyLimits, seen: ModelTraffic, lock: threading.Lock) -> None:
         """seen: what is noted, under the lock."""
         self._model, self._limits, self._seen, self._lock = model, limits, seen, lock
         self._peer = Peer(model.base_url, seconds=limits.whole, idle=limits.seconds, keep=False)
@@ -97,11 +97,11 @@ class Upstream:
         self._sent: deque[float] = deque()
         self._not_before, self._patience, self._cut = 0.0, limits.patience, _CUT
         self._asking = threading.Lock()
-        self._answered: dict[model_requests.Question, float] = {}
+        self._answered: dict[model_requests.Probe, float] = {}
         self._doubts: set[_Doubt] = set()
 
     @contextmanager
-    def answer(self, request: Request) -> Iterator[StreamedAnswer | None]:
+    def answer(self, request: ModelRequest) -> Iterator[StreamedAnswer | None]:
         """What the agent is given, a refusal perhaps; None where nothing came. Raises Closed."""
         doubt = _Doubt(request)
         with self._lock:
@@ -121,7 +121,7 @@ class Upstream:
             with self._lock:
                 self._doubts.discard(doubt)
 
-    def cut_off(self, request: Request, error: NoAnswer, *, slow: bool) -> None:
+    def cut_off(self, request: ModelRequest, error: NoAnswer, *, slow: bool) -> None:
         """Notes whose trouble it is that an answer had a beginning and no end. slow: the agent kept it waiting."""
         why = f"{request.method}: cut off ({error.why})"
         if slow:  # a service does not wait for ever
@@ -150,7 +150,7 @@ class Upstream:
                 waited = now - doubts[0].since
                 self._seen.trouble(f"{doubts[0].request.method}: no answer for {waited:.0f} s when the trial ended; {refusal}")
 
-    def _once(self, request: Request, later: ExitStack) -> tuple[StreamedAnswer | None, _Failure | None]:
+    def _once(self, request: ModelRequest, later: ExitStack) -> tuple[StreamedAnswer | None, _Failure | None]:
         """One request, when it is its turn: its answer, and what is wrong with it."""
         self._turn()
         try:
@@ -163,7 +163,7 @@ class Upstream:
         named = status == 404 and bool(self._model.names) and request.method == "POST"  # the validator says that it is there
         return opened, _Failure(f"status {status}") if status in _FOR_GOOD or named else None
 
-    def _exchange(self, peer: Peer, request: Request, most: int) -> AbstractContextManager[StreamedAnswer]:
+    def _exchange(self, peer: Peer, request: ModelRequest, most: int) -> AbstractContextManager[StreamedAnswer]:
         body = request.body if request.method == "POST" else None
         return peer.exchange(request.method, self._root + request.target, headers=request.headers, body=body, most=most)
 
@@ -220,7 +220,7 @@ class Upstream:
             raise Closed
         return True
 
-    def _refusal(self, request: Request, since: float, *, whole: bool = False, last: bool = False) -> str:
+    def _refusal(self, request: ModelRequest, since: float, *, whole: bool = False, last: bool = False) -> str:
         """What a question of our own comes to; "" if one was answered after `since`, or none may be asked any more."""
         question = model_requests.question(self._base, request.method, request.target, request.body)
         if question is None:
@@ -238,7 +238,7 @@ class Upstream:
                 self._answered[question] = time.monotonic()
             return f"and a question of ours: {status}" if status else ""
 
-    def _outcome(self, question: model_requests.Question, *, whole: bool) -> str:
+    def _outcome(self, question: model_requests.Probe, *, whole: bool) -> str:
         """What comes of a question; "" if the agent is to blame for what it asked, or for how it wrote it."""
         status = self._status(question.method, question.target, question.body, whole=whole)
         if status == "status 403" and not self._model.names and question.method == "POST":
@@ -258,7 +258,7 @@ class Upstream:
         headers = {"Content-Type": "application/json", "Anthropic-Version": "2023-06-01", **self._model.credentials}
         came = False
         try:
-            with self._exchange(self._own, Request(method, target, headers, body), _QUESTION_BYTES) as opened:
+            with self._exchange(self._own, ModelRequest(method, target, headers, body), _QUESTION_BYTES) as opened:
                 status = opened.answer.status
                 while opened.read():
                     came = True
@@ -270,7 +270,7 @@ class Upstream:
         refused = status in _FOR_GOOD or status in _PASSING or status >= 500 or (status == 404 and bool(self._model.names))
         return f"status {status}" if refused or (good and status >= 300) else ""
 
-    def _whole(self, request: Request) -> bool:
+    def _whole(self, request: ModelRequest) -> bool:
         """Whether the same request is answered to the end."""
         try:
             self._turn()

@@ -29,16 +29,16 @@ from assay.judge.terminal.calibration import Calibration, Uncalibrated
 from assay.judge.terminal.record import AgentTimeout, TrialRecord
 from assay.judge.terminal.task_settings import Mode
 from assay.judge.terminal.tasks import BOUNDS, Task, read_task
-from assay.judge.terminal.trial import KEEPING, Judge, Keeping, Phase, Tried, image_of, run_trial
+from assay.judge.terminal.trial import KEEPING, Keeping, TrialPhase, TrialResult, TrialSetup, image_of, run_trial
 
-__all__ = ["Job", "Settings", "TaskReader", "main", "record_of"]
+__all__ = ["Job", "TaskReader", "WorkerSettings", "main", "record_of"]
 
 _HELD = 200
 """Tasks that are held at most."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class WorkerSettings:
     """What all of a worker's trials share; everything that JSON can say."""
 
     sandbox: str
@@ -57,7 +57,7 @@ class Settings:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
-    def of_json(cls, line: bytes) -> Settings:
+    def of_json(cls, line: bytes) -> WorkerSettings:
         """The settings in a line."""
         found = json.loads(line)
         if (model := found["model"]) is not None:
@@ -122,15 +122,15 @@ def _digest(folder: Path) -> str:
         return ""
 
 
-class Stopped(BaseException):
+class WorkerStopped(BaseException):
     """The run is over."""
 
 
 class _Worker:
-    def __init__(self, settings: Settings, out: BinaryIO) -> None:
+    def __init__(self, settings: WorkerSettings, out: BinaryIO) -> None:
         self.out = out
         self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime, reuse=settings.reuse)
-        self.judge = Judge(self.sandbox, settings.agent_timeout, settings.model, env=settings.env, keeping=settings.keeping)
+        self.judge = TrialSetup(self.sandbox, settings.agent_timeout, settings.model, env=settings.env, keeping=settings.keeping)
         self.times = settings.times
         self.images: dict[str, Image] = {}
         self.calibrated: dict[tuple[str, str], tuple[Calibration, bool]] = {}
@@ -141,9 +141,9 @@ class _Worker:
             self.out.write(json.dumps(what).encode() + b"\n")
             self.out.flush()
         except BrokenPipeError:  # nobody listens any more, which a trial that goes on must not take for its own trouble
-            raise Stopped from None
+            raise WorkerStopped from None
 
-    def say_phase(self, job: Job, phase: Phase) -> None:
+    def say_phase(self, job: Job, phase: TrialPhase) -> None:
         if phase not in ("set-up", "done"):  # which who gave the job out, and who gets the record, knows
             self.say(job=job.number, phase=phase)
 
@@ -156,9 +156,9 @@ class _Worker:
         try:
             tried, names = self.tried(job)
         except Uncalibrated as error:
-            tried, names, final = Tried.failed(error.what), ("?", "?", "separate"), True
+            tried, names, final = TrialResult.failed(error.what), ("?", "?", "separate"), True
         except BadInput as error:
-            tried, names, final = Tried.failed(str(error)), ("?", "?", "separate"), True
+            tried, names, final = TrialResult.failed(str(error)), ("?", "?", "separate"), True
         found = record_of(job, names, self.sandbox.name, tried)
         if found.outcome != "error":
             try:
@@ -187,7 +187,7 @@ class _Worker:
             self.calibrated[key] = calibration.calibrate(self.sandbox, task, image, times=self.times, keeping=self.judge.keeping)
         return self.calibrated[key]
 
-    def tried(self, job: Job) -> tuple[Tried, tuple[str, str, Mode]]:
+    def tried(self, job: Job) -> tuple[TrialResult, tuple[str, str, Mode]]:
         task = self.tasks.read(Path(job.task))
         agent = agents.BUILT_IN[job.agent] if job.agent in agents.BUILT_IN else agents.load_agent(Path(job.agent))
         if task.digest != job.task_digest or agent.digest != job.submission:
@@ -196,7 +196,7 @@ class _Worker:
             image = self.image(task)
             self.calibration(task, image)
         except Trouble as error:  # the trial did not even begin
-            return Tried.failed(str(error)), (agent.name, agent.version, task.mode)
+            return TrialResult.failed(str(error)), (agent.name, agent.version, task.mode)
         tried = run_trial(self.judge, task, agent, image, Path(job.folder), say=lambda phase: self.say_phase(job, phase))
         if tried.verdict.outcome == "error":  # its image may be gone, and is asked for anew when the trial is tried again
             self.images.pop(task.digest, None)
@@ -209,7 +209,7 @@ class _Worker:
         return self.images[task.digest]
 
 
-def record_of(job: Job, names: tuple[str, str, Mode], sandbox: str, tried: Tried) -> TrialRecord:
+def record_of(job: Job, names: tuple[str, str, Mode], sandbox: str, tried: TrialResult) -> TrialRecord:
     """What is kept of a trial. names: the agent's name and version, and the task's mode."""
     name, version, mode = names
     return TrialRecord(
@@ -250,14 +250,14 @@ def _lines(source: BinaryIO, into: queue.SimpleQueue[bytes | None], busy: thread
 
 def _stop(number: int, _frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_IGN)  # once is enough: what clears up must not be stopped as well
-    raise Stopped
+    raise WorkerStopped
 
 
 def main() -> int:
     """The process: works until there is nothing more to come, or it is told to stop; returns its exit code."""
     try:
         return _work()
-    except Stopped:
+    except WorkerStopped:
         return 0
 
 
@@ -277,7 +277,7 @@ def _work() -> int:
         if first is None:
             return 0
         busy.set()
-        worker = _Worker(Settings.of_json(first), out)
+        worker = _Worker(WorkerSettings.of_json(first), out)
         gc.freeze()  # what is there now stays: nobody has to look through it again and again
         worker.say(ready=True)
         while (line := jobs.get()) is not None:

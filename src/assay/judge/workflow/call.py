@@ -33,7 +33,7 @@ from assay.exact import NANO, nanos, text
 from assay.judge.sandbox import Image, Limits, Ran, Sandbox, Trouble
 from assay.judge.workflow import limits, values
 from assay.judge.workflow.limits import MESSAGE, PARTS
-from assay.judge.workflow.services import Command, Http, Python, Service, Services
+from assay.judge.workflow.services import CommandSpec, HttpSpec, PythonSpec, Services, ServiceSpec
 from assay.peers import NoAnswer, Overrun, Packed, peer
 from assay.peers.reading import bounded
 
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from assay.peers.http import Peer
 
 __all__ = [
-    "Answer",
-    "Asked",
     "Broken",
-    "Call",
     "CallFailed",
+    "CallableService",
     "CommandService",
-    "Declared",
+    "DeclaredService",
     "Denied",
-    "Given",
     "HttpService",
     "Lied",
     "PythonService",
+    "ServiceAnswer",
+    "ServiceCall",
+    "ServiceHost",
     "box_limits",
     "check_key",
     "client",
@@ -93,7 +93,7 @@ class Lied(CallFailed):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServiceAnswer:
     """What a service answered: the output as a value, and as JSON of ours; the cost in nanos."""
 
     output: Any
@@ -101,7 +101,7 @@ class Answer:
     cost: int
 
 
-def read(data: bytes, max_cost: int) -> Answer:
+def read(data: bytes, max_cost: int) -> ServiceAnswer:
     """The answer in the bytes of one; raises CallFailed. max_cost: nanos."""
     try:
         bounded(data.decode("utf-8", "replace"), PARTS, depth=len(data))  # how deep it is, `values` looks at
@@ -122,7 +122,7 @@ def read(data: bytes, max_cost: int) -> Answer:
     if "cost" not in found:
         raise Lied("the answer has no cost", own=True)
     cost = _cost(found["cost"], max_cost)
-    return Answer(found["output"], values.dumps(found["output"]), cost)
+    return ServiceAnswer(found["output"], values.dumps(found["output"]), cost)
 
 
 def plain(said: str) -> str:
@@ -150,7 +150,7 @@ def _cost(said: object, most: int) -> int:
 
 
 @dataclass(frozen=True)
-class Call:
+class ServiceCall:
     """One attempt of a step."""
 
     request: bytes
@@ -162,7 +162,7 @@ class Call:
     """What tells this step of this run from all others, the same for all its attempts."""
 
 
-class Asked(Protocol):
+class CallableService(Protocol):
     """A service that can be asked."""
 
     @property
@@ -181,33 +181,33 @@ class Asked(Protocol):
     def health_seconds(self) -> float:
         """How long that may take."""
 
-    async def ask(self, call: Call) -> bytes:
+    async def ask(self, call: ServiceCall) -> bytes:
         """The bytes of an answer; raises Denied or Broken, and Trouble for what is ours. Can be cancelled at any time."""
 
 
-class Declared:
-    """What services.toml says of a service, as an `Asked` says it."""
+class DeclaredService:
+    """What services.toml says of a service, as a `CallableService` says it."""
 
-    spec: Service
+    spec: ServiceSpec
 
     @property
     def max_cost(self) -> int:
-        """See `Asked`."""
+        """See `CallableService`."""
         return self.spec.max_cost
 
     @property
     def health(self) -> str:
-        """See `Asked`."""
+        """See `CallableService`."""
         return self.spec.health
 
     @property
     def health_seconds(self) -> float:
-        """See `Asked`."""
+        """See `CallableService`."""
         return self.spec.health_seconds / NANO
 
 
 @dataclass(frozen=True)
-class Given:
+class ServiceHost:
     """What the validator's machine has for services."""
 
     folder: Path
@@ -218,31 +218,31 @@ class Given:
 
 
 @asynccontextmanager
-async def opened(services: Services, names: Iterable[str], given: Given) -> AsyncIterator[dict[str, Asked]]:
+async def opened(services: Services, names: Iterable[str], given: ServiceHost) -> AsyncIterator[dict[str, CallableService]]:
     """The services of these names, ready to be asked. Raises BadInput for a key that is not set, or a library that is missing."""
     async with AsyncExitStack() as later:
-        found: dict[str, Asked] = {}
+        found: dict[str, CallableService] = {}
         for name in names:
             found[name] = await _open(name, services.services[name], given, later)
         yield found
 
 
-async def _open(name: str, spec: Service, given: Given, later: AsyncExitStack) -> Asked:
+async def _open(name: str, spec: ServiceSpec, given: ServiceHost, later: AsyncExitStack) -> CallableService:
     parallel = spec.parallel or limits.CALLS[spec.kind]
-    if isinstance(spec, Http):
+    if isinstance(spec, HttpSpec):
         return await later.enter_async_context(HttpService.open(spec, parallel, check_key(name, spec, given.env)))
-    if isinstance(spec, Command):
+    if isinstance(spec, CommandSpec):
         if given.sandbox is None:
             raise BadInput(f"the service {name!r} runs in a sandbox, and there is none", field=f"services.{name}")
         return later.enter_context(CommandService.open(spec, parallel, given.sandbox, given.folder))
-    assert isinstance(spec, Python)
+    assert isinstance(spec, PythonSpec)
 
     return PythonService(spec, parallel)
 
 
-def check_key(name: str, spec: Service, env: Mapping[str, str]) -> str | None:
+def check_key(name: str, spec: ServiceSpec, env: Mapping[str, str]) -> str | None:
     """The key of a service, None if it wants none; raises BadInput if it is not set."""
-    if not isinstance(spec, Http) or spec.key is None:
+    if not isinstance(spec, HttpSpec) or spec.key is None:
         return None
     key = env.get(spec.key, "")
     if not key or not key.isascii() or not key.isprintable():
@@ -278,16 +278,16 @@ def unreadable(error: NoAnswer) -> str | None:
 
 
 @dataclass(frozen=True)
-class HttpService(Declared):
-    """An `Asked`."""
+class HttpService(DeclaredService):
+    """A `CallableService`."""
 
-    spec: Http
+    spec: HttpSpec
     parallel: int
     _headers: dict[str, str]
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, spec: Http, parallel: int, key: str | None) -> AsyncIterator[HttpService]:
+    async def open(cls, spec: HttpSpec, parallel: int, key: str | None) -> AsyncIterator[HttpService]:
         """Ready to be asked; closed with the context."""
         headers = {"content-type": "application/json", "accept": "application/json"}
         if key is not None:
@@ -295,8 +295,8 @@ class HttpService(Declared):
         client(spec.url, 0.0).close()  # what the first connection would load is loaded now
         yield cls(spec, parallel, headers)
 
-    async def ask(self, call: Call) -> bytes:
-        """See `Asked`."""
+    async def ask(self, call: ServiceCall) -> bytes:
+        """See `CallableService`."""
         headers = self._headers | {"idempotency-key": call.step, "assay-attempt": str(call.attempt)}
         most = self.spec.answer_bytes
         try:
@@ -364,10 +364,10 @@ def run_once(
 
 
 @dataclass(frozen=True)
-class CommandService(Declared):
-    """An `Asked`."""
+class CommandService(DeclaredService):
+    """A `CallableService`."""
 
-    spec: Command
+    spec: CommandSpec
     parallel: int
     _sandbox: Sandbox
     _image: Image
@@ -376,7 +376,7 @@ class CommandService(Declared):
 
     @classmethod
     @contextmanager
-    def open(cls, spec: Command, parallel: int, sandbox: Sandbox, folder: Path) -> Iterator[CommandService]:
+    def open(cls, spec: CommandSpec, parallel: int, sandbox: Sandbox, folder: Path) -> Iterator[CommandService]:
         """Ready to be asked. What still runs when the context ends has its own bound on time, and is not waited for."""
         threads = ThreadPoolExecutor(parallel, thread_name_prefix="assay-call")
         place = None if spec.folder is None else folder / spec.folder
@@ -385,11 +385,11 @@ class CommandService(Declared):
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
 
-    async def ask(self, call: Call) -> bytes:
-        """See `Asked`."""
+    async def ask(self, call: ServiceCall) -> bytes:
+        """See `CallableService`."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, call)
 
-    def _run(self, call: Call) -> bytes:
+    def _run(self, call: ServiceCall) -> bytes:
         spec, most = self.spec, self.spec.answer_bytes
         ran, data = run_once(
             self._sandbox,
@@ -416,14 +416,14 @@ _PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
-class PythonService(Declared):
-    """An `Asked`."""
+class PythonService(DeclaredService):
+    """A `CallableService`."""
 
-    spec: Python
+    spec: PythonSpec
     parallel: int
 
-    async def ask(self, call: Call) -> bytes:
-        """See `Asked`."""
+    async def ask(self, call: ServiceCall) -> bytes:
+        """See `CallableService`."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", _CHILD, self.spec.entry),

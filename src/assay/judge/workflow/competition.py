@@ -26,14 +26,14 @@ from assay.judge.entries import Entries
 from assay.judge.running import Stop
 from assay.judge.sandbox import Box, Image, Limits, Sandbox, Trouble
 from assay.judge.workflow import services as service_files
-from assay.judge.workflow.call import Given, check_key, opened
-from assay.judge.workflow.execute import Bounds, execute
+from assay.judge.workflow.call import ServiceHost, check_key, opened
+from assay.judge.workflow.execute import RunBounds, execute
 from assay.judge.workflow.plan import Plan
 from assay.judge.workflow.planner import BOUNDS, Planner, load_planner
-from assay.judge.workflow.quality import NOTHING, Scored
-from assay.judge.workflow.record import Moment, Ran, steps_of
-from assay.judge.workflow.services import Command, Services
-from assay.judge.workflow.tasks import LIST, Pinned, Task, read_tasks
+from assay.judge.workflow.quality import NOTHING, QualityScore
+from assay.judge.workflow.record import Moment, PlanRun, steps_of
+from assay.judge.workflow.services import CommandSpec, Services
+from assay.judge.workflow.tasks import LIST, PinnedTasks, WorkflowTask, read_tasks
 from assay.records import MAX_UNITS, Participant
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import WorkflowScore
@@ -47,7 +47,7 @@ class Contest(Entries):
 
     rules: WorkflowScore
     services: Services
-    pinned: Pinned
+    pinned: PinnedTasks
     planners: Mapping[str, Planner]
     """By submission."""
     here: tuple[Participant, ...]
@@ -110,8 +110,8 @@ _MOST = MAX_UNITS * 10**9 - 1
 class Done:
     """How a plan ran, and how good its output was; quality is None where a service was broken."""
 
-    ran: Ran
-    quality: Scored | None
+    ran: PlanRun
+    quality: QualityScore | None
     steps_total: int
 
 
@@ -126,12 +126,12 @@ class Desk:
     """For the keys of services."""
     sandbox: Sandbox | None = None
 
-    def boxed(self, task: Task) -> bool:
+    def boxed(self, task: WorkflowTask) -> bool:
         """Whether a task needs a sandbox, for its services or for its quality."""
-        commands = any(isinstance(self.services.services.get(name), Command) for name in task.allowed)
+        commands = any(isinstance(self.services.services.get(name), CommandSpec) for name in task.allowed)
         return commands or task.measure.boxed
 
-    def ready(self, task: Task) -> None:
+    def ready(self, task: WorkflowTask) -> None:
         """Refuses a task that cannot be judged here; raises BadInput."""
         self.services.check_has(task.allowed, file=task.folder / "task.toml")
         for name in sorted(task.allowed):
@@ -141,12 +141,12 @@ class Desk:
             raise BadInput(f"the task {task.id!r} needs a sandbox", field="sandbox")
 
     async def carry_out(
-        self, task: Task, plan: Plan, *, name: str = "", on_moment: Callable[[Moment], None] = lambda _moment: None
+        self, task: WorkflowTask, plan: Plan, *, name: str = "", on_moment: Callable[[Moment], None] = lambda _moment: None
     ) -> Done:
         """Runs a plan that was checked against the task, and takes the quality of what came of it; raises Trouble, BadInput."""
         names = sorted({node.service for node in plan.nodes})
-        bounds = Bounds(task.budget, task.nanoseconds)
-        async with opened(self.services, names, Given(self.folder, self.env, self.sandbox)) as services:
+        bounds = RunBounds(task.budget, task.nanoseconds)
+        async with opened(self.services, names, ServiceHost(self.folder, self.env, self.sandbox)) as services:
             ran = await execute(plan, bounds, services, task.input, name=name, on_moment=on_moment)
         steps = max(len(plan.nodes), task.min_steps)
         if ran.broken:
@@ -156,7 +156,7 @@ class Desk:
         return Done(ran, quality, steps)
 
 
-def fields_of(done: Done, task: Task, plan: Plan) -> dict[str, Any]:
+def fields_of(done: Done, task: WorkflowTask, plan: Plan) -> dict[str, Any]:
     """The fields of a record that say how a plan ran; JSON."""
     ran = done.ran
     found: dict[str, Any] = {
@@ -180,7 +180,7 @@ def fields_of(done: Done, task: Task, plan: Plan) -> dict[str, Any]:
     return found
 
 
-def _output(task: Task, plan: Plan, ran: Ran) -> tuple[bool, Any]:
+def _output(task: WorkflowTask, plan: Plan, ran: PlanRun) -> tuple[bool, Any]:
     """Whether a plan came to an output, and which: the answer of the step that the task names, or of the plan's last steps."""
     if task.settings.output:
         return task.settings.output in ran.outputs, ran.outputs.get(task.settings.output)

@@ -25,20 +25,20 @@ from assay.judge.running import backoff
 from assay.judge.sandbox import Trouble
 from assay.judge.workflow import call as answers
 from assay.judge.workflow import limits, values
-from assay.judge.workflow.call import Answer, Asked, Broken, Call, CallFailed, Denied
-from assay.judge.workflow.plan import TASK, Node, Plan, TooLarge, fill_refs, find_refs
-from assay.judge.workflow.record import Attempt, Kind, Moment, Ran, Step, TimedOut
+from assay.judge.workflow.call import Broken, CallableService, CallFailed, Denied, ServiceAnswer, ServiceCall
+from assay.judge.workflow.plan import TASK, Plan, PlanStep, TooLarge, fill_refs, find_refs
+from assay.judge.workflow.record import Moment, MomentKind, PlanRun, StepAttempt, StepRun, TimedOut
 
-__all__ = ["Bounds", "execute"]
+__all__ = ["RunBounds", "execute"]
 
 T = TypeVar("T")
-Stopped = Literal["", "budget", "latency"]
+StopCause = Literal["", "budget", "latency"]
 _LARGE = 64_000
 """Bytes of data that are taken apart beside the loop rather than in it."""
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RunBounds:
     """What a task gives a run."""
 
     budget: int
@@ -46,25 +46,25 @@ class Bounds:
     nanoseconds: int
 
 
-class _Stopped(Exception):
+class _RunEnded(Exception):
     """The run has come to its end before its last step."""
 
 
 async def execute(
     plan: Plan,
-    bounds: Bounds,
-    services: Mapping[str, Asked],
+    bounds: RunBounds,
+    services: Mapping[str, CallableService],
     given: Any,
     *,
     name: str = "",
     on_moment: Callable[[Moment], None] = lambda _moment: None,
     clock: Callable[[], int] = time.monotonic_ns,
-) -> Ran:
+) -> PlanRun:
     """Carries out a plan that was checked, and says how it went; raises Trouble for what is ours, and only that.
 
     given: the task's input. name: of this run, which tells its steps from those of others. clock: nanoseconds.
     """
-    run = _Run(plan, bounds, services, given, name, on_moment, clock)
+    run = _PlanExecution(plan, bounds, services, given, name, on_moment, clock)
     try:
         return await run.carry_out()
     finally:
@@ -73,21 +73,21 @@ async def execute(
 
 
 @dataclass
-class _Run:
+class _PlanExecution:
     plan: Plan
-    bounds: Bounds
-    services: Mapping[str, Asked]
+    bounds: RunBounds
+    services: Mapping[str, CallableService]
     given: Any
     name: str
     on_moment: Callable[[Moment], None]
     clock: Callable[[], int]
 
     def __post_init__(self) -> None:
-        self.steps = {node.id: Step(node.id, node.service, node.action) for node in self.plan.nodes}
+        self.steps = {node.id: StepRun(node.id, node.service, node.action) for node in self.plan.nodes}
         self.outputs: dict[str, Any] = {TASK: self.given}
         self.kept = 0
         self.spent = 0
-        self.stopped: Stopped = ""
+        self.stopped: StopCause = ""
         self.broken = ""
         self.trouble: Trouble | None = None
         self.ended: asyncio.Queue[str] = asyncio.Queue()
@@ -98,13 +98,13 @@ class _Run:
         self.began = self.last = self.clock()
         self.until = asyncio.get_running_loop().time() + self.bounds.nanoseconds / NANO
 
-    async def carry_out(self) -> Ran:
+    async def carry_out(self) -> PlanRun:
         try:
             async with asyncio.timeout_at(self.until):
                 await self.follow()
         except TimeoutError:
             self.stopped = "latency"
-        except _Stopped:
+        except _RunEnded:
             pass
         self.last = self.clock()
         waiting = [name for name in self.going if self.steps[name].state == "going"]
@@ -127,7 +127,7 @@ class _Run:
             if name:
                 self.going.pop(name).result()
             if self.over:
-                raise _Stopped
+                raise _RunEnded
             if name and self.steps[name].state == "completed":
                 sorter.done(name)
                 self.start(sorter.get_ready())
@@ -143,7 +143,7 @@ class _Run:
             task = self.going[name] = asyncio.create_task(self.step(self.plan.by_id[name]))
             task.add_done_callback(lambda _task, name=name: self.ended.put_nowait(name))  # type: ignore[misc]
 
-    async def step(self, node: Node) -> None:
+    async def step(self, node: PlanStep) -> None:
         """One step with all its attempts."""
         step = self.steps[node.id]
         try:
@@ -161,7 +161,7 @@ class _Run:
         except Trouble as error:
             self.end(error)
 
-    async def attempts(self, node: Node, step: Step, request: bytes) -> Answer:
+    async def attempts(self, node: PlanStep, step: StepRun, request: bytes) -> ServiceAnswer:
         handling = self.plan.handling(node.id)
         seconds = None if handling.timeout_seconds is None else handling.timeout_seconds / NANO
         for attempt in range(1, handling.retry_count + 1):
@@ -171,16 +171,16 @@ class _Run:
                 await asyncio.sleep(backoff(attempt, limits.RETRY_WAIT, factor=2.0, longest=limits.LONGEST_WAIT))
         return await self.attempt(node, step, request, seconds)
 
-    async def attempt(self, node: Node, step: Step, request: bytes, seconds: float | None) -> Answer:
+    async def attempt(self, node: PlanStep, step: StepRun, request: bytes, seconds: float | None) -> ServiceAnswer:
         """One execution of a step."""
         service = self.services[node.service]
         async with self.gates[node.service]:
-            attempt = Attempt(len(step.attempts) + 1, self.clock() - self.began)
+            attempt = StepAttempt(len(step.attempts) + 1, self.clock() - self.began)
             step.attempts.append(attempt)
             self.tell("began", step)
             left = self.until - asyncio.get_running_loop().time()
             own = None if seconds is None or seconds >= left else seconds  # what could not end before the run does has no end
-            call = Call(request, left if own is None else own, attempt.number, f"{self.name}/{node.id}")
+            call = ServiceCall(request, left if own is None else own, attempt.number, f"{self.name}/{node.id}")
             try:
                 found = await self.ask(service, call, own)
             except CallFailed as error:
@@ -193,7 +193,7 @@ class _Run:
             self.pay(found.cost)
             return found
 
-    async def ask(self, service: Asked, call: Call, seconds: float | None) -> Answer:
+    async def ask(self, service: CallableService, call: ServiceCall, seconds: float | None) -> ServiceAnswer:
         try:
             async with asyncio.timeout(seconds) as timeout:
                 data = await service.ask(call)
@@ -203,7 +203,7 @@ class _Run:
             raise TimedOut(f"took longer than the {seconds:g} s that it declared") from None
         return await self.beside(len(data), lambda: answers.read(data, service.max_cost))
 
-    async def request(self, node: Node) -> bytes:
+    async def request(self, node: PlanStep) -> bytes:
         """What a step sends, with the data that it refers to in place. Raises Denied for data that is not there."""
         size = sum(self.steps[ref.step].output_bytes for ref, _ in find_refs(node.params) if ref.step != TASK)
         try:
@@ -218,7 +218,7 @@ class _Run:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
-    def keep(self, step: Step, found: Answer) -> None:
+    def keep(self, step: StepRun, found: ServiceAnswer) -> None:
         """Remembers what a step answered; raises Denied if the run has too much to remember."""
         self.kept += len(found.data)
         if self.kept > limits.KEPT_BYTES:
@@ -250,7 +250,7 @@ class _Run:
         try:
             async with asyncio.timeout(service.health_seconds):
                 answers.read(
-                    await service.ask(Call(request, service.health_seconds, step=f"{self.name}/health")), service.max_cost
+                    await service.ask(ServiceCall(request, service.health_seconds, step=f"{self.name}/health")), service.max_cost
                 )
         except TimeoutError:
             self.blame(f"{name} did not answer its health action within {service.health_seconds:g} s")
@@ -278,17 +278,17 @@ class _Run:
         """Whether nothing that a service says could change the result."""
         return bool(self.broken or self.trouble is not None)
 
-    def tell(self, kind: Kind, step: Step) -> None:
+    def tell(self, kind: MomentKind, step: StepRun) -> None:
         self.on_moment(Moment(kind, step, self.clock() - self.began, self.spent))
 
-    def result(self) -> Ran:
+    def result(self) -> PlanRun:
         for step in self.steps.values():
             if step.state == "going":
                 step.state = "given-up"
             for attempt in step.attempts:
                 if attempt.ended is None:
                     attempt.outcome, attempt.ended = "given-up", self.last - self.began
-        return Ran(
+        return PlanRun(
             steps=tuple(self.steps.values()),
             outputs={name: value for name, value in self.outputs.items() if name != TASK},
             cost=self.spent,

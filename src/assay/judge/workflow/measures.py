@@ -17,9 +17,9 @@ from assay.folder.files import decode, load
 from assay.judge.sandbox import Sandbox
 from assay.judge.workflow import limits, values
 from assay.judge.workflow.quality import (
-    Check,
-    Code,
-    Scored,
+    ChecklistItem,
+    CodeRules,
+    QualityScore,
     check_reference,
     check_ruff,
     check_schema,
@@ -51,17 +51,17 @@ class Measure(Protocol):
     def public(self) -> dict[str, Any]:
         """What who plans is told of it: criteria, and nothing of the reference."""
 
-    def score(self, output: Any, sandbox: Sandbox | None) -> Scored:
+    def score(self, output: Any, sandbox: Sandbox | None) -> QualityScore:
         """The quality of an output; raises Trouble."""
 
 
-class _Plain(Section):
+class _CriteriaTable(Section):
     criteria: Annotated[str, Field(max_length=100_000)] = ""
 
 
-class _Checklist(Section):
+class _ChecklistTable(Section):
     criteria: Annotated[str, Field(max_length=100_000)] = ""
-    checks: Annotated[tuple[Check, ...], Field(strict=False, min_length=1, max_length=limits.CHECKS)]
+    checks: Annotated[tuple[ChecklistItem, ...], Field(strict=False, min_length=1, max_length=limits.CHECKS)]
 
 
 def read_measure(kind: str, table: dict[str, Any], folder: Path, *, file: Path, source: str) -> Measure:
@@ -78,11 +78,11 @@ def read_measure(kind: str, table: dict[str, Any], folder: Path, *, file: Path, 
 
     if kind == "code":
         tests = folder / TESTS
-        return _Code(section(Code), tests if tests.is_dir() else None)
+        return _CodeMeasure(section(CodeRules), tests if tests.is_dir() else None)
     if kind == "agent":
-        found = section(_Checklist)
-        return _Agent(found.checks, found.criteria)
-    criteria = section(_Plain).criteria
+        found = section(_ChecklistTable)
+        return _AgentMeasure(found.checks, found.criteria)
+    criteria = section(_CriteriaTable).criteria
     if kind == "rag":
         place = folder / f"{REFERENCE}.txt"
         reference = decode(_loaded(place), place)
@@ -90,7 +90,7 @@ def read_measure(kind: str, table: dict[str, Any], folder: Path, *, file: Path, 
             check_reference(reference)
         except BadInput as error:
             raise error.at(file=place) from None
-        return _Rag(reference, criteria)
+        return _RagMeasure(reference, criteria)
     return _data(folder, criteria)
 
 
@@ -98,13 +98,13 @@ def _data(folder: Path, criteria: str) -> Measure:
     reference = _json(folder / f"{REFERENCE}.json")
     place = folder / SCHEMA
     if not place.exists():
-        return _Data(reference, None, criteria)
+        return _DataMeasure(reference, None, criteria)
     schema = _json(place)
     try:
         check_schema(schema, reference)
     except BadInput as error:
         raise error.at(file=place) from None
-    return _Data(reference, schema, criteria)
+    return _DataMeasure(reference, schema, criteria)
 
 
 def _loaded(place: Path) -> bytes:
@@ -119,8 +119,8 @@ def _json(place: Path) -> Any:
 
 
 @dataclass(frozen=True)
-class _Code:
-    rules: Code
+class _CodeMeasure:
+    rules: CodeRules
     tests: Path | None
     boxed = True
 
@@ -131,14 +131,14 @@ class _Code:
         lint = {"ruff": self.rules.lint.ruff, "select": list(self.rules.lint.select)}
         return {"criteria": self.rules.criteria, "file": self.rules.file, "cases": len(self.rules.cases), "lint": lint}
 
-    def score(self, output: Any, sandbox: Sandbox | None) -> Scored:
+    def score(self, output: Any, sandbox: Sandbox | None) -> QualityScore:
         if sandbox is None:
             raise BadInput("tests of code need a sandbox", field="sandbox")
         return score_code(self.rules, self.tests, output, sandbox)
 
 
 @dataclass(frozen=True)
-class _Rag:
+class _RagMeasure:
     reference: str
     criteria: str
     boxed = False
@@ -149,13 +149,13 @@ class _Rag:
     def public(self) -> dict[str, Any]:
         return {"criteria": self.criteria, "measure": "ROUGE-L F1"}
 
-    def score(self, output: Any, sandbox: Sandbox | None) -> Scored:
+    def score(self, output: Any, sandbox: Sandbox | None) -> QualityScore:
         return score_rag(self.reference, output)
 
 
 @dataclass(frozen=True)
-class _Agent:
-    checks: tuple[Check, ...]
+class _AgentMeasure:
+    checks: tuple[ChecklistItem, ...]
     criteria: str
     boxed = False
 
@@ -165,12 +165,12 @@ class _Agent:
     def public(self) -> dict[str, Any]:
         return {"criteria": self.criteria, "checks": len(self.checks)}
 
-    def score(self, output: Any, sandbox: Sandbox | None) -> Scored:
+    def score(self, output: Any, sandbox: Sandbox | None) -> QualityScore:
         return score_checklist(self.checks, output)
 
 
 @dataclass(frozen=True)
-class _Data:
+class _DataMeasure:
     reference: Any
     schema: Any
     criteria: str
@@ -183,5 +183,5 @@ class _Data:
         said = {"criteria": self.criteria}
         return said if self.schema is None else said | {"schema": values.dumps(self.schema).decode()}
 
-    def score(self, output: Any, sandbox: Sandbox | None) -> Scored:
+    def score(self, output: Any, sandbox: Sandbox | None) -> QualityScore:
         return score_data(self.reference, self.schema, output)

@@ -78,12 +78,12 @@ def fill_refs(params: Any, known: Callable[[str], Any], most: int) -> bytes:
     known: step → its output, `task` → the input. Raises LookupError for a path that leads nowhere, and TooLarge for more than
     `most` bytes, before more is made than that.
     """
-    made = _Made(known, most)
+    made = _ParamsWriter(known, most)
     return "".join(made.value(params)).encode()
 
 
 @dataclass
-class _Made:
+class _ParamsWriter:
     known: Callable[[str], Any]
     left: int
 
@@ -156,13 +156,13 @@ def _ref(said: str, field: str) -> Ref:
     return Ref(step, tuple(rest[1:]))
 
 
-Id = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
+StepId = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 
 
-class Node(Section):
+class PlanStep(Section):
     """A step: one action of one service, with the params it is sent."""
 
-    id: Id
+    id: StepId
     service: Key
     action: Key
     params: dict[str, Any] = Field(default_factory=dict)
@@ -170,7 +170,7 @@ class Node(Section):
     estimated_seconds: Amount = 0
 
 
-class Handling(Section):
+class ErrorHandling(Section):
     """What becomes of a step that fails: how often it is tried again, and how long each attempt may take."""
 
     retry_count: Annotated[int, Field(ge=0, le=1000)] = 0
@@ -181,14 +181,14 @@ class Plan(Section):
     """What a participant submits for a task."""
 
     schema_: Annotated[Literal["assay.plan/1"], Field(alias="schema")] = "assay.plan/1"
-    nodes: Annotated[tuple[Node, ...], Field(strict=False, min_length=1, max_length=limits.MOST_NODES)]
+    nodes: Annotated[tuple[PlanStep, ...], Field(strict=False, min_length=1, max_length=limits.MOST_NODES)]
     edges: Annotated[
         tuple[Annotated[tuple[str, str], Field(strict=False)], ...], Field(strict=False, max_length=limits.MOST_EDGES)
     ] = ()
-    error_handling: dict[str, Handling] = Field(default_factory=dict)
+    error_handling: dict[str, ErrorHandling] = Field(default_factory=dict)
 
     @cached_property
-    def by_id(self) -> dict[str, Node]:
+    def by_id(self) -> dict[str, PlanStep]:
         """Id → step, in the order of the plan."""
         return {node.id: node for node in self.nodes}
 
@@ -211,9 +211,9 @@ class Plan(Section):
         """The sum of all retry_count. SPEC 2.2."""
         return sum(one.retry_count for one in self.error_handling.values())
 
-    def handling(self, name: str) -> Handling:
+    def handling(self, name: str) -> ErrorHandling:
         """How a step's failures are handled; what it does not say is no retry, and no time-out of its own."""
-        return self.error_handling.get(name) or Handling()
+        return self.error_handling.get(name) or ErrorHandling()
 
     def document(self) -> dict[str, Any]:
         """The plan as JSON."""
@@ -226,7 +226,7 @@ class Plan(Section):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class PlanBounds:
     """How large a plan may be."""
 
     nodes: int = limits.NODES
@@ -236,12 +236,12 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Rules:
+class PlanRules:
     """What a plan is held to, besides making sense by itself."""
 
     allowed: Mapping[str, frozenset[str]] | None = None
     """Service → actions; None: any."""
-    bounds: Bounds = Bounds()
+    bounds: PlanBounds = PlanBounds()
     max_retries: int | None = None
     """Retries that a step may declare; None: any number."""
     max_nanoseconds: int | None = None
@@ -250,9 +250,9 @@ class Rules:
     """The step whose answer the task takes as the plan's output; empty: the sinks'."""
 
 
-def parse_plan(data: bytes, rules: Rules | None = None, *, file: Path | str | None = None) -> Plan:
+def parse_plan(data: bytes, rules: PlanRules | None = None, *, file: Path | str | None = None) -> Plan:
     """The plan in JSON, checked; raises BadInput, which names the step and what is wrong with it."""
-    rules = rules or Rules()
+    rules = rules or PlanRules()
     most = rules.bounds.bytes
     if len(data) > most:
         raise BadInput(f"has {len(data)} bytes, the most are {most}", file=file, hint="let services carry the data")
@@ -268,7 +268,7 @@ def parse_plan(data: bytes, rules: Rules | None = None, *, file: Path | str | No
     return plan
 
 
-def check_plan(plan: Plan, rules: Rules) -> None:
+def check_plan(plan: Plan, rules: PlanRules) -> None:
     """Refuse a plan that cannot run, or may not; raises BadInput with the step's field. SPEC 2.2."""
     bounds = rules.bounds
     for name, count, most in (("nodes", len(plan.nodes), bounds.nodes), ("edges", len(plan.edges), bounds.edges)):
@@ -324,7 +324,7 @@ def _order(plan: Plan) -> list[str]:
         raise BadInput(what, field="edges", hint="take one of its edges out: a step cannot wait for itself") from None
 
 
-def _check_node(node: Node, rules: Rules) -> None:
+def _check_node(node: PlanStep, rules: PlanRules) -> None:
     if rules.allowed is not None:
         if node.service not in rules.allowed:
             raise BadInput(
@@ -344,7 +344,7 @@ def _check_node(node: Node, rules: Rules) -> None:
         raise BadInput(what, field="params", hint="make them flatter")
 
 
-def _check_handling(name: str, handling: Handling, plan: Plan, rules: Rules) -> None:
+def _check_handling(name: str, handling: ErrorHandling, plan: Plan, rules: PlanRules) -> None:
     field = f"error_handling.{name[:64]}"
     if name not in plan.by_id:
         raise BadInput(f"there is no step {brief(name)}", field=field, hint="name one of the nodes, or remove it")

@@ -31,7 +31,7 @@ from assay.folder.files import load
 from assay.judge import tree
 from assay.judge.sandbox import Sandbox, Trouble
 from assay.judge.workflow.call import box_limits, client, plain, run_once, unreadable
-from assay.judge.workflow.services import Planners, Url, Words
+from assay.judge.workflow.services import CommandWords, Planners, Url
 from assay.peers import NoAnswer
 from assay.scheme.fields import Key, Section, Text
 from assay.scheme.reading import read_toml, validate
@@ -52,15 +52,15 @@ class NoPlan(Exception):
     """The participant gave no answer that could be a plan."""
 
 
-class _File(Section):
+class _PlannerTable(Section):
     name: Key
     version: Key = "1"
     url: Url | None = None
-    command: Words | None = None
+    command: CommandWords | None = None
     description: Text = ""
 
     @model_validator(mode="after")
-    def _one_way(self) -> _File:
+    def _one_way(self) -> _PlannerTable:
         if (self.url is None) == (self.command is None):
             raise PydanticCustomError("assay", "has url and command, or neither; give one of the two")
         return self
@@ -97,7 +97,7 @@ def load_planner(folder: Path) -> Planner:
     file = folder / FILE
     if file.is_file() and not file.is_symlink():
         content, source = read_toml(file)
-        found = validate(_File, content, file=file, source=source)
+        found = validate(_PlannerTable, content, file=file, source=source)
         return Planner(found.name, found.version, digest, folder, found.url, found.command)
     if not any(folder.glob("*.json")):
         raise BadInput(f"has neither {FILE} nor a plan", file=folder, hint="a plan is TASK.json, for each task one")

@@ -52,14 +52,14 @@ from assay.scheme.fields import Key, Section
 
 
 @dataclass(frozen=True)
-class Scored:
+class QualityScore:
     """Quality in nanos, 0 … 1; `how`: what it was found with and from, for the evidence: JSON without floats. SPEC 2.2."""
 
     nanos: int
     how: dict[str, Any] = field(default_factory=dict)
 
 
-NOTHING = Scored(0, {"output": "none"})
+NOTHING = QualityScore(0, {"output": "none"})
 """Of a plan that came to no output."""
 
 
@@ -68,21 +68,21 @@ def share(part: int, whole: int) -> int:
     return half_even(part * NANO, whole)
 
 
-Words = Annotated[str, Field(min_length=1, max_length=4096)]
+CheckText = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class Keyword(Section):
     """Met if the text is in the output, in whichever case."""
 
     kind: Literal["keyword"]
-    text: Words
+    text: CheckText
 
 
 class JsonKey(Section):
     """Met if the output, as JSON, has something at a path such as `result.items.0`; and, if `equals` is there, just this."""
 
     kind: Literal["json_key"]
-    path: Words
+    path: CheckText
     equals: str | int | bool | None = None
 
 
@@ -90,7 +90,7 @@ class Regex(Section):
     """Met if the expression is found in the output within its time; flags are written into it, as in `(?i)`."""
 
     kind: Literal["regex"]
-    pattern: Words
+    pattern: CheckText
 
     @field_validator("pattern")
     @classmethod
@@ -103,20 +103,20 @@ class Regex(Section):
         return pattern
 
 
-Check = Annotated[Keyword | JsonKey | Regex, Field(discriminator="kind")]
+ChecklistItem = Annotated[Keyword | JsonKey | Regex, Field(discriminator="kind")]
 
 
-def score_checklist(checks: tuple[Check, ...], output: Any) -> Scored:
+def score_checklist(checks: tuple[ChecklistItem, ...], output: Any) -> QualityScore:
     """The quality of an output; which items were met is in `how`, in their order."""
     text, value = values.shown(output), _json(output)
     met = [_met(check, text, value) for check in checks]
     how: dict[str, Any] = {"met": [word for word, _ in met]}
     if any(isinstance(check, Regex) for check in checks):
         how["tool"] = f"regex {version('regex')}, {limits.REGEX_SECONDS:g} s each"
-    return Scored(share(sum(found for _, found in met), len(checks)), how)
+    return QualityScore(share(sum(found for _, found in met), len(checks)), how)
 
 
-def _met(check: Check, text: str, value: Any) -> tuple[str, bool]:
+def _met(check: ChecklistItem, text: str, value: Any) -> tuple[str, bool]:
     if isinstance(check, Keyword):
         found = check.text.casefold() in text.casefold()
     elif isinstance(check, JsonKey):
@@ -179,23 +179,23 @@ def fits(schema: Any, output: Any) -> str:
     return "" if first is None else f"{first.json_path}: {first.message}"[:200]
 
 
-def score_data(reference: Any, schema: Any, output: Any) -> Scored:
+def score_data(reference: Any, schema: Any, output: Any) -> QualityScore:
     """The quality of an output; schema: None for none. A text that is JSON is read, unless the reference is a text itself."""
     if isinstance(output, str) and not isinstance(reference, str):
         try:
             output = values.parse(output.encode())
         except BadInput:
-            return Scored(0, {"note": "a text that is not JSON"})
+            return QualityScore(0, {"note": "a text that is not JSON"})
     how: dict[str, Any] = {}
     if schema is not None:
         how["tool"] = f"jsonschema {version('jsonschema')}"
         why = fits(schema, output)
         if why:
-            return Scored(0, how | {"schema": why})
+            return QualityScore(0, how | {"schema": why})
     mine, wanted = dict(values.leaves(output)), dict(values.leaves(reference))
     same = sum(path in mine and mine[path] == leaf for path, leaf in wanted.items())
     whole = len(mine.keys() | wanted.keys())
-    return Scored(share(same, whole), how | {"equal_fields": same, "fields": whole})
+    return QualityScore(share(same, whole), how | {"equal_fields": same, "fields": whole})
 
 
 def _class(schema: Any) -> Any:
@@ -248,20 +248,20 @@ def check_reference(reference: str) -> None:
         raise BadInput(f"the reference has {count} tokens; it must have from 1 to {ROUGE_REFERENCE}", hint=hint)
 
 
-def score_rag(reference: str, output: Any) -> Scored:
+def score_rag(reference: str, output: Any) -> QualityScore:
     """The quality of an output; 0 for one that has no token, or too many to be worth comparing."""
     text = values.shown(output)
     mine, wanted = tokens(text), tokens(reference)
     how = {"tool": f"rouge-score {version('rouge-score')}", **SETTINGS, "reference_tokens": len(wanted), "tokens": len(mine)}
     if not mine:
-        return Scored(0, how)
+        return QualityScore(0, how)
     if len(mine) > ROUGE_OUTPUT:
-        return Scored(0, how | {"note": f"more than {ROUGE_OUTPUT} tokens"})
+        return QualityScore(0, how | {"note": f"more than {ROUGE_OUTPUT} tokens"})
     tokenizer = library("rouge_score.tokenizers").DefaultTokenizer(use_stemmer=SETTINGS["use_stemmer"])
     scorer = library("rouge_score.rouge_scorer").RougeScorer([SETTINGS["measure"]], tokenizer=tokenizer)
     found = scorer.score(reference, text)[SETTINGS["measure"]]
     common = round(found.precision * len(mine))  # precision is L / n, so this is L, whatever the float lost
-    return Scored(share(2 * common, len(mine) + len(wanted)), how | {"common": common})
+    return QualityScore(share(2 * common, len(mine) + len(wanted)), how | {"common": common})
 
 
 APP, TESTS, LINT = "/app", "/tests", "/lint/ruff"
@@ -273,19 +273,19 @@ _LINT_SECONDS = 60.0
 _COMMAND: tuple[str, ...] = (LINT, "check", "--isolated", "--no-cache", "--ignore-noqa", "--exit-zero", "--statistics")
 _COMMAND += ("--output-format", "json", "--target-version", "py311")
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_./-]{0,199}$")]
-Said = Annotated[str, Field(max_length=1_000_000)]
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_./-]{0,199}$")]
+LongText = Annotated[str, Field(max_length=1_000_000)]
 Word = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Rule = Annotated[str, Field(pattern=r"^[A-Z]+[0-9]*$")]
 
 
-class Case(Section):
+class CodeTest(Section):
     """One test: a command in /app, what it reads, and what it must print; blanks and line ends at the end do not count."""
 
     name: Key
     command: Annotated[tuple[Word, ...], Field(strict=False, min_length=1, max_length=100)]
-    stdin: Said = ""
-    stdout: Said
+    stdin: LongText = ""
+    stdout: LongText
     seconds: Amount = 10 * NANO
 
 
@@ -296,13 +296,13 @@ class Lint(Section):
     select: Annotated[tuple[Rule, ...], Field(strict=False, min_length=1, max_length=100)] = ("E", "F", "W")
 
 
-class Code(Section):
+class CodeRules(Section):
     """`[quality]` of a task of type code."""
 
-    file: Name = "solution.py"
+    file: FileName = "solution.py"
     lint: Lint
-    cases: Annotated[tuple[Case, ...], Field(strict=False, min_length=1, max_length=limits.TESTS)]
-    criteria: Said = ""
+    cases: Annotated[tuple[CodeTest, ...], Field(strict=False, min_length=1, max_length=limits.TESTS)]
+    criteria: LongText = ""
 
 
 def check_ruff(lint: Lint) -> Path:
@@ -317,11 +317,11 @@ def check_ruff(lint: Lint) -> Path:
     return program
 
 
-def score_code(rules: Code, tests: Path | None, output: Any, sandbox: Sandbox) -> Scored:
+def score_code(rules: CodeRules, tests: Path | None, output: Any, sandbox: Sandbox) -> QualityScore:
     """The quality of an output; tests: a folder that the commands see at /tests. Raises Trouble."""
     files = _files(output, rules.file)
     if isinstance(files, str):
-        return Scored(0, {"note": files})
+        return QualityScore(0, {"note": files})
     with tempfile.TemporaryDirectory(prefix="assay-code-") as made:
         app = Path(made) / "app"
         for path, text in files.items():
@@ -338,7 +338,7 @@ def score_code(rules: Code, tests: Path | None, output: Any, sandbox: Sandbox) -
         "cases": {case.name: word for case, word in zip(rules.cases, said, strict=True)},
         "findings": found,
     }
-    return Scored(code_quality(passed, len(said), _FINE if found is None else found), how)
+    return QualityScore(code_quality(passed, len(said), _FINE if found is None else found), how)
 
 
 def code_quality(passed: int, tests: int, findings: int) -> int:
@@ -363,7 +363,7 @@ def _nested(files: dict[str, str]) -> bool:
     return bool(folders & files.keys())
 
 
-def _passed(case: Case, put: dict[str, Path], sandbox: Sandbox) -> str:
+def _passed(case: CodeTest, put: dict[str, Path], sandbox: Sandbox) -> str:
     bounds = box_limits(case.seconds / NANO, MEMORY_MB, limits.OUTPUT_BYTES)
     ran, data = run_once(
         sandbox,

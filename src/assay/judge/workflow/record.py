@@ -34,11 +34,11 @@ from assay.records import Amount, Fraction, Workflow
 from assay.scheme.fields import Epoch, Instant, Key, Section, Whole
 from assay.scheme.reading import validate
 
-Outcome = Literal["going", "answered", "denied", "broken", "lied", "timeout", "given-up"]
+AttemptOutcome = Literal["going", "answered", "denied", "broken", "lied", "timeout", "given-up"]
 """How an attempt ended. `given-up`: the run ended before it did."""
-State = Literal["waiting", "going", "completed", "failed", "given-up"]
+StepState = Literal["waiting", "going", "completed", "failed", "given-up"]
 """How a step ended. `waiting`: it never began, because something that it needs did not end well, or the run ended before."""
-Kind = Literal["began", "again", "completed", "failed"]
+MomentKind = Literal["began", "again", "completed", "failed"]
 
 
 class TimedOut(CallFailed):
@@ -48,26 +48,26 @@ class TimedOut(CallFailed):
 
 
 @dataclass
-class Attempt:
+class StepAttempt:
     """One execution of a step. Times in nanoseconds since the run began, cost in nanos."""
 
     number: int
     began: int
     ended: int | None = None
-    outcome: Outcome = "going"
+    outcome: AttemptOutcome = "going"
     cost: int = 0
     message: str = ""
 
 
 @dataclass
-class Step:
+class StepRun:
     """A step of the plan, and what came of it."""
 
     id: str
     service: str
     action: str
-    state: State = "waiting"
-    attempts: list[Attempt] = field(default_factory=list)
+    state: StepState = "waiting"
+    attempts: list[StepAttempt] = field(default_factory=list)
     message: str = ""
     output_digest: str | None = None
     output_bytes: int = 0
@@ -77,17 +77,17 @@ class Step:
 class Moment:
     """Something that happened to a step: `again`, an attempt that failed. Nanoseconds since the run began; spent in nanos."""
 
-    kind: Kind
-    step: Step
+    kind: MomentKind
+    step: StepRun
     nanoseconds: int
     spent: int
 
 
 @dataclass(frozen=True)
-class Ran:
+class PlanRun:
     """How a plan ran."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[StepRun, ...]
     """In the order of the plan."""
     outputs: Mapping[str, Any]
     """Of the steps that were completed."""
@@ -123,10 +123,10 @@ class Ran:
 RECORD_BYTES = 64_000_000
 
 Message = Annotated[str, Field(max_length=MESSAGE)]
-Digest = Annotated[str, Field(max_length=256)]
+DigestText = Annotated[str, Field(max_length=256)]
 
 
-class KeptAttempt(Section):
+class AttemptRecord(Section):
     """One execution of a step: seconds since the run began, and what the service said it cost."""
 
     number: Annotated[int, Field(ge=1)]
@@ -137,17 +137,17 @@ class KeptAttempt(Section):
     message: Message = ""
 
 
-class KeptStep(Section):
+class StepRecord(Section):
     """A step of the plan, and how it ended."""
 
     id: Key
     service: Key
     action: Key
     state: Literal["waiting", "completed", "failed", "given-up"]
-    attempts: Annotated[tuple[KeptAttempt, ...], Field(strict=False)] = ()
+    attempts: Annotated[tuple[AttemptRecord, ...], Field(strict=False)] = ()
     """The last ones, if there were many."""
     message: Message = ""
-    output_digest: Digest | None = None
+    output_digest: DigestText | None = None
     output_bytes: Whole = 0
 
 
@@ -158,18 +158,18 @@ class RunRecord(Section):
     epoch: Epoch
     validator: Key
     participant: Key
-    submission: Digest
+    submission: DigestText
     task: Key
-    task_digest: Digest
-    package_digest: Digest
+    task_digest: DigestText
+    package_digest: DigestText
     outcome: Literal["ran", "invalid", "service-error", "error"]
     message: Message = ""
     """Why the plan is invalid, which service is broken, or what the trouble was."""
     planner: Annotated[str, Field(max_length=600)] = ""
     """Name, version and way of what was submitted."""
     plan: dict[str, Any] | None = None
-    plan_digest: Digest | None = None
-    steps: Annotated[tuple[KeptStep, ...], Field(strict=False)] = ()
+    plan_digest: DigestText | None = None
+    steps: Annotated[tuple[StepRecord, ...], Field(strict=False)] = ()
     stopped: Literal["", "budget", "latency"] = ""
     quality: Fraction | None = None
     quality_how: dict[str, Any] = Field(default_factory=dict)
@@ -218,14 +218,14 @@ class RunRecord(Section):
         return Workflow.model_validate(common | ran)
 
 
-def steps_of(ran: Ran) -> tuple[KeptStep, ...]:
+def steps_of(ran: PlanRun) -> tuple[StepRecord, ...]:
     """The steps of a run as they are kept."""
     return tuple(_step(step) for step in ran.steps)
 
 
-def _step(step: Step) -> KeptStep:
+def _step(step: StepRun) -> StepRecord:
     attempts = tuple(
-        KeptAttempt.model_validate(
+        AttemptRecord.model_validate(
             {
                 "number": one.number,
                 "began": text(one.began),
@@ -237,7 +237,7 @@ def _step(step: Step) -> KeptStep:
         )
         for one in step.attempts[-KEPT_ATTEMPTS:]
     )
-    return KeptStep(
+    return StepRecord(
         id=step.id,
         service=step.service,
         action=step.action,
@@ -269,7 +269,7 @@ FOLDER = "workflows"
 _ROUND_BYTES = 64_000_000
 
 
-class Store:
+class RunStore:
     """What one validator keeps in a competition's folder."""
 
     def __init__(self, competition: Path, validator: str) -> None:

@@ -28,8 +28,8 @@ from assay.judge.workflow.call import plain
 from assay.judge.workflow.competition import Contest, Desk, UntilStopped, fields_of, open_contest
 from assay.judge.workflow.plan import Plan, parse_plan
 from assay.judge.workflow.planner import NoPlan, Planner
-from assay.judge.workflow.record import RunRecord, Store
-from assay.judge.workflow.tasks import Round, Task, latest_round, read_round
+from assay.judge.workflow.record import RunRecord, RunStore
+from assay.judge.workflow.tasks import Round, WorkflowTask, latest_round, read_round
 from assay.records import Evidence, Participant, Workflow
 
 __all__ = ["Cell", "run"]
@@ -65,7 +65,7 @@ def run(
     options = options or Options()
     options.check()
     contest = open_contest(competition, validator, tasks=options.tasks, participants=options.participants, only=options.only)
-    store = Store(competition, validator)
+    store = RunStore(competition, validator)
     with store.lock(), stopping() as stop:
         store.clean()
         found = entries.written(contest, _about)
@@ -94,7 +94,7 @@ def _epoch(contest: Contest, seen: int | None, options: Options) -> int:
     return max(1, seen or 1, latest_round(contest.folder) or 1)
 
 
-def _desk(contest: Contest, tasks: Sequence[Task], wanted: Sequence[Participant], options: Options, stop: Stop) -> Desk:
+def _desk(contest: Contest, tasks: Sequence[WorkflowTask], wanted: Sequence[Participant], options: Options, stop: Stop) -> Desk:
     """What plans are carried out with; a sandbox only where something needs one. Raises BadInput and Trouble."""
     desk = Desk(contest.services, contest.folder, os.environ)
     commands = any(contest.planners[one.submission].command for one in wanted)
@@ -113,11 +113,11 @@ class _Run:
     """What is going on."""
 
     contest: Contest
-    store: Store
+    store: RunStore
     options: Options
     desk: Desk
     asked: Round
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, WorkflowTask]
     on_event: Callable[[Event], None]
     stop: Stop
     cells: list[Cell] = field(default_factory=list)
@@ -237,7 +237,7 @@ class _Run:
             self.broken.setdefault(cell.task, done.ran.broken)
         return about | {"plan": plan.document(), "plan_digest": plan.digest} | fields_of(done, task, plan)
 
-    async def plan(self, task: Task, planner: Planner) -> Plan:
+    async def plan(self, task: WorkflowTask, planner: Planner) -> Plan:
         """The participant's plan, checked; raises NoPlan, which is his, and Trouble, which is ours."""
         retries = self.contest.rules.max_retries_per_step
         rules, package = task.rules(retries), task.package_bytes(retries)

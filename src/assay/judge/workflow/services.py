@@ -31,7 +31,7 @@ from assay.records import Amount
 from assay.scheme.fields import Key, Section, Text
 from assay.scheme.reading import line_of, read_toml, validate
 
-__all__ = ["FILE", "Command", "Http", "Planners", "Python", "Service", "Services", "read"]
+__all__ = ["FILE", "CommandSpec", "HttpSpec", "Planners", "PythonSpec", "ServiceSpec", "Services", "read"]
 
 FILE = "services.toml"
 
@@ -54,10 +54,12 @@ def _url(value: Any) -> Any:
 
 
 Url = Annotated[str, BeforeValidator(_url), Field(max_length=2000)]
-Words = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\x00]*$")], ...], Field(strict=False, min_length=1, max_length=1000)]
+CommandWords = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[^\x00]*$")], ...], Field(strict=False, min_length=1, max_length=1000)
+]
 
 
-class _Service(Section):
+class _ServiceTable(Section):
     actions: Annotated[tuple[Key, ...], Field(strict=False, min_length=1, max_length=1000)]
     health: Key
     max_cost: Amount
@@ -75,7 +77,7 @@ class _Service(Section):
         return self
 
 
-class Http(_Service):
+class HttpSpec(_ServiceTable):
     """A service that is asked by HTTP."""
 
     kind: Literal["http"]
@@ -84,24 +86,24 @@ class Http(_Service):
     """The name of the variable with the key, which is sent as `Authorization: Bearer …`."""
 
 
-class Command(_Service):
+class CommandSpec(_ServiceTable):
     """A service that is a command in the sandbox: the request on stdin, the answer on stdout. Started for every call."""
 
     kind: Literal["command"]
-    command: Words
+    command: CommandWords
     folder: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """Beside services.toml; it is put into the box at /service."""
     memory_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 512
 
 
-class Python(_Service):
+class PythonSpec(_ServiceTable):
     """A service that is a function which the validator has installed: (action, params) → the answer, in a process of its own."""
 
     kind: Literal["python"]
     entry: Annotated[str, Field(pattern=_ENTRY, max_length=500)]
 
 
-Service = Annotated[Http | Command | Python, Field(discriminator="kind")]
+ServiceSpec = Annotated[HttpSpec | CommandSpec | PythonSpec, Field(discriminator="kind")]
 
 
 class Planners(Section):
@@ -115,7 +117,7 @@ class Planners(Section):
 class Services(Section):
     """A services.toml."""
 
-    services: Annotated[dict[Key, Service], Field(min_length=1, max_length=limits.SERVICES)]
+    services: Annotated[dict[Key, ServiceSpec], Field(min_length=1, max_length=limits.SERVICES)]
     planners: Planners = Planners()
 
     @cached_property
@@ -147,7 +149,7 @@ def read(path: Path) -> Services:
         error.line = line_of(source, error.field.partition("[")[0].split("."))
         raise
     for name, one in found.services.items():
-        if isinstance(one, Command) and one.folder is not None and not (path.parent / one.folder).is_dir():
+        if isinstance(one, CommandSpec) and one.folder is not None and not (path.parent / one.folder).is_dir():
             field = f"services.{name}.folder"
             raise BadInput(f"no such folder: {one.folder}", file=path, field=field, hint="put the program there")
     return found

@@ -47,7 +47,7 @@ from assay.judge import tree
 from assay.judge.workflow import limits
 from assay.judge.workflow import limits as most
 from assay.judge.workflow.measures import Measure, read_measure
-from assay.judge.workflow.plan import Bounds, Rules
+from assay.judge.workflow.plan import PlanBounds, PlanRules
 from assay.records import Amount
 from assay.scheme.fields import Key, Section, Text
 from assay.scheme.reading import line_of, present, read_toml, validate
@@ -58,14 +58,14 @@ BOUNDS = tree.Bounds(bytes=64_000_000, files=2_000)
 """How large a task's folder may be."""
 
 
-class _Limits(Section):
+class _LimitsTable(Section):
     nodes: Annotated[int, Field(ge=1, le=most.MOST_NODES)] = most.NODES
     edges: Annotated[int, Field(ge=0, le=most.MOST_EDGES)] = most.EDGES
     bytes: Annotated[int, Field(ge=2, le=most.MOST_PLAN_BYTES)] = most.PLAN_BYTES
     depth: Annotated[int, Field(ge=1, le=32)] = most.PLAN_DEPTH
 
 
-class _Task(Section):
+class _TaskTable(Section):
     type: Literal["code", "rag", "agent", "data_transform"]
     instruction: Annotated[str, Field(min_length=1, max_length=100_000)]
     budget: Amount
@@ -73,19 +73,19 @@ class _Task(Section):
     min_steps: Annotated[int, Field(ge=1, le=most.MOST_NODES)] = 1
     output: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")] | None = None
     services: Annotated[dict[Key, Annotated[dict[Key, Text], Field(min_length=1)]], Field(min_length=1, max_length=most.SERVICES)]
-    limits: _Limits = _Limits()
+    limits: _LimitsTable = _LimitsTable()
     input: dict[str, Any] | None = None
     quality: dict[str, Any] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkflowTask:
     """A task as it was read, with the digest of its folder's files."""
 
     id: str
     folder: Path
     digest: str
-    settings: _Task
+    settings: _TaskTable
     input: Any
     measure: Measure
 
@@ -109,11 +109,11 @@ class Task:
         """Service → actions that a plan may ask for."""
         return {name: frozenset(actions) for name, actions in self.settings.services.items()}
 
-    def rules(self, max_retries: int | None) -> Rules:
+    def rules(self, max_retries: int | None) -> PlanRules:
         """What a plan for it is held to. max_retries: what a step may declare, by the scheme."""
         bound = self.settings.limits
-        bounds = Bounds(bound.nodes, bound.edges, bound.bytes, bound.depth)
-        return Rules(self.allowed, bounds, max_retries, self.nanoseconds, self.settings.output or "")
+        bounds = PlanBounds(bound.nodes, bound.edges, bound.bytes, bound.depth)
+        return PlanRules(self.allowed, bounds, max_retries, self.nanoseconds, self.settings.output or "")
 
     def package(self, max_retries: int) -> dict[str, Any]:
         """What who plans is sent: everything but the reference, the same for everybody."""
@@ -142,13 +142,13 @@ class Task:
         return canonical(self.package(max_retries))
 
 
-def read_task(folder: Path) -> Task:
+def read_task(folder: Path) -> WorkflowTask:
     """The task in a folder; raises BadInput for whatever is wrong with it, a missing reference above all. SPEC 2.2."""
     if not folder.is_dir():
         raise BadInput("no such folder", file=folder, hint=f"a task is a folder with {FILE} in it")
     file = folder / FILE
     content, source = read_toml(file)
-    settings = validate(_Task, content, file=file, source=source)
+    settings = validate(_TaskTable, content, file=file, source=source)
     for name in ("budget", "max_seconds"):
         if getattr(settings, name) == 0:
             raise _at(file, source, name, "is 0", "it must be more than 0")
@@ -162,10 +162,10 @@ def read_task(folder: Path) -> Task:
         raise BadInput(error.what, file=folder, hint="leave out what the task does not need") from None
     except OSError as error:
         raise BadInput(f"cannot be read ({error.strerror})", file=folder, hint="check its permissions") from None
-    return Task(folder.resolve().name, folder, found, settings, given, measure)
+    return WorkflowTask(folder.resolve().name, folder, found, settings, given, measure)
 
 
-def _input(folder: Path, settings: _Task, file: Path, source: str) -> Any:
+def _input(folder: Path, settings: _TaskTable, file: Path, source: str) -> Any:
     """The input, from task.toml or input.json: JSON without floats."""
     place = folder / INPUT
     if not place.exists():
@@ -201,7 +201,7 @@ _HEAD = "# The tasks of this competition, each with the digest of its folder; `a
 
 
 @dataclass(frozen=True)
-class Pinned:
+class PinnedTasks:
     """The set, as tasks.txt has it."""
 
     digests: Mapping[str, str]
@@ -210,7 +210,7 @@ class Pinned:
     """Of the set."""
     folder: Path
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str) -> WorkflowTask:
         """The task of that id; raises BadInput if it is not here, or is not what was pinned."""
         found = read_task(self.folder / name)
         if found.digest != self.digests[name]:
@@ -222,7 +222,7 @@ class Pinned:
         return found
 
 
-def read_tasks(competition: Path, folder: Path | None = None) -> Pinned:
+def read_tasks(competition: Path, folder: Path | None = None) -> PinnedTasks:
     """The set of a competition; folder: where the tasks are, if not in tasks/. Raises BadInput."""
     file = competition / LIST
     rows = listed.task_lines(load(file, TABLE_BYTES, hint="`assay workflow pin DIR` writes it"), file)
@@ -236,10 +236,10 @@ def read_tasks(competition: Path, folder: Path | None = None) -> Pinned:
             raise place.refuse(f"{name!r} is not the name of a folder", hint="a task's id is its folder's name")
         digests[name] = rest[0]
     ordered = dict(sorted(digests.items(), key=lambda item: item[0].encode()))
-    return Pinned(ordered, found.digest, folder or competition / TASKS)
+    return PinnedTasks(ordered, found.digest, folder or competition / TASKS)
 
 
-def everything(folder: Path) -> list[Task]:
+def everything(folder: Path) -> list[WorkflowTask]:
     """Every task under a folder, by id; raises BadInput for the first that is wrong, and if there is none."""
     places = sorted(
         (one.parent for one in folder.glob(f"*/{FILE}") if not one.parent.name.startswith(".")), key=lambda at: at.name.encode()
@@ -249,7 +249,7 @@ def everything(folder: Path) -> list[Task]:
     return [read_task(place) for place in places]
 
 
-def manifest_text(tasks: Iterable[Task]) -> str:
+def manifest_text(tasks: Iterable[WorkflowTask]) -> str:
     """What tasks.txt is for these."""
     return _HEAD + "".join(f"{one.id} {one.digest}\n" for one in tasks)
 
@@ -258,7 +258,7 @@ ROUND_FILE = "round.toml"
 ROUND_SCHEMA = "assay.round/1"
 
 
-class _Round(Section):
+class _RoundTable(Section):
     tasks: Annotated[int, Field(ge=1, le=limits.DRAWN)]
 
 
@@ -292,13 +292,13 @@ def draw_round(names: Iterable[str], randomness: bytes, count: int) -> list[str]
     return sorted(ranked[:count], key=str.encode)
 
 
-def read_round(competition: Path, pinned: Pinned, epoch: int) -> Round:
+def read_round(competition: Path, pinned: PinnedTasks, epoch: int) -> Round:
     """The round of an epoch; raises BadInput where the randomness is missing, or there are not so many tasks."""
     file = competition / ROUND_FILE
     if not present(file):
         return Round(epoch, pinned.digest, pinned.digests)
     content, source = read_toml(file)
-    count = validate(_Round, content, file=file, source=source).tasks
+    count = validate(_RoundTable, content, file=file, source=source).tasks
     if count > len(pinned.digests):
         what = f"{count} tasks are to be drawn, and there are {len(pinned.digests)}"
         raise BadInput(what, file=file, field="tasks", hint="pin more, or draw fewer")
