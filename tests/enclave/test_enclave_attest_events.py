@@ -103,7 +103,7 @@ def evil(*more: LogEvent) -> list[LogEvent]:
 def test_a_program_cannot_log_the_wanted_compose_hash_after_its_own() -> None:
     log = evil(runtime_event("compose-hash", MACHINE.compose_hash))
     machine = with_changes(MACHINE, rt_mr3=document.replay_log(log))
-    refused(attested(machine, log=log), "events", "compose-hash is there twice")
+    refused(attested(machine, log=log), "events", "compose-hash occurs twice")
     refused(attested(with_changes(MACHINE, rt_mr3=document.replay_log(evil())), log=evil()), "compose", "another program")
 
 

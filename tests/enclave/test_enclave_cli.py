@@ -76,7 +76,7 @@ def test_a_bare_quote_as_bytes_and_as_hex(tmp_path: Path) -> None:
         message = refused("enclave", "verify", tmp_path / name, *pins, "--report-data", "00" * 64, code=1)
         assert message.startswith("report_data: the quote is about something else")
     assert refused("enclave", "verify", tmp_path / "quote.bin", "--rtmr3", RTMR3, "--development", *AT, code=1).startswith(
-        "collateral: there is none"
+        "collateral: it is missing"
     )
 
 

@@ -298,5 +298,5 @@ def test_an_enclave_that_is_not_there_is_said_to_be_away(tmp_path: Path, place: 
         for url in (f"unix:{tmp_path}/none.sock", f"http://127.0.0.1:{free.getsockname()[1]}"):
             told = refused("commit", place, answer, "--key", "p1", "--url", url, code=1)
             assert "does not answer" in told
-            assert "asking again does no harm" in told
+            assert "a repeated request gets the same answer" in told
             assert "does not answer" in refused("enclave", "collect", place, "--from", url, code=1)

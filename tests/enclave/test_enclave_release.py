@@ -306,7 +306,7 @@ def test_results_are_believed_as_they_were_given_out_and_in_no_other_form(house:
     late = "2031-01-01T00:00:00Z"
     refused(signed(lambda said: said["submissions"][0].update(committed_at=late)), "a commitment came late")
     refused(signed(lambda said: said["submissions"][0].update(received_at=late)), "a solution came late")
-    refused(signed(lambda said: said["submissions"][0].update(state="refused")), "contradicts itself")
+    refused(signed(lambda said: said["submissions"][0].update(state="refused")), "contradicts its solution")
     refused(signed(lambda said: said["submissions"].pop()), "its records are not one for each solution")
     refused(signed(lambda said: said.update(batch=None)), "it is of another digest")
     refused(signed(lambda said: said.update(epoch=2)), "it is of another epoch")

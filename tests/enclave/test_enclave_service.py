@@ -430,7 +430,7 @@ def test_results_that_were_changed_are_not_served(house: kit.House, change: byte
     other.run(lambda service: _given(other, service))
     for data in (change, (other.place / "enclave/results.json").read_bytes()):
         file.write_bytes(data)
-        with pytest.raises(BadInput, match=r"is not (as the enclave wrote it|signed by this enclave)"):
+        with pytest.raises(BadInput, match=r"was changed after the enclave wrote it|is not signed by this enclave"):
             house.run(act)
 
 

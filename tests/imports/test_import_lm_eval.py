@@ -103,7 +103,7 @@ def test_documents_of_two_versions_are_not_compared(tmp_path: Path) -> None:
     [
         (a_row(None, 1), r":1: doc_id: is null"),
         (a_row(0, "C"), "'exact_match' is not a number"),
-        (a_row(0, 0.5), "'exact_match' is 0.5, neither 0 nor 1; say from where on it is a pass: --threshold"),
+        (a_row(0, 0.5), "'exact_match' is 0.5, neither 0 nor 1; give the least score that is a pass, for example --threshold"),
         (a_row(0, 1, metrics=["acc"]), "has no 'acc'"),
         ({"doc_id": 0, "resps": []}, "has no metrics"),
         (7, "holds a number where an object is expected"),
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_refused_by_line(tmp_path: Path, row: Any, messag
 
 def test_files_that_are_not_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "samples_x.jsonl").write_text("{}\n", encoding="utf-8")
-    with pytest.raises(BadInput, match="is not called as a file of samples"):
+    with pytest.raises(BadInput, match="does not have the name of a file of samples"):
         lm_eval.read(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="--log_samples"):

@@ -304,7 +304,7 @@ def test_adding_to_the_real_submission(tmp_path: Path) -> None:
     (target / "evidence" / "imported.jsonl").unlink()
     (target / "evidence").rmdir()
     (target / "participants.csv").write_text("key,submission\na,sha256:real\nb,\n")
-    with pytest.raises(BadInput, match=r"participants\.csv: the submission of 'a' is sha256:real, .* say --assume-submission"):
+    with pytest.raises(BadInput, match=r"participants\.csv: the submission of 'a' is sha256:real, .* use --assume-submission"):
         add(grid("a"), target)
     add(grid("a"), target, assume_submission=True)
     assert {item["submission"] for item in evidence(target)} == {"sha256:real"}

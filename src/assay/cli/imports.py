@@ -1,4 +1,4 @@
-"""`assay import`: results of other harnesses as a competition."""
+"""`assay import`: imports the results of other harnesses as a competition."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ class Timeout(StrEnum):
 
 
 class CountAs(StrEnum):
-    """Whose counting."""
+    """Whose rules of counting are used."""
 
     scheme = "scheme"
     leaderboard = "leaderboard"
 
 
 Threshold = Annotated[
-    str | None, typer.Option(metavar="NUMBER", help="From where on a score is a pass; needed for scores between 0 and 1.")
+    str | None, typer.Option(metavar="NUMBER", help="The least score that is a pass; needed for scores between 0 and 1.")
 ]
 Reader = Callable[[Path, "ImportOptions"], "Trials"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ImportArguments:
-    """What every import is given: a field here is an option of each of them."""
+    """The arguments and options of every import command: each field is one of them."""
 
     src: Annotated[Path, typer.Argument(metavar="SRC", help="What to read.")]
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder: made, or with --add there already.")]
@@ -91,7 +91,7 @@ class _ImportArguments:
     as_json: Annotated[bool, typer.Option("--json", help="The report as canonical JSON.")] = False
 
     def options(self) -> ImportOptions:
-        """For whoever reads the files; raises BadParameter for two that exclude each other."""
+        """The options of the import. Raises BadParameter for two that exclude each other."""
         from assay.imports import ImportOptions
 
         if self.add and self.force:
@@ -111,7 +111,7 @@ class _ImportArguments:
 
 
 def _command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function that takes what every import is given, and options of its own, a command that has them all."""
+    """Register a function as a command. The command has the shared options and the function's own ones."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         def run(**values: Any) -> None:

@@ -1,10 +1,10 @@
-"""Tests evidence in Parquet, many millions of records, added up without a Python object for each. SPEC 2.1, 3.0, 7.
+"""Adds up tests evidence in Parquet, many millions of records, without a Python object for each. SPEC 2.1, 3.0, 7.
 
-    files → check of the columns → one pass of groups → doubtful groups exactly → counts → settle.score.tests.tally
+    files → check of the columns → one pass of groups → doubtful groups exactly → counts → settle.score.trials.tally
 
-The result is what the same records as JSON lines give, to the bit; a record that is refused there is refused here. Groups in
-which a trial occurs twice, or a task is unknown, are looked at record by record: equal records are one, and of records that
-differ the first accepted counts. Without a `seq` those are refused.
+The result equals that of the same records as JSON lines, to the bit. A record that is refused there is refused here. Groups in
+which a trial occurs twice, or a task is unknown, are read record by record: equal records count once, and of different records
+the first accepted one counts. Without a `seq` different records are refused.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = ["Counts", "Exact", "highest_epoch", "look", "records", "single", "tal
 
 
 PART = 10_000_000
-"""Records that are looked at exactly at one time."""
+"""Most records that are read one by one at the same time."""
 KEY = "competition, validator, submission, own, task, trial"
 UNKNOWN = datetime(1, 1, 1, tzinfo=UTC)
-"""Stands for a time that the files do not give."""
+"""The time of a record whose file gives none."""
 SAME = """min(epoch) = max(epoch) AND min(outcome) = max(outcome)
     AND (count(seen_at) = 0 OR (count(seen_at) = count(*) AND min(seen_at) = max(seen_at)))
     AND (count(image) = 0 OR (count(image) = count(*) AND min(image) = max(image)))"""
@@ -52,16 +52,16 @@ SAME = """min(epoch) = max(epoch) AND min(outcome) = max(outcome)
 
 @dataclass
 class Exact:
-    """What the doubtful records add up to."""
+    """The counts of the doubtful records."""
 
     groups: list[dict[str, Any]] = field(default_factory=list)
-    """Arrays c, v, p, s, passed, ran: one element per thing scored, over known tasks and trials, conflicting keys left out."""
+    """Arrays c, v, p, s, passed, ran: one element for each score, over known tasks and trials, without conflicting keys."""
     conflicting: dict[str, Gathered] = field(default_factory=dict)
-    """Competition ("" if there is one) → the records of keys that have different ones."""
+    """Competition ("" if there is only one) → the records of keys that have different records."""
 
 
 def look(files: ParquetFiles, batch: CompetitionBatch, names: Names, dirty: NDArray[np.uint64], records: int) -> Exact:
-    """Every record whose `identity` is doubtful; raises BadInput for a task that cannot be a task, with file and row."""
+    """The counts of every record whose `identity` is doubtful. Raises BadInput with file and row for an invalid task."""
     tasks = files.enum(batch.tasks)
     codes = ", ".join(names.code(column) for column in ("competition", "validator", "participant", "submission"))
     exact = Exact()
@@ -86,7 +86,7 @@ def look(files: ParquetFiles, batch: CompetitionBatch, names: Names, dirty: NDAr
 
 
 def _parts(files: ParquetFiles, dirty: NDArray[np.uint64], records: int) -> Iterator[str]:
-    """Conditions that divide the doubtful records into parts small enough."""
+    """SQL conditions that divide the doubtful records into small parts."""
     import pyarrow as pa
 
     files.connection.register("dirty_numbers", pa.table({"h": dirty}))
@@ -97,7 +97,7 @@ def _parts(files: ParquetFiles, dirty: NDArray[np.uint64], records: int) -> Iter
 
 
 def _select(files: ParquetFiles, table: str, batch: CompetitionBatch, part: str, extra: str = "") -> str:
-    """SQL for the records of a part: every field that tells two records apart."""
+    """SQL for the records of a part, with every field in which records can differ."""
     fields = [
         f"{files.column('competition', quoted(''))} AS competition",
         "validator, participant, submission, CASE WHEN submission = '' THEN participant ELSE '' END AS own",
@@ -108,7 +108,7 @@ def _select(files: ParquetFiles, table: str, batch: CompetitionBatch, part: str,
 
 
 def _gather(files: ParquetFiles, batch: CompetitionBatch, part: str, exact: Exact) -> None:
-    """The records of the keys that have different ones, as JSON lines would give them, with their places."""
+    """Gather the records of conflicting keys as JSON lines would give them, with their places."""
     rows = _select(files, files.rows_table, batch, part, ", filename, file_row_number")
     query = (
         "SELECT competition, filename, file_row_number, "
@@ -130,7 +130,7 @@ def _gather(files: ParquetFiles, batch: CompetitionBatch, part: str, exact: Exac
 
 
 def single(files: ParquetFiles, wanted: Mapping[str, Sequence[str]]) -> Iterator[Tests]:
-    """The records whose columns have one of the wanted values; raises BadInput for more than `EVIDENCE_RECORDS`."""
+    """The records whose columns have one of the wanted values. Raises BadInput for more than `EVIDENCE_RECORDS`."""
     chosen = [f"{column} IN ({', '.join(map(quoted, values)) or 'NULL'})" for column, values in wanted.items()]
     seen = f"{files.trial} AS trial, outcome, {files.instant} AS seen_at, {files.column('seq')}, {files.column('image')}"
     query = (
@@ -169,11 +169,11 @@ def _instant(microseconds: int, place: Place) -> datetime:
 
 Groups = dict[str, NDArray[Any]]
 TABLE = 50_000_000
-"""Up to this many pairs of numbers are looked up in an array, more in a sorted list."""
+"""Up to this many pairs are looked up in an array, more in a sorted list."""
 
 
 class Counts:
-    """The counts of several competitions, their cells (validator, participant) one after the other in one array each."""
+    """The counts of several competitions. One array holds the cells (validator, participant) of all of them."""
 
     def __init__(self, files: ParquetFiles, competitions: Mapping[str, tuple[Frame, TestsScore]]) -> None:
         self.files, self.competitions = files, competitions
@@ -220,7 +220,7 @@ class Counts:
         return [CompetitionBatch(*key, competitions=tuple(names) if named else ()) for key, names in several.items()]
 
     def _count(self, batch: CompetitionBatch) -> None:
-        """Add up the records of a batch, and look over those of the epochs that do not count."""
+        """Add up the records of a batch, and check those of the epochs that do not count."""
         lowest, highest = self.summary.epochs
         if lowest is None or highest is None:
             return
@@ -246,7 +246,7 @@ class Counts:
         self.ran[cell] = inside["ran"][use]
 
     def _groups(self, batch: CompetitionBatch, condition: str, *, lowest: bool) -> Groups:
-        """The groups of the competitions asked for; raises BadInput for unknown names."""
+        """The groups of the requested competitions. Raises BadInput for unknown names."""
         constant = self.summary.trials == (1, 1)
         query = groups(self.files, batch, self.names, condition, constant_trial=constant, lowest=lowest)
         rows = self._asked_for(self.files.connection.execute(query).fetchnumpy())
@@ -256,14 +256,14 @@ class Counts:
         return rows
 
     def _asked_for(self, answer: Mapping[str, Any]) -> Groups:
-        """The columns of an answer, none of which is ever null; rows of other competitions left out."""
+        """The columns of an answer, never null, without the rows of other competitions."""
         columns = {name: np.ma.getdata(values) for name, values in answer.items()}
         if self.names.competitions and (columns["c"] < 0).any():
             columns = {name: values[columns["c"] >= 0] for name, values in columns.items()}
         return columns
 
     def _check_participants(self) -> None:
-        """Refuse a participant that its competition does not know; raises BadInput. Often the first look has shown it already."""
+        """Refuse a participant that its competition does not know. Often the first pass has shown that all are known."""
         alike = all(frame.column.keys() == self.frames[0].column.keys() for frame in self.frames)
         if self.summary.all_known and alike:
             return
@@ -284,7 +284,7 @@ class Counts:
             raise self.files.refuse(condition, column, f"there is no {column} {{}}", f"it must be in {file}")
 
     def _cells(self, counted: Groups) -> Ints:
-        """The cell that each group counts for: whoever holds the submission, or the participant if neither has one; or −1."""
+        """The cell of each group, or −1: of the submission's holder, or of the participant if there is no submission."""
         columns = self.holder.of(counted["c"], counted["s"])
         without = counted["s"] == 0
         if "p" in counted and without.any():
@@ -293,7 +293,7 @@ class Counts:
         return np.where(columns < 0, -1, self.base[counted["c"]] + rows * self.width[counted["c"]] + columns)
 
     def _dirty(self, rows: Groups) -> Bools:
-        """Groups whose counts may be wrong: a trial twice, an unknown task or trial, no submission."""
+        """The groups whose counts may be wrong: a repeated trial, an unknown task or trial, or no submission."""
         dirty = (rows["bits"] != rows["n"]) | (rows["s"] == 0)
         if dirty.any():
             dirty |= np.isin(rows["h"], rows["h"][dirty])
@@ -312,7 +312,7 @@ class Counts:
                 self._accept(batch, list(self.competitions).index(name) if name in self.competitions else 0, gathered)
 
     def _accept(self, batch: CompetitionBatch, index: int, gathered: Gathered) -> None:
-        """Count the first accepted of records that differ, as JSON lines are counted; raises BadInput. SPEC 3.0."""
+        """Count the first accepted of different records, as for JSON lines. Raises BadInput. SPEC 3.0."""
         frame = self.frames[index]
         check_conflicts(gathered, batch.oldest, batch.epoch)
         tasks, column_of = frozenset(batch.tasks), holding(frame)
@@ -325,11 +325,11 @@ class Counts:
                 self.passed[cell] += known and counted.outcome == "pass"
 
     def _note_first(self, rows: Groups) -> None:
-        """Keep the lowest epoch of any evidence about each submission. SPEC 3.0."""
+        """Note the lowest epoch of any evidence about each submission. SPEC 3.0."""
         self._lower(rows, self.holder.of(rows["c"], rows["s"]))
 
     def _note_first_of_others(self, batch: CompetitionBatch) -> None:
-        """Keep the lowest epoch of any evidence about each participant that has no submission. SPEC 3.0."""
+        """Note the lowest epoch of any evidence about each participant without a submission. SPEC 3.0."""
         without = _all(tuple(_without(frame)) for frame in self.frames)
         if without:
             by = "competition, participant" if self.names.competitions else "participant"
@@ -352,14 +352,14 @@ class Counts:
 
 
 def _without(frame: Frame) -> Mapping[str, int]:
-    """Participants without a submission, and their columns."""
+    """Participant without a submission → column."""
     return {
         key: frame.column[key] for key, submission in zip(frame.participants, frame.submissions, strict=True) if not submission
     }
 
 
 class _Lookup:
-    """(competition, number of a name) → row or column there, −1 where that competition does not have the name."""
+    """(competition, number of a name) → row or column there; −1 if that competition does not have the name."""
 
     def __init__(self, names: tuple[str, ...], places: list[Mapping[str, int]] | list[dict[str, int]]) -> None:
         self.size = len(names) + 1
@@ -377,7 +377,7 @@ class _Lookup:
                 self.table[keys] = values
 
     def of(self, competition: NDArray[Any], name: NDArray[Any]) -> Ints:
-        """The places of many at once; a name of −1 has none."""
+        """The rows or columns of many names; −1 for a name of −1."""
         asked = np.where(name < 0, self.size - 1, name) + competition.astype(np.int64) * self.size
         if self.table is not None:
             return np.asarray(self.table[asked], np.int64)
@@ -400,17 +400,17 @@ def highest_epoch(paths: Sequence[Path]) -> int | None:
 
 
 def records(paths: Sequence[Path], wanted: Mapping[str, Sequence[str]]) -> Iterator[Tests]:
-    """The records whose columns have one of the wanted values, one by one, by epoch, participant, task and trial.
+    """The records whose columns have one of the wanted values, in the order epoch, participant, task, trial.
 
-    wanted: column → values; without any, all records. Raises BadInput with file and row for one that is wrong, and for more
-    records than a person can look through (`EVIDENCE_RECORDS`).
+    wanted: column → values; if empty, all records. Raises BadInput with file and row for an invalid record, and for more records
+    than `EVIDENCE_RECORDS`.
     """
     with opened_parquet(paths) as files:
         yield from single(files, wanted)
 
 
 def tally(paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
-    """What the records in Parquet files say of one competition's participants; raises BadInput with file and row. SPEC 2.1.
+    """The scores of one competition from the records in Parquet files. Raises BadInput with file and row. SPEC 2.1.
 
     A column `competition`, if there is one, must hold the scheme's name.
     """
@@ -428,7 +428,7 @@ def tally(paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
 
 
 def tally_many(paths: Sequence[Path], competitions: Mapping[str, tuple[Frame, TestsScore]]) -> dict[str, Scored]:
-    """The same for many competitions in one set of files, by their names in the column `competition`; others are left alone.
+    """The scores of several competitions in one set of files, by the column `competition`; other competitions are ignored.
 
     Raises BadInput with file and row. SPEC 2.1.
     """

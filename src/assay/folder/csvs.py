@@ -1,4 +1,7 @@
-"""CSV files into rows of typed cells. The header names the columns, in any order; an empty optional cell means none. SPEC 7."""
+"""Reads CSV files into rows of typed cells, and writes CSV. SPEC 7.
+
+The header names the columns, in any order. An empty optional cell means that there is no value.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _DIGITS = re.compile("[0-9]+", re.ASCII)
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """What a CSV file may hold: the columns that must be there, those that may, and which of them are whole numbers."""
+    """The form of a CSV file: its required columns, its optional ones, and those that hold whole numbers."""
 
     name: str
     needed: tuple[str, ...]
@@ -29,7 +32,7 @@ class CsvFormat:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns, the needed ones first."""
+        """All columns, the required ones first."""
         return self.needed + self.optional
 
 
@@ -45,7 +48,7 @@ RANDOMNESS = CsvFormat("randomness.csv", ("epoch", "hex"), (), frozenset({"epoch
 
 
 def read(path: Path, table: CsvFormat) -> list[TableRow]:
-    """The rows of a CSV file; raises BadInput as `parse` does."""
+    """The rows of a CSV file. Raises BadInput as `parse` does."""
     return parse(load(path, TABLE_BYTES, hint=f"make one with the columns {', '.join(table.columns)}"), table, path)
 
 
@@ -53,7 +56,7 @@ def parse(data: bytes, table: CsvFormat, file: Path | str | None = None) -> list
     """The rows in the bytes of a CSV file, cells stripped, empty optional cells left out.
 
     Raises BadInput, with the line, for an empty file, an unknown, repeated or missing column, a row with more or fewer cells
-    than the header, a quote that is not closed, and a cell that should be a whole number and is none.
+    than the header, a quote that is not closed, and a cell that is not the whole number that its column needs.
     """
     file = table.name if file is None else file
     text = decode(data, file)
@@ -73,7 +76,7 @@ def parse(data: bytes, table: CsvFormat, file: Path | str | None = None) -> list
 
 
 def dumped(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Rows as CSV with a header; what a row does not have is empty."""
+    """Rows as CSV with a header. A missing field is an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -82,7 +85,7 @@ def dumped(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def _lines(text: str, file: Path | str) -> Iterator[tuple[Place, Sequence[str]]]:
-    """Every row that is not blank, with the line on which it begins."""
+    """Every row that is not blank, with its first line."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     begins = 1
     while True:

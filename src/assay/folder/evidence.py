@@ -1,8 +1,8 @@
-"""Records of evidence, from JSON lines or a JSON case: each checked by itself, against the registry, then against the others.
+"""Reads records of evidence from JSON lines or a JSON case, and checks each against the registry and against the others.
 
-- A record is of the scheme's kind and names a validator and a participant of the registry, whatever its epoch. SPEC 1, 7.
-- Evidence of epochs after the one settled is ignored. SPEC 1.
-- Two different records for one key need a `seq` each, to say which was first. SPEC 3.0.
+- A record of any epoch must be of the scheme's kind, and name a validator and a participant of the registry. SPEC 1, 7.
+- Evidence of epochs after the settled one is ignored. SPEC 1.
+- Two different records with one key need a `seq` each, which says which was first. SPEC 3.0.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Gathered", "Registry", "check_conflicts", "gather", "lines", "parse"
 
 @dataclass(frozen=True)
 class Registry:
-    """What a record may name: validators and participants; and the kind that the scheme scores."""
+    """The validators and participants that a record may name, and the kind that the scheme scores."""
 
     kind: str
     validators: Set[str]
     participants: Set[str]
 
     def check_kind(self, value: object, place: Place) -> None:
-        """Refuse a record of another kind; raises BadInput. SPEC 7."""
+        """Refuse a record of another kind. Raises BadInput. SPEC 7."""
         kind = value.get("kind") if isinstance(value, dict) else None
         if kind != self.kind and kinds.known(kind):
             raise place.refuse(
@@ -39,7 +39,7 @@ class Registry:
             )
 
     def check(self, record: Evidence, place: Place) -> None:
-        """Refuse a record that names somebody unknown; raises BadInput. SPEC 1."""
+        """Refuse a record of an unknown validator or participant. Raises BadInput. SPEC 1."""
         if record.validator not in self.validators:
             raise place.refuse(
                 f"there is no validator {record.validator!r}",
@@ -54,19 +54,19 @@ class Registry:
 
 @dataclass
 class Gathered:
-    """The records in the order read, and where each stands."""
+    """The records in the order of reading, and the place of each."""
 
     records: list[Evidence] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
 
     def up_to(self, epoch: int) -> Gathered:
-        """Those of epochs up to this one."""
+        """The records of epochs up to this one."""
         kept = [index for index, record in enumerate(self.records) if record.epoch <= epoch]
         return Gathered([self.records[index] for index in kept], [self.places[index] for index in kept])
 
 
 def read(paths: Iterable[Path], registry: Registry) -> Gathered:
-    """The records in JSON-lines files; raises BadInput with file, line and field."""
+    """The records in JSON-lines files. Raises BadInput with file, line and field."""
     gathered = Gathered()
     for path in paths:
         try:
@@ -80,7 +80,7 @@ def read(paths: Iterable[Path], registry: Registry) -> Gathered:
 
 
 def gather(values: Iterable[object], place: Place, registry: Registry) -> Gathered:
-    """The records in a list of JSON objects; raises BadInput with the number of the record and the field."""
+    """The records in a list of JSON objects. Raises BadInput with the number of the record and the field."""
     gathered = Gathered()
     for index, value in enumerate(values):
         here = place.inside(index)
@@ -89,7 +89,7 @@ def gather(values: Iterable[object], place: Place, registry: Registry) -> Gather
 
 
 def lines(file: BinaryIO, path: Path | str) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, numbered from 1; a line that is too long is refused without being read whole."""
+    """The lines that are not blank, numbered from 1. A line that is too long is refused before it is read whole."""
     number = 0
     while line := file.readline(LINE_BYTES + 1):
         number += 1
@@ -137,7 +137,7 @@ def _add(gathered: Gathered, value: object, place: Place, registry: Registry) ->
 
 
 def check_conflicts(gathered: Gathered, oldest: int, epoch: int) -> None:
-    """Refuse different records of one key unless `seq` says which was first (BadInput); epochs oldest … epoch. SPEC 3.0."""
+    """Refuse different records with one key, in epochs oldest … epoch, unless `seq` says which was first. SPEC 3.0."""
     first: dict[tuple[object, ...], int] = {}
     several: dict[tuple[object, ...], list[int]] = {}
     for index, item in enumerate(gathered.records):

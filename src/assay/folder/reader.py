@@ -1,6 +1,6 @@
-"""A competition's folder, or the same as one JSON document, into what a settlement is computed from. SPEC 7.
+"""Reads a competition's folder, or a JSON case with the same content, into the inputs of a settlement. SPEC 7.
 
-Both roads build a `Source`, and `_inputs` checks it in one way: they cannot disagree.
+Both ways build a `Source`, and one function checks it, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["EvidenceSource", "parse_case", "passed_over", "read"]
 
 CASE = ("scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous", "registry")
 EvidenceSource = Callable[[Registry], Gathered | tuple[Path, ...]]
-"""Where evidence comes from: from who may be named in it to the records, or to the Parquet files that they are in."""
+"""Reads evidence: takes the names that a record may have, returns the records or the Parquet files that hold them."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where each part comes from, not yet checked against the others."""
+    """The parts of the inputs, not yet checked against each other."""
 
     scheme: Scheme
     tables: Mapping[str, tuple[list[TableRow], Place]]
@@ -48,9 +48,9 @@ class Source:
 
 
 def read(path: Path, *, epoch: int | None = None, previous: Path | None = None, evidence: EvidenceSource | None = None) -> Inputs:
-    """What a competition's folder says of an epoch (None: the highest that has evidence), after an earlier settlement.
+    """The inputs for an epoch (None: the highest with evidence) from a competition's folder and an earlier settlement.
 
-    evidence: where it comes from, if it is not the folder's own.
+    evidence: reads it from elsewhere, instead of from the folder.
 
     Raises BadInput for anything that SPEC refuses, with file, line and field, and CannotSettle if there is no evidence. SPEC 7.
     """
@@ -75,9 +75,9 @@ def read(path: Path, *, epoch: int | None = None, previous: Path | None = None, 
 
 
 def parse_case(case: Mapping[str, Any], *, evidence: EvidenceSource | None = None) -> Inputs:
-    """What a JSON case says: scheme, epoch, the rows of each table, records, an earlier settlement; a missing part is empty.
+    """The inputs in a JSON case: scheme, epoch, the rows of each table, records, an earlier settlement; a missing part is empty.
 
-    evidence: where it comes from, if it is not the case's own.
+    evidence: reads it from elsewhere, instead of from the case.
 
     Raises BadInput for anything that SPEC refuses, with the path of the field, and CannotSettle if there is no evidence. SPEC 7.
     """
@@ -147,7 +147,7 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
 
 
 def _with_evidence(inputs: Inputs, evidence: Gathered | tuple[Path, ...]) -> tuple[Inputs, Mapping[str, int]]:
-    """The inputs with their evidence: records, or what Parquet files add up to; and when each submission was accepted."""
+    """The inputs with their evidence (records, or counts from Parquet files), and the epoch that accepted each submission."""
     axes = frame(inputs)
     if isinstance(evidence, Gathered):
         evidence = evidence.up_to(inputs.epoch)
@@ -193,7 +193,7 @@ def _check_randomness(
     randomness: Mapping[int, bytes],
     place: Place,
 ) -> None:
-    """Refuse `assign` without the randomness of an epoch in which a submission was accepted; raises BadInput. SPEC 3.0."""
+    """Refuse `assign` without the randomness of an epoch that accepted a submission. Raises BadInput. SPEC 3.0."""
     for participant, row in zip(participants, rows, strict=True):
         accepted = first.get(participant.key) if participant.accepted_epoch is None else participant.accepted_epoch
         if accepted is not None and accepted not in randomness:
@@ -209,7 +209,7 @@ def _optional(path: Path, table: csvs.CsvFormat) -> list[TableRow]:
 
 
 def _evidence(folder: Path, known: Registry) -> Gathered | tuple[Path, ...]:
-    """The records in the files of a folder, in the order of their names; Parquet files are left to the bulk reader."""
+    """The records in a folder's files, in the order of their names; or its Parquet files, for the bulk reader."""
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix in (".jsonl", ".parquet")) if present(folder) else []
     except OSError as error:
@@ -228,7 +228,7 @@ def _evidence(folder: Path, known: Registry) -> Gathered | tuple[Path, ...]:
 
 
 def passed_over(folder: Path) -> list[Path]:
-    """What lies beside evidence and is not read, by its name: not what is hidden, nor what is written for people."""
+    """The files beside the evidence that are not read, except hidden files and texts for people."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     read_too = (".jsonl", ".parquet", ".md", ".txt")
     return [path for path in paths if not path.name.startswith(".") and path.suffix not in read_too]

@@ -1,4 +1,4 @@
-"""The registry: participants, validators and history, the same as a chain has it, and the task set. SPEC 1, 7."""
+"""Checks the registry (participants, validators, history, also as pulled from a chain) and the task set. SPEC 1, 7."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ ROWS: Mapping[str, type[Section]] = {
     "history": _HistoryRow,
     "randomness": _RandomnessRow,
 }
-"""Name of a table → what a row of it may hold."""
+"""Name of a table → the model of its rows."""
 
 
 def participants(rows: Sequence[TableRow], place: Place, scheme: Scheme) -> tuple[Participant, ...]:
-    """The participants in the order given; raises BadInput for no rows, a repeated key or uid, and the burn UID. SPEC 1, 4."""
+    """The participants in their order. Raises BadInput for no rows, a repeated key or uid, and the burn UID. SPEC 1, 4."""
     _some(rows, place, "participant", MOST_PARTICIPANTS)
     checked = [_checked(row, _ParticipantRow) for row in rows]
     _unique("key", [row.key for row in checked], rows)
@@ -137,7 +137,7 @@ def participants(rows: Sequence[TableRow], place: Place, scheme: Scheme) -> tupl
 
 
 def validators(rows: Sequence[TableRow], place: Place, columns: int) -> tuple[Validator, ...]:
-    """The validators in the order given; raises BadInput for no rows, a repeated key, and too many for `columns` participants."""
+    """The validators in their order. Raises BadInput for no rows, a repeated key, or too many for `columns` participants."""
     _some(rows, place, "validator", MOST_VALIDATORS)
     if len(rows) * columns > MOST_PAIRS:
         raise place.refuse(
@@ -149,7 +149,7 @@ def validators(rows: Sequence[TableRow], place: Place, columns: int) -> tuple[Va
 
 
 def history(rows: Sequence[TableRow], place: Place) -> tuple[History, ...]:
-    """Earlier epochs, ascending; raises BadInput for an epoch that comes twice. SPEC 4, Decay."""
+    """Earlier epochs, ascending. Raises BadInput for a repeated epoch. SPEC 4, Decay."""
     _at_most(rows, place, LISTED_ROWS)
     checked = [_checked(row, _HistoryRow) for row in rows]
     _unique("epoch", [row.epoch for row in checked], rows)
@@ -157,7 +157,7 @@ def history(rows: Sequence[TableRow], place: Place) -> tuple[History, ...]:
 
 
 def randomness(rows: Sequence[TableRow], place: Place) -> Mapping[int, bytes]:
-    """Epoch → its 32 public random bytes; raises BadInput for an epoch that comes twice. SPEC 3.0."""
+    """Epoch → its 32 public random bytes. Raises BadInput for a repeated epoch. SPEC 3.0."""
     _at_most(rows, place, LISTED_ROWS)
     checked = [_checked(row, _RandomnessRow) for row in rows]
     _unique("epoch", [row.epoch for row in checked], rows)
@@ -165,7 +165,7 @@ def randomness(rows: Sequence[TableRow], place: Place) -> Mapping[int, bytes]:
 
 
 def not_after(participants: Sequence[Participant], rows: Sequence[TableRow], epoch: int) -> None:
-    """Refuse a last reset that comes after the epoch being settled; raises BadInput. SPEC 1."""
+    """Refuse a last reset after the epoch that is being settled. Raises BadInput. SPEC 1."""
     for participant, row in zip(participants, rows, strict=True):
         last = participant.last_reset_epoch
         if last is not None and last > epoch:
@@ -213,14 +213,14 @@ PULLED_BYTES = 20_000_000
 
 
 def pulled_rows(participants: Iterable[Participant], validators: Iterable[Validator]) -> str:
-    """The digest over the uids and stakes: whoever has no uid is not of the chain."""
+    """The digest over the uids and stakes. A participant without a uid is not on the chain, and left out."""
     uids = sorted((entry.uid, entry.key) for entry in participants if entry.uid is not None)
     stakes = sorted((entry.key, str(entry.stake)) for entry in validators)
     return digest({"participants": [[key, uid] for uid, key in uids], "validators": [list(pair) for pair in stakes]})
 
 
 def read_pulled(path: Path) -> Pulled | None:
-    """What a registry.json says; None where there is none. Raises BadInput for one that is not well formed."""
+    """The content of a registry.json; None if there is none. Raises BadInput if it is malformed."""
     if not present(path):
         return None
     place = Place(path)
@@ -245,7 +245,7 @@ def read_pulled(path: Path) -> Pulled | None:
 
 
 def parse_pulled(content: Any, place: Place) -> Pulled:
-    """The same out of an object without `schema` and `neurons`, as the inputs of a receipt have it; raises BadInput."""
+    """The content of a registry from an object without `schema` and `neurons`, as in a receipt's inputs. Raises BadInput."""
     try:
         return validate(Pulled, content)
     except BadInput as error:
@@ -253,13 +253,13 @@ def parse_pulled(content: Any, place: Place) -> Pulled:
 
 
 def dump_pulled(pulled: Pulled, neurons: Sequence[Registered]) -> bytes:
-    """The bytes of the file; neurons: all that the block has, by uid."""
+    """The bytes of a registry.json. neurons: all neurons of the block, by uid."""
     listed = [neuron.model_dump(mode="json") for neuron in neurons]
     return canonical({"schema": PULLED_SCHEMA} | pulled.model_dump() | {"neurons": listed}) + b"\n"
 
 
 def check_pulled(pulled: Pulled, participants: Iterable[Participant], validators: Iterable[Validator], place: Place) -> None:
-    """Refuse uids and stakes that are not those of the block; raises BadInput."""
+    """Refuse uids and stakes that differ from those of the block. Raises BadInput."""
     if pulled_rows(participants, validators) != pulled.rows:
         raise place.refuse(
             f"the uids and stakes are not those that were pulled at block {pulled.block}",
@@ -279,22 +279,22 @@ class TaskSet:
     ids: tuple[str, ...]
     digest: str
     manifest: tuple[str, ...] = ()
-    """The lines, words joined by one space, sorted by their UTF-8 bytes: what the digest is taken of."""
+    """The lines that the digest covers: words joined by one space, sorted by their UTF-8 bytes."""
 
 
 def read_tasks(path: Path, trials: int) -> TaskSet:
-    """The task set in a file; raises BadInput as `parse` does."""
+    """The task set in a file. Raises BadInput as `parse_tasks` does."""
     return parse_tasks(task_lines(load(path, TABLE_BYTES, hint="list the tasks, one id a line"), path), trials, Place(path))
 
 
 def weaker_tasks(path: Path) -> dict[str, str]:
-    """The tasks whose tests see more of the agent's work than its results: id → shared or snapshot, in the order of the file."""
+    """Id → shared or snapshot, for tasks whose tests see more of the agent's work than its results."""
     rows = [_WORDS.findall(row) for row, _ in task_lines(load(path, TABLE_BYTES, hint=""), path)]
     return {words[0]: words[-1] for words in rows if len(words) > 1 and words[-1] in TASK_MODES}
 
 
 def unsolved_tasks(folder: Path) -> list[str]:
-    """The tasks of a competition whose files are here without a reference solution, in the order of tasks.txt."""
+    """The tasks whose files are here, but have no reference solution, in the order of tasks.txt."""
     rows = [
         _WORDS.findall(row)[0] for row, _ in task_lines(load(folder / "tasks.txt", TABLE_BYTES, hint=""), folder / "tasks.txt")
     ]
@@ -303,13 +303,13 @@ def unsolved_tasks(folder: Path) -> list[str]:
 
 
 def task_lines(data: bytes, file: Path | str) -> list[tuple[str, Place]]:
-    """The lines that say something, and where they stand; raises BadInput for bytes that are not UTF-8."""
+    """The lines with content and their places, without comments. Raises BadInput for bytes that are not UTF-8."""
     rows = enumerate(re.split(r"\r\n|\r|\n", decode(data, file)), start=1)
     return [(row, Place(file, number)) for number, row in rows if row.strip(" \t") and not row.lstrip(" \t").startswith("#")]
 
 
 def parse_tasks(rows: Iterable[tuple[str, Place]], trials: int, place: Place) -> TaskSet:
-    """The task set in lines; raises BadInput for an id that cannot be printed or is repeated, a wrong word, and no task."""
+    """The task set in these lines. Raises BadInput for an invalid or repeated id, a wrong word, and no task."""
     seen: dict[str, Place] = {}
     whole = []
     for row, here in rows:

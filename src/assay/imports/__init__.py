@@ -1,4 +1,4 @@
-"""Results of other harnesses as a competition: Terminal-Bench, Harbor, Inspect AI, lm-evaluation-harness, any table of trials."""
+"""Imports the results of other harnesses: Terminal-Bench, Harbor, Inspect AI, lm-evaluation-harness, and CSV tables."""
 
 from assay.imports import harbor, inspect_ai, lm_eval, tables, terminal_bench
 from assay.imports.trials import ImportOptions, Trial, Trials

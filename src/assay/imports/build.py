@@ -1,4 +1,4 @@
-"""Trials into the files of a competition: who took part, what each trial counts as, the records of evidence. SPEC 2.1, 7."""
+"""Turns trials into the content of a competition's files: agents, outcomes, and records of evidence. SPEC 2.1, 7."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_TRIALS_OF_A_TASK = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ImportedAgent:
-    """A participant of an import: its key, the digest that stands for its submission, its earliest start, its versions."""
+    """A participant of an import: key, the digest that stands for the submission, earliest start, versions."""
 
     key: str
     submission: str
@@ -47,19 +47,19 @@ class ImportedAgent:
 
 @dataclass(frozen=True)
 class Built:
-    """Everything that an import is going to write, checked, and the counts for the report."""
+    """The checked content that an import will write, and the counts for its report."""
 
     agents: tuple[ImportedAgent, ...]
     validators: tuple[str, ...]
     tasks: tuple[str, ...]
     trials: int
-    """Trials of each task: the largest number that any has."""
+    """Trials of each task: the largest number of any task."""
     records: tuple[Evidence, ...]
     outcomes: Mapping[str, int]
     modes: Mapping[str, Mapping[str, int]]
-    """The harness's name of the trouble → what those trials count as → how many."""
+    """The harness's name of a failure → outcome → number of trials."""
     missing: Mapping[tuple[str, str], int]
-    """(agent, validator) → trials of the task set that it has no result for, errors included."""
+    """(agent, validator) → number of trials without a result; errors count as no result."""
     repeated: int
     retried: int
     undated: int
@@ -67,7 +67,7 @@ class Built:
 
 
 def tests_of(scheme: Scheme, where: str) -> TestsScore:
-    """The rules of a scheme that scores by tests; raises BadInput for any other kind."""
+    """The rules of a scheme of kind tests. Raises BadInput for any other kind."""
     if not isinstance(scheme.score, TestsScore):
         raise BadInput(
             f"scores by {scheme.score.kind}, and trials are tests", file=where, field="score.kind", hint='use kind = "tests"'
@@ -76,7 +76,7 @@ def tests_of(scheme: Scheme, where: str) -> TestsScore:
 
 
 def rule_of(rules: TestsScore, options: ImportOptions) -> Literal["fail", "verify"]:
-    """The rule of `agent_timeout` under which the trials count: the user's, or the leaderboard's, or the scheme's. SPEC 2.1."""
+    """The rule of `agent_timeout` for the trials: the user's, the leaderboard's, or the scheme's. SPEC 2.1."""
     if options.count_as == "leaderboard":
         if options.agent_timeout == "fail":
             hint = 'leave out one of the two: the leaderboard counts as "verify" does'
@@ -86,7 +86,7 @@ def rule_of(rules: TestsScore, options: ImportOptions) -> Literal["fail", "verif
 
 
 def build(trials: Iterable[Trial], rule: str, options: ImportOptions, submissions: Mapping[str, str] | None = None) -> Built:
-    """The records and registries of an import; `submissions`: those of participants already there. Raises BadInput."""
+    """The content of an import. submissions: of participants in an existing competition. Raises BadInput."""
     board = options.count_as == "leaderboard"
     chosen = cells((decide(trial, rule, leaderboard=board, strict_errors=options.strict_errors), trial) for trial in trials)
     if not chosen.outcomes:
@@ -122,12 +122,12 @@ def _counted(chosen: Cells, agents: tuple[ImportedAgent, ...], records: tuple[Ev
 
 
 def submission_of(agent: str, versions: Sequence[str]) -> str:
-    """The digest that stands for an imported agent's submission: of its name and the versions that ran, for want of its files."""
+    """The digest that stands for an imported agent's submission: of its name and versions, because its files are not here."""
     return digest({"agent": agent, "schema": "assay.imported-agent/1", "versions": sorted(set(versions) - {""})})
 
 
 def _submission(agent: str, named: set[str], versions: set[str]) -> str:
-    """The one that all of an agent's trials name; else one that stands for it."""
+    """The submission that all trials of an agent name; otherwise a digest that stands for it."""
     return next(iter(named)) if len(named) == 1 and named != {""} else submission_of(agent, sorted(versions))
 
 
@@ -147,7 +147,7 @@ def _agents(trials: Iterable[Trial]) -> tuple[ImportedAgent, ...]:
 
 
 def _carried(origin: Tests | None) -> dict[str, object]:
-    """What only the record says that a trial was exported from."""
+    """The fields that only an exported record has."""
     if origin is None:
         return {}
     fields = {"epoch": origin.epoch, "observed_at": origin.observed_at, "image": origin.image}
@@ -161,7 +161,7 @@ def _record(
     try:
         for name, what in ((agent, "agent"), (validator, "run")):
             if name != name.strip():
-                raise BadInput(f"the name of the {what}, {name[:80]!r}, begins or ends with a space", hint="take the space away")
+                raise BadInput(f"the name of the {what}, {name[:80]!r}, begins or ends with a space", hint="remove the space")
         if " " in task or task.startswith("#"):
             raise BadInput(f"task {task[:80]!r} cannot stand in tasks.txt", hint="a task's id has no spaces and no # in front")
         if number > MAX_TRIALS_OF_A_TASK:
@@ -185,12 +185,12 @@ def _record(
 
 
 def jsonl(records: Iterable[Evidence]) -> str:
-    """Records one a line, each in canonical JSON. SPEC 7."""
+    """Records as JSON lines, each in canonical JSON. SPEC 7."""
     return "".join(f"{canonical(item.document()).decode()}\n" for item in records)
 
 
 def participants_csv(agents: Sequence[ImportedAgent], options: ImportOptions, rules: Scheme) -> str:
-    """participants.csv: uids in the order of the agents, the burn uid left out; none where there is only a ranking. SPEC 7."""
+    """The text of participants.csv: uids in the order of the agents, without the burn uid; a ranking has no uids. SPEC 7."""
     if rules.reward.kind == "ranking":
         starts = ("" if agent.submitted_at is None else instant_text(agent.submitted_at) for agent in agents)
         ranked = ([agent.key, "", agent.submission, start] for agent, start in zip(agents, starts, strict=True))
@@ -210,7 +210,7 @@ def participants_csv(agents: Sequence[ImportedAgent], options: ImportOptions, ru
 
 
 def validators_csv(validators: Sequence[str], options: ImportOptions) -> str:
-    """validators.csv: every run's validator with the same stake. SPEC 7."""
+    """The text of validators.csv: one validator for each run, all with the same stake. SPEC 7."""
     try:
         stake = str(whole(options.stake, 63))
     except BadInput as error:
@@ -225,7 +225,7 @@ def _csv(rows: Iterable[Sequence[str]]) -> str:
 
 
 def with_score(source: str, fields: Mapping[str, str]) -> str:
-    """The text of a scheme with fields of `[score]` (name → TOML value) set, everything else as it stands, comments too."""
+    """The text of a scheme with some fields of `[score]` (name → TOML value) set, and everything else unchanged."""
     if not fields:
         return source
     lines = source.splitlines()
@@ -247,7 +247,7 @@ def with_score(source: str, fields: Mapping[str, str]) -> str:
 
 
 def _with_value(line: str, name: str, value: str) -> str:
-    """A line of TOML with another value; a comment stays in its column if there is room."""
+    """A line of TOML with another value; its comment stays in its column if there is room."""
     rest = line.partition("=")[2].lstrip()
     old = re.match(r"\"[^\"]*\"|'[^']*'|[^\s#]*", rest)
     comment = rest[old.end() if old else 0 :].strip()

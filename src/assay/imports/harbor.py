@@ -1,7 +1,7 @@
-"""Harbor (Terminal-Bench 2): the trials of a job, `<job>/<trial>/result.json`; the source is a job or a folder of jobs.
+"""Reads Harbor (Terminal-Bench 2): the trials of a job, `<job>/<trial>/result.json`, or of a folder of jobs.
 
-A job is a run. Its several trials of one task are numbered by their start; where an agent has one job only, they stand for
-runs, as they do on the Terminal-Bench 2 leaderboard. What `assay export harbor` wrote says itself which record it was.
+A job is a run. Its trials of one task are numbered by their start. If an agent has only one job, they stand for runs, as on the
+Terminal-Bench 2 leaderboard. A trial that `assay export harbor` wrote contains its record.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EXCEPTIONS: Mapping[str, FailureCause] = {
     "RewardFileEmptyError": FailureCause.AGENT,
     "VerifierOutputParseError": FailureCause.AGENT,
 }
-"""What Harbor's exceptions are. Any other (environment, Docker, an API, a cancelled job) is trouble from elsewhere: error,
+"""Harbor's exceptions and their causes. Any other exception (environment, Docker, an API, a cancelled job) is an error,
 unless the tests passed."""
 
 _SKIP = frozenset({"agent", "artifacts", "steps", "verifier"})
@@ -118,7 +118,7 @@ def _inside(path: Path, content: dict[str, Any], name: str, prefix: str = "") ->
 
 
 def _origin(path: Path, content: dict[str, Any]) -> Tests | None:
-    """The record that `assay export harbor` wrote beside, as the agent's argument `assay`."""
+    """The record that `assay export harbor` wrote as the agent's argument `assay`; None without one."""
     value: Any = content
     for name in ("config", "agent", "kwargs", "assay"):
         value = value.get(name) if isinstance(value, dict) else None
@@ -134,7 +134,7 @@ def _origin(path: Path, content: dict[str, Any]) -> Tests | None:
 
 
 def _agent(path: Path, content: dict[str, Any]) -> tuple[str, str]:
-    """The participant's key, agent and model as on the leaderboards (`agent_model`), and what tells its versions apart."""
+    """The participant's key, as on the leaderboards (`agent_model`), and its version."""
     info = _inside(path, content, "agent_info")
     if info is None:
         raise BadInput("is missing", file=path, field="agent_info", hint="is this the result of a Harbor trial?")
@@ -150,7 +150,7 @@ def _agent(path: Path, content: dict[str, Any]) -> tuple[str, str]:
 
 
 def _resolved(path: Path, content: dict[str, Any]) -> bool | None:
-    """Whether the reward is exactly 1: the one called `reward`; without one of that name, all of them. None: no reward."""
+    """Whether the reward called `reward` is exactly 1; without that name, whether all rewards are. None: no reward."""
     result = _inside(path, content, "verifier_result")
     rewards = _inside(path, result, "rewards", "verifier_result.") if result is not None else None
     if not rewards:
@@ -166,7 +166,7 @@ def _resolved(path: Path, content: dict[str, Any]) -> bool | None:
 
 
 def _named(raws: list[_HarborTrial], src: Path, options: ImportOptions) -> tuple[Trial, ...]:
-    """The trials with attempts numbered, and jobs or attempts as validators."""
+    """The trials with numbered attempts, and jobs or attempts as validators."""
     jobs: dict[str, set[str]] = defaultdict(set)
     attempts: dict[tuple[str, Path, str], list[_HarborTrial]] = defaultdict(list)
     known = [raw.trial for raw in raws if raw.trial.origin is not None]

@@ -1,17 +1,17 @@
-"""Inspect AI: the samples of `.eval` logs (a zip of JSON) and of `.json` logs; the source is a log, or a folder of logs.
+"""Reads Inspect AI: the samples of `.eval` logs (a zip of JSON) and `.json` logs, or of a folder of logs.
 
-A log is one evaluation of one model on one task. Its samples become tasks `task/sample`. The k-th log of a model and task is of
-run k; epochs are trials of a run, or, where a model has one log of each task only, runs. Retries of one evaluation have its task
-id and count as one run.
+A log is one evaluation of one model on one task. Its samples become tasks `task/sample`. The k-th log of a model and a task
+belongs to run k. Epochs are trials of a run; if a model has only one log of each task, they are runs. Retries of one evaluation
+have the same task id and count as one run.
 
-- A sample with an error, one that an operator stopped, one that was set aside, and one that is in the dataset but not in the
-  log is an error, never a failure. So is one without a score.
-- The scorer says C (correct), I (incorrect), P (partially) or N (no answer): C is a pass, or whatever reaches the threshold,
-  where C counts 1, P 0.5, I and N 0. Any other number needs a threshold.
-- Where an agent ran into a limit and Inspect scored what it left behind, that score counts; for a limit of time the scheme's
-  `agent_timeout` decides, as everywhere.
+- A sample is an error, never a failure, if it has an error, an operator stopped it, it was invalidated, it has no score, or it is
+  in the dataset but not in the log.
+- The scorer says C (correct), I (incorrect), P (partially) or N (no answer). C is a pass; with a threshold, every score that
+  reaches it is, where C counts 1, P 0.5, I and N 0. Any other number needs a threshold.
+- If an agent ran into a limit and Inspect scored its work, that score counts. For a limit of time the scheme's `agent_timeout`
+  decides, as for every harness.
 
-The file is somebody else's: members are bounded in size, number and ratio, read one by one, and never written anywhere.
+The file is not trusted: members are bounded in size, number and ratio, read one by one, and never written anywhere.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_MEMBER = 256_000_000
 MAX_TOTAL = 16_000_000_000
 """An `.eval` log is refused if it holds more than this, uncompressed."""
 MAX_RATIO = 2_000
-"""And if it is compressed more than this: no log of text is."""
+"""An `.eval` log is refused if it is compressed more than this: text never is."""
 ZSTANDARD = 93
 """The method of a zip's member that the standard library cannot read before Python 3.14."""
 
@@ -69,21 +69,21 @@ _BROKEN = (
     RuntimeError,
     ValueError,
 )
-"""What a zip that is damaged raises, by how it is compressed; for bzip2 it is an OSError without a reason of the system."""
+"""The errors of a damaged zip. For bzip2 it is an OSError without a reason of the system."""
 _VALUES: Mapping[str, Decimal] = {"C": Decimal(1), "P": Decimal("0.5"), "I": Decimal(0), "N": Decimal(0)}
 _LIMITS: Mapping[str, FailureCause] = {
     "time": FailureCause.AGENT_TIMEOUT,
     "working": FailureCause.AGENT_TIMEOUT,
     "operator": FailureCause.ELSEWHERE,
 }
-"""What a limit is; any other (messages, tokens, cost, context, custom) is the agent's own trouble."""
+"""The cause behind a limit. Any other limit (messages, tokens, cost, context, custom) is the agent's."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class ScoreChoice:
-    """Which score of a sample decides, and from where on it is a pass."""
+    """Which score of a sample decides, and from which value it is a pass."""
 
     scorer: str | None = None
     metric: str | None = None
@@ -92,7 +92,7 @@ class ScoreChoice:
 
 @dataclass
 class _Log:
-    """One log: whose it is, and its trials, which are numbered by epoch and of no run yet."""
+    """One log: its agent and task, and its trials, which have an epoch as number and no run yet."""
 
     agent: str
     task: str
@@ -124,7 +124,7 @@ def read(src: Path, options: ImportOptions | None = None, choice: ScoreChoice | 
 
 
 def _log(file: Path, options: ImportOptions, choice: ScoreChoice, *, alone: bool) -> _Log | None:
-    """A log with its trials; None for a JSON file in a folder that is none."""
+    """A log with its trials; None for a JSON file in a folder that is not a log."""
     if file.suffix == ".eval":
         try:
             with zipfile.ZipFile(file) as archive:
@@ -156,7 +156,7 @@ def _log(file: Path, options: ImportOptions, choice: ScoreChoice, *, alone: bool
 
 
 def _members(archive: zipfile.ZipFile, file: Path) -> dict[str, zipfile.ZipInfo]:
-    """The members by name (of several with one name the last, as every reader has it), after their declared sizes are bounded."""
+    """The members by name, with bounded declared sizes. Of several with one name the last counts, as in every reader."""
     infos = archive.infolist()
     total, packed = sum(info.file_size for info in infos), sum(info.compress_size for info in infos)
     hint = "is this a log of Inspect? import it in parts"
@@ -168,12 +168,14 @@ def _members(archive: zipfile.ZipFile, file: Path) -> dict[str, zipfile.ZipInfo]
     if total > MAX_TOTAL:
         raise BadInput(f"holds more than {MAX_TOTAL} bytes", file=file, hint=hint)
     if total > MAX_RATIO * max(packed, 100_000):
-        raise BadInput(f"is compressed more than {MAX_RATIO} times", file=file, hint="no log of text is; do not trust this file")
+        raise BadInput(
+            f"is compressed more than {MAX_RATIO} times", file=file, hint="a log of text never is; do not trust this file"
+        )
     return {info.filename: info for info in infos}
 
 
 def _bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: Path) -> bytes:
-    """The content of a member, never more than it says of itself."""
+    """The content of a member, never more bytes than it declares."""
     if info.compress_type != ZSTANDARD:
         with archive.open(info) as member:
             data = member.read(info.file_size + 1)
@@ -239,7 +241,7 @@ def _dated(trial: Trial, start: object) -> tuple[Trial, bool]:
 
 
 def _expected(about: Json, file: Path) -> Iterator[tuple[object, int]]:
-    """The samples that the log's dataset names, each with its epochs."""
+    """The samples that the log's dataset names, once for each epoch."""
     ids = inside(about, "dataset", file, "eval.").get("sample_ids") or []
     epochs = inside(about, "config", file, "eval.").get("epochs") or 1
     if not isinstance(ids, list) or not isinstance(epochs, int) or isinstance(epochs, bool) or len(ids) * epochs > MAX_TRIALS:
@@ -253,7 +255,7 @@ def _expected(about: Json, file: Path) -> Iterator[tuple[object, int]]:
 
 
 def _check_id(name: object, field: str) -> None:
-    """Raises BadInput for what names no sample: Inspect writes numbers or text."""
+    """Raise BadInput if it is not the id of a sample: Inspect writes numbers or text."""
     if not isinstance(name, int | str) or isinstance(name, bool) or name == "":
         what = "empty" if name == "" else "a number with a fraction" if isinstance(name, Decimal) else kind_of(name)
         raise BadInput(f"is {what}, not a whole number or text", field=field, hint="is this a log of Inspect?")
@@ -279,7 +281,7 @@ def _trial(sample: Json, trial: Trial, choice: ScoreChoice) -> Trial:
 
 
 def _resolved(sample: Json, choice: ScoreChoice) -> bool | None:
-    """Whether the chosen scorer says that the sample passed; None: it says nothing."""
+    """Whether the sample passed by the chosen scorer; None without a score."""
     scores = inside(sample, "scores", "")
     if not scores:
         return None
@@ -306,7 +308,7 @@ def _resolved(sample: Json, choice: ScoreChoice) -> bool | None:
 
 
 def _named(logs: list[_Log], src: Path, options: ImportOptions) -> tuple[Trial, ...]:
-    """The trials with logs, or epochs, as runs."""
+    """The trials, with logs or epochs as runs."""
     several: dict[tuple[str, str], list[str]] = defaultdict(list)
     for log in logs:
         several[log.agent, log.task].append(log.id)

@@ -1,10 +1,10 @@
-"""lm-evaluation-harness: the samples that `--log_samples` keeps, `samples_<task>_<time>.jsonl` beside `results_<time>.json`.
+"""Reads lm-evaluation-harness: the samples of `--log_samples`, `samples_<task>_<time>.jsonl` beside `results_<time>.json`.
 
-The source is such a file, or a folder of them. A document becomes the task `task/doc_id`; the k-th evaluation of a model on a
-task, by time, is of run k. The chosen metric of a document is a pass if it is 1, or at least the threshold; NaN is no score, and
-so an error. Which model it was stands in the results file of the same time; without one it is the folder's name.
+The source is such a file, or a folder of them. A document becomes the task `task/doc_id`. The k-th evaluation of a model on a
+task, by time, belongs to run k. A document is a pass if the chosen metric is 1, or at least the threshold; NaN is not a score, so
+it is an error. The results file of the same time names the model; without that file the folder's name is used.
 
-The harness keeps no errors: where an evaluation broke off there are no documents, and what one model lacks is missing.
+The harness stores no errors: an evaluation that stopped early has fewer documents, and the rest is missing.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ _KEPT = frozenset(
         "target_hash",
     ]
 )
-"""What a line holds that is no metric."""
+"""The fields of a line that are not metrics."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class MetricChoice:
-    """Which number of a document decides, and from where on it is a pass."""
+    """Which number of a document decides, and from which value it is a pass."""
 
     metric: str | None = None
     filter: str | None = None
@@ -86,7 +86,7 @@ def read(src: Path, options: ImportOptions | None = None, choice: MetricChoice |
         name = _NAME.fullmatch(file.name)
         if name is None:
             hint = "the harness calls it samples_<task>_<time>.jsonl"
-            raise BadInput("is not called as a file of samples", file=file, hint=hint)
+            raise BadInput("does not have the name of a file of samples", file=file, hint=hint)
         task, time = name["task"], name["time"]
         agent = options.agent or _model(file, time)
         times[agent, task].append(time)
@@ -101,7 +101,7 @@ def read(src: Path, options: ImportOptions | None = None, choice: MetricChoice |
             if len(trials) > MAX_TRIALS:
                 raise BadInput(f"holds more than {MAX_TRIALS} documents", file=src, hint="import it in parts")
     if not trials:
-        hint = "give the folder that --output_path named; --log_samples must have been said"
+        hint = "give the folder of --output_path; the evaluation needs --log_samples"
         raise BadInput("has no samples of lm-evaluation-harness in it (samples_*.jsonl)", file=src, hint=hint)
     numbers = runs_of(times, key=lambda time: time)
     named = (
@@ -114,7 +114,7 @@ def read(src: Path, options: ImportOptions | None = None, choice: MetricChoice |
 
 
 def _model(file: Path, time: str) -> str:
-    """The model that the results of the same time name, else the folder's name."""
+    """The model in the results of the same time; otherwise the folder's name."""
     results = file.with_name(f"results_{time}.json")
     if results.is_file() and not results.is_symlink():
         name = optional_text(json_object(results), "model_name", results)
@@ -142,7 +142,7 @@ def _lines(file: Path) -> Iterator[tuple[int, Json]]:
 
 
 def _trial(sample: Json, trial: Trial, choice: MetricChoice, hashes: dict[str, str]) -> Trial | None:
-    """The trial of a line; None if it is of another filter. `version` holds the task's name until runs are numbered."""
+    """The trial of a line; None if it has another filter. `version` holds the task's name until runs are numbered."""
     doc = sample.get("doc_id")
     if not isinstance(doc, int | str) or isinstance(doc, bool) or doc == "":
         raise BadInput(f"is {kind_of(doc)}, not a number or text", field="doc_id", hint="is this a line of samples?")

@@ -1,7 +1,7 @@
-"""Any table of trials: a CSV with one row a trial, its columns mapped to the fields of a trial.
+"""Reads any table of trials: a CSV with one row for each trial, and its columns mapped to the fields of a trial.
 
-By default the columns are called agent, run, task, resolved, failure_mode, started_at. A run that is a number k stands for the
-validator `run-k`; any other is a validator's key as it stands.
+The default columns are agent, run, task, resolved, failure_mode, started_at. A run that is a number k stands for the validator
+`run-k`; any other run is a validator's key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COLUMNS: Mapping[str, str] = {
     "started_at": "started_at",
     "version": "version",
 }
-"""Field of a trial → name of its column, unless the user says otherwise."""
+"""Field of a trial → default name of its column."""
 
 _TROUBLES: Mapping[str, FailureCause] = {**MODES, **EXCEPTIONS}
 _RESOLVED: Mapping[str, bool | None] = {"1": True, "0": False, "true": True, "false": False, "": None, "null": None, "none": None}
@@ -44,12 +44,12 @@ _WHOLE = re.compile("[0-9]{1,9}", re.ASCII)
 
 
 def mapping(pairs: Iterable[str]) -> dict[str, str]:
-    """The column mapping in words such as "agent=model", "validator=run"; raises BadInput."""
+    """The column mapping in texts such as "agent=model", "validator=run". Raises BadInput."""
     columns: dict[str, str] = {}
     fields = {column: field for field, column in COLUMNS.items()}
     for pair in pairs:
         name, equals, column = pair.partition("=")
-        name = fields.get(name, name)  # a run is what the column of validators is called
+        name = fields.get(name, name)  # the default column of the field validator is called run
         if not equals or not column:
             raise BadInput(f"{pair[:80]!r} is not a mapping", field="--column", hint="write FIELD=COLUMN, for example run=seed")
         if name not in COLUMNS:
@@ -81,7 +81,7 @@ def read(src: Path, columns: Mapping[str, str] | None = None, options: ImportOpt
 
 
 def _rows(src: Path, chosen: dict[str, str], options: ImportOptions) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line and row (field → value) of a table."""
+    """The rows of a table (field → value), with their lines."""
     try:
         if src.is_file() and src.stat().st_size > MAX_BYTES:
             raise BadInput(f"is larger than {MAX_BYTES} bytes", file=src, hint="import it in parts")
@@ -107,7 +107,7 @@ def _rows(src: Path, chosen: dict[str, str], options: ImportOptions) -> Iterator
 
 
 def _lines(file: io.TextIOWrapper, src: Path) -> Iterator[str]:
-    """The lines of a table; one without an end is refused before it is read whole."""
+    """The lines of a table. A line that is too long is refused before it is read whole."""
     number = 0
     while line := file.readline(LINE_BYTES + 1):
         number += 1
@@ -117,7 +117,7 @@ def _lines(file: io.TextIOWrapper, src: Path) -> Iterator[str]:
 
 
 def _needed(options: ImportOptions) -> list[str]:
-    """The fields that every row must have; attempts that are runs need a number, and no run besides."""
+    """The fields that every row must have. If attempts are runs, a row needs a trial number instead of a run."""
     agent = [] if options.agent else ["agent"]
     return [*agent, "trial" if options.attempts == "runs" else "validator", "task"]
 

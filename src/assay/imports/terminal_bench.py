@@ -1,11 +1,11 @@
-"""Terminal-Bench 1: the `results.json` files of its runs, in the layouts that people hand in.
+"""Reads Terminal-Bench 1: the `results.json` files of its runs, in the usual layouts.
 
-    <agent>/<run>/<task>/<trial>/results.json     one object a trial
+    <agent>/<run>/<task>/<trial>/results.json     one object for each trial
     <agent>/<run>/results.json                    {"results": [ ... ]}, a whole run
     <agent>/<task>/<task>.k-of-n/results.json     no folder for the run: attempt k is run k
 
-The source may be a run, an agent's folder or a folder of agents. A run that has both kinds of file is read from both: a
-trial that they tell alike counts once, and a trial that they tell differently is refused.
+The source may be a run, an agent's folder or a folder of agents. If a run has both kinds of file, both are read. A trial that is
+equal in both counts once; a trial that differs is refused.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ MODES: Mapping[str, FailureCause] = {
     "context_length_exceeded": FailureCause.AGENT,
     "output_length_exceeded": FailureCause.AGENT,
 }
-"""Terminal-Bench's failure modes. One that is not here is trouble from elsewhere: error, unless the tests passed."""
+"""Terminal-Bench's failure modes and their causes. Any other mode is an error, unless the tests passed."""
 
 _ATTEMPT = re.compile(r"\.([0-9]{1,9})-of-([0-9]{1,9})(?:\.(.+))?$", re.ASCII)
 _RUN = re.compile(r"\d{4}-\d\d-\d\d__\d\d-\d\d-\d\d|^run[-_ ]?\d", re.ASCII | re.IGNORECASE)
-"""What the folder of a run is called."""
+"""The form of the name of a run's folder."""
 _SKIP = frozenset({"sessions", "panes", "agent-logs"})
 
 
@@ -61,11 +61,11 @@ _SKIP = frozenset({"sessions", "panes", "agent-logs"})
 class _TerminalBenchTrial:
     trial: Trial
     home: Path
-    """The folder that holds the task folders: a run, or an agent whose attempts are its runs."""
+    """The folder with the task folders: a run, or an agent whose attempts are its runs."""
     attempts: int
     """n of `k-of-n`."""
     suffix: str
-    """What follows `k-of-n` in the trial's name: the run's id, or nothing."""
+    """The text after `k-of-n` in the trial's name: the run's id, or nothing."""
 
 
 def read(src: Path, options: ImportOptions | None = None) -> Trials:
@@ -178,7 +178,7 @@ def _label(home: Path, root: Path) -> str:
 
 
 def _agent(run: Path, root: Path) -> str:
-    """Whose run it is: the folder above it, if that is inside the source; else what the run's own metadata says."""
+    """The agent of a run: the folder above it, if that is inside the source; otherwise from the run's own metadata."""
     if run != root and run.parent != root:
         return run.parent.name
     metadata = run / "run_metadata.json"

@@ -1,7 +1,7 @@
-"""Writing an import: a whole competition's folder, or evidence added to one that is there. SPEC 3.0, 7.
+"""Writes an import: a competition's whole folder, or evidence added to an existing competition. SPEC 3.0, 7.
 
-Nothing is written before everything is checked, and what is written appears at once or not at all. A competition that is there
-must know every participant, validator and task; its records stay.
+Everything is checked before anything is written, and the files appear at once or not at all. An existing competition must know
+every participant, validator and task; its records stay.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ __all__ = ["EVIDENCE", "MAX_BYTES", "ImportedCompetition", "add", "competition"]
 
 
 MAX_BYTES = 2_000_000_000
-"""A file of evidence is refused above this size."""
+"""Most bytes of a file of evidence."""
 
 
 def add(trials: Iterable[Trial], directory: Path, name: str, options: ImportOptions) -> tuple[Scheme, Built, str, int]:
-    """The scheme there, what was built, the new text of the evidence file `name`, and how many records are new; raises BadInput.
+    """Prepare adding evidence to the competition in `directory`, without writing. Raises BadInput.
 
-    Writes nothing. The scheme there decides what counts; participants, validators, tasks and trials must be known to it; a
-    record that is there already is left alone, one that says something else of the same trial is refused.
+    Returns its scheme, the built import, the new text of the evidence file `name`, and the number of new records. That scheme
+    decides what counts. The competition must know participants, validators, tasks and trials. A record that it has already is
+    left out; one that contradicts it is refused.
     """
     if not directory.is_dir():
         raise BadInput("no such competition", file=directory, hint="import without --add to make it")
@@ -68,19 +69,19 @@ def add(trials: Iterable[Trial], directory: Path, name: str, options: ImportOpti
 
 
 def _submissions(file: Path, trials: list[Trial], rule: str, options: ImportOptions) -> dict[str, str]:
-    """The submission that each agent's trials are of: the one that participants.csv names."""
+    """The submission of each agent, as participants.csv names it."""
     submissions = {row.fields["key"]: row.fields.get("submission", "") for row in csvs.read(file, csvs.PARTICIPANTS)}
     derived = {agent.key: agent.submission for agent in build(trials, rule, options).agents}
     keys = sorted(derived, key=str.encode)
     _known(file, list(submissions), keys, "participant")
     for key in keys:
         if not submissions[key]:
-            raise BadInput(f"participant {key!r} has no submission", file=file, hint="fill it in: evidence is about a submission")
+            raise BadInput(f"participant {key!r} has no submission", file=file, hint="fill it in: evidence needs a submission")
         if submissions[key] != derived[key] and not options.assume_submission:
             raise BadInput(
                 f"the submission of {key!r} is {submissions[key][:80]}, and these trials are of {derived[key]}",
                 file=file,
-                hint="if they are of that submission all the same, say --assume-submission",
+                hint="if they are of that submission all the same, use --assume-submission",
             )
     return {key: submissions[key] for key in keys}
 
@@ -94,11 +95,11 @@ def _known(file: Path, known: Iterable[str], asked: Iterable[str], what: str) ->
 
 
 def _evidence(directory: Path, name: str) -> tuple[dict[tuple[object, ...], Evidence], dict[tuple[object, ...], Path]]:
-    """Key → record of the import's own file, and key → file of everybody else's."""
+    """Key → record in the import's own file, and key → file of all other evidence."""
     own: dict[tuple[object, ...], Evidence] = {}
     others: dict[tuple[object, ...], Path] = {}
     for file in sorted((directory / "evidence").glob("*.jsonl")):
-        text = decode(load(file, MAX_BYTES, hint="is somebody else at work in this directory?"), file)
+        text = decode(load(file, MAX_BYTES, hint="does another program change this folder?"), file)
         for number, line in enumerate(text.split("\n"), start=1):
             if not line.strip():
                 continue
@@ -120,12 +121,12 @@ def _is_new(item: Evidence, own: dict[tuple[object, ...], Evidence], others: dic
         raise BadInput(what, file=file, hint="one trial has one record; import it under another trial number if both count")
     if item.key in others:
         what = f"has evidence of {' '.join(map(str, item.key[1:]))} already"
-        raise BadInput(what, file=others[item.key], hint="leave that run out of the import, or the file out of the directory")
+        raise BadInput(what, file=others[item.key], hint="leave that run out of the import, or remove the file from the folder")
     return before is None
 
 
 EVIDENCE = "evidence/imported.jsonl"
-"""Where imported evidence stands in a competition directory."""
+"""The path of imported evidence in a competition's folder."""
 
 PLATFORM = "platform"
 INNER = "term-challenge"
@@ -135,14 +136,14 @@ SUBNET = "my-subnet.toml"
 
 @dataclass(frozen=True)
 class ImportedCompetition:
-    """What an import wrote, for the report."""
+    """A finished import, for the report."""
 
     directory: Path
-    """The competition's directory."""
+    """The competition's folder."""
     scheme: Scheme
     built: Built
     added: int
-    """Records that were not there before."""
+    """The number of new records."""
     notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
@@ -173,10 +174,10 @@ class ImportedCompetition:
 def competition(
     trials: Trials | Iterable[Trial], directory: Path, *, scheme: str | None = None, options: ImportOptions | None = None
 ) -> ImportedCompetition:
-    """Writes imported trials as a competition directory, or adds them to one (`options.into`); raises BadInput. SPEC 7.
+    """Write imported trials as a competition's folder, or add them to one (`options.into`). Raises BadInput. SPEC 7.
 
-    `scheme` is the name of a preset, or the text of a scheme; None is the scheme that is there, else `benchmark`. Preset
-    `platform` makes a subnet file with the competition in a folder beside it. Adding always uses the scheme that is there.
+    scheme: the name of a preset, or the text of a scheme; None: the scheme of the folder, otherwise `benchmark`. Preset
+    `platform` makes a subnet file with the competition in a folder beside it. Adding always uses the scheme of the folder.
     """
     options = options or ImportOptions()
     notes = trials.notes if isinstance(trials, Trials) else ()
@@ -195,7 +196,7 @@ def competition(
 
 
 def _checked(trials: Iterable[Trial], scheme: str, options: ImportOptions) -> tuple[str, Built]:
-    """The scheme's text with the rules of the import in it, and what to write; raises BadInput."""
+    """The scheme's text with the import's rules, and the content to write. Raises BadInput."""
     source = _source(scheme)
     score = tests_of(schemes.parse(source, file="the scheme"), "the scheme")
     rule = rule_of(score, options)
@@ -226,7 +227,7 @@ def _files(text: str, rules: Scheme, built: Built, options: ImportOptions) -> di
 
 
 def _platform(trials: Iterable[Trial], directory: Path, options: ImportOptions, notes: tuple[str, ...]) -> ImportedCompetition:
-    """A subnet file and, beside it, the competition; or the competition of a subnet that is there. SPEC 4, 7."""
+    """Write a subnet file and, beside it, the competition; or add to the competition of an existing subnet. SPEC 4, 7."""
     inner, file = directory / INNER, directory / SUBNET
     if file.exists():
         if INNER not in [member.path.rstrip("/") for member in subnet.read(file).competitions]:
@@ -244,7 +245,7 @@ def _platform(trials: Iterable[Trial], directory: Path, options: ImportOptions, 
 
 
 def _subnet(preset: str) -> str:
-    """The subnet file of the preset with every competition but ours commented out, since its folder is not there."""
+    """The preset's subnet file with all other competitions commented out, because their folders do not exist."""
     head, *tables = re.split(r"(?m)^(?=\[\[competitions\]\])", preset)
     kept = [
         table if tomllib.loads(table)["competitions"][0]["path"] == INNER else re.sub(r"(?m)^(?=.)", "# ", table)
@@ -266,7 +267,7 @@ def _added(trials: Iterable[Trial], directory: Path, options: ImportOptions, not
 
 
 def _remarks(built: Built, rules: Scheme, options: ImportOptions) -> list[str]:
-    """What is allowed and yet perhaps not meant."""
+    """Notes about what is allowed but perhaps not intended."""
     remarks = []
     if built.undated:
         have, their = ("has", "its") if built.undated == 1 else ("have", "their")
@@ -295,7 +296,7 @@ def _remarks(built: Built, rules: Scheme, options: ImportOptions) -> list[str]:
 
 
 def _place(directory: Path, files: Mapping[str, str], options: ImportOptions, inner: Path) -> None:
-    """Makes the directory beside its place, then moves it there. What is there must be nothing, or this import's earlier self."""
+    """Make the folder beside its target, then move it there. It must be free, or an earlier import of this competition."""
     target = directory.resolve()
     old = _occupied(target, directory, files, options, inner)
     new: Path | None = None
@@ -328,11 +329,11 @@ def _place(directory: Path, files: Mapping[str, str], options: ImportOptions, in
 
 
 def _occupied(target: Path, directory: Path, files: Mapping[str, str], options: ImportOptions, inner: Path) -> bool:
-    """Whether there is something to replace; raises BadInput if it may not be."""
+    """Whether there is a folder to replace. Raises BadInput if it must not be replaced."""
     if not target.exists():
         return False
     if not target.is_dir():
-        raise BadInput("is a file", file=directory, hint="give a directory that is new or empty")
+        raise BadInput("is a file", file=directory, hint="name a new or empty folder")
     there = {path.relative_to(target).as_posix() for path in target.rglob("*") if not path.is_dir() or path.is_symlink()}
     if not there and not any(target.iterdir()):
         return False
@@ -347,5 +348,5 @@ def _occupied(target: Path, directory: Path, files: Mapping[str, str], options: 
     prefix = "" if inner == directory else f"{INNER}/"
     name = schemes.parse(files[f"{prefix}scheme.toml"]).name
     if earlier.name != name:
-        raise BadInput(f"is the competition {earlier.name!r}, not {name!r}", file=directory, hint="give another directory")
+        raise BadInput(f"is the competition {earlier.name!r}, not {name!r}", file=directory, hint="name another folder")
     return True

@@ -1,4 +1,4 @@
-"""The one model service that a judge may use or let agents through to: where it is, and how it knows the validator."""
+"""Describes the model service that a judge uses, or that it gives agents access to: its address, key and limits."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from assay.errors import BadInput
 __all__ = ["HEADER", "PATH", "ModelAccess", "of_agents", "of_judges"]
 
 PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*", re.ASCII)
-"""What a path may be."""
+"""The form of a path."""
 _ENDPOINT = re.compile(r"(GET|POST) (/([A-Za-z0-9._~:-]+|\*))+", re.ASCII)
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
-"""What the name of a header may be."""
+"""The form of a header's name."""
 
 
 @dataclass(frozen=True)
 class ModelAccess:
-    """The service: its base URL and the key for it, which is never shown. Raises BadInput for what can be neither."""
+    """The service's base URL, and its key, which is never shown. Raises BadInput if one of them is invalid."""
 
     base_url: str
     key: str = field(default="", repr=False)
     header: str = "Authorization"
     """`Authorization` carries `Bearer KEY`, any other header the bare key."""
     endpoints: tuple[str, ...] = ()
-    """What agents may ask for, as `POST /chat/completions`, with `*` for one name; none: those of `tests.endpoints`."""
+    """The endpoints that agents may use, such as `POST /chat/completions`; `*` is one name. None: `tests.endpoints`."""
     names: tuple[str, ...] = ()
-    """The models that agents may ask for, each of which this account may use; none: whichever they name."""
+    """The models that agents may use. None: any that they name."""
     per_minute: int = 120
-    """Requests of one trial that go out in a minute at most; more wait."""
+    """Most requests of one trial in a minute; more wait."""
 
     def __post_init__(self) -> None:
         try:
@@ -52,14 +52,14 @@ class ModelAccess:
 
     @property
     def credentials(self) -> dict[str, str]:
-        """The header that the service knows the validator by."""
+        """The header with the validator's key."""
         if not self.key:
             return {}
         return {self.header: f"Bearer {self.key}" if self.header.lower() == "authorization" else self.key}
 
 
 def of_agents(environment: Mapping[str, str], url: str | None = None) -> ModelAccess | None:
-    """What agents are let through to: `url`, else ASSAY_MODEL_URL; None without. With ASSAY_MODEL_KEY, _HEADER and so on."""
+    """The service for agents, at `url`, otherwise ASSAY_MODEL_URL; None without either. Also reads ASSAY_MODEL_KEY and so on."""
     url = url or environment.get("ASSAY_MODEL_URL")
     if not url:
         return None
@@ -76,12 +76,12 @@ def of_agents(environment: Mapping[str, str], url: str | None = None) -> ModelAc
 
 
 def of_judges(environment: Mapping[str, str], url: str | None = None) -> ModelAccess | None:
-    """What answers a rubric: `url`, else ASSAY_LLM_BASE_URL, with the key in ASSAY_LLM_API_KEY; None without an address."""
+    """The service for rubrics, at `url`, otherwise ASSAY_LLM_BASE_URL, with ASSAY_LLM_API_KEY; None without an address."""
     url = url or environment.get("ASSAY_LLM_BASE_URL")
     return ModelAccess(url, environment.get("ASSAY_LLM_API_KEY", "")) if url else None
 
 
 def _no_url(url: str, why: str) -> BadInput:
     hint = f"{why}; for example https://api.example.com/v1"
-    shown = url.rpartition("@")[2]  # what stands before it may be a password
+    shown = url.rpartition("@")[2]  # before the @ there may be a password
     return BadInput(f"{shown[:100]!r} is not the address of a service", field="model", hint=hint)

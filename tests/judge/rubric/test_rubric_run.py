@@ -260,7 +260,7 @@ def test_what_is_refused_before_anybody_is_asked(folder: Path) -> None:
                 judged(folder, model.url, **options)
             assert says in str(refused.value)
         (folder / "transcripts").mkdir()
-        with pytest.raises(BadInput, match="others may look into it"):
+        with pytest.raises(BadInput, match="other users may read it"):
             judged(folder, model.url)
         (folder / "transcripts").rmdir()
         (folder / "bounty.toml").unlink()

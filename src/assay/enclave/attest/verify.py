@@ -130,7 +130,7 @@ def verify_quote(
     into.right("quote", f"TDX, version {quote.version}, {quote.size} bytes")
     _root(quote, policy, into)
     if collateral is None:
-        raise Refused("collateral", "the collateral is missing: give it with --collateral, or in the attestation")
+        raise Refused("collateral", "it is missing: give it with --collateral, or in the attestation")
     collateral.check(quote.chain)
     window = collateral.good_at(now)
     into.valid_from, into.valid_until = window.start, window.end

@@ -1,6 +1,6 @@
-"""Asking a model service: its address and names for the models, and the three phases from a bounty and a solution to a judgement.
+"""Asks a model service the three phases of questions about a solution, and returns the judgement. SPEC 2.3.
 
-Questions are asked again within bounds. SPEC 2.3.
+It also holds the service's address, its names for the two models, and their prices. Questions are repeated within bounds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Price:
     completion: int
 
     def of(self, usage: TokenUsage) -> int | None:
-        """The cost of these tokens, in millionths of the unit, halves to even; None if their number is not known."""
+        """The cost of these tokens in millionths of the unit, rounded half to even; None if their number is not known."""
         if usage.prompt is None or usage.completion is None:
             return None
         return half_even(self.prompt * usage.prompt + self.completion * usage.completion, _MILLION)
@@ -53,16 +53,16 @@ class Price:
 
 @dataclass(frozen=True)
 class Models:
-    """An OpenAI-compatible service and what it calls the two models; raises BadInput for a bad address."""
+    """An OpenAI-compatible service, and its names for the two models. Raises BadInput for a bad address."""
 
     base_url: str
-    """Such as https://api.example.com/v1. Over plain http a solution can be read on its way: for this machine alone."""
+    """For example https://api.example.com/v1. Use plain http only on this machine: others could read a solution on its way."""
     api_key: str = field(default="", repr=False)
     primary: str | None = None
-    """As the service calls it; None: as the bounty does."""
+    """The service's name for the first model; None: the bounty's name."""
     fallback: str | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
-    """By the name that the service is asked for."""
+    """Prices by the service's names of the models."""
 
     def __post_init__(self) -> None:
         try:
@@ -72,7 +72,7 @@ class Models:
             raise _bad_url(self.base_url, str(error)) from None
         if parts.scheme not in ("http", "https") or not parts.hostname or not self.base_url.isprintable():
             raise _bad_url(self.base_url, "it must begin with http:// or https:// and a host")
-        if "@" in parts.netloc:  # not said again: what stands before the @ may be a password
+        if "@" in parts.netloc:  # the message does not repeat the address: it may have a password before the @
             raise BadInput("the address of the model has a user in it", field="model", hint="give the key by itself")
         if parts.query or parts.fragment:
             raise _bad_url(self.base_url, "it may have a path, but no query or fragment")
@@ -88,7 +88,7 @@ class Models:
         return urlsplit(self.base_url).netloc
 
     def settings(self, bounty: Bounty, limits: JudgeLimits) -> ModelSettings:
-        """The two models as this service calls them; raises BadInput for a name that the bounty does not list."""
+        """The two models under this service's names. Raises BadInput for a name that the bounty does not list."""
         return ModelSettings(
             primary=_named_model("model", self.primary, bounty.judge.model, bounty),
             fallback=_named_model("fallback", self.fallback, bounty.judge.fallback, bounty),
@@ -111,27 +111,27 @@ def _bad_url(url: str, why: str) -> BadInput:
 
 
 ProgressKind = Literal["asking", "waiting", "malformed", "failed", "judged", "unjudged", "missing"]
-"""`waiting`: the service is asked again; `failed`: a model is given up; `missing`: there is no judgement, which is no zero."""
+"""`waiting`: the request is repeated later; `failed`: a model is given up; `missing`: there is no judgement (and no zero)."""
 
 
 @dataclass(frozen=True)
 class JudgeProgress:
-    """Something happened while a solution was judged: for a display. No text of the solution or of a model is in it."""
+    """One event of judging, for a display. It contains no text of the solution or of a model."""
 
     kind: ProgressKind
     submission: str
     model: str = ""
     phase: str = ""
     detail: str = ""
-    """The code of a fault, or of what the service failed with."""
+    """The code of a fault, or of the service's failure."""
     words: str = ""
-    """The service's own words to it, printable and without secrets."""
+    """The service's own message, printable and without secrets."""
     measured: JudgingCost | None = None
-    """With `missing`: what the solution took until then."""
+    """With `missing`: the cost until then."""
 
 
 _FINAL = FOREIGN | {"status-404"}
-"""Where both models end so, every other solution has it too, until somebody mends it."""
+"""If both models fail with one of these, every other solution would fail too, until somebody repairs it."""
 
 
 def _quiet(event: JudgeProgress) -> None:
@@ -143,7 +143,7 @@ def _done(solution: Solution, result: Judgement | AssayError) -> None:
 
 
 def check_case(bounty: Bounty, problem: str, solution: Solution) -> None:
-    """Raise BadInput as `judge` would before it asks; without a sealed problem's text use `check_size`."""
+    """Raise BadInput as `judge` would, without asking. If the problem is sealed, use `check_size`."""
     RubricCase(bounty, problem, solution)
 
 
@@ -158,9 +158,9 @@ async def judge(
 ) -> Judgement:
     """The judgement of one solution.
 
-    problem: the text itself; a sealed bounty has only its digest. Raises BadInput if the digest is another, if something
-    is larger than its bound, or if the extra `llm` is missing. Raises Unreachable if the service fails beyond the bounds, or
-    refuses the key: the submission is then missing, and no record of it is written.
+    problem: the text itself; a sealed bounty has only its digest. Raises BadInput if the digest differs, if something is larger
+    than its bound, or if the extra `llm` is missing. Raises Unreachable if the service fails beyond the bounds, or refuses the
+    key: the judgement is then missing, and no record is written.
     """
     case = RubricCase(bounty, problem, solution)
     async with _open_service(models, limits) as service:
@@ -178,10 +178,11 @@ async def judge_all(
     on_done: Callable[[Solution, Judgement | AssayError], None] = _done,
     limits: JudgeLimits = LIMITS,
 ) -> dict[str, Judgement | AssayError]:
-    """Many solutions, at most `jobs` at a time over one client, by digest; what befell one (BadInput, Unreachable) is its own.
+    """The judgements of many solutions by digest, at most `jobs` at a time over one client.
 
-    on_done is called as each ends. After an Unreachable that is `final` no other is begun: they have it too. Solutions are taken
-    from the iterable as there is room for them, and a second one of a digest is passed over.
+    The result of a solution that failed is its error (BadInput, Unreachable). on_done is called when a solution ends. After an
+    Unreachable that is `final`, all further solutions get the same error. Solutions are taken from the iterable when there is
+    room for them; a repeated digest is skipped.
     """
     left = iter(solutions)
     begun: set[str] = set()
@@ -240,7 +241,7 @@ async def _judged(case: RubricCase, service: ModelService, on_event: Callable[[J
 
 
 class _RunningJudgement:
-    """One judgement under way: asks what its course asks, tells of it, and adds up what it takes."""
+    """A running judgement: asks the questions of its conversation, reports events, and adds up the cost."""
 
     def __init__(self, course: Conversation, service: ModelService, on_event: Callable[[JudgeProgress], None]) -> None:
         self.course, self.service, self.on_event = course, service, on_event
@@ -249,7 +250,7 @@ class _RunningJudgement:
         self.started = time.monotonic_ns()
 
     def tell(self, kind: ProgressKind, model: str = "", phase: str = "", detail: str = "", **more: Any) -> None:
-        """Tell whoever watches."""
+        """Report an event."""
         self.on_event(JudgeProgress(kind, self.course.case.solution.digest, model, phase, detail, **more))
 
     def measured(self) -> JudgingCost:
@@ -281,7 +282,7 @@ class _RunningJudgement:
         try:
             answer = await self.service.ask(asked, lambda reason: self.tell("waiting", model, phase, reason), spent)
             if isinstance(answer, Reply) and foreign_reply(answer, asked.called.model) is not None:
-                price = None  # of another model
+                price = None  # the price is of another model
             return answer
         finally:
             self.tries += spent.tries

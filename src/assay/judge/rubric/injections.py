@@ -1,11 +1,11 @@
-"""Signs that a solution speaks to its judge: evidence, not answers. A scheme may act on them, this judge does not. SPEC 2.3.
+"""Detects signs that a solution speaks to its judge. They change no answer, but a scheme may act on them. SPEC 2.3.
 
-The result is the same on any version of Python: characters are folded by the tables of Unicode 3.2, which every version carries,
-and by Unicode's confusables in the one version of a library that the extra pins; a character that neither knows becomes a space.
-A sign is no proof: a solution about such attacks has many. The absence of signs proves nothing either: the frame is the defence.
+The result is the same on any version of Python: characters are folded by the tables of Unicode 3.2, which every version has, and
+by Unicode's confusables in the library version that the extra pins. A character that is in neither becomes a space. A sign is not
+a proof: a solution about such attacks has many. The absence of signs proves nothing either: the frame is the defence.
 
-Phrases are found in the lower-case text by their first words. A line of `_LINES` is the first words, a colon, and the phrases
-that may follow: a space matches anything between two words, ~4 up to four words, a name in capitals one of `_NAMES`; the
+Phrases are found in the lower-case text by their first words. A line of `_LINES` has the first words, a colon, and the phrases
+that may follow. There a space matches anything between two words, ~4 up to four words, a name in capitals one of `_NAMES`; the
 rest is a regular expression. Every repetition has a bound.
 """
 
@@ -144,7 +144,7 @@ DETECTORS = {
     "tags": "has invisible tag characters or selectors",
     "zero-width": "has characters without a width between letters",
 }
-"""Names, and what each says of a solution."""
+"""Name of a sign → what it says about a solution."""
 
 _INVISIBLE = "\u00ad\u034f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff"
 _HIDDEN = re.compile(f"[{_INVISIBLE}]")
@@ -158,7 +158,7 @@ _SIGNS = {
 }
 _OPEN = r"[^\w\s.,;:!?'\"`=-][^\w\n'\"`]{0,11}"
 _FRAME = re.compile(rf"{_OPEN}(?:(?:begin|end)[^\w\n]{{1,8}}assay\b|assay[^\w\n]{{1,8}}(?:begin|end|item)\b)")
-"""A line of a frame in any brackets, once it is folded."""
+"""A line of a frame, in any brackets, after folding."""
 _BLOB = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}(?:\s{1,8}[A-Za-z0-9+/_-]{16,}={0,2}){0,400}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :,]?){16,}|(?:\\x[0-9a-fA-F]{2}){8,}|(?:\\u00[0-9a-fA-F]{2}){8,}")
 _SPACED = re.compile(r"(?<=\b[a-z])[ ._*-](?=[a-z]\b)")
@@ -166,7 +166,7 @@ _ALIKE = str.maketrans("авекмнорстухіјѕԁԛԝһαβεικνορτ
 
 
 def detect(solution: Solution, ids: Sequence[str] = ()) -> tuple[str, ...]:
-    """The names of the signs that a solution has, in its texts or the names of its files; `ids`: the rubric's. Sorted."""
+    """The sorted names of the signs in a solution's texts and file names. ids: of the rubric's checks."""
     raw = "\n\n".join(part for row in solution.files.items() for part in row)
     signs = {name for name, sign in _SIGNS.items() if sign.search(raw)}
     text = _old(raw)
@@ -188,7 +188,7 @@ def detect(solution: Solution, ids: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def _old(text: str) -> str:
-    """The text with a space for each character that Unicode 3.2 does not know, tags and selectors excepted."""
+    """The text with a space for each character that Unicode 3.2 does not have, except tags and selectors."""
     if text.isascii():
         return text
     known = {c: c if ucd_3_2_0.category(c) != "Cn" or "\U000e0000" <= c <= "\U000e0fff" else " " for c in set(text)}
@@ -196,7 +196,7 @@ def _old(text: str) -> str:
 
 
 def _folded(text: str) -> Iterator[str]:
-    """The text in plain letters, without what is invisible; with spaced-out words drawn together; and what tags spell."""
+    """The text in plain letters without invisible characters; the same with spaced-out words joined; the text in tags."""
     plain = _HIDDEN.sub("", text)
     if not plain.isascii():
         alike = _alike()
@@ -211,7 +211,7 @@ def _folded(text: str) -> Iterator[str]:
 
 @cache
 def _alike() -> dict[int, str]:
-    """Letters and signs that look like ASCII ones → those: Unicode's confusables, small Cyrillic and Greek, letters in boxes."""
+    """A character that looks like an ASCII one → that one: Unicode's confusables, Cyrillic and Greek, boxed letters."""
     try:
         from confusable_homoglyphs.confusables import confusables_data
     except ImportError as error:

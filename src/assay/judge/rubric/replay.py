@@ -1,6 +1,6 @@
-"""A judgement looked at again: its transcript replayed offline, or the models asked again and every change shown. SPEC 2.3, 6.
+"""Checks a stored judgement again: replays its transcript offline, or asks the models again and shows every change. SPEC 2.3, 6.
 
-It informs only. Evidence, judgements and settlements stay what they are, whatever the result.
+The result is only information. Evidence, judgements and settlements stay as they are.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _REPLAY_STAGE = "transcript"
 
 @dataclass(frozen=True)
 class ChangedAnswer:
-    """An answer that two judgements of one solution do not share: `B3`, a check's id, `verdict`, `outcome`; before and after."""
+    """An answer that differs between two judgements of one solution: `B3`, a check's id, `verdict` or `outcome`."""
 
     name: str
     before: bool | str | None
     after: bool | str | None
     phase: str = ""
-    """`outcome`, `baseline`, `checks` or `verdict`: a check may be called as something else is."""
+    """`outcome`, `baseline`, `checks` or `verdict`: a check may have the same name as another answer."""
 
 
 class _Reply(Section):
@@ -107,10 +107,10 @@ class _Transcript(Section):
 
 
 def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution: Solution) -> Judgement:
-    """The judgement that a transcript's replies lead to; no network.
+    """The judgement that follows from a transcript's replies, without a network.
 
-    Every request is made anew and compared. Raises Refused (stage `transcript`) where it is not what we would have asked, and
-    BadInput where it is no transcript.
+    Every request is made again and compared. Raises Refused (stage `transcript`) if this program would have asked something else,
+    and BadInput if it is not a transcript.
     """
     case, kept = RubricCase(bounty, problem, solution), _parse_transcript(transcript)
     for what, actual, expected in (
@@ -132,7 +132,7 @@ def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution:
         judgement = run_conversation(course, [_answer(answered) for answered in kept.exchanges])
     except ValueError as error:
         _compare_requests(course, kept)
-        raise Refused(_REPLAY_STAGE, f"its replies do not make a judgement: {error}") from None
+        raise Refused(_REPLAY_STAGE, f"its replies do not lead to a judgement: {error}") from None
     _compare_requests(course, kept)
     if course.transcript() != transcript:
         raise Refused(_REPLAY_STAGE, "it has texts that no request contains")
@@ -142,7 +142,7 @@ def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution:
 
 
 def _parse_transcript(data: bytes) -> _Transcript:
-    hint = "give the transcript as it was kept"
+    hint = "give the transcript as it was stored"
     if len(data) > TRANSCRIPT_BYTES:
         raise BadInput(f"the transcript is larger than {TRANSCRIPT_BYTES} bytes", hint=hint)
     try:
@@ -166,17 +166,17 @@ def _answer(answered: _Answered) -> Reply | ServiceFailure:
 
 
 def _compare_requests(course: Conversation, kept: _Transcript) -> None:
-    """Refuse the first exchange that is not what we would have asked, or that was judged otherwise."""
+    """Refuse the first exchange with another request, or another fault, than this program would have."""
     for number, (ours, recorded) in enumerate(zip(course.said, kept.exchanges, strict=False), 1):
         theirs = recorded.model_dump()
         for name, value in ours.items():
             if theirs[name] != value:
-                what = f"exchange {number}: {name} is not what this bounty and this solution lead to"
+                what = f"exchange {number}: {name} does not follow from this bounty and this solution"
                 raise Refused(_REPLAY_STAGE, what)
 
 
 def compare_judgements(old: Judgement, new: Judgement) -> list[ChangedAnswer]:
-    """Every answer that changed, in the order outcome, baseline, checks, verdict; empty: the same score."""
+    """Every changed answer, in the order outcome, baseline, checks, verdict. If there is none, the score is the same."""
     changes = [ChangedAnswer("outcome", old.outcome, new.outcome, "outcome")]
     before, after = old.baseline or {}, new.baseline or {}
     changes += [ChangedAnswer(name, before.get(name), after.get(name), "baseline") for name in BASELINE]
@@ -188,7 +188,7 @@ def compare_judgements(old: Judgement, new: Judgement) -> list[ChangedAnswer]:
 
 @dataclass(frozen=True)
 class StoredJudgement:
-    """A judgement that is evidence, with its bounty and solution."""
+    """A judgement in the evidence, with its bounty and solution."""
 
     bounty: Bounty
     participant: Participant
@@ -197,7 +197,7 @@ class StoredJudgement:
 
     @property
     def problem(self) -> str:
-        """The problem's text; raises BadInput where it is sealed."""
+        """The problem's text. Raises BadInput if it is sealed."""
         if self.bounty.problem is None:
             raise BadInput("the problem is sealed", file=self.bounty.file, field="problem", hint="only the enclave reads it")
         return self.bounty.problem
@@ -205,12 +205,12 @@ class StoredJudgement:
 
 @dataclass(frozen=True)
 class JudgementRound:
-    """One more judgement of the solution, and its differences."""
+    """One more judgement of the solution, and its changes."""
 
     judgement: Judgement
     changes: tuple[ChangedAnswer, ...]
     bps: int | None
-    """None where it is unjudged."""
+    """The score in BPS; None if it is unjudged."""
 
 
 def find_judgement(
@@ -218,7 +218,7 @@ def find_judgement(
 ) -> StoredJudgement:
     """The judgement of a participant's current submission; find: chooses the participant's key.
 
-    Raises BadInput if there is none, if there are several and `validator` names none, and if the solution is not here.
+    Raises BadInput if there is none, if there are several and `validator` is not given, and if the solution is not here.
     """
     bounty = read_bounty(competition)
     file = competition / csvs.PARTICIPANTS.name
@@ -237,7 +237,7 @@ def _find_record(competition: Path, everybody: tuple[Participant, ...], who: Par
     place = competition / "evidence"
     judges = frozenset(row.fields["key"] for row in csvs.read(competition / "validators.csv", csvs.VALIDATORS))
     names = evidence.Registry("rubric", judges, frozenset(one.key for one in everybody))
-    records = [] if not config.exists(competition) else _in_ledger(competition)  # what an enclave handed in is there alone
+    records = [] if not config.exists(competition) else _in_ledger(competition)  # an enclave's evidence is only there
     records += evidence.read(sorted(place.glob("*.jsonl")), names).records
     matching = [entry for entry in records if isinstance(entry, Rubric) and who.submission and entry.submission == who.submission]
     matching = [entry for entry in matching if validator in (None, entry.validator)]
@@ -247,18 +247,18 @@ def _find_record(competition: Path, everybody: tuple[Participant, ...], who: Par
         raise BadInput(f"there is no judgement of the submission of {who.key!r}{by}", file=place, hint=hint)
     if len({entry.validator for entry in matching}) > 1:
         several = ", ".join(sorted({entry.validator for entry in matching}))
-        raise BadInput(f"{who.key!r} was judged by {several}", field="--validator", hint="say whose judgement is meant")
+        raise BadInput(f"{who.key!r} was judged by {several}", field="--validator", hint="choose the validator")
     return matching[0]
 
 
 def _in_ledger(competition: Path) -> list[Evidence]:
-    """The records of the competition's ledger that count, the first accepted first."""
+    """The records of the competition's ledger that count, in the order of their acceptance."""
     with open_ledger(competition) as ledger, ledger.counted() as view:
         return [record(json.loads(row.body)) for row in view.records()]
 
 
 def judgement_bps(judgement: Judgement, bounty: Bounty) -> int | None:
-    """The BPS of a judgement; None where it is unjudged."""
+    """The score of a judgement in BPS; None if it is unjudged."""
     if judgement.outcome == "unjudged":
         return None
     score_of_rubric = score.judge(judgement.baseline, judgement.checks, judgement.verdict, bounty.rules)
@@ -268,14 +268,14 @@ def judgement_bps(judgement: Judgement, bounty: Bounty) -> int | None:
 def replay_stored(competition: Path, original: StoredJudgement, *keys: PrivateKey) -> JudgementRound:
     """Replay the stored transcript offline; raises BadInput if it does not open, Refused if it does not fit.
 
-    keys: one that it is sealed to is enough.
+    keys: one of them must be a key that it is sealed to.
     """
     attestation = original.record.attestation
     if attestation is None:
         raise BadInput("the judgement names no document", field="attestation", hint="it was not made by `assay run`")
     document = document_of(competition, attestation)
     if document.get("bounty") != original.bounty.digest:
-        hint = f"it is {original.bounty.digest} now, and was judged as {document.get('bounty')}: get that back"
+        hint = f"it is {original.bounty.digest} now, and was judged as {document.get('bounty')}: restore that version"
         raise BadInput("the bounty was changed since", file=original.bounty.file, hint=hint)
     file = competition / TRANSCRIPTS / f"{digest_hex(attestation)}.sealed"
     transcript = open_transcript(file, *keys, bounty=original.bounty.digest, judgement=attestation)
@@ -287,11 +287,11 @@ def replay_stored(competition: Path, original: StoredJudgement, *keys: PrivateKe
 
 
 def _check_same(record: Rubric, replayed: Judgement, transcript: Transcript) -> None:
-    """Refuse evidence that says something else than its own transcript."""
+    """Refuse evidence that contradicts its own transcript."""
     recorded = {"outcome": record.outcome, "baseline": record.baseline, "checks": record.checks, "verdict": record.verdict}
     for name, answer in replayed.answers.items():
         if recorded[name] != answer:
-            raise Refused("evidence", f"its field {name!r} is not what the transcript leads to", participant=record.participant)
+            raise Refused("evidence", f"its field {name!r} does not follow from the transcript", participant=record.participant)
     if (record.quotes or {}) != {name: quote_digest(quote, transcript.blind) for name, quote in replayed.quotes.items()}:
         raise Refused("evidence", "its quotes are not those of the transcript", participant=record.participant)
 
@@ -305,7 +305,7 @@ async def ask_again(
     *,
     limits: JudgeLimits = LIMITS,
 ) -> list[JudgementRound]:
-    """Ask again `times` times, one after the other; on_round: called as each ends. Raises Unreachable."""
+    """Ask again `times` times, one after the other. on_round: called when one ends. Raises Unreachable."""
     rounds: list[JudgementRound] = []
     for _ in range(times):
         judgement = await asking.judge(original.bounty, original.problem, original.solution, models, limits=limits)

@@ -1,6 +1,6 @@
-"""A model's answer, read strictly: one JSON object of the requested form, or its faults. SPEC 2.3.
+"""Reads a model's answer strictly: it is one JSON object of the requested form, or it has faults. SPEC 2.3.
 
-A fault is told to the model in our words alone: neither the solution's nor the answer's text is said again outside of a frame.
+The model is told a fault in our own words: no text of the solution or of the answer is repeated outside of a frame.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAULTS: Mapping[str, str] = {
     "long-quote": "the quote was too long",
     "quote-not-found": "the quote was not found, character for character, in an item of the solution's frame",
 }
-"""Codes, and what the model is told."""
+"""Code of a fault → the sentence for the model."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Reply:
     finish: str | None
     """`finish_reason`."""
     model: str | None
-    """The model that says it answered."""
+    """The model that the service names."""
     fingerprint: str | None
 
 
 class Faulty(Exception):
-    """An answer that is not accepted: the code of the first fault, and each fault in words."""
+    """The answer is not accepted. It has the code of the first fault, and each fault in words."""
 
     def __init__(self, code: str, sentences: Sequence[str] = ()) -> None:
         super().__init__(code)
@@ -58,7 +58,7 @@ class Faulty(Exception):
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers by name, with the reason of each, and the quotes of those that are true."""
+    """Answers by name, with the reason of each, and the quote of each that is true."""
 
     answers: Mapping[str, bool]
     reasons: Mapping[str, str]
@@ -81,7 +81,7 @@ def read_baseline(reply: Reply) -> Answers:
 def read_checks(reply: Reply, ids: Sequence[str], texts: Sequence[str], gutter: str = "") -> Answers:
     """The answers to the checks `ids`, each YES with a quote that is in one of the texts; raises Faulty.
 
-    gutter: the digits with which each line is shown (`frame`), and which are no part of a quote.
+    gutter: the digits with which each shown line begins; they are not part of a quote.
     """
     return _answers(_object(reply, ids), ids, texts, gutter)
 
@@ -97,7 +97,7 @@ def read_verdict(reply: Reply) -> VerdictAnswer:
 
 
 def _object(reply: Reply, keys: Sequence[str]) -> dict[str, Any]:
-    """The one object that the reply is, with exactly these keys."""
+    """The reply's JSON object, with exactly these keys. Raises Faulty."""
     if reply.refusal or reply.finish == "content_filter":
         raise Faulty("refused")
     if reply.finish == "length":
@@ -129,7 +129,7 @@ def _strings(value: object, keys: Sequence[str]) -> dict[str, str]:
 
 
 def _answers(document: Mapping[str, Any], names: Sequence[str], texts: Sequence[str] | None, gutter: str = "") -> Answers:
-    """Every fault is collected, so that the model hears of all at once; names are given by position, since they are untrusted."""
+    """The answers. Raises Faulty with all faults; it names items by position, because their names are untrusted."""
     wrong: list[tuple[str, int]] = []
     answers: dict[str, bool] = {}
     reasons: dict[str, str] = {}
@@ -166,7 +166,7 @@ def _quote(quoted: str, texts: Sequence[str], gutter: str, *, yes: bool) -> str:
     if len(quote) > QUOTE_CHARACTERS:
         raise Faulty("long-quote")
     bare = re.sub(rf"^{gutter} [0-9]+\|", "", quote, flags=re.MULTILINE) if gutter else quote
-    for read in (quote, escape(quote), bare, escape(bare)):  # it may have read an escape, and quoted the character
+    for read in (quote, escape(quote), bare, escape(bare)):  # the model may quote the character that an escape stands for
         within = [text for text in texts if read in text]
         if within:
             break
@@ -181,7 +181,7 @@ def _quote(quoted: str, texts: Sequence[str], gutter: str, *, yes: bool) -> str:
 
 
 def _ink(text: str) -> int:
-    """Characters that are not white space."""
+    """The number of characters that are not white space."""
     return sum(map(len, text.split()))
 
 

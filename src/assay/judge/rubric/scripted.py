@@ -1,6 +1,6 @@
-"""A scripted model: an OpenAI-compatible server on loopback whose answers and failures are written beforehand, in TOML.
+"""The script of a model whose answers and failures are written beforehand, in TOML; `scripted_server` serves it.
 
-For demonstrations and tests. `scripted_server` serves it.
+It is for demonstrations and tests.
 
     [[solutions]]
     name = "good"                       # for the reader, and for [[faults]]
@@ -43,23 +43,23 @@ _QUESTION = re.compile(r"^Question: the (baseline|checks|verdict)\.", re.MULTILI
 
 @dataclass(frozen=True)
 class SeenFrame:
-    """The content of one frame: the words of its first line, and its texts by name."""
+    """The content of one frame: the text of its first line, and its items by name."""
 
     about: str
     items: Mapping[str, str]
-    """Without the gutters."""
+    """The texts without gutters."""
     raw: str
-    """All of it, as it is shown."""
+    """The whole content as it is shown."""
 
 
 @dataclass(frozen=True)
 class SeenRequest:
-    """One request. `outside` is all of the user message that is in no frame: to a model, instructions."""
+    """One request. `outside`: the part of the user message that is in no frame, which a model takes as instructions."""
 
     model: str
     phase: str
     ids: tuple[str, ...]
-    """The names to answer, by the form or the question."""
+    """The names that need an answer, from the form or the question."""
     system: str
     user: str
     keys: Mapping[str, str]
@@ -68,13 +68,13 @@ class SeenRequest:
 
     @property
     def submission(self) -> str:
-        """The solution's digest, as the frame says it."""
+        """The solution's digest, from its frame."""
         match = re.search("sha256:[0-9a-f]{64}", self.frames["solution"].about) if "solution" in self.frames else None
         return match[0] if match else ""
 
     @property
     def solution(self) -> str:
-        """All texts of the solution, as they are shown, but for the gutters."""
+        """All texts of the solution as they are shown, without the gutters."""
         return "\n".join(self.frames["solution"].items.values()) if "solution" in self.frames else ""
 
 
@@ -106,7 +106,7 @@ def read_request(body: Mapping[str, Any]) -> SeenRequest:
 
 
 def _asked_phase(body: Mapping[str, Any], outside: str, frames: Mapping[str, SeenFrame]) -> tuple[str, tuple[str, ...]]:
-    """The phase and the names to answer: by the schema, or without one by the question's words."""
+    """The phase and the names that need an answer, from the schema; without a schema, from the question's words."""
     form = body.get("response_format", {}).get("json_schema")
     if form is not None:
         return form["name"].removeprefix("assay_"), tuple(form["schema"]["properties"])
@@ -119,7 +119,7 @@ def _asked_phase(body: Mapping[str, Any], outside: str, frames: Mapping[str, See
 
 
 def spoil_answer(kind: str, answer: dict[str, Any]) -> str:
-    """The content that a fault of this kind makes of an answer."""
+    """The answer's content with a fault of this kind."""
     text = json.dumps(answer, ensure_ascii=False)
     whole = {
         "empty": "",
@@ -170,12 +170,12 @@ CONTENT_FAULTS = (
     ),
     *("no-quote", "foreign-quote", "short-quote", "no-verdict", "long-reason", "surrogate"),
 )
-"""Faults of what is said."""
+"""Faults of an answer's content."""
 FAULT_KINDS = (
     *("slow", "close", "cut", "no-json", "no-choices", "huge", "refusal", "length", "other-model", "no-model", "no-usage"),
     *CONTENT_FAULTS,
 )
-"""Faults that are no status."""
+"""Faults that are not a status."""
 _Name = Annotated[str, Field(max_length=200)]
 _Text = Annotated[str, Field(max_length=10_000)]
 
@@ -195,12 +195,12 @@ class ScriptedSolution(Section):
     reasons: _Words = Field(default_factory=dict)
 
     def fits(self, seen: SeenRequest) -> bool:
-        """Whether it is written for this solution."""
+        """Whether this entry is for the request's solution."""
         named = self.digest is None or self.digest == seen.submission
         return named and (self.contains is None or self.contains in seen.solution)
 
     def answer(self, seen: SeenRequest) -> dict[str, object]:
-        """The answer to a question."""
+        """The answer to the request's question."""
         if seen.phase == "verdict":
             return {"reason": self.reasons.get("verdict", "as the script says"), "verdict": self.verdict}
         answers: dict[str, object] = {}
@@ -232,12 +232,14 @@ class ScriptedFault(Section):
     def _known(self) -> Self:
         if self.kind not in FAULT_KINDS and not (self.kind.isdigit() and 300 <= int(self.kind) < 600):
             raise PydanticCustomError(
-                "assay", "{kind} is no kind of fault; use a status or one that the documentation names", {"kind": repr(self.kind)}
+                "assay",
+                "{kind} is not a kind of fault; use a status, or a kind that the documentation names",
+                {"kind": repr(self.kind)},
             )
         return self
 
     def fits(self, seen: SeenRequest, name: str) -> bool:
-        """Whether it is for this request, of the solution that the script calls `name`."""
+        """Whether it applies to this request. name: the script's name of the request's solution."""
         wanted = ((self.solution, name), (self.phase, seen.phase), (self.model, seen.model))
         return all(limit is None or limit == actual for limit, actual in wanted)
 

@@ -1,18 +1,17 @@
-"""The rubric judge's files: solutions, judgements, sealed transcripts. A crash loses none and counts none twice. SPEC 2, 6, 7.
+"""Stores solutions, judgements and sealed transcripts, so that a crash loses none and counts none twice. SPEC 2, 6, 7.
 
-    solutions/<hex>.json                     a solution that was handed in, under its digest, readable by its owner alone
-    judging/<validator>/.lock, <hex>.json    the run in progress; judgements on their way to their place, by submission
+    solutions/<hex>.json                     a solution under its digest, readable by its owner alone
+    judging/<validator>/.lock, <hex>.json    the running run; judgements that are being stored, by submission
     judgements/<hex>.json                    the document of a judgement, under its digest, which evidence names as `attestation`
-    transcripts/<hex>.sealed                 its transcript, sealed
-    evidence/run-<validator>.jsonl           one line for each solution that is judged or unjudged; none for a missing one
+    transcripts/<hex>.sealed                 the judgement's transcript, sealed
+    evidence/run-<validator>.jsonl           one line for each judged or unjudged solution; none if the judgement is missing
 
-First the transcript is written, then one file with the document and the record, from which the rest can be made: the next run
-finishes what a crash interrupted.
+First the transcript is written, then one file with the document and the record. The rest can be made from that file, so the next
+run finishes what a crash interrupted.
 
 A transcript is canonical JSON {"schema": "assay.sealed-transcript/1", "bounty", "judgement", "sealed": {public key: base64}}. The
-plaintext, sealed to each key separately, is the canonical JSON {"blind": hex, "transcript": text}; it opens only as the
-transcript of this judgement of this bounty. Its readers are the validator who judged, and the sponsor if the bounty names a key
-of theirs.
+plaintext is the canonical JSON {"blind": hex, "transcript": text}, sealed to each key separately. It opens only as the transcript
+of this judgement of this bounty. Its readers are the validator who judged, and the sponsor if the bounty names their key.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ from assay.scheme.fields import Digest, Section, instant_text
 from assay.scheme.reading import validate
 
 TRANSCRIPT_KEY = "transcripts"
-"""Name of the key in the folder of keys."""
+"""Name of the judge's own key in the folder of keys."""
 SPONSOR_KEY = "sponsor"
-"""Default name of a sponsor's key: an enclave seals its releases to it."""
+"""Default name of a sponsor's key, to which an enclave seals its releases."""
 
 
 def transcript_keys(name: str | None, ask: Callable[[], str] | None = None) -> list[PrivateKey]:
-    """The keys that may open a transcript: the one of this name, or those of one's own judgements and of a sponsor."""
+    """The keys that may open a transcript: the named key, or the default keys of a judge and of a sponsor."""
     if name is not None:
         return [transcript_key(name, ask)]
     there = [each for each in (TRANSCRIPT_KEY, SPONSOR_KEY) if keys.path_of(each).exists()]
@@ -67,7 +66,7 @@ def transcript_key(name: str = TRANSCRIPT_KEY, ask: Callable[[], str] | None = N
         try:
             keys.save(name, keys.new(X25519), os.environ.get("ASSAY_PASSPHRASE", ""))
         except BadInput:
-            if not keys.path_of(name).exists():  # else somebody made it at the same moment
+            if not keys.path_of(name).exists():  # otherwise another process has just made it
                 raise
     key = keys.load(name, ask)
     if key.public.kind != X25519:
@@ -78,7 +77,7 @@ def transcript_key(name: str = TRANSCRIPT_KEY, ask: Callable[[], str] | None = N
 
 SEALED_TRANSCRIPT_SCHEMA: Literal["assay.sealed-transcript/1"] = "assay.sealed-transcript/1"
 MOST_KEYS = 8
-"""Keys that one transcript may be sealed to."""
+"""Most keys that one transcript may be sealed to."""
 
 
 class _SealedTranscript(Section):
@@ -90,26 +89,26 @@ class _SealedTranscript(Section):
 
 @dataclass(frozen=True)
 class Transcript:
-    """The plaintext: the transcript's bytes, and the blind of the quotes' digests."""
+    """An opened transcript: its bytes, and the blind of the quotes' digests."""
 
     data: bytes = field(repr=False)
     blind: bytes = field(repr=False)
 
 
 def seal_transcript(transcript: Transcript, to: list[PublicKey], *, bounty: str, judgement: str) -> bytes:
-    """The bytes of the file; bounty, judgement: their digests."""
+    """The bytes of a sealed transcript. bounty, judgement: their digests."""
     inner = canonical({"blind": transcript.blind.hex(), "transcript": transcript.data.decode()})
     whole = {key.id: base64.b64encode(seal(inner, key, _hpke_info(bounty, judgement))).decode() for key in to}
     return canonical({"schema": SEALED_TRANSCRIPT_SCHEMA, "bounty": bounty, "judgement": judgement, "sealed": whole})
 
 
 def open_transcript(file: Path, *keys: PrivateKey, bounty: str, judgement: str) -> Transcript:
-    """The transcript in a file; raises BadInput where it is of something else, sealed to none of these keys, or damaged."""
+    """The transcript in a file. Raises BadInput if it is another one, sealed to none of these keys, or damaged."""
     data = load(file, MOST_KEYS * 2 * TRANSCRIPT_BYTES, hint="the validator who judged keeps the transcripts: `assay run`")
     try:
         sealed = validate(_SealedTranscript, strict.parse(decode(data, file)))
         if (sealed.bounty, sealed.judgement) != (bounty, judgement):
-            raise BadInput("is the transcript of another judgement", hint="get the file back that belongs to it")
+            raise BadInput("is the transcript of another judgement", hint="restore the file that belongs to it")
         key = next((each for each in keys if each.public.id in sealed.sealed), None)
         if key is None:
             hint = f"it is sealed to {', '.join(sorted(sealed.sealed))}; say which key opens it with --key"
@@ -119,11 +118,11 @@ def open_transcript(file: Path, *keys: PrivateKey, bounty: str, judgement: str) 
     except BadInput as error:
         raise error.at(file=file) from None
     except ValueError:  # of base64
-        raise BadInput("is damaged", file=file, hint="get it back from a copy") from None
+        raise BadInput("is damaged", file=file, hint="restore it from a copy") from None
 
 
 def _parse_transcript(inner: bytes) -> Transcript:
-    document: Any = json.loads(inner)  # it was sealed for us; what it says is checked where it is replayed
+    document: Any = json.loads(inner)  # it was sealed to us; the replay checks its content
     return Transcript(document["transcript"].encode(), bytes.fromhex(document["blind"]))
 
 
@@ -145,7 +144,7 @@ class SubmittedSolution:
     before: str
     """The participant's submission until now; empty if there was none."""
     epoch: int | None = None
-    """In which epoch the ledger has it as accepted; None without a ledger."""
+    """The epoch in which the ledger accepted it; None without a ledger."""
 
     @property
     def changed(self) -> bool:
@@ -158,8 +157,8 @@ def submit_solution(
 ) -> SubmittedSolution:
     """Make a solution (a text file, or a folder of them) the current submission of a participant.
 
-    Raises BadInput for a bad, too large or late solution, and in a bounty that takes only sealed ones; epoch
-    and further errors as of `assay.judge.submitting`.
+    Raises BadInput for a bad, large or late solution, and if the bounty takes only sealed solutions; for epoch and
+    further errors see `assay.judge.submitting`.
     """
     bounty, when = read_bounty(competition), at or datetime.now(UTC)
     row = submitting.find(competition, participant)
@@ -171,7 +170,9 @@ def submit_solution(
     until = bounty.terms.submissions_until
     if until is not None and when > until and before != solution.digest:
         what = f"no solution is taken any more: the deadline was {instant_text(until)}"
-        raise BadInput(what, file=bounty.file, field="bounty.submissions_until", hint="what was handed in before stands")
+        raise BadInput(
+            what, file=bounty.file, field="bounty.submissions_until", hint="the solution that was handed in before still counts"
+        )
     file = solution_file(competition, solution.digest)
     private_folder(file.parent)
     write_bytes(file, solution.data, private=True)
@@ -188,11 +189,11 @@ def _fitting(bounty: Bounty, problem: str, source: Path) -> Solution:
 
 
 def find_solution(competition: Path, participant: Participant) -> Solution | None:
-    """The solution that a participant handed in; None if it is not here. Raises BadInput if its file holds something else."""
+    """The solution that a participant handed in; None if it is not here. Raises BadInput if its file has another."""
     file = solution_file(competition, participant.submission) if _DIGEST_TEXT.fullmatch(participant.submission) else None
     if file is None or not file.exists():
         return None
-    hint = "hand it in again, or get the file back that was handed in"
+    hint = "hand it in again, or restore its file"
     try:
         solution = parse_solution(load(file, 8 * SOLUTION_BYTES, hint=hint))
     except BadInput as error:
@@ -208,7 +209,7 @@ def solution_file(competition: Path, digest: str) -> Path:
 
 
 def private_folder(folder: Path) -> None:
-    """Makes a folder that its owner alone may look into; raises BadInput if it cannot be, or if others may."""
+    """Make a folder that only its owner may read. Raises BadInput if that fails, or if others may read it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = folder.stat().st_mode & 0o777
@@ -216,12 +217,12 @@ def private_folder(folder: Path) -> None:
         hint = "check permissions and space"
         raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint=hint) from None
     if mode & 0o077:
-        raise BadInput(f"others may look into it (mode {mode:04o})", file=folder, hint=f"make it yours alone: chmod 700 {folder}")
+        raise BadInput(f"other users may read it (mode {mode:04o})", file=folder, hint=f"make it yours alone: chmod 700 {folder}")
 
 
 JUDGEMENTS, TRANSCRIPTS, JUDGING = "judgements", "transcripts", "judging"
 BLIND = 32
-"""Bytes of the secret that keeps short quotes from being guessed by their digests."""
+"""Bytes of the secret that protects short quotes: their digests alone could be guessed."""
 DOCUMENT_BYTES = 16_000_000
 
 
@@ -240,7 +241,7 @@ class JudgementStore:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Holds the validator's lock; raises Busy, and BadInput where nothing can be written."""
+        """Hold the validator's lock in the block. Raises Busy, and BadInput if nothing can be written."""
         with keeping.held(self.root, self.validator):
             private_folder(self.competition / TRANSCRIPTS)
             try:
@@ -254,7 +255,7 @@ class JudgementStore:
             yield
 
     def add(self, judgement: Judgement, *, participant: str, epoch: int, at: datetime) -> Rubric:
-        """Keeps a judgement; when this returns it is evidence. Raises BadInput and OSError where it cannot be written."""
+        """Store a judgement; when this returns, it is evidence. Raises BadInput and OSError if it cannot be written."""
         blind = secrets.token_bytes(BLIND)
         document = judgement.document(blind)
         named = digest(document)
@@ -270,9 +271,9 @@ class JudgementStore:
         return record
 
     def recover(self, done: Container[str]) -> list[str]:
-        """Finishes what a crash left undone; done: submissions that have evidence. Returns the submissions that have it now.
+        """Finish what a crash interrupted, and return the submissions that got their evidence now.
 
-        Raises BadInput where it cannot be written.
+        done: submissions that have evidence. Raises BadInput if nothing can be written.
         """
         try:
             return self._recovered(done)
@@ -286,7 +287,7 @@ class JudgementStore:
             try:
                 content: Any = strict.parse(decode(load(pending, DOCUMENT_BYTES, hint=""), pending))
                 record, document = read_record(content["record"]), content["judgement"]
-            except (BadInput, KeyError, TypeError):  # it is written whole or not at all; whatever else it is, it is not ours
+            except (BadInput, KeyError, TypeError):  # this program writes it whole or not at all, so it is not ours
                 pending.unlink(missing_ok=True)
                 continue
             whole = isinstance(record, Rubric) and record.attestation == digest(document) and record.validator == self.validator
@@ -302,7 +303,7 @@ class JudgementStore:
         pending.unlink(missing_ok=True)
 
     def forget_unjudged(self) -> int:
-        """Takes this validator's own `unjudged` records out of its file of evidence, to judge again; returns how many."""
+        """Remove this validator's own `unjudged` records from its evidence, to judge them again. Returns their number."""
         try:
             lines = self.evidence.read_bytes().splitlines(keepends=True)
         except FileNotFoundError:
@@ -315,7 +316,7 @@ class JudgementStore:
 
 @dataclass(frozen=True)
 class ByFallback:
-    """A counting judgement by the fallback model: participant, validator, model, and the reason in words."""
+    """A judgement by the fallback model: participant, validator, model, and the reason in words."""
 
     participant: str
     validator: str
@@ -324,7 +325,7 @@ class ByFallback:
 
 
 def by_fallback(competition: Path, participants: Iterable[Participant], records: Iterable[object]) -> list[ByFallback]:
-    """The judgements of current submissions that the fallback model made, as far as their documents are here."""
+    """The fallback model's judgements of current submissions, if their documents are here."""
     current = {record.key: record.submission for record in participants}
     judgements = []
     for record in records:
@@ -334,7 +335,7 @@ def by_fallback(competition: Path, participants: Iterable[Participant], records:
             continue
         try:
             document = document_of(competition, record.attestation)
-        except BadInput:  # it is not here: an exported epoch has evidence alone
+        except BadInput:  # an exported epoch has no documents
             continue
         why = why_fallback(document)
         if why:
@@ -343,11 +344,11 @@ def by_fallback(competition: Path, participants: Iterable[Participant], records:
 
 
 def document_of(competition: Path, attestation: str) -> dict[str, Any]:
-    """The document of a judgement; raises BadInput if it is not here, or not what the evidence names."""
+    """The document of a judgement. Raises BadInput if it is not here, or has another digest."""
     file = competition / JUDGEMENTS / f"{digest_hex(attestation)}.json"
     document: Any = strict.parse(
         decode(load(file, DOCUMENT_BYTES, hint="the validator who judged keeps the judgements: `assay run`"), file)
     )
     if not isinstance(document, dict) or digest(document) != attestation:
-        raise BadInput("is not the judgement that the evidence names", file=file, hint="get it back from a copy")
+        raise BadInput("is not the judgement that the evidence names", file=file, hint="restore it from a copy")
     return document
