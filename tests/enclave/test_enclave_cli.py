@@ -96,7 +96,7 @@ def test_measurements_and_statuses_by_option(file: Path) -> None:
         (["--rtmr3", "00"], "--rtmr3: '00' is not a measurement"),
         (["--rtmr3", RTMR3, "--tcb", "Revoked"], "--tcb: is 'Revoked'; use one of"),
         (["--rtmr3", RTMR3, "--at", "yesterday"], "--at: 'yesterday' is not a time"),
-        (["--rtmr3", RTMR3, "--report-data", "00" * 64], "--report-data: an attestation says itself what it binds"),
+        (["--rtmr3", RTMR3, "--report-data", "00" * 64], "--report-data: an attestation states what it binds"),
         (["--rtmr3", RTMR3, "--collateral", "none.json"], "none.json: no such file"),
     ],
 )
@@ -149,7 +149,7 @@ def test_dstacks_own_reply_is_verified_as_it_is(tmp_path: Path) -> None:
     reply.write_bytes(_reply(quote=""))
     assert "it is not a quote" in refused(*words, code=1)
     reply.write_bytes(_reply())
-    assert "is a bare quote, which says nothing of a bounty" in refused("enclave", "verify", reply, "--bounty", tmp_path)
+    assert "is a bare quote, which does not name a bounty" in refused("enclave", "verify", reply, "--bounty", tmp_path)
 
 
 def test_report_data_that_are_none(tmp_path: Path) -> None:

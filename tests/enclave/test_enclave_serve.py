@@ -185,6 +185,6 @@ def test_an_enclave_that_is_not_verified_is_sealed_to_only_if_told_so(tmp_path: 
         assert "of a development root, which proves nothing" in done.stderr
         assert world.status()["received"] == 1
         done = run("seal", world.place, answer, "--url", world.url, "--no-verify", columns=500)
-        assert "the attestation is not verified: whoever gave it can read what is sealed to it" in done.stderr
+        assert "the attestation is not verified: whoever made it can read what you seal to it" in done.stderr
         (world.place / "bounty.toml").write_text(text.replace("development = true", "development = false"))
         assert "was committed to for another bounty" in refused(*words)

@@ -1,4 +1,4 @@
-"""Options and helpers that the commands of sealing and of the enclave share."""
+"""Options and helpers that the commands for sealing and for enclaves share."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ UrlOption = Annotated[
     str | None, typer.Option("--url", metavar="URL", help="The enclave's service: http://HOST:PORT or unix:PATH.")
 ]
 CollateralOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The quote's collateral, in place of the attestation's own.")
+    Path | None, typer.Option(metavar="FILE", help="The quote's collateral; replaces the attestation's own.")
 ]
 AtOption = Annotated[str | None, typer.Option(metavar="TIME", help="The time to verify at; otherwise now.")]
 
 
 def verification_time(text: str | None) -> int:
-    """Seconds since 1970 of the option's time, or of the clock. Raises BadInput."""
+    """The option's time, otherwise the clock's, in seconds since 1970. Raises BadInput."""
     import time
 
     from assay.errors import BadInput
@@ -51,12 +51,12 @@ def given_collateral(file: Path | None) -> Collateral | None:
 def enclave_keys(
     bounty: Bounty, attestation: Attestation, *, at: int, collateral: Collateral | None, verify: bool
 ) -> EnclaveStatement:
-    """The keys of the bounty's enclave, verified unless that is waived; raises Refused. Warns on stderr about the risk."""
+    """The keys of the bounty's enclave. Raises Refused if they do not verify; without `verify`, warns on stderr instead."""
     from assay.cli.errors import warn
     from assay.enclave import proofs
 
     if not verify:
-        warn(["the attestation is not verified: whoever gave it can read what is sealed to it, enclave or not"])
+        warn(["the attestation is not verified: whoever made it can read what you seal to it, with or without an enclave"])
         return proofs.stated_keys(bounty, attestation)
     statement, checked = proofs.check_enclave(bounty, attestation, now=at, collateral=collateral)
     if checked.development:

@@ -1,4 +1,4 @@
-"""`assay enclave collect`, `results`, `release`: the enclave's public results, and the files that are sealed to the sponsor."""
+"""`assay enclave collect`, `results`, `release`: fetch the public results, and the files sealed to the sponsor."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def collect(
 ) -> None:
     """Fetch what the enclave gives out, verify it, and put it into DIR: submissions, judgements, quotes, signed evidence.
 
-    The enclave's attestation and that of each judgement are verified against what bounty.toml pins; statement and evidence must
-    be signed by its key; each record must say what its judgement says. Then participants.csv gets submissions and times, the
-    ledger (or evidence/) the evidence, and judgements/ what anybody can verify again. The same command again changes nothing.
+    The attestations of the enclave and of each judgement are verified against what bounty.toml pins. Statement and evidence must
+    be signed by its key, and each record must agree with its judgement. Then participants.csv gets submissions and times, the
+    ledger (or evidence/) the evidence, and judgements/ the files that anybody can verify again. Repeating it changes nothing.
 
     \b
     Example:
@@ -85,8 +85,8 @@ def results(
 ) -> None:
     """Fetch the results that are sealed to the sponsor, and show them: answers, models, what each judgement took and cost.
 
-    They are kept in DIR/results.sealed. Nothing of a solution's text is in them, and nothing that a model wrote of it: that comes
-    with `assay enclave release`, of the winners alone.
+    They are stored in DIR/results.sealed. They contain no text of a solution, and no text that a model wrote about one: only the
+    winners' texts are released, by `assay enclave release`.
 
     \b
     Example:
@@ -127,7 +127,7 @@ def results(
         Column("seconds", [_thousandth(_took(row, "milliseconds")) for row in rows], right=True),
         Column("cost", [_cost(row) for row in rows], right=True),
     ]
-    show(heading(f"{bounty.scheme.name}: what was judged"), grid(columns), "", note(_sums(rows)))
+    show(heading(f"{bounty.scheme.name}: judgements"), grid(columns), "", note(_sums(rows)))
 
 
 def release(
@@ -135,15 +135,15 @@ def release(
     url: FromOption,
     key: KeyOption = "sponsor",
     epoch: Annotated[int | None, typer.Option(metavar="N", help="The settled epoch; otherwise the ledger's last.", min=0)] = None,
-    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="The receipt, where the ledger is not here.")] = None,
-    settlement: Annotated[Path | None, typer.Option(metavar="FILE", help="The settlement that it is of.")] = None,
+    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="The receipt, if the ledger is not here.")] = None,
+    settlement: Annotated[Path | None, typer.Option(metavar="FILE", help="The settlement of that receipt.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
     """Ask the enclave for the winners' solutions, after settlement, and put them into DIR/solutions.
 
-    It gets the receipt of the settled epoch, signed by the log that bounty.toml names, and the settlement. What both that and
-    the enclave's own judgement pay is released, sealed to the sponsor's key; what lost stays sealed. What comes is checked
-    against the digests that were published. Transcripts go into DIR/transcripts, for `assay rejudge`.
+    The enclave gets the settlement and the receipt of the settled epoch, signed by the log that bounty.toml names. It releases
+    the solutions that both this settlement and its own one pay, sealed to the sponsor's key; the others stay sealed. They are
+    checked against the published digests. Transcripts go into DIR/transcripts, for `assay rejudge`.
 
     \b
     Examples:
@@ -183,7 +183,7 @@ def release(
 
 
 def _names(folder: Path, rows: list[dict[str, Any]]) -> list[Column]:
-    """A column of the names that participants.csv has; none where it has none."""
+    """A column of the names in participants.csv; no column if it has none."""
     from assay.cli.keys import names
     from assay.cli.show import Column
 
@@ -228,5 +228,5 @@ def _sums(rows: list[dict[str, Any]]) -> str:
     counts = [measured["usage"][name] for measured in took for name in ("prompt", "completion")]
     costs = [measured["cost"] for measured in took]
     tokens = "an unknown number of tokens" if None in counts else f"{sum(counts)} tokens"
-    cost = "what it cost is not known" if None in costs else f"it cost {text(sum(costs), 6)}"
+    cost = "the cost is not known" if None in costs else f"it cost {text(sum(costs), 6)}"
     return f"In all {text(sum(measured['milliseconds'] for measured in took), 3)} s and {tokens}; {cost}"

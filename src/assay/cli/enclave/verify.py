@@ -1,4 +1,4 @@
-"""`assay enclave verify` checks an attestation stage by stage; `assay enclave collateral` fetches what that needs offline."""
+"""`assay enclave verify` checks an attestation in stages; `assay enclave collateral` fetches what that needs offline."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def collateral(
 ) -> None:
     """Fetch the collateral of a quote: what Intel says now of its platform, good for a month or so.
 
-    It is signed by Intel, so it does not matter who gives it. With it, `assay enclave verify --collateral` works offline. Nobody
-    but the service learns that you asked; it learns which model of platform.
+    Intel signs it, so it does not matter who serves it. With it, `assay enclave verify --collateral` works offline. Only the
+    service learns that you asked, and about which model of platform.
 
     \b
     Example:
@@ -45,7 +45,7 @@ def collateral(
 
 
 def quote_in(data: bytes, file: Path) -> bytes:
-    """The quote in the bytes of a file, be it an attestation, dstack's reply, bytes or hex; raises BadInput."""
+    """The quote in a file: an attestation, dstack's reply, bytes or hex. Raises BadInput."""
     from assay.enclave.attest.document import parse_attestation, parse_reply
 
     if (reply := parse_reply(data, file)) is not None:
@@ -67,7 +67,7 @@ SourceArgument = Annotated[
     ),
 ]
 BountyOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="A bounty's folder: what it pins, and that the attestation is about it.")
+    Path | None, typer.Option(metavar="DIR", help="A bounty's folder: use its pins, and require an attestation about it.")
 ]
 TcbOption = Annotated[
     list[str] | None, typer.Option(metavar="STATUS", help="A TCB status to accept beside UpToDate; may be repeated.")
@@ -79,10 +79,10 @@ def verify(
     bounty: BountyOption = None,
     compose_hash: Annotated[str | None, typer.Option(metavar="HEX", help="SHA-256 of the app-compose.json to run.")] = None,
     mrtd: Annotated[str | None, typer.Option(metavar="HEX", help="The firmware's measurement.")] = None,
-    rtmr0: Annotated[str | None, typer.Option(metavar="HEX", help="The virtual hardware's.")] = None,
-    rtmr1: Annotated[str | None, typer.Option(metavar="HEX", help="The kernel's.")] = None,
-    rtmr2: Annotated[str | None, typer.Option(metavar="HEX", help="The root file system's.")] = None,
-    rtmr3: Annotated[str | None, typer.Option(metavar="HEX", help="That of all that dstack logged.")] = None,
+    rtmr0: Annotated[str | None, typer.Option(metavar="HEX", help="The virtual hardware's measurement.")] = None,
+    rtmr1: Annotated[str | None, typer.Option(metavar="HEX", help="The kernel's measurement.")] = None,
+    rtmr2: Annotated[str | None, typer.Option(metavar="HEX", help="The root file system's measurement.")] = None,
+    rtmr3: Annotated[str | None, typer.Option(metavar="HEX", help="The register of all events that dstack logged.")] = None,
     tcb: TcbOption = None,
     collateral: CollateralOption = None,
     report_data: Annotated[str | None, typer.Option(metavar="HEX", help="The 64 bytes that a bare quote must carry.")] = None,
@@ -92,12 +92,12 @@ def verify(
 ) -> None:
     """Check what an enclave's attestation proves: a real machine, up to date, that runs this program and states these keys.
 
-    It works offline, with the collateral in the attestation or beside it. Says what was checked, or the first stage that is not
-    right, what was expected and what was found. What could not be looked at is said too. With --bounty, it is what that bounty
-    pins, and the attestation must be about that bounty; a judgement's must be of a judgement in its folder, and it says of which
-    submission that is.
+    It works offline, with the collateral in the attestation or in a file. It prints the checked stages; or the first stage that
+    is not right, with the expected and the actual value. It also prints what it could not check. With --bounty it uses that
+    bounty's pins, and the attestation must be about that bounty. The attestation of a judgement must be of a judgement in its
+    folder; the submission is printed too.
 
-    Ends with 0 if everything that was looked at is right, 1 if something is not.
+    The exit code is 0 if everything that was checked is right, and 1 if not.
 
     \b
     Examples:
@@ -128,7 +128,7 @@ def verify(
 
 
 def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool) -> Measurements:
-    """The measurements that the options pin; raises BadInput that names the option."""
+    """The measurements that the options pin. Raises BadInput that names the option."""
     from assay.errors import BadInput
     from assay.scheme.bounty import Measurements
     from assay.scheme.reading import validate
@@ -152,9 +152,9 @@ def _check_source(
     report_data: str | None,
     now: int,
 ) -> tuple[VerifiedQuote, dict[str, str]]:
-    """Verify what is in the file, or what the service shows; a policy, or a bounty. Raises BadInput and Refused.
+    """Verify the attestation or quote of a file or a service, by a policy or a bounty. Raises BadInput and Refused.
 
-    Beside it, of a judgement in the bounty's folder, `submission`: what it is a judgement of.
+    Returns also, for a judgement in the bounty's folder, its `submission`.
     """
     from assay.enclave.attest import verify as check
     from assay.enclave.attest import verify_quote
@@ -165,16 +165,14 @@ def _check_source(
     reply = parse_reply(data, file)
     if reply is None and data.lstrip().startswith(b"{"):
         if report_data is not None:
-            raise BadInput("an attestation says itself what it binds", field="--report-data", hint="leave it out")
+            raise BadInput("an attestation states what it binds", field="--report-data", hint="leave it out")
         attestation = parse_attestation(data, file)
         if policy is None:
             assert bounty is not None  # one of the two is there
             return _of_bounty(bounty, attestation, collateral, now)
         return check(attestation, policy=policy, now=now, collateral=collateral), {}
     if policy is None:
-        raise BadInput(
-            "is a bare quote, which says nothing of a bounty", file=file, hint="leave --bounty out, and say what is pinned"
-        )
+        raise BadInput("is a bare quote, which does not name a bounty", file=file, hint="leave --bounty out, and give the pins")
     wanted = None if report_data is None else _bytes(report_data)
     if reply is None:
         return verify_quote(quote_in(data, Path(file)), policy=policy, now=now, collateral=collateral, report_data=wanted), {}
@@ -184,7 +182,7 @@ def _check_source(
 
 
 def _data(source: str) -> tuple[bytes, str]:
-    """The bytes, and where they are from; raises BadInput, and Unreachable."""
+    """The bytes, and the name of their source. Raises BadInput and Unreachable."""
     from assay.enclave.attest.document import ATTESTATION_BYTES
     from assay.enclave.messages import EnclaveClient
     from assay.folder.files import load
@@ -198,7 +196,7 @@ def _data(source: str) -> tuple[bytes, str]:
 def _of_bounty(
     folder: Path, attestation: Attestation, collateral: Collateral | None, now: int
 ) -> tuple[VerifiedQuote, dict[str, str]]:
-    """Verify that it is of the bounty's enclave, or of a judgement that is in the bounty's folder; raises Refused."""
+    """Verify an attestation of the bounty's enclave, or of a judgement in its folder. Raises Refused."""
     from assay.enclave import proofs
     from assay.enclave.attest import JudgementStatement
     from assay.errors import Refused
@@ -209,7 +207,7 @@ def _of_bounty(
     statement = attestation.statement
     if not isinstance(statement, JudgementStatement):
         return proofs.check_enclave(terms, attestation, now=now, collateral=collateral)[1], {}
-    document = document_of(folder, statement.judgement)  # it is there, and is what its digest is of
+    document = document_of(folder, statement.judgement)  # checked against its digest
     if document.get("bounty") != terms.digest:
         raise Refused("judgement", "it is of another bounty", expected=terms.digest, found=document.get("bounty"))
     verified = proofs.check_judgement(terms, attestation, statement.judgement, statement.signer, now=now, collateral=collateral)
@@ -235,7 +233,7 @@ def _show(verified: VerifiedQuote, about: dict[str, str]) -> None:
     how = "of a development root, so it proves nothing" if verified.development else "verified"
     show(heading(f"{what}: {how}"), stages(verified.checked), "")
     if verified.development:
-        show(sentence("Anybody can make such an attestation. Never seal anything to it that is worth something."), "")
+        show(sentence("Anybody can make such an attestation. Never seal anything valuable to it."), "")
     bound = {
         name: value for name, value in (verified.statement or {"report data": verified.report_data}).items() if name != "type"
     }
