@@ -7,9 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from assay.kind import Json, Kind, SubmitResult
+from assay.judge.kind_options import (
+    AGAIN,
+    CALIBRATE,
+    ENGINE,
+    ENV,
+    FALLBACK,
+    MODEL,
+    MODEL_URL,
+    PRICE,
+    REUSE,
+    RUNTIME,
+    SANDBOX,
+    TASK,
+    TASKS,
+)
+from assay.kind import Json, Kind, Option, SubmitResult
 
 if TYPE_CHECKING:
     from assay.records import Record
@@ -19,20 +34,39 @@ if TYPE_CHECKING:
     from assay.settle.story.telling import Chapter, Subject
 
 __all__ = ["GIVEN", "POINTS", "RUBRIC", "TESTS", "WORKFLOW"]
-
-_BOXES = frozenset({"--task", "--tasks", "--env", "--engine", "--runtime", "--reuse-boxes"})
-_MODELS = frozenset({"--model", "--fallback", "--price", "--again"})
-_CALIBRATED = frozenset({"--calibrate"})
+_BOXES = (SANDBOX, ENGINE, RUNTIME, REUSE, TASK, TASKS, ENV)
 _TASKS = tuple(f"task-{number:02}" for number in range(1, 13))
 """Of samples."""
 
 
-class _Tests(Kind):
+class _TaskKind(Kind):
+    """A kind whose judge tries tasks in sandboxes."""
+
+    options: ClassVar[tuple[Option, ...]] = _BOXES
+
+    def settings(self, values: Mapping[str, Any]) -> Any:
+        from assay.judge.kind_options import TaskOptions
+
+        return TaskOptions.of(values)
+
+
+class _AgentKind(_TaskKind):
+    """A kind whose agents may ask a model, after each task was calibrated."""
+
+    options: ClassVar[tuple[Option, ...]] = (*_BOXES, CALIBRATE, MODEL_URL)
+
+    def cautions(self, settings: Any) -> Iterator[str]:
+        model = settings.model
+        if model is not None and not model.names:  # one that is always refused buys an error instead of a fail
+            what = "agents may name any model of the service: one that is always at its limit turns a fail into an error"
+            yield f"{what}; set ASSAY_MODEL_NAMES to the models that this account may use"
+
+
+class _TestsKind(_AgentKind):
     """The share of tasks passed. SPEC 2.1."""
 
     name: ClassVar[str] = "tests"
     in_bulk: ClassVar[bool] = True
-    takes: ClassVar[frozenset[str]] = _BOXES | _CALIBRATED
     fields: ClassVar[Mapping[str, str]] = {
         "task": "an id of `tasks.txt`",
         "outcome": "`pass`, `fail`, `timeout` (a fail), or `error`: not the participant's fault, so the trial is missing",
@@ -111,11 +145,11 @@ class _Tests(Kind):
         return "Its trials, one by one", ("assay", "trials", folder, "--participant", participant)
 
 
-class _Workflow(Kind):
+class _WorkflowKind(_TaskKind):
     """Success, cost, latency and reliability over a window of tasks. SPEC 2.2."""
 
     name: ClassVar[str] = "workflow"
-    takes: ClassVar[frozenset[str]] = _BOXES
+    judges = "workflows"
     fields: ClassVar[Mapping[str, str]] = {
         "task": "the task's id",
         "quality`, `steps_completed`, `steps_total": "how good the output is (0 to 1), and how far the workflow came",
@@ -179,16 +213,16 @@ class _Workflow(Kind):
         return SubmitResult(name, plans.planner.digest, plans.changed, plans.epoch)
 
 
-class _Rubric(Kind):
+class _RubricKind(Kind):
     """A baseline gate, weighted checks and a verdict. SPEC 2.3."""
 
     name: ClassVar[str] = "rubric"
+    judges = "solutions"
     in_bps: ClassVar[bool] = True
     beside: ClassVar[str] = "bounty.toml"
     jobs: ClassVar[int] = 8
     """A judge by rubric waits for its model."""
-    asks: ClassVar[Literal["agents", "judges"]] = "judges"
-    takes: ClassVar[frozenset[str]] = _MODELS
+    options: ClassVar[tuple[Option, ...]] = (MODEL_URL, MODEL, FALLBACK, PRICE, AGAIN)
     fields: ClassVar[Mapping[str, str]] = {
         "baseline": "B1 legal, B2 ethical, B3 not spam, B4 addresses the problem; `true` = met",
         "checks": "every check of the scheme by its id, `true` = YES",
@@ -242,6 +276,11 @@ class _Rubric(Kind):
         baseline = {"B1": True, "B2": True, "B3": True, "B4": True}
         yield {"baseline": baseline, "checks": answers, "verdict": ("ELEGANT", "COHERENT", "FLAWED")[level]}
 
+    def settings(self, values: Mapping[str, Any]) -> Any:
+        from assay.judge.rubric.run import RubricOptions
+
+        return RubricOptions.of(values)
+
     def sample_rules(self, text: str) -> dict[str, str]:
         from assay.cli.bounty import files_of
 
@@ -269,10 +308,11 @@ class _Rubric(Kind):
         return judging_in_words(about)
 
 
-class _Points(Kind):
+class _PointsKind(Kind):
     """Points for valid issues and starred repositories. SPEC 2.4."""
 
     name: ClassVar[str] = "points"
+    judges = "issues"
     fractions: ClassVar[frozenset[str]] = frozenset({"points"})
     fields: ClassVar[Mapping[str, str]] = {
         "repository": "`owner/name`, as in the scheme",
@@ -320,11 +360,10 @@ class _Points(Kind):
         return _submit_agent(folder, participant, given, epoch)
 
 
-class _Given(Kind):
+class _GivenKind(_AgentKind):
     """A score that arrives already computed. SPEC 2.5."""
 
     name: ClassVar[str] = "given"
-    takes: ClassVar[frozenset[str]] = _BOXES | _CALIBRATED
     fields: ClassVar[Mapping[str, str]] = {"score": "0 to 1"}
 
     @property
@@ -369,4 +408,4 @@ def _submit_agent(folder: Path, participant: str, given: str, epoch: int | None)
     return SubmitResult(name, done.agent.digest, done.changed, done.epoch)
 
 
-TESTS, WORKFLOW, RUBRIC, POINTS, GIVEN = _Tests(), _Workflow(), _Rubric(), _Points(), _Given()
+TESTS, WORKFLOW, RUBRIC, POINTS, GIVEN = _TestsKind(), _WorkflowKind(), _RubricKind(), _PointsKind(), _GivenKind()

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from assay.judge.rubric.judgement import JudgeLimits
-from assay.judge.rubric.run import run
+from assay.judge.rubric.run import RubricOptions, run
 from assay.judge.rubric.scripted import Script, ScriptedFault, ScriptedSolution
 from assay.judge.rubric.scripted_server import ScriptedServer, scripted_model
 from assay.judge.rubric.stored import submit_solution
-from assay.judge.running import Event, Options, Summary
+from assay.judge.running import RunEvent, RunOptions, RunSummary
 from assay.judge.service import ModelAccess
 from assay.scheme.fields import instant
 from bounty_kit import make_bounty
@@ -77,12 +77,13 @@ def judged(
     *,
     validator: str = VALIDATOR,
     limits: JudgeLimits = QUICK,
-    tell: Callable[[Event], None] = lambda event: None,
+    tell: Callable[[RunEvent], None] = lambda event: None,
     **options: Any,
-) -> Summary:
+) -> RunSummary:
     """A run by the validator."""
-    given: dict[str, Any] = {"jobs": 4, "model": ModelAccess(url, KEY)}
-    return run(folder, validator, Options(**given | options), tell, limits=limits)
+    own = {name: options.pop(name) for name in ("model", "primary", "fallback", "prices", "again") if name in options}
+    given = RunOptions(**{"jobs": 4, "own": RubricOptions(**{"model": ModelAccess(url, KEY), **own}), **options})
+    return run(folder, validator, given, tell, limits=limits)
 
 
 def lines(folder: Path, validator: str = VALIDATOR) -> list[dict[str, Any]]:
@@ -98,6 +99,6 @@ def outcomes(folder: Path, validator: str = VALIDATOR) -> dict[str, str]:
     return {one["participant"]: one["outcome"] for one in lines(folder, validator)}
 
 
-def events_of(kind: str, events: list[Event]) -> list[str]:
+def events_of(kind: str, events: list[RunEvent]) -> list[str]:
     """The participants that events of a kind were about."""
     return [event.cell.participant for event in events if event.kind == kind and event.cell is not None]

@@ -11,15 +11,16 @@ from typing import Generic, Protocol, TypeVar
 from assay.errors import BadInput, suggest
 from assay.folder import csvs, evidence, registry
 from assay.folder.files import Place
-from assay.judge.keeping import short
+from assay.judge.run_files import short
 from assay.records import Evidence, Participant, Validator
 from assay.scheme.model import Scheme
 from assay.settle import pipeline
+from assay.settle.consensus import may_count
 
 __all__ = [
     "Entries",
     "HandedIn",
-    "Submitted",
+    "Submissions",
     "Written",
     "counting",
     "drawn",
@@ -58,7 +59,7 @@ class Entries:
 
 
 @dataclass(frozen=True)
-class Submitted(Generic[T]):
+class Submissions(Generic[T]):
     """What participants submitted, by submission.
 
     here: participants whose submission counts, and is here. absent: those whose submission counts, and is not.
@@ -107,7 +108,7 @@ def counting(participants: Iterable[Participant]) -> list[Participant]:
 
 def submitted(
     entries: Entries, wanted: Sequence[str], of: Callable[[Participant], T | None], what: str, hint: str
-) -> Submitted[T]:
+) -> Submissions[T]:
     """What is here of those whose submission counts; wanted: keys to which it is narrowed. Raises BadInput if it is nobody's."""
     found: dict[str, T] = {}
     absent: list[str] = []
@@ -124,7 +125,7 @@ def submitted(
     if not found:
         missing = f": {', '.join(absent[:5])} have none" if absent else ""
         raise BadInput(f"no participant has {what} here{missing}", file=entries.folder / csvs.PARTICIPANTS.name, hint=hint)
-    return Submitted(found, tuple(here), tuple(absent))
+    return Submissions(found, tuple(here), tuple(absent))
 
 
 def handed_in(
@@ -181,7 +182,7 @@ def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int
     asked = rules.assign is not None and file.exists()
     randomness = registry.randomness(csvs.read(file, csvs.RANDOMNESS), Place(file)) if asked else {}
     keys = [one.key for one in entries.validators]
-    may = pipeline.may_count([one.stake for one in entries.validators], rules)
+    may = may_count([one.stake for one in entries.validators], rules)
     mine = []
     for one in here:
         at = first.get(one.submission, epoch) if one.accepted_epoch is None else one.accepted_epoch

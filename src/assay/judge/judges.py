@@ -5,23 +5,22 @@ Ours are there as anybody's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
 from assay.errors import BadInput, not_here
-from assay.judge.running import Event, Options, Summary
+from assay.judge.running import RunOptions, RunSummary, Tell
 from assay.kind import JUDGES as GROUP
 from assay.kind import origin, plugins
 
-__all__ = ["GROUP", "Judge", "find"]
+__all__ = ["GROUP", "JudgeFunction", "find"]
 
 
-class Judge(Protocol):
+class JudgeFunction(Protocol):
     """From a competition's folder to evidence in it: what an entry point leads to."""
 
-    def __call__(self, competition: Path, validator: str, options: Options, on_event: Callable[[Event], None]) -> Summary:
+    def __call__(self, competition: Path, validator: str, options: RunOptions, on_event: Tell) -> RunSummary:
         """Judges what has no evidence of this validator yet, and writes it into `evidence/` as it goes.
 
         Of the options it takes those that concern it. Running it again goes on where it stopped. An error is never written.
@@ -29,7 +28,7 @@ class Judge(Protocol):
         """
 
 
-def find(kind: str, use: str | None = None, *, file: Path | None = None) -> Judge:
+def find(kind: str, use: str | None = None, *, file: Path | None = None) -> JudgeFunction:
     """The judge of a score.kind, or the one that `[judge] use` names in its place; file: the scheme that asks for it.
 
     Raises BadInput if there is none, several, or none that loads.
@@ -48,7 +47,7 @@ def find(kind: str, use: str | None = None, *, file: Path | None = None) -> Judg
         hint = "keep one, or name one that has a name of its own: [judge] use"
         raise BadInput(f"there are several judges for the kind {kind!r}: {several}", file=file, field=field, hint=hint)
     try:
-        judge: Judge = found[0].load()
+        judge: JudgeFunction = found[0].load()
     except (ImportError, AttributeError) as error:
         if isinstance(error, ImportError) and (elsewhere := not_here(error)):
             raise elsewhere from None

@@ -73,12 +73,14 @@ def test_only_the_signed_split_is_published(tmp_path: Path, chain: Simulator) ->
         == there.digest
     )
     file.write_text(file.read_text().replace("60%", "70%"))
-    with pytest.raises(CannotSettle, match=r"the split of epoch 3 was signed as sha256:\w+, and the competitions give sha256:"):
+    with pytest.raises(
+        CannotSettle, match=r"the split of epoch 3 was signed as sha256:\w+, but the competitions now give sha256:"
+    ):
         settled_epoch.read_joint(file)
     with pytest.raises(CannotSettle, match="the split of epoch 4 is not signed"):
         settled_epoch.read_joint(file, EPOCH + 1)
     file.with_suffix(".ledger.toml").unlink()
-    with pytest.raises(BadInput, match="the subnet has no log in which its split could be"):
+    with pytest.raises(BadInput, match="the subnet has no log for its split"):
         settled_epoch.read_joint(file)
 
 
@@ -125,10 +127,10 @@ def test_the_command(tmp_path: Path, shared: Path) -> None:
         assert "Nothing was sent: --yes sends it." in said
         assert "to be set" in said
         assert re.search(r"burn +uid 0 +10923  new", said), said
-        assert "gets nothing, its weight burns: uid 4 has the hotkey" in " ".join(said.split())
+        assert "gets nothing and its weight burns: uid 4 has the hotkey" in " ".join(said.split())
         code, said = typed(place, "--to", "sn", "--yes")
         assert code == 0, said
-        assert re.search(r"It is there, in block \d+, by 0x[0-9a-f]{64}\.", " ".join(said.split()))
+        assert re.search(r"The chain has it, in block \d+, by 0x[0-9a-f]{64}\.", " ".join(said.split()))
         code, said = typed(place, "--to", "sn", "--json")
         found = json.loads(said)
         assert found["outcome"]["state"] == "confirmed"
@@ -160,9 +162,7 @@ def test_the_command_about_a_commitment(tmp_path: Path, shared: Path, monkeypatc
         monkeypatch.setattr(publisher, "SystemClock", partial(SystemClock, wall=Passing(there).wall))
         code, said = typed(place, "--to", "sn", "--yes")
         assert code == 0
-        assert re.search(
-            r"It is in the chain, locked, by 0x[0-9a-f]{64}\. The chain opens it about block \d+", " ".join(said.split())
-        )
+        assert re.search(r"The chain has it, locked, by 0x[0-9a-f]{64}, and opens it about block \d+", " ".join(said.split()))
 
 
 def test_a_watch_sets_each_new_epoch_when_the_chain_allows(place: Path, chain: Simulator) -> None:

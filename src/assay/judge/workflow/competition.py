@@ -42,7 +42,7 @@ PLANNERS = "planners"
 
 
 @dataclass(frozen=True)
-class Contest(Entries):
+class WorkflowCompetition(Entries):
     """A competition of workflows, as one validator sees it."""
 
     rules: WorkflowScore
@@ -66,7 +66,7 @@ def rules_of(scheme: Path) -> WorkflowScore:
 
 def open_contest(
     folder: Path, validator: str, *, tasks: Path | None = None, participants: Sequence[str] = (), only: Sequence[str] = ()
-) -> Contest:
+) -> WorkflowCompetition:
     """Reads it; participants, only: keys and task ids to which it is narrowed. Raises BadInput for whatever is wrong."""
     rules = rules_of(folder / "scheme.toml")
     seen = entries.read(folder, read_scheme(folder / "scheme.toml"), validator, participants)
@@ -81,7 +81,7 @@ def open_contest(
         "a planner",
         hint,
     )
-    return Contest(
+    return WorkflowCompetition(
         folder=folder,
         scheme=seen.scheme,
         validator=validator,
@@ -224,7 +224,7 @@ class UntilStopped:
 
 
 @dataclass(frozen=True)
-class Submitted:
+class SubmittedPlanner:
     """What was done."""
 
     planner: Planner
@@ -241,7 +241,7 @@ class Submitted:
 
 def submit_plans(
     competition: Path, participant: str, folder: Path, *, at: datetime | None = None, epoch: int | None = None
-) -> Submitted:
+) -> SubmittedPlanner:
     """Makes a folder of plans, or with planner.toml, the current submission of a participant; raises BadInput, StoreError.
 
     epoch: in which it is accepted, for a competition with a ledger; None is the latest that is open.
@@ -257,4 +257,4 @@ def submit_plans(
         bounds=BOUNDS,
         refused="a submission is files, folders, and links that stay inside",
     )
-    return Submitted(planner, before, row.enter(planner.digest, at=at, epoch=epoch))
+    return SubmittedPlanner(planner, before, row.enter(planner.digest, at=at, epoch=epoch))

@@ -1,6 +1,6 @@
-"""How any judge keeps what it found, so that a crash at any moment loses nothing and counts nothing twice.
+"""The files of a validator's run: its lock, its file of evidence, and names that are safe in a path.
 
-- One run of a validator at a time: whoever judges holds a lock, which also those hold who work for him.
+- One run of a validator goes on at a time: it holds a lock, and so do the processes that work for it.
 - A line of evidence is on the disk before it counts. A line that a crash cut off is taken away before the next one is written.
 """
 
@@ -19,7 +19,7 @@ from assay.errors import AssayError, BadInput
 from assay.folder import strict
 from assay.folder.files import LINE_BYTES, check_locks, flush_folder, lock
 
-__all__ = ["Busy", "append", "evidence_file", "held", "mend", "segment", "short"]
+__all__ = ["RunBusy", "append", "evidence_file", "held", "mend", "segment", "short"]
 
 _SAFE = re.compile(rb"[A-Za-z0-9_+=,-]", re.ASCII)
 LONGEST = 120
@@ -27,7 +27,7 @@ PATIENCE = 60.0
 """Seconds that a run waits for those who worked for an earlier one, which was killed, to clear up."""
 
 
-class Busy(AssayError):
+class RunBusy(AssayError):
     """Another run of the same validator is going on."""
 
 
@@ -59,7 +59,7 @@ def evidence_file(competition: Path, validator: str) -> Path:
 def held(root: Path, validator: str) -> Iterator[int]:
     """Holds the lock of a validator's own folder, which is made, and gives the lock's descriptor for those who work for it.
 
-    Raises Busy if another run has it, and BadInput where nothing can be written. Waits for those who worked for a dead run.
+    Raises RunBusy if another run has it, and BadInput where nothing can be written. Waits for those who worked for a dead run.
     """
     check_locks()
     try:
@@ -72,7 +72,7 @@ def held(root: Path, validator: str) -> Iterator[int]:
         while not _locked(number):
             if _alive(number) or time.monotonic() > until:
                 hint = "wait for that run to end, or stop it; it can be continued"
-                raise Busy(f"validator {validator!r} is judging already", file=root, hint=hint)
+                raise RunBusy(f"validator {validator!r} is judging already", file=root, hint=hint)
             time.sleep(0.05)
         try:
             os.ftruncate(number, 0)
