@@ -17,7 +17,7 @@ from assay.folder import previous as earlier
 from assay.folder.evidence import Gathered, Registry, check_conflicts, gather
 from assay.folder.evidence import read as read_lines
 from assay.folder.files import EVIDENCE_FILES, Place, TableRow
-from assay.folder.registry import TaskSet
+from assay.folder.registry import ListedTasks
 from assay.kind import find
 from assay.records import Participant, Pulled
 from assay.scheme.load import read as read_scheme
@@ -39,7 +39,7 @@ class Source:
 
     scheme: Scheme
     tables: Mapping[str, tuple[list[TableRow], Place]]
-    tasks: Callable[[int], TaskSet]
+    tasks: Callable[[int], ListedTasks]
     evidence: EvidenceSource
     previous: Previous | None
     previous_place: Place

@@ -38,7 +38,7 @@ __all__ = [
     "PULLED_FILE",
     "PULLED_SCHEMA",
     "ROWS",
-    "TaskSet",
+    "ListedTasks",
     "check_pulled",
     "dump_pulled",
     "history",
@@ -273,7 +273,7 @@ TASK_MODES = ("shared", "snapshot")
 
 
 @dataclass(frozen=True)
-class TaskSet:
+class ListedTasks:
     """The task ids in the order of the file, and the digest of the set, which does not depend on the order."""
 
     ids: tuple[str, ...]
@@ -282,7 +282,7 @@ class TaskSet:
     """The lines that the digest covers: words joined by one space, sorted by their UTF-8 bytes."""
 
 
-def read_tasks(path: Path, trials: int) -> TaskSet:
+def read_tasks(path: Path, trials: int) -> ListedTasks:
     """The task set in a file. Raises BadInput as `parse_tasks` does."""
     return parse_tasks(task_lines(load(path, TABLE_BYTES, hint="list the tasks, one id a line"), path), trials, Place(path))
 
@@ -308,7 +308,7 @@ def task_lines(data: bytes, file: Path | str) -> list[tuple[str, Place]]:
     return [(row, Place(file, number)) for number, row in rows if row.strip(" \t") and not row.lstrip(" \t").startswith("#")]
 
 
-def parse_tasks(rows: Iterable[tuple[str, Place]], trials: int, place: Place) -> TaskSet:
+def parse_tasks(rows: Iterable[tuple[str, Place]], trials: int, place: Place) -> ListedTasks:
     """The task set in these lines. Raises BadInput for an invalid or repeated id, a wrong word, and no task."""
     seen: dict[str, Place] = {}
     whole = []
@@ -329,7 +329,7 @@ def parse_tasks(rows: Iterable[tuple[str, Place]], trials: int, place: Place) ->
     if not whole:
         raise place.refuse("has no tasks", hint="list the tasks, one id a line")
     whole.sort(key=str.encode)
-    return TaskSet(tuple(seen), digest(whole), tuple(whole))
+    return ListedTasks(tuple(seen), digest(whole), tuple(whole))
 
 
 def _check_task(words: Sequence[str], place: Place) -> None:
