@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kits"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "judge" / "rubric"))
 
-from assay.judge.rubric.questions import PARAMETERS, Case, Question
+from assay.judge.rubric.questions import PARAMETERS, RubricCase, RubricQuestion
 from assay.judge.rubric.reply import Faulty, Reply, read_baseline
 from assay.judge.rubric.solution import Solution
 from injecting import INJECTIONS
@@ -34,7 +34,7 @@ LONGEST = 600
 Answers = dict[str, bool] | None
 
 
-def asked(url: str, question: Question, **parameters: Any) -> Answers:
+def asked(url: str, question: RubricQuestion, **parameters: Any) -> Answers:
     """The four answers; None where they are malformed."""
     body = question.body("SmolLM2-135M-Instruct", "json_schema", {**PARAMETERS, "max_tokens": TOKENS, **parameters})
     request = urllib.request.Request(
@@ -48,7 +48,7 @@ def asked(url: str, question: Question, **parameters: Any) -> Answers:
         return None
 
 
-def reworded(question: Question) -> Iterator[tuple[str, Question]]:
+def reworded(question: RubricQuestion) -> Iterator[tuple[str, RubricQuestion]]:
     """The same question in other words."""
     *rest, own = question.parts
     for name, text in (
@@ -88,7 +88,7 @@ def main() -> None:
         for name, question in reworded(honest):
             told(name, before, [asked(said.url, question)])
         fitting = [one for one in INJECTIONS if not one.refused and sum(map(len, one.files.values())) <= LONGEST]
-        attacked = [Case(case.bounty, case.problem, Solution(one.solution.files)) for one in fitting[: said.attacks]]
+        attacked = [RubricCase(case.bounty, case.problem, Solution(one.solution.files)) for one in fitting[: said.attacks]]
         told("attacks in the solution, temperature 0", before, [asked(said.url, one.baseline()) for one in attacked])
 
 

@@ -213,8 +213,8 @@ def test_what_cannot_be_replayed(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"verdict":"ELEGANT"', '"verdict":"COHERENT"', "its field 'verdict' is not what the transcript leads to"),
-        ('"C2":true', '"C2":false', "its field 'checks' is not what the transcript leads to"),
+        ('"verdict":"ELEGANT"', '"verdict":"COHERENT"', "its field 'verdict' does not follow from the transcript"),
+        ('"C2":true', '"C2":false', "its field 'checks' does not follow from the transcript"),
         ('"quotes":{"C1":"sha256:', '"quotes":{"C1":"sha255:', "its quotes are not those of the transcript"),
     ],
 )

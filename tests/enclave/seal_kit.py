@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 from assay.enclave import sealing
 from assay.enclave.attest import Attestation, Collateral, EnclaveStatement, JudgementStatement, report_data
 from assay.enclave.develop.machine import Authority, Machine
-from assay.enclave.dstack import Trouble
+from assay.enclave.dstack import DstackError
 from assay.enclave.messages import SignedStatement
 from assay.enclave.sealing import CommitmentSecret, OpenedSolution, SealedFile
 from assay.enclave.service.judging import RetryPauses
 from assay.enclave.service.lifecycle import Service, ServiceOptions
 from assay.enclave.service.state import Identity, derive_identity
 from assay.exact import canonical
-from assay.judge.rubric.judgement import Judgement, Usage
-from assay.judge.rubric.judgement import Measured as Took
+from assay.judge.rubric.judgement import Judgement, TokenUsage
+from assay.judge.rubric.judgement import JudgingCost as Took
 from assay.judge.rubric.solution import Solution
 from assay.ledger import keys
 from assay.ledger import log as note
@@ -148,12 +148,12 @@ class Local:
 
     def get_key(self, path: str, purpose: str) -> bytes:
         if self.down:
-            raise Trouble(self.down[0])
+            raise DstackError(self.down[0])
         return self.machine.key(path, purpose)[0]
 
     def attest(self, statement: EnclaveStatement | JudgementStatement, collateral: Collateral | None = None) -> Attestation:
         if self.down:
-            raise Trouble(self.down[0])
+            raise DstackError(self.down[0])
         quote = self.machine.quote(report_data(statement)).hex()
         return Attestation(statement=statement, quote=quote, event_log=self.machine.log, collateral=collateral)
 
@@ -204,7 +204,7 @@ def judgement(
         prompts=digest_of(b"prompts"),
         exchanges=(),
         transcript=canonical({"schema": "assay.transcript/1", "said": text}),
-        measured=Took(Usage(100, 10), cost=7, milliseconds=1200, tries=3),
+        measured=Took(TokenUsage(100, 10), cost=7, milliseconds=1200, tries=3),
     )
     return replace(made, **changes)
 

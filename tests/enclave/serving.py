@@ -10,7 +10,7 @@ from assay.enclave.service.lifecycle import ServiceOptions
 from assay.enclave.service.process import StartOptions, serve_competition
 from assay.errors import AssayError
 from assay.judge.rubric.asking import Models, Price
-from assay.judge.rubric.judgement import Limits
+from assay.judge.rubric.judgement import JudgeLimits
 
 
 def main(said: dict[str, str]) -> None:
@@ -22,7 +22,7 @@ def main(said: dict[str, str]) -> None:
         sys.stderr.flush()
 
     pauses = RetryPauses(first=0.02, longest=0.1, tick=0.02)
-    limits = Limits(seconds=float(said.get("seconds", "20")), tries=2, patience=0.2, first_pause=0.02, longest_pause=0.05)
+    limits = JudgeLimits(seconds=float(said.get("seconds", "20")), tries=2, patience=0.2, first_pause=0.02, longest_pause=0.05)
     models = Models(said["model"], said["key"], prices={"primary": Price(270_000, 1_100_000), "second": Price(1, 1)})
     setting = ServiceOptions(clock=clock, pauses=pauses)
     try:

@@ -137,7 +137,7 @@ def test_time_and_collateral() -> None:
     refused(given, "collateral", "expired", now=end)
     for now in (NOW - 3600, end - 1):
         assert verify(given, policy=policy(), now=now).valid_until == end
-    refused(attested(collateral=None), "collateral", "there is none")
+    refused(attested(collateral=None), "collateral", "it is missing")
     fresh = AUTHORITY.collateral(NOW + 40 * 86_400)
     assert verify(given, policy=policy(), now=NOW + 40 * 86_400, collateral=fresh)
     other = Authority(bytes(32)).collateral(NOW)

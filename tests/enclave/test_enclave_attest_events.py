@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assay.enclave.attest import Event, document, events_of, verify
+from assay.enclave.attest import LogEvent, document, events_of, verify
 from assay.enclave.develop.machine import runtime_event
 from assay.errors import BadInput, Refused
 from enclave_kit import MACHINE, NOW, attested, policy, refused, stages, with_changes
@@ -55,12 +55,12 @@ def test_the_register_is_replayed() -> None:
     assert document.replay_log([]) == bytes(48)
 
 
-def lying(log: Sequence[Event], words: str, stage: str = "events", **pins: Any) -> Refused:
+def lying(log: Sequence[LogEvent], words: str, stage: str = "events", **pins: Any) -> Refused:
     """An attestation of the honest machine with another log, which must be refused."""
     return refused(attested(log=log), stage, words, **pins)
 
 
-def changed(name: str, **fields: object) -> list[Event]:
+def changed(name: str, **fields: object) -> list[LogEvent]:
     """The machine's log with one event changed."""
     return [one.model_copy(update=fields) if one.event == name else one for one in MACHINE.log]
 
@@ -81,7 +81,7 @@ def test_events_that_were_not_there_or_are_left_out() -> None:
 
 
 def test_events_of_other_registers_count_for_nothing() -> None:
-    boot = Event(imr=0, event_type=2147483659, digest="11" * 48, event="compose-hash", event_payload=OTHER.hex())
+    boot = LogEvent(imr=0, event_type=2147483659, digest="11" * 48, event="compose-hash", event_payload=OTHER.hex())
     found = verify(attested(log=[boot, *MACHINE.log, boot]), policy=policy(), now=NOW)
     assert found.logged["compose-hash"] == MACHINE.compose_hash.hex()
     moved = [one.model_copy(update={"imr": 2}) if one.event == "compose-hash" else one for one in MACHINE.log]
@@ -95,7 +95,7 @@ def test_an_event_of_another_type_is_refused_since_its_payload_is_not_under_its_
     lying(lie, "a type whose digest does not come from its payload")
 
 
-def evil(*more: Event) -> list[Event]:
+def evil(*more: LogEvent) -> list[LogEvent]:
     """The log of a machine that runs another program, which logs events of its own."""
     return [*(runtime_event("compose-hash", OTHER) if one.event == "compose-hash" else one for one in MACHINE.log), *more]
 
@@ -103,7 +103,7 @@ def evil(*more: Event) -> list[Event]:
 def test_a_program_cannot_log_the_wanted_compose_hash_after_its_own() -> None:
     log = evil(runtime_event("compose-hash", MACHINE.compose_hash))
     machine = with_changes(MACHINE, rt_mr3=document.replay_log(log))
-    refused(attested(machine, log=log), "events", "compose-hash is there twice")
+    refused(attested(machine, log=log), "events", "compose-hash occurs twice")
     refused(attested(with_changes(MACHINE, rt_mr3=document.replay_log(evil())), log=evil()), "compose", "another program")
 
 
@@ -112,7 +112,9 @@ def test_a_program_cannot_cut_its_own_compose_hash_elsewhere() -> None:
     own = b":" + bytes(31)
     log = [runtime_event("compose-hash", own), runtime_event("compose-hash", MACHINE.compose_hash)]
     told = [
-        Event(imr=3, event_type=document.RUNTIME_EVENT, digest=log[0].digest, event="compose-hash:", event_payload=own[1:].hex()),
+        LogEvent(
+            imr=3, event_type=document.RUNTIME_EVENT, digest=log[0].digest, event="compose-hash:", event_payload=own[1:].hex()
+        ),
         log[1],
     ]
     assert told[0].computed() == log[0].computed()  # the lie has the digest of the truth

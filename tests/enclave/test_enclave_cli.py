@@ -76,7 +76,7 @@ def test_a_bare_quote_as_bytes_and_as_hex(tmp_path: Path) -> None:
         message = refused("enclave", "verify", tmp_path / name, *pins, "--report-data", "00" * 64, code=1)
         assert message.startswith("report_data: the quote is about something else")
     assert refused("enclave", "verify", tmp_path / "quote.bin", "--rtmr3", RTMR3, "--development", *AT, code=1).startswith(
-        "collateral: there is none"
+        "collateral: it is missing"
     )
 
 
@@ -96,7 +96,7 @@ def test_measurements_and_statuses_by_option(file: Path) -> None:
         (["--rtmr3", "00"], "--rtmr3: '00' is not a measurement"),
         (["--rtmr3", RTMR3, "--tcb", "Revoked"], "--tcb: is 'Revoked'; use one of"),
         (["--rtmr3", RTMR3, "--at", "yesterday"], "--at: 'yesterday' is not a time"),
-        (["--rtmr3", RTMR3, "--report-data", "00" * 64], "--report-data: an attestation says itself what it binds"),
+        (["--rtmr3", RTMR3, "--report-data", "00" * 64], "--report-data: an attestation states what it binds"),
         (["--rtmr3", RTMR3, "--collateral", "none.json"], "none.json: no such file"),
     ],
 )
@@ -111,7 +111,7 @@ def test_files_that_are_wrong(tmp_path: Path) -> None:
         (tmp_path / "a.json").write_bytes(content)
         assert words in refused("enclave", "verify", tmp_path / "a.json", *pins)
     (tmp_path / "a.bin").write_bytes(b"\xff" * 100)
-    assert refused("enclave", "verify", tmp_path / "a.bin", *pins, code=1).startswith("quote: it is no quote")
+    assert refused("enclave", "verify", tmp_path / "a.bin", *pins, code=1).startswith("quote: it is not a quote")
     (tmp_path / "c.json").write_bytes(b'{"tcb_info": 3}')
     assert "c.json" in refused("enclave", "verify", tmp_path / "a.bin", *pins, "--collateral", tmp_path / "c.json")
 
@@ -147,9 +147,9 @@ def test_dstacks_own_reply_is_verified_as_it_is(tmp_path: Path) -> None:
         reply.write_bytes(_reply(**changes))
         assert said in refused(*words, code=2)
     reply.write_bytes(_reply(quote=""))
-    assert "it is no quote" in refused(*words, code=1)
+    assert "it is not a quote" in refused(*words, code=1)
     reply.write_bytes(_reply())
-    assert "is a bare quote, which says nothing of a bounty" in refused("enclave", "verify", reply, "--bounty", tmp_path)
+    assert "is a bare quote, which does not name a bounty" in refused("enclave", "verify", reply, "--bounty", tmp_path)
 
 
 def test_report_data_that_are_none(tmp_path: Path) -> None:

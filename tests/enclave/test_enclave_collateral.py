@@ -88,5 +88,5 @@ def test_a_service_that_has_none_or_is_not_there(service: str, tmp_path: Path) -
 def test_what_is_asked_wrongly(service: str) -> None:
     with pytest.raises(BadInput, match="is not the address of a service"):
         fetch_collateral(QUOTE, "ftp://example.org")
-    with pytest.raises(Refused, match="it is no quote"):
+    with pytest.raises(Refused, match="it is not a quote"):
         fetch_collateral(b"nothing", service)

@@ -13,7 +13,7 @@ import pytest
 
 import seal_kit as kit
 from assay.enclave import sealing, submission
-from assay.enclave.messages import Code, EnclaveClient, Rejected
+from assay.enclave.messages import EnclaveClient, Rejected, RejectionCode
 from assay.enclave.service.process import Listener, open_listener
 from assay.enclave.service.state import TAKEN_STATEMENT
 from assay.errors import BadInput, Refused, Unreachable
@@ -102,8 +102,8 @@ def test_sealing_says_what_it_needs(place: Path, answer: Path, tmp_path: Path) -
     assert "say what to seal" in refused("seal", place, answer, "--problem", answer)
     assert "nothing was committed to from here" in refused("seal", place, answer)
     run("commit", place, answer, "--key", "p1")
-    assert "nothing says to which key" in refused("seal", place, answer)
-    assert "says nothing of an enclave" in refused("seal", place, answer, "--attestation", attestation(place))
+    assert "nothing says to which key to seal" in refused("seal", place, answer)
+    assert "does not name an enclave" in refused("seal", place, answer, "--attestation", attestation(place))
     run("commit", place, answer, "--key", "p2")
     assert "several participants committed from here" in refused("seal", place, answer, "--attestation", attestation(place))
     other = tmp_path / "other.md"
@@ -198,7 +198,7 @@ def test_who_has_the_key_opens(place: Path, tmp_path: Path) -> None:
 def test_serving_says_what_it_needs(place: Path) -> None:
     assert "no model is named that could judge" in refused("enclave", "serve", place)
     words = ("enclave", "serve", place, "--model-url", "http://127.0.0.1:1/v1")
-    assert "is no address" in refused(*words, "--listen", "nowhere")
+    assert "is not an address" in refused(*words, "--listen", "nowhere")
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace(f"submissions_until = {kit.SUBMIT_UNTIL}\n", ""))
     assert "bounty.submissions_until: is missing, and an enclave needs it" in refused(*words)
@@ -234,7 +234,7 @@ def test_where_a_service_listens(tmp_path: Path) -> None:
     assert six.words.startswith("http://[::1]:")
     six.close()
     for wrong in ("", "8300", ":8300", "host:", "host:70000", "host:x"):
-        with pytest.raises(BadInput, match="is no address"):
+        with pytest.raises(BadInput, match="is not an address"):
             open_listener(wrong)
 
 
@@ -285,7 +285,7 @@ def test_a_refusal_is_as_it_was_meant_and_an_answer_is_bounded() -> None:
         pytest.raises(Rejected, match="it is late; come earlier") as caught,
     ):
         client.get("/status")
-    assert caught.value.code == Code.LATE
+    assert caught.value.code == RejectionCode.LATE
     with answering(200, b"x" * 100) as url, EnclaveClient(url) as client:
         assert len(client.get("/status", 100)) == 100
         with pytest.raises(Unreachable, match="answered with more than 99 bytes"):
@@ -298,5 +298,5 @@ def test_an_enclave_that_is_not_there_is_said_to_be_away(tmp_path: Path, place: 
         for url in (f"unix:{tmp_path}/none.sock", f"http://127.0.0.1:{free.getsockname()[1]}"):
             told = refused("commit", place, answer, "--key", "p1", "--url", url, code=1)
             assert "does not answer" in told
-            assert "asking again does no harm" in told
+            assert "a repeated request gets the same answer" in told
             assert "does not answer" in refused("enclave", "collect", place, "--from", url, code=1)

@@ -78,7 +78,7 @@ def test_another_spelling_of_the_same_content_is_another_hash(tmp_path: Path) ->
 
 def test_the_place_to_fill_is_refused() -> None:
     message = refused("enclave", "compose-hash", DEPLOY / "docker-compose.yml")
-    assert "is only a place to fill; put the digest of the image that you built there" in message
+    assert "is a placeholder; put the digest of the image that you built there" in message
 
 
 @pytest.mark.parametrize(

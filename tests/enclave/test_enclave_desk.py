@@ -10,10 +10,10 @@ import pytest
 
 import seal_kit as kit
 from assay.enclave import sealing
-from assay.enclave.messages import Code, Rejected
+from assay.enclave.messages import Rejected, RejectionCode
 from assay.enclave.sealing import OpenedSolution, SealedFile
 from assay.enclave.service.intake import Deadlines, Intake, sealed_limit
-from assay.enclave.service.state import TAKEN_STATEMENT, State, locked
+from assay.enclave.service.state import TAKEN_STATEMENT, EnclaveState, locked
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.judge.rubric.solution import Solution
@@ -34,10 +34,10 @@ def opened(place: Path, check: Callable[[OpenedSolution], None] = lambda one: No
     """The desk of a folder, as after a restart."""
     bounty = read_bounty(place)
     identity = kit.identity(bounty)
-    return Intake(place, bounty, identity, State.load(place, identity), Deadlines.of(bounty), check)
+    return Intake(place, bounty, identity, EnclaveState.load(place, identity), Deadlines.of(bounty), check)
 
 
-def turned_away(code: Code, act: Callable[[], object]) -> Rejected:
+def turned_away(code: RejectionCode, act: Callable[[], object]) -> Rejected:
     with pytest.raises(Rejected) as caught:
         act()
     assert caught.value.code == code
@@ -89,10 +89,10 @@ def test_what_comes_late_is_turned_away(place: Path) -> None:
     desk = opened(place)
     envelope, made = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
     until = desk.times
-    error = turned_away(Code.LATE, lambda: desk.commit(envelope, until.commitments + timedelta(microseconds=1)))
-    assert "commitments were taken until 2030-01-01T00:00:00Z, and it is 2030-01-01T00:00:00.000001Z here" in str(error)
+    error = turned_away(RejectionCode.LATE, lambda: desk.commit(envelope, until.commitments + timedelta(microseconds=1)))
+    assert "commitments were accepted until 2030-01-01T00:00:00Z, and it is 2030-01-01T00:00:00.000001Z here" in str(error)
     desk.commit(envelope, until.commitments)
-    turned_away(Code.LATE, lambda: desk.submit(made.file, until.solutions + timedelta(microseconds=1)))
+    turned_away(RejectionCode.LATE, lambda: desk.submit(made.file, until.solutions + timedelta(microseconds=1)))
     assert desk.opened == {}
     desk.submit(made.file, until.solutions)
 
@@ -102,8 +102,8 @@ def test_a_second_commitment_is_turned_away_whatever_it_is(place: Path) -> None:
     desk.commit(hand(desk, kit.P1, kit.solution())[0], BEFORE)
     for what in (kit.solution(), kit.solution("Another.")):
         envelope = hand(desk, kit.P1, what)[0]
-        turned_away(Code.SECOND_COMMITMENT, partial(desk.commit, envelope, BEFORE))
-    turned_away(Code.SECOND_COMMITMENT, lambda: desk.commit(hand(desk, kit.P1, kit.solution("Late."))[0], AFTER))
+        turned_away(RejectionCode.SECOND_COMMITMENT, partial(desk.commit, envelope, BEFORE))
+    turned_away(RejectionCode.SECOND_COMMITMENT, lambda: desk.commit(hand(desk, kit.P1, kit.solution("Late."))[0], AFTER))
     desk.commit(hand(desk, kit.P2, kit.solution())[0], BEFORE)
 
 
@@ -115,9 +115,9 @@ def test_one_key_commits_once_however_it_is_spelt(place: Path) -> None:
     desk.commit(hand(desk, kit.P1, kit.solution())[0], BEFORE)
     secret = sealing.new_secret(desk.bounty.digest, spelt, kit.solution().digest)
     envelope = sealing.sign_commitment(secret, kit.PEOPLE[kit.P1]).envelope
-    turned_away(Code.SECOND_COMMITMENT, lambda: desk.commit(envelope, BEFORE))
+    turned_away(RejectionCode.SECOND_COMMITMENT, lambda: desk.commit(envelope, BEFORE))
     made = sealing.seal_solution(desk.bounty, secret, kit.solution(), desk.identity.seal.public)
-    turned_away(Code.NO_COMMITMENT, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.NO_COMMITMENT, lambda: desk.submit(made.file, BEFORE))
 
 
 def test_a_stranger_is_turned_away(place: Path) -> None:
@@ -126,8 +126,8 @@ def test_a_stranger_is_turned_away(place: Path) -> None:
     table = place / "participants.csv"
     rows = table.read_text()
     table.write_text("".join(line for line in rows.splitlines(keepends=True) if kit.P4 not in line))
-    turned_away(Code.UNKNOWN_PARTICIPANT, lambda: desk.commit(envelope, BEFORE))
-    turned_away(Code.UNKNOWN_PARTICIPANT, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.UNKNOWN_PARTICIPANT, lambda: desk.commit(envelope, BEFORE))
+    turned_away(RejectionCode.UNKNOWN_PARTICIPANT, lambda: desk.submit(made.file, BEFORE))
     table.write_text(rows)
     desk.commit(envelope, BEFORE)
 
@@ -137,7 +137,9 @@ def test_a_participant_that_is_a_name_is_told_so(place: Path) -> None:
         file.write("miner-7,Miner\n")
     desk = opened(place)
     _, made = hand(desk, kit.P1, kit.solution())
-    error = turned_away(Code.NO_KEY, lambda: desk.submit(made.model_copy(update={"participant": "miner-7"}).file, BEFORE))
+    error = turned_away(
+        RejectionCode.NO_KEY, lambda: desk.submit(made.model_copy(update={"participant": "miner-7"}).file, BEFORE)
+    )
     assert "'miner-7' cannot commit, since nobody can sign for it" in str(error)
 
 
@@ -145,19 +147,19 @@ def test_what_is_for_another_bounty_is_turned_away(place: Path, tmp_path: Path) 
     desk = opened(place)
     other = read_bounty(kit.made(tmp_path / "other", tokens=999))
     signed, made = kit.handed(other, kit.P1, kit.solution(SECRET_TEXT), desk.identity.seal.public)
-    turned_away(Code.OTHER_BOUNTY, lambda: desk.commit(signed.envelope, BEFORE))
-    turned_away(Code.OTHER_BOUNTY, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.OTHER_BOUNTY, lambda: desk.commit(signed.envelope, BEFORE))
+    turned_away(RejectionCode.OTHER_BOUNTY, lambda: desk.submit(made.file, BEFORE))
     desk.commit(hand(desk, kit.P1, kit.solution(SECRET_TEXT))[0], BEFORE)
     lying = made.model_copy(update={"bounty": desk.bounty.digest})
-    turned_away(Code.NOT_OPENED, lambda: desk.submit(lying.file, BEFORE))
+    turned_away(RejectionCode.NOT_OPENED, lambda: desk.submit(lying.file, BEFORE))
 
 
 def test_a_solution_without_its_commitment_is_turned_away(place: Path) -> None:
     desk = opened(place)
     _, made = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
-    turned_away(Code.NO_COMMITMENT, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.NO_COMMITMENT, lambda: desk.submit(made.file, BEFORE))
     desk.commit(hand(desk, kit.P1, kit.solution(SECRET_TEXT))[0], BEFORE)  # with another salt
-    turned_away(Code.NOT_COMMITTED, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.NOT_COMMITTED, lambda: desk.submit(made.file, BEFORE))
 
 
 def test_another_participants_solution_is_of_no_use(place: Path) -> None:
@@ -165,7 +167,7 @@ def test_another_participants_solution_is_of_no_use(place: Path) -> None:
     envelope, made = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
     desk.commit(envelope, BEFORE)
     desk.commit(hand(desk, kit.P2, kit.solution())[0], BEFORE)
-    turned_away(Code.NOT_OPENED, lambda: desk.submit(made.model_copy(update={"participant": kit.P2}).file, BEFORE))
+    turned_away(RejectionCode.NOT_OPENED, lambda: desk.submit(made.model_copy(update={"participant": kit.P2}).file, BEFORE))
 
 
 def test_a_second_other_solution_is_turned_away(place: Path) -> None:
@@ -175,7 +177,7 @@ def test_a_second_other_solution_is_turned_away(place: Path) -> None:
     desk.submit(made.file, BEFORE)
     secret = sealing.new_secret(desk.bounty.digest, kit.P1, kit.solution(SECRET_TEXT).digest)
     other = sealing.seal_solution(desk.bounty, secret, kit.solution(SECRET_TEXT), desk.identity.seal.public)
-    turned_away(Code.SECOND_SOLUTION, lambda: desk.submit(other.file, BEFORE))
+    turned_away(RejectionCode.SECOND_SOLUTION, lambda: desk.submit(other.file, BEFORE))
     (kept,) = desk.opened.values()
     assert kept.solution == kit.solution()
 
@@ -187,7 +189,7 @@ def test_a_solution_that_is_too_large_is_refused_for_good(place: Path) -> None:
     desk.commit(signed.envelope, BEFORE)
     made = kit.sealed_anyway(desk.bounty, secret, large.data, desk.identity.seal.public)
     for one in (desk, opened(place)):
-        error = turned_away(Code.TOO_LARGE, partial(one.submit, made.file, BEFORE))
+        error = turned_away(RejectionCode.TOO_LARGE, partial(one.submit, made.file, BEFORE))
         assert "larger than the bounty's 1000 tokens" in str(error)
         assert one.opened == {}
     assert [one.refused for one in opened(place).state.submissions.values()] == [True]
@@ -200,7 +202,7 @@ def test_what_the_judge_would_refuse_is_refused_for_good(place: Path) -> None:
     desk = opened(place, check)
     envelope, made = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
     desk.commit(envelope, BEFORE)
-    turned_away(Code.TOO_LARGE, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.TOO_LARGE, lambda: desk.submit(made.file, BEFORE))
     assert [one.refused for one in desk.state.submissions.values()] == [True]
 
 
@@ -209,27 +211,27 @@ def test_what_is_no_solution_is_refused_for_good(place: Path) -> None:
     secret = sealing.new_secret(desk.bounty.digest, kit.P1, kit.digest_of(SECRET_TEXT.encode()))
     desk.commit(sealing.sign_commitment(secret, kit.PEOPLE[kit.P1]).envelope, BEFORE)
     made = kit.sealed_anyway(desk.bounty, secret, SECRET_TEXT.encode(), desk.identity.seal.public)
-    turned_away(Code.NO_SOLUTION, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.NO_SOLUTION, lambda: desk.submit(made.file, BEFORE))
     assert [one.refused for one in opened(place).state.submissions.values()] == [True]
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[" * 5000, b'{"schema":"assay.sealed/1","schema":1}'])
 def test_what_is_malformed_is_turned_away(place: Path, data: bytes) -> None:
     desk = opened(place)
-    turned_away(Code.MALFORMED, lambda: desk.commit(data, BEFORE))
-    turned_away(Code.MALFORMED, lambda: desk.submit(data, BEFORE))
+    turned_away(RejectionCode.MALFORMED, lambda: desk.commit(data, BEFORE))
+    turned_away(RejectionCode.MALFORMED, lambda: desk.submit(data, BEFORE))
 
 
 def test_what_is_no_solution_by_its_head_is_turned_away(place: Path) -> None:
     desk = opened(place)
     made = sealing.seal_bytes("problem", b"text", desk.identity.seal.public, bounty=desk.bounty.digest)
-    turned_away(Code.MALFORMED, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.MALFORMED, lambda: desk.submit(made.file, BEFORE))
 
 
 def test_what_is_larger_than_can_be_right_is_not_even_read(place: Path) -> None:
     desk = opened(place)
-    turned_away(Code.TOO_LARGE, lambda: desk.commit(b"x" * (2**20 + 1), BEFORE))
-    turned_away(Code.TOO_LARGE, lambda: desk.submit(b"x" * (sealed_limit(desk.bounty) + 1), BEFORE))
+    turned_away(RejectionCode.TOO_LARGE, lambda: desk.commit(b"x" * (2**20 + 1), BEFORE))
+    turned_away(RejectionCode.TOO_LARGE, lambda: desk.submit(b"x" * (sealed_limit(desk.bounty) + 1), BEFORE))
     largest = kit.solution('"' * 979)  # JSON needs two bytes for each
     envelope, made = hand(desk, kit.P1, largest)
     assert len(made.file) < sealed_limit(desk.bounty)
@@ -246,7 +248,7 @@ def test_where_a_commitment_stands(place: Path) -> None:
     assert desk.find(kit.P1)[1] is None
     desk.submit(made.file, BEFORE)
     assert desk.find(digest)[1] is not None
-    turned_away(Code.UNKNOWN, lambda: desk.find(kit.P2))
+    turned_away(RejectionCode.UNKNOWN, lambda: desk.find(kit.P2))
 
 
 def test_what_is_on_the_disk_can_be_taken_away_but_not_changed_or_added(place: Path) -> None:
@@ -260,7 +262,7 @@ def test_what_is_on_the_disk_can_be_taken_away_but_not_changed_or_added(place: P
 
     def changed(path: str, data: bytes) -> None:
         (place / path).write_bytes(data)
-        with pytest.raises(BadInput, match=r"is not (as the enclave wrote it|signed by this enclave)"):
+        with pytest.raises(BadInput, match=r"was changed after the enclave wrote it|is not signed by this enclave"):
             opened(place)
         (place / path).write_bytes(whole[path])
 
@@ -275,13 +277,13 @@ def test_what_is_on_the_disk_can_be_taken_away_but_not_changed_or_added(place: P
         changed(path, canonical(mine | {key: theirs[key]}))
         changed(path, canonical(mine | {"more": 1}))
     (place / "enclave/judgements/0.json").write_bytes(whole[first])
-    with pytest.raises(BadInput, match="is not as the enclave wrote it"):
+    with pytest.raises(BadInput, match="was changed after the enclave wrote it"):
         opened(place)
     (place / "enclave/judgements/0.json").unlink()
     assert len(opened(place).state.commitments) == 2
     bounty = read_bounty(place)
-    with pytest.raises(BadInput, match=r"is not signed by this enclave, ed25519:.*dstack gives each keys of its own"):
-        State.load(place, kit.identity(bounty, secret=b"another app's"))
+    with pytest.raises(BadInput, match=r"is not signed by this enclave, ed25519:.*another app or another dstack wrote it"):
+        EnclaveState.load(place, kit.identity(bounty, secret=b"another app's"))
 
 
 def test_an_enclave_needs_its_deadlines(tmp_path: Path) -> None:

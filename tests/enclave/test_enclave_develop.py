@@ -109,7 +109,7 @@ def test_a_socket_that_is_in_use_is_left_and_one_that_is_dead_taken(endpoint: Pa
     DevelopmentServer(dead, MACHINE, lambda: NOW).server_close()
     assert not dead.exists()
     (tmp_path / "file").write_text("mine", encoding="utf-8")
-    with pytest.raises(BadInput, match="is no socket"):
+    with pytest.raises(BadInput, match="is not a socket"):
         DevelopmentServer(tmp_path / "file", MACHINE, lambda: NOW)
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
     with pytest.raises(BadInput, match="cannot be a socket"):

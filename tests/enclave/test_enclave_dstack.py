@@ -14,7 +14,7 @@ import pytest
 from assay.enclave import transport
 from assay.enclave.attest import verify
 from assay.enclave.develop.server import serve_in_thread
-from assay.enclave.dstack import Dstack, Trouble
+from assay.enclave.dstack import Dstack, DstackError
 from assay.errors import AssayError, BadInput
 from enclave_kit import AUTHORITY, MACHINE, NOW, STATEMENT, policy
 
@@ -57,10 +57,10 @@ def test_what_it_is(socket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_there_is_no_dstack(tmp_path: Path, socket: Path) -> None:
-    with pytest.raises(Trouble, match="there is no dstack here"):
+    with pytest.raises(DstackError, match="there is no dstack here"):
         Dstack(str(tmp_path / "none.sock"))
     (tmp_path / "plain").write_bytes(b"")
-    with pytest.raises(Trouble, match="cannot be reached"):
+    with pytest.raises(DstackError, match="cannot be reached"):
         get(tmp_path / "plain", lambda dstack: dstack.info())
     with pytest.raises(ValueError, match="64 bytes"):
         get(socket, lambda dstack: dstack.quote(b"short"))
@@ -134,7 +134,7 @@ QUOTE = MACHINE.quote(b"\1" * 64)
     ],
 )
 def test_an_answer_that_is_none_is_trouble_and_not_repeated(tmp_path: Path, answer: bytes, words: str) -> None:
-    with answering(tmp_path / "s", answer), pytest.raises(Trouble, match=words) as error:
+    with answering(tmp_path / "s", answer), pytest.raises(DstackError, match=words) as error:
         get(tmp_path / "s", lambda dstack: dstack.get_key("a", "b"))
     assert SECRET not in str(error.value)
     assert isinstance(error.value, AssayError)
@@ -151,7 +151,7 @@ def test_an_answer_that_is_none_is_trouble_and_not_repeated(tmp_path: Path, answ
     ],
 )
 def test_a_quote_that_is_none(tmp_path: Path, fields: dict[str, str], words: str) -> None:
-    with answering(tmp_path / "s", json.dumps(fields).encode()), pytest.raises(Trouble, match=words):
+    with answering(tmp_path / "s", json.dumps(fields).encode()), pytest.raises(DstackError, match=words):
         get(tmp_path / "s", lambda dstack: dstack.quote(b"\2" * 64))
 
 
@@ -159,31 +159,31 @@ def test_a_log_that_is_none(tmp_path: Path) -> None:
     from assay.enclave.attest import report_data
 
     answer = {"quote": MACHINE.quote(report_data(STATEMENT)).hex(), "event_log": "{"}
-    with answering(tmp_path / "s", json.dumps(answer).encode()), pytest.raises(Trouble, match="log cannot be read"):
+    with answering(tmp_path / "s", json.dumps(answer).encode()), pytest.raises(DstackError, match="log cannot be read"):
         get(tmp_path / "s", lambda dstack: dstack.attest(STATEMENT))
 
 
 def test_refusals_and_redirects(tmp_path: Path) -> None:
     for status in (302, 400, 404, 500, 503):
         where = {"Location": "http://example.org/"}
-        with answering(tmp_path / "s", b"{}", status=status, headers=where), pytest.raises(Trouble, match=f"status {status}"):
+        with answering(tmp_path / "s", b"{}", status=status, headers=where), pytest.raises(DstackError, match=f"status {status}"):
             get(tmp_path / "s", lambda dstack: dstack.get_key("a", "b"))
         (tmp_path / "s").unlink()
 
 
 def test_an_answer_that_is_too_large_or_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "ANSWER_BYTES", 1000)
-    with answering(tmp_path / "s", b" " * 1001), pytest.raises(Trouble, match="cannot be reached"):
+    with answering(tmp_path / "s", b" " * 1001), pytest.raises(DstackError, match="cannot be reached"):
         get(tmp_path / "s", lambda dstack: dstack.info())
     (tmp_path / "s").unlink()
-    with answering(tmp_path / "s", b"{}", headers={"Content-Encoding": "gzip"}), pytest.raises(Trouble, match="packed"):
+    with answering(tmp_path / "s", b"{}", headers={"Content-Encoding": "gzip"}), pytest.raises(DstackError, match="packed"):
         get(tmp_path / "s", lambda dstack: dstack.info())
 
 
 def test_an_answer_that_does_not_come_or_does_not_end(tmp_path: Path) -> None:
     with (
         answering(tmp_path / "s", b"{", headers={"Content-Length": "100"}),
-        pytest.raises(Trouble, match="did not answer Info within"),
+        pytest.raises(DstackError, match="did not answer Info within"),
     ):
         get(tmp_path / "s", lambda dstack: dstack.info(), seconds=0.1)
 

@@ -18,7 +18,7 @@ import serve_kit
 from assay.enclave.attest import read_collateral
 from assay.enclave.attest.document import parse_attestation
 from assay.enclave.collect import CheckedResults, check_results
-from assay.enclave.messages import Code, EnclaveClient, Rejected
+from assay.enclave.messages import EnclaveClient, Rejected, RejectionCode
 from assay.records import Rubric
 from assay.settle.score.rubric import judge
 from depth import depth
@@ -120,7 +120,7 @@ def test_the_model_may_be_killed_and_come_back(tmp_path: Path) -> None:
         world.hand_in(kit.P2, SLOW)
         wait(lambda: world.status()["troubles"], "trouble")
         world.at(kit.CLOSED)
-        with pytest.raises(Rejected, match="results are given out after"), EnclaveClient(world.url) as client:
+        with pytest.raises(Rejected, match="results are published after"), EnclaveClient(world.url) as client:
             client.get("/results")
         world.model.start()
         assert scores(world, given_out(world)) == {kit.P1: BPS[GOOD], kit.P2: BPS[SLOW]}
@@ -199,7 +199,7 @@ def test_dstack_may_be_killed_and_come_back(tmp_path: Path) -> None:
         wait(lambda: world.status().get("state") == "starting", "a start")
         with pytest.raises(Rejected) as caught, EnclaveClient(world.url) as client:
             client.get("/results")
-        assert caught.value.code == Code.STARTING
+        assert caught.value.code == RejectionCode.STARTING
         world.start_dstack()
         world.ready()
         assert scores(world, given_out(world)) == {kit.P1: BPS[GOOD]}
@@ -315,5 +315,5 @@ def test_a_crash_leaves_no_core_an_end_is_clean_and_one_serves(tmp_path: Path) -
         file.write_bytes(file.read_bytes().replace(b'"taken"', b'"token"'))
         changed = subprocess.run(world.enclave.words, capture_output=True, timeout=serve_kit.MINUTE, check=False, text=True)
         assert changed.returncode == 1
-        assert "is not as the enclave wrote it" in changed.stderr
+        assert "was changed after the enclave wrote it" in changed.stderr
         assert "Traceback" not in changed.stderr

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 import seal_kit as kit
-from assay.enclave.messages import Code
+from assay.enclave.messages import RejectionCode
 from assay.enclave.service.http import STATUS, make_app
 from assay.enclave.service.lifecycle import Service
 
@@ -33,12 +33,12 @@ def served(house: kit.House, act: Callable[[httpx.AsyncClient, Service], Awaitab
 def code_of(answer: httpx.Response) -> str:
     error = answer.json()["error"]
     assert set(error) == {"code", "what", "hint"}
-    assert STATUS[Code(error["code"])] == answer.status_code
+    assert STATUS[RejectionCode(error["code"])] == answer.status_code
     return str(error["code"])
 
 
 def test_every_refusal_has_a_status() -> None:
-    assert set(STATUS) == set(Code)
+    assert set(STATUS) == set(RejectionCode)
     assert all(400 <= status < 600 for status in STATUS.values())
 
 
@@ -106,6 +106,6 @@ def test_trouble_of_ours_is_said_to_be_ours_and_no_more(house: kit.House, monkey
         assert signed.digest
 
     served(house, act)
-    assert "internal trouble: RuntimeError" in house.told
-    assert f"internal trouble: BadInput {house.place / 'participants.csv'}" in house.told
+    assert "internal error: RuntimeError" in house.told
+    assert f"internal error: BadInput {house.place / 'participants.csv'}" in house.told
     assert "secret" not in " ".join(house.told)

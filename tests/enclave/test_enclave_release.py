@@ -15,7 +15,7 @@ import seal_kit as kit
 from assay.enclave import collect, sealing, sponsor
 from assay.enclave.attest.document import parse_attestation
 from assay.enclave.collect import CheckedResults, check_results
-from assay.enclave.messages import Code, Rejected
+from assay.enclave.messages import Rejected, RejectionCode
 from assay.enclave.service.lifecycle import Service
 from assay.enclave.service.results import RESULTS_STATEMENT
 from assay.errors import BadInput, Refused
@@ -74,9 +74,9 @@ def settle(house: kit.House, found: CheckedResults) -> bytes:
 def test_only_winners_are_released_and_only_after_settlement(house: kit.House) -> None:
     async def act(service: Service) -> tuple[bytes, CheckedResults, bytes]:
         for asked in (b"{}", canonical({"receipt": {}, "settlement": {}})):
-            rejected(Code.NOT_YET, partial(service.release, asked))
+            rejected(RejectionCode.NOT_YET, partial(service.release, asked))
         found = verdicts(house, *await given_out(house, service))
-        rejected(Code.MALFORMED, lambda: service.release(b"{}"))
+        rejected(RejectionCode.MALFORMED, lambda: service.release(b"{}"))
         asked = settle(house, found)
         first, again = service.release(asked), service.release(asked)
         assert first != again  # sealed anew
@@ -110,7 +110,7 @@ def test_a_restarted_enclave_releases_the_same(house: kit.House) -> None:
     assert len(json.loads(house.run(go_on))["solutions"]) == 2
 
 
-def rejected(code: Code, act: Callable[[], object]) -> Rejected:
+def rejected(code: RejectionCode, act: Callable[[], object]) -> Rejected:
     with pytest.raises(Rejected) as caught:
         act()
     assert caught.value.code == code
@@ -128,18 +128,20 @@ def test_a_settlement_that_is_not_this_bountys_releases_nothing(house: kit.House
         lying = copy.deepcopy(changed)
         lying["settlement"]["digest"] = digest({k: v for k, v in lying["settlement"].items() if k != "digest"})
         for wrong in (changed, lying):
-            assert "another settlement" in str(rejected(Code.NOT_SETTLED, partial(service.release, canonical(wrong))))
+            assert "another settlement" in str(rejected(RejectionCode.NOT_SETTLED, partial(service.release, canonical(wrong))))
         forged = forge(lying["settlement"], keys.read(b"66" * 32), house.bounty)
-        assert "the receipt is not right" in str(rejected(Code.NOT_SETTLED, lambda: service.release(forged)))
+        assert "the receipt is not right" in str(rejected(RejectionCode.NOT_SETTLED, lambda: service.release(forged)))
         for name, value in (("name", "elsewhere"), ("digest", f"sha256:{'0' * 64}")):
             elsewhere = copy.deepcopy(asked["settlement"])
             elsewhere["scheme"][name] = value
             data = forge(elsewhere, kit.LOG, house.bounty)
-            assert "not of this bounty" in str(rejected(Code.NOT_SETTLED, partial(service.release, data)))
+            assert "not of this bounty" in str(rejected(RejectionCode.NOT_SETTLED, partial(service.release, data)))
         early = copy.deepcopy(asked["settlement"]) | {"epoch": 0}
-        assert "epoch 0" in str(rejected(Code.NOT_SETTLED, lambda: service.release(forge(early, kit.LOG, house.bounty))))
+        assert "epoch 0" in str(rejected(RejectionCode.NOT_SETTLED, lambda: service.release(forge(early, kit.LOG, house.bounty))))
         unread = copy.deepcopy(asked["settlement"]) | {"payouts": [{}]}
-        assert "no payouts" in str(rejected(Code.NOT_SETTLED, lambda: service.release(forge(unread, kit.LOG, house.bounty))))
+        assert "no payouts" in str(
+            rejected(RejectionCode.NOT_SETTLED, lambda: service.release(forge(unread, kit.LOG, house.bounty)))
+        )
 
     house.run(act)
 
@@ -188,7 +190,7 @@ def test_a_bounty_that_names_no_log_releases_nothing(tmp_path: Path) -> None:
         await kit.until(lambda: service.results)
         settlement = {"scheme": {"name": "x", "digest": f"sha256:{'0' * 64}"}, "epoch": 1, "task_set": None}
         empty = settlement | {"agreed": [], "ranking": [], "weights": [], "payouts": []}
-        rejected(Code.NOT_SETTLED, lambda: service.release(forge(empty, kit.LOG, house.bounty)))
+        rejected(RejectionCode.NOT_SETTLED, lambda: service.release(forge(empty, kit.LOG, house.bounty)))
 
     house.run(act)
 
@@ -304,7 +306,7 @@ def test_results_are_believed_as_they_were_given_out_and_in_no_other_form(house:
     late = "2031-01-01T00:00:00Z"
     refused(signed(lambda said: said["submissions"][0].update(committed_at=late)), "a commitment came late")
     refused(signed(lambda said: said["submissions"][0].update(received_at=late)), "a solution came late")
-    refused(signed(lambda said: said["submissions"][0].update(state="refused")), "contradicts itself")
+    refused(signed(lambda said: said["submissions"][0].update(state="refused")), "contradicts its solution")
     refused(signed(lambda said: said["submissions"].pop()), "its records are not one for each solution")
     refused(signed(lambda said: said.update(batch=None)), "it is of another digest")
     refused(signed(lambda said: said.update(epoch=2)), "it is of another epoch")

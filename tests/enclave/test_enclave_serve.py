@@ -56,7 +56,7 @@ def _hand_in(world: World, tmp_path: Path) -> None:
         state = json.loads(world_get(world, f"/submissions/{first['participant']}"))
         assert state["state"] == "received"
     assert "not-yet" not in json.dumps(world.status())
-    assert "results are given out after" in refused(
+    assert "results are published after" in refused(
         "enclave", "collect", world.place, "--from", world.url, "--collateral", world.collateral, code=1
     )
 
@@ -123,7 +123,7 @@ def _settle_and_release(world: World, tmp_path: Path) -> None:
     assert f"{kit.P1}: replayed, the judgement by " in shown
     assert "comes out as it is in the evidence, 10000 BPS." in shown
     lost = next(one for one in kit.PEOPLE if one not in paid)
-    assert "only who has the solution can judge it" in refused("rejudge", world.place, lost)
+    assert "only someone who has the solution can judge it" in refused("rejudge", world.place, lost)
 
 
 def _nothing_leaked(world: World) -> None:
@@ -185,6 +185,6 @@ def test_an_enclave_that_is_not_verified_is_sealed_to_only_if_told_so(tmp_path: 
         assert "of a development root, which proves nothing" in done.stderr
         assert world.status()["received"] == 1
         done = run("seal", world.place, answer, "--url", world.url, "--no-verify", columns=500)
-        assert "the attestation is not verified: whoever gave it can read what is sealed to it" in done.stderr
+        assert "the attestation is not verified: whoever made it can read what you seal to it" in done.stderr
         (world.place / "bounty.toml").write_text(text.replace("development = true", "development = false"))
         assert "was committed to for another bounty" in refused(*words)

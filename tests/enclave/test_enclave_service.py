@@ -11,8 +11,8 @@ import pytest
 import seal_kit as kit
 from assay.enclave import proofs, sealing
 from assay.enclave.attest.document import parse_attestation
-from assay.enclave.dstack import Trouble
-from assay.enclave.messages import Code, Rejected
+from assay.enclave.dstack import DstackError
+from assay.enclave.messages import Rejected, RejectionCode
 from assay.enclave.service.lifecycle import Service
 from assay.enclave.service.results import RESULTS_STATEMENT
 from assay.enclave.sponsor import open_results
@@ -53,7 +53,7 @@ def records(found: dict[str, Any]) -> dict[str, Rubric]:
     return {one.participant: one for one in made.records if isinstance(one, Rubric)}
 
 
-def rejected(code: Code, act: Any) -> None:
+def rejected(code: RejectionCode, act: Any) -> None:
     with pytest.raises(Rejected) as caught:
         act()
     assert caught.value.code == code
@@ -65,13 +65,13 @@ def test_results_are_given_out_when_nothing_more_can_come(house: kit.House) -> N
             house.hand_in(service, participant, text)
         work = service.ready()
         await kit.until(lambda: work.finished)
-        rejected(Code.NOT_YET, service.given_out)
-        rejected(Code.NOT_YET, service.sealed_results)
+        rejected(RejectionCode.NOT_YET, service.given_out)
+        rejected(RejectionCode.NOT_YET, service.sealed_results)
         assert json.loads(service.about(kit.P1))["state"] == "received"
         assert json.loads(service.status())["judgements"] is None
         house.clock.now = service.times.solutions
         await asyncio.sleep(0.05)
-        rejected(Code.NOT_YET, service.given_out)
+        rejected(RejectionCode.NOT_YET, service.given_out)
         found = await given_out(house, service)
         assert json.loads(service.about(kit.P1))["state"] == "judged"
         rows = json.loads(service.status())["judgements"]
@@ -131,7 +131,7 @@ def test_a_model_that_is_down_keeps_it_waiting_and_no_longer(house: kit.House) -
         await kit.until(lambda: len(work.done) == 1 and house.asked.count(TEXTS[0]) > 3)
         house.clock.now = kit.CLOSED
         await asyncio.sleep(0.05)
-        rejected(Code.NOT_YET, service.given_out)
+        rejected(RejectionCode.NOT_YET, service.given_out)
         told = json.loads(service.status())
         assert (told["waiting"], told["troubles"]) == (1, ["internal: AssayError"])
         assert json.loads(service.about(kit.P1))["state"] == "judging"
@@ -199,7 +199,7 @@ def test_without_a_quote_a_judgement_waits_and_then_does_not_count(house: kit.Ho
         assert json.loads(service.status())["troubles"] == ["no quote"]
         house.clock.now = kit.CLOSED
         await asyncio.sleep(0.05)
-        rejected(Code.NOT_YET, service.given_out)
+        rejected(RejectionCode.NOT_YET, service.given_out)
         house.clock.now = kit.OVER
         await kit.until(lambda: service.results)
         return dict(json.loads(service.given_out().data))
@@ -231,7 +231,7 @@ def test_without_dstack_it_says_that_it_is_starting(house: kit.House) -> None:
         living = asyncio.create_task(service.live())
         await kit.until(lambda: service.trouble)
         for asked in (service.ready, service.given_out, lambda: service.commit(b""), lambda: service.about("x")):
-            rejected(Code.STARTING, asked)
+            rejected(RejectionCode.STARTING, asked)
         assert json.loads(service.status())["state"] == "starting"
         house.dstack.down.clear()
         await kit.until(lambda: service.work)
@@ -314,7 +314,7 @@ def test_what_was_not_written_was_not_taken(house: kit.House, monkeypatch: pytes
             patch.setattr("assay.enclave.service.state.write_bytes", full)
             with pytest.raises(BadInput, match="cannot be written"):
                 house.hand_in(service, kit.P1, TEXTS[0])
-        rejected(Code.UNKNOWN, lambda: service.about(kit.P1))
+        rejected(RejectionCode.UNKNOWN, lambda: service.about(kit.P1))
         house.hand_in(service, kit.P1, TEXTS[0])
 
     house.run(act)
@@ -342,10 +342,10 @@ def test_a_clock_that_goes_back_lets_nothing_in(house: kit.House) -> None:
         house.hand_in(service, kit.P1, TEXTS[0])
         await given_out(house, service)
         house.clock.now = kit.BEFORE
-        rejected(Code.LATE, lambda: house.hand_in(service, kit.P2, TEXTS[1]))
+        rejected(RejectionCode.LATE, lambda: house.hand_in(service, kit.P2, TEXTS[1]))
 
     async def again(service: Service) -> None:
-        rejected(Code.LATE, lambda: house.hand_in(service, kit.P2, TEXTS[1]))
+        rejected(RejectionCode.LATE, lambda: house.hand_in(service, kit.P2, TEXTS[1]))
         assert json.loads(service.status())["committed"] == 1
 
     house.run(begin)
@@ -360,7 +360,7 @@ def test_a_clock_that_goes_back_over_a_restart_goes_on_from_what_was_signed(hous
         await kit.until(lambda: service.ready().done)
 
     async def again(service: Service) -> None:
-        rejected(Code.LATE, lambda: house.hand_in(service, kit.P2, TEXTS[1]))
+        rejected(RejectionCode.LATE, lambda: house.hand_in(service, kit.P2, TEXTS[1]))
 
     house.run(begin)
     house.clock.now = kit.BEFORE
@@ -376,7 +376,7 @@ def test_who_only_committed_and_who_was_refused_is_said(house: kit.House) -> Non
         secret, signed = kit.committed(house.bounty, kit.P2, large)
         service.commit(signed.envelope)
         made = kit.sealed_anyway(house.bounty, secret, large.data, desk.identity.seal.public)
-        rejected(Code.TOO_LARGE, lambda: service.submit(made.file))
+        rejected(RejectionCode.TOO_LARGE, lambda: service.submit(made.file))
         assert json.loads(service.about(kit.P1))["state"] == "committed"
         assert json.loads(service.about(signed.digest))["state"] == "refused"
         return await given_out(house, service)
@@ -413,8 +413,8 @@ def test_a_bounty_without_a_sponsor_seals_to_nobody(tmp_path: Path) -> None:
 
     async def act(service: Service) -> None:
         await given_out(house, service)
-        rejected(Code.NO_SPONSOR, service.sealed_results)
-        rejected(Code.NO_SPONSOR, lambda: service.release(b"{}"))
+        rejected(RejectionCode.NO_SPONSOR, service.sealed_results)
+        rejected(RejectionCode.NO_SPONSOR, lambda: service.release(b"{}"))
 
     house.run(act)
 
@@ -430,7 +430,7 @@ def test_results_that_were_changed_are_not_served(house: kit.House, change: byte
     other.run(lambda service: _given(other, service))
     for data in (change, (other.place / "enclave/results.json").read_bytes()):
         file.write_bytes(data)
-        with pytest.raises(BadInput, match=r"is not (as the enclave wrote it|signed by this enclave)"):
+        with pytest.raises(BadInput, match=r"was changed after the enclave wrote it|is not signed by this enclave"):
             house.run(act)
 
 
@@ -439,4 +439,4 @@ async def _given(house: kit.House, service: Service) -> None:
 
 
 def test_a_trouble_is_one_of_dstack() -> None:
-    assert issubclass(Trouble, AssayError)
+    assert issubclass(DstackError, AssayError)

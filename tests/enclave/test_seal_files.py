@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import seal_kit as kit
 from assay.enclave import sealing
-from assay.enclave.messages import Code, Rejected, join_parts
+from assay.enclave.messages import Rejected, RejectionCode, join_parts
 from assay.enclave.sealing import SealedFile
 from assay.errors import BadInput
 from assay.exact import canonical
@@ -78,19 +78,19 @@ def _envelope(change: Callable[[dict[str, Any]], object], signer: keys.PrivateKe
     ("change", "code"),
     [
         (lambda said: said, None),
-        (lambda said: said["predicate"].pop("bounty"), Code.MALFORMED),
-        (lambda said: said["predicate"].update(more=1), Code.MALFORMED),
-        (lambda said: said["predicate"].update(bounty="sha256:12"), Code.MALFORMED),
-        (lambda said: said.update(predicateType="assay:evidence/v1"), Code.MALFORMED),
-        (lambda said: said["subject"].append(said["subject"][0]), Code.MALFORMED),
-        (lambda said: said["subject"].clear(), Code.MALFORMED),
-        (lambda said: said["subject"][0].update(name="other"), Code.MALFORMED),
-        (lambda said: said["predicate"].update(participant="miner-7"), Code.NO_KEY),
-        (lambda said: said["predicate"].update(participant=f"x25519:{ENCLAVE.public.raw.hex()}"), Code.NO_KEY),
-        (lambda said: said["predicate"].update(participant=kit.P2), Code.BAD_SIGNATURE),
+        (lambda said: said["predicate"].pop("bounty"), RejectionCode.MALFORMED),
+        (lambda said: said["predicate"].update(more=1), RejectionCode.MALFORMED),
+        (lambda said: said["predicate"].update(bounty="sha256:12"), RejectionCode.MALFORMED),
+        (lambda said: said.update(predicateType="assay:evidence/v1"), RejectionCode.MALFORMED),
+        (lambda said: said["subject"].append(said["subject"][0]), RejectionCode.MALFORMED),
+        (lambda said: said["subject"].clear(), RejectionCode.MALFORMED),
+        (lambda said: said["subject"][0].update(name="other"), RejectionCode.MALFORMED),
+        (lambda said: said["predicate"].update(participant="miner-7"), RejectionCode.NO_KEY),
+        (lambda said: said["predicate"].update(participant=f"x25519:{ENCLAVE.public.raw.hex()}"), RejectionCode.NO_KEY),
+        (lambda said: said["predicate"].update(participant=kit.P2), RejectionCode.BAD_SIGNATURE),
     ],
 )
-def test_what_is_no_commitment_is_turned_away(change: Callable[[dict[str, Any]], object], code: Code | None) -> None:
+def test_what_is_no_commitment_is_turned_away(change: Callable[[dict[str, Any]], object], code: RejectionCode | None) -> None:
     envelope = _envelope(change, kit.PEOPLE[kit.P1])
     if code is None:
         assert sealing.read_commitment(envelope).participant == kit.P1
@@ -104,7 +104,7 @@ def test_what_is_no_commitment_is_turned_away(change: Callable[[dict[str, Any]],
 def test_no_bytes_whatever_make_it_fail_otherwise(data: bytes) -> None:
     with pytest.raises(Rejected) as caught:
         sealing.read_commitment(data)
-    assert caught.value.code == Code.MALFORMED
+    assert caught.value.code == RejectionCode.MALFORMED
     with pytest.raises(BadInput):
         sealing.read_secret(data)
     with pytest.raises(BadInput):
@@ -171,9 +171,9 @@ def test_only_the_right_bounty_and_participant_and_key_open(bounty: Bounty) -> N
         {"data": "%"},
         {"data": ""},
     ):
-        assert _opened(made.model_copy(update=change), secret.commitment).code == Code.NOT_OPENED
+        assert _opened(made.model_copy(update=change), secret.commitment).code == RejectionCode.NOT_OPENED
     to_other = sealing.seal_solution(bounty, secret, what, keys.new(keys.X25519).public)
-    assert _opened(to_other, secret.commitment).code == Code.NOT_OPENED
+    assert _opened(to_other, secret.commitment).code == RejectionCode.NOT_OPENED
 
 
 def test_what_was_not_committed_to_is_turned_away_unread(bounty: Bounty) -> None:
@@ -187,7 +187,7 @@ def test_what_was_not_committed_to_is_turned_away_unread(bounty: Bounty) -> None
     text = base64.b64encode(what.data).decode()
     good = {"salt": secret.salt, "solution": text}
     assert sealing.open_solution(made(canonical(good)), ENCLAVE, secret.commitment).solution == what
-    assert _opened(made(canonical(good)), other.commitment).code == Code.NOT_COMMITTED
+    assert _opened(made(canonical(good)), other.commitment).code == RejectionCode.NOT_COMMITTED
     wrongs: tuple[Any, ...] = (
         {"salt": other.salt, "solution": text},
         {"salt": secret.salt[2:], "solution": text},
@@ -200,9 +200,9 @@ def test_what_was_not_committed_to_is_turned_away_unread(bounty: Bounty) -> None
         SECRET_TEXT,
     )
     for wrong in wrongs:
-        assert _opened(made(canonical(wrong)), secret.commitment).code == Code.NOT_COMMITTED
+        assert _opened(made(canonical(wrong)), secret.commitment).code == RejectionCode.NOT_COMMITTED
     for plain in (b"", b"\xff", b"{", SECRET_TEXT.encode()):
-        assert _opened(made(plain), secret.commitment).code == Code.NOT_COMMITTED
+        assert _opened(made(plain), secret.commitment).code == RejectionCode.NOT_COMMITTED
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_what_was_committed_to_may_be_no_solution(bounty: Bounty, data: bytes) -
     secret = sealing.new_secret(bounty.digest, kit.P1, submission)
     plain = canonical({"salt": secret.salt, "solution": base64.b64encode(data).decode()})
     made = sealing.seal_bytes("solution", plain, ENCLAVE.public, bounty=bounty.digest, participant=kit.P1)
-    assert _opened(made, secret.commitment).code == Code.NO_SOLUTION
+    assert _opened(made, secret.commitment).code == RejectionCode.NO_SOLUTION
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_what_was_committed_to_may_be_no_solution(bounty: Bounty, data: bytes) -
         ({"participant": ""}, "participant"),
         ({"more": 1}, "more"),
         ({"data": 1}, "data"),
-        ({"kind": "problem"}, "goes with a solution, and with nothing else"),
+        ({"kind": "problem"}, "belongs to a solution, and only there"),
     ],
 )
 def test_a_sealed_file_is_closed(bounty: Bounty, change: dict[str, Any], why: str) -> None:

@@ -190,16 +190,16 @@ WRONG: list[tuple[str, Record, str]] = [
     ("participant", {"participant": "nobody"}, "participant: there is no participant 'nobody'; it must be in participants.csv"),
     ("no validator", {"validator": None}, "validator: there is no validator an empty cell"),
     ("no participant", {"participant": None}, "participant: there is no participant an empty cell"),
-    ("outcome", {"outcome": "passed"}, "outcome: 'passed' is no outcome; use pass, fail, timeout, error"),
-    ("no outcome", {"outcome": None}, "outcome: an empty cell is no outcome"),
+    ("outcome", {"outcome": "passed"}, "outcome: 'passed' is not an outcome; use pass, fail, timeout, error"),
+    ("no outcome", {"outcome": None}, "outcome: an empty cell is not an outcome"),
     ("kind", {"kind": "given"}, "kind: is 'given', not 'tests'"),
     ("epoch", {"epoch": -1}, "epoch: '-1' is not an epoch"),
     ("no epoch", {"epoch": None}, "epoch: an empty cell is not an epoch"),
     ("trial", {"trial": 0}, "trial: '0' is not a trial"),
     ("seq", {"seq": -1}, "seq: '-1' is out of range"),
     ("no task", {"task": None}, "task: is empty"),
-    ("task", {"task": "a\x00'b"}, "task: .* cannot stand here"),
-    ("submission", {"submission": "a\nb"}, "submission: .* cannot stand here"),
+    ("task", {"task": "a\x00'b"}, "task: .* is not allowed here"),
+    ("submission", {"submission": "a\nb"}, "submission: .* is not allowed here"),
     ("no submission", {"submission": None}, "submission: is empty"),
     ("time", {"observed_at": "2026-11-02"}, "observed_at: '2026-11-02' is not a time with a time zone"),
     ("image", {"image": "x" * 257}, "image: has more than 256 characters"),
@@ -222,7 +222,7 @@ def test_a_wrong_record_is_named_by_file_and_row(tmp_path: Path, change: Record,
 def test_evidence_that_does_not_count_is_looked_at_too(tmp_path: Path, epoch: int) -> None:
     place = small_folder.make(tmp_path, evidence=None, scheme_toml=small_folder.SCHEME + "[consensus]\nmax_age_epochs = 1\n")
     write(place / "evidence/a.parquet", [small_folder.record(), small_folder.record(task="\n")])
-    with pytest.raises(BadInput, match=r"a\.parquet:2: task: .* cannot stand here"):
+    with pytest.raises(BadInput, match=r"a\.parquet:2: task: .* is not allowed here"):
         folder.read(place, epoch=epoch)
 
 

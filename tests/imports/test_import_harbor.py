@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from assay.errors import BadInput
-from assay.imports import Options, harbor
-from assay.imports.trials import Trouble
+from assay.imports import ImportOptions, harbor
+from assay.imports.trials import FailureCause
 
 
 def result(task: str, reward: object = 1.0, trial: str = "a1b2c3d", **more: Any) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def raised(kind: str) -> dict[str, Any]:
     return {"exception_info": {"exception_type": kind, "exception_message": "m", "exception_traceback": "t"}}
 
 
-def cells(src: Path, options: Options | None = None) -> dict[tuple[str, str, str, int], bool | None]:
+def cells(src: Path, options: ImportOptions | None = None) -> dict[tuple[str, str, str, int], bool | None]:
     return {(t.agent, t.validator, t.task, t.trial): t.resolved for t in harbor.read(src, options)}
 
 
@@ -73,12 +73,12 @@ def test_attempts_of_the_only_job_are_runs_by_their_start(tmp_path: Path) -> Non
     for hour, trial, reward in ((12, "aaa", 0), (10, "bbb", 1), (11, "ccc", 0)):
         one(tmp_path / "job", result("t", reward, trial, started_at=f"2026-01-05T{hour}:00:00Z"))
     assert cells(tmp_path) == {(KEY, "run-1", "t", 1): True, (KEY, "run-2", "t", 1): False, (KEY, "run-3", "t", 1): False}
-    as_trials = cells(tmp_path, Options(attempts="trials"))
+    as_trials = cells(tmp_path, ImportOptions(attempts="trials"))
     assert as_trials == {(KEY, "run-1", "t", 1): True, (KEY, "run-1", "t", 2): False, (KEY, "run-1", "t", 3): False}
     one(tmp_path / "job2", result("t"))
     assert (KEY, "run-1", "t", 3) in cells(tmp_path)
     with pytest.raises(BadInput, match="has 2 jobs; attempts can stand for runs only where there is one job"):
-        harbor.read(tmp_path, Options(attempts="runs"))
+        harbor.read(tmp_path, ImportOptions(attempts="runs"))
 
 
 def test_who_ran(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_who_ran(tmp_path: Path) -> None:
     )
     found = {t.task: (t.agent, t.version) for t in harbor.read(tmp_path)}
     assert found == {"t1": (KEY, "2.0.0 anthropic/claude-sonnet-4-5"), "t2": ("oracle", ""), "t3": ("x_model", "1 lab/model")}
-    assert {t.agent for t in harbor.read(tmp_path, Options(agent="mine"))} == {"mine"}
+    assert {t.agent for t in harbor.read(tmp_path, ImportOptions(agent="mine"))} == {"mine"}
 
 
 @pytest.mark.parametrize(
@@ -123,18 +123,18 @@ def test_only_a_reward_of_exactly_one_passes(tmp_path: Path, rewards: str, resol
 @pytest.mark.parametrize(
     ("exception", "trouble"),
     [
-        ("AgentTimeoutError", Trouble.AGENT_TIMEOUT),
-        ("VerifierTimeoutError", Trouble.TEST_TIMEOUT),
-        ("AgentSetupTimeoutError", Trouble.SETUP),
-        ("NonZeroAgentExitCodeError", Trouble.AGENT),
-        ("RewardFileNotFoundError", Trouble.AGENT),
-        ("EnvironmentStartTimeoutError", Trouble.ELSEWHERE),
-        ("DockerException", Trouble.ELSEWHERE),
-        ("RateLimitError", Trouble.ELSEWHERE),
-        ("CancelledError", Trouble.ELSEWHERE),
+        ("AgentTimeoutError", FailureCause.AGENT_TIMEOUT),
+        ("VerifierTimeoutError", FailureCause.TEST_TIMEOUT),
+        ("AgentSetupTimeoutError", FailureCause.SETUP),
+        ("NonZeroAgentExitCodeError", FailureCause.AGENT),
+        ("RewardFileNotFoundError", FailureCause.AGENT),
+        ("EnvironmentStartTimeoutError", FailureCause.ELSEWHERE),
+        ("DockerException", FailureCause.ELSEWHERE),
+        ("RateLimitError", FailureCause.ELSEWHERE),
+        ("CancelledError", FailureCause.ELSEWHERE),
     ],
 )
-def test_exceptions(tmp_path: Path, exception: str, trouble: Trouble) -> None:
+def test_exceptions(tmp_path: Path, exception: str, trouble: FailureCause) -> None:
     one(tmp_path / "j", result("t", None, **raised(exception)))
     (found,) = harbor.read(tmp_path)
     assert (found.trouble, found.mode, found.resolved) == (trouble, exception, None)

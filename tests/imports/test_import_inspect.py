@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from assay.errors import BadInput
-from assay.imports import Options, Trial, inspect_ai
-from assay.imports.inspect_ai import Choice
-from assay.imports.trials import Trouble, decide, passed, task_id, threshold_of
+from assay.imports import ImportOptions, Trial, inspect_ai
+from assay.imports.inspect_ai import ScoreChoice
+from assay.imports.trials import FailureCause, decide, passed, task_id, threshold_of
 from cli_kit import output, refused
 
 LOGS = Path(__file__).parent / "harness-logs" / "inspect"
@@ -54,7 +54,7 @@ def zipped(place: Path, members: dict[str, bytes]) -> Path:
     return place
 
 
-def outcomes(log: Json, place: Path, choice: Choice | None = None) -> list[str]:
+def outcomes(log: Json, place: Path, choice: ScoreChoice | None = None) -> list[str]:
     return [decide(trial) for trial in inspect_ai.read(written(place, log), None, choice)]
 
 
@@ -90,7 +90,7 @@ def test_the_board_of_real_logs(tmp_path: Path) -> None:
 def test_a_limit_that_inspect_scored_is_the_agents_own() -> None:
     found = inspect_ai.read(LIMITED)
     assert [(one.mode, one.trouble, decide(one), decide(one, strict_errors=True)) for one in found] == [
-        ("limit: message", Trouble.AGENT, "fail", "error")
+        ("limit: message", FailureCause.AGENT, "fail", "error")
     ] * 2
 
 
@@ -134,17 +134,17 @@ def test_a_log_without_zstandard_says_what_to_install(monkeypatch: pytest.Monkey
 )
 def test_values(tmp_path: Path, value: object, threshold: str | None, what: str) -> None:
     log = a_log(samples=[a_sample(1, value), a_sample(2, "C")])
-    assert outcomes(log, tmp_path, Choice(None, None, threshold_of(threshold)))[0] == what
+    assert outcomes(log, tmp_path, ScoreChoice(None, None, threshold_of(threshold)))[0] == what
 
 
 def test_values_with_names(tmp_path: Path) -> None:
     log = a_log(samples=[a_sample(1, {"a": 1, "b": 0}), a_sample(2, {"a": 0, "b": 0})])
-    assert outcomes(log, tmp_path, Choice(metric="a")) == ["pass", "fail"]
-    for choice in (Choice(), Choice(metric="c")):
+    assert outcomes(log, tmp_path, ScoreChoice(metric="a")) == ["pass", "fail"]
+    for choice in (ScoreChoice(), ScoreChoice(metric="c")):
         with pytest.raises(BadInput, match="--metric, one of a, b"):
             outcomes(log, tmp_path, choice)
     with pytest.raises(BadInput, match="is one value"):
-        outcomes(a_log(), tmp_path, Choice(metric="a"))
+        outcomes(a_log(), tmp_path, ScoreChoice(metric="a"))
 
 
 @pytest.mark.parametrize(
@@ -199,13 +199,13 @@ def test_runs_are_counted_by_task(tmp_path: Path) -> None:
     assert {one.validator for one in inspect_ai.read(tmp_path / "logs")} == {"run-1"}
     written(tmp_path / "logs", a_log(eval={"task_id": "U"}), "c.json")
     with pytest.raises(BadInput, match="'m' has 2 logs of one task"):
-        inspect_ai.read(tmp_path / "logs", Options(attempts="runs"))
+        inspect_ai.read(tmp_path / "logs", ImportOptions(attempts="runs"))
 
 
 def test_solver_and_agent_name_the_participant(tmp_path: Path) -> None:
     log = written(tmp_path, a_log(eval={"solver": "react"}))
     assert {one.agent for one in inspect_ai.read(log)} == {"react_m"}
-    assert {one.agent for one in inspect_ai.read(log, Options(agent="mine"))} == {"mine"}
+    assert {one.agent for one in inspect_ai.read(log, ImportOptions(agent="mine"))} == {"mine"}
 
 
 def test_other_json_in_a_folder_is_passed_over(tmp_path: Path) -> None:
@@ -322,6 +322,10 @@ def test_shared_words() -> None:
 def test_logs_that_inspect_writes_now(tmp_path: Path) -> None:
     script = LOGS.parent / "write_inspect.py"
     subprocess.run([os.environ["ASSAY_INSPECT_PYTHON"], str(script), str(tmp_path)], check=True, timeout=600)
-    for folder, choice in (("board", Choice()), ("limited", Choice()), ("shares", Choice("share", None, Decimal("0.5")))):
+    for folder, choice in (
+        ("board", ScoreChoice()),
+        ("limited", ScoreChoice()),
+        ("shares", ScoreChoice("share", None, Decimal("0.5"))),
+    ):
         now, kept = inspect_ai.read(tmp_path / folder, None, choice), inspect_ai.read(LOGS / folder, None, choice)
         assert sorted((one.agent, *said(one)) for one in now) == sorted((one.agent, *said(one)) for one in kept)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from assay.errors import BadInput
-from assay.imports import Options, lm_eval
-from assay.imports.lm_eval import Choice
+from assay.imports import ImportOptions, lm_eval
+from assay.imports.lm_eval import MetricChoice
 from assay.imports.trials import decide, threshold_of
 from cli_kit import output, refused
 
@@ -32,7 +32,7 @@ def a_row(doc: object, value: object, **more: Any) -> Json:
 
 
 def test_real_samples_of_two_models(tmp_path: Path) -> None:
-    found = lm_eval.read(LOGS, None, Choice("acc"))
+    found = lm_eval.read(LOGS, None, MetricChoice("acc"))
     assert {(one.agent, one.task, one.validator) for one in found} == {
         (agent, f"tiny_choice/{doc}", "run-1") for agent in ("one", "two") for doc in range(3)
     }
@@ -62,17 +62,17 @@ def test_real_samples_of_two_models(tmp_path: Path) -> None:
 )
 def test_values(tmp_path: Path, value: object, threshold: str | None, what: str) -> None:
     file = samples(tmp_path, [a_row(0, value)])
-    assert [decide(one) for one in lm_eval.read(file, None, Choice(threshold=threshold_of(threshold)))] == [what]
+    assert [decide(one) for one in lm_eval.read(file, None, MetricChoice(threshold=threshold_of(threshold)))] == [what]
 
 
 def test_filters_choose_the_lines(tmp_path: Path) -> None:
     rows = [a_row(0, 1, filter="flexible-extract"), a_row(0, 0, filter="strict-match")]
     file = samples(tmp_path / "model", rows)
     for name, what in (("flexible-extract", "pass"), ("strict-match", "fail")):
-        assert [decide(one) for one in lm_eval.read(file, None, Choice(filter=name))] == [what]
+        assert [decide(one) for one in lm_eval.read(file, None, MetricChoice(filter=name))] == [what]
     assert "says fail of agent 'model'" in refused("import", "lm-eval", file, tmp_path / "board")
     with pytest.raises(BadInput, match="has no samples"):
-        lm_eval.read(file, None, Choice(filter="none"))
+        lm_eval.read(file, None, MetricChoice(filter="none"))
 
 
 def test_evaluations_of_a_task_are_runs_by_time(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_evaluations_of_a_task_are_runs_by_time(tmp_path: Path) -> None:
     found = sorted((one.task, one.validator, decide(one)) for one in lm_eval.read(tmp_path))
     assert found == [("arc_easy/0", "run-1", "pass"), ("gsm8k/0", "run-1", "fail"), ("gsm8k/0", "run-2", "pass")]
     assert {one.agent for one in lm_eval.read(tmp_path)} == {"m"}
-    assert {one.agent for one in lm_eval.read(tmp_path, Options(agent="mine"))} == {"mine"}
+    assert {one.agent for one in lm_eval.read(tmp_path, ImportOptions(agent="mine"))} == {"mine"}
 
 
 def test_the_results_name_the_model(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_documents_of_two_versions_are_not_compared(tmp_path: Path) -> None:
     [
         (a_row(None, 1), r":1: doc_id: is null"),
         (a_row(0, "C"), "'exact_match' is not a number"),
-        (a_row(0, 0.5), "'exact_match' is 0.5, neither 0 nor 1; say from where on it is a pass: --threshold"),
+        (a_row(0, 0.5), "'exact_match' is 0.5, neither 0 nor 1; give the least score that is a pass, for example --threshold"),
         (a_row(0, 1, metrics=["acc"]), "has no 'acc'"),
         ({"doc_id": 0, "resps": []}, "has no metrics"),
         (7, "holds a number where an object is expected"),
@@ -116,25 +116,25 @@ def test_what_cannot_be_read_is_refused_by_line(tmp_path: Path, row: Any, messag
 
 def test_files_that_are_not_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "samples_x.jsonl").write_text("{}\n", encoding="utf-8")
-    with pytest.raises(BadInput, match="is not called as a file of samples"):
+    with pytest.raises(BadInput, match="does not have the name of a file of samples"):
         lm_eval.read(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="--log_samples"):
         lm_eval.read(tmp_path / "empty")
     with pytest.raises(BadInput, match="one attempt each"):
-        lm_eval.read(LOGS, Options(attempts="runs"))
+        lm_eval.read(LOGS, ImportOptions(attempts="runs"))
     monkeypatch.setattr(lm_eval, "MAX_LINE", 50)
     with pytest.raises(BadInput, match=":1: is longer than 50 bytes"):
         lm_eval.read(LOGS)
     monkeypatch.setattr(lm_eval, "MAX_LINE", 64_000_000)
     monkeypatch.setattr(lm_eval, "MAX_TRIALS", 2)
     with pytest.raises(BadInput, match="holds more than 2 documents"):
-        lm_eval.read(LOGS, None, Choice("acc"))
+        lm_eval.read(LOGS, None, MetricChoice("acc"))
 
 
 @pytest.mark.skipif("ASSAY_LM_EVAL" not in os.environ, reason="ASSAY_LM_EVAL names no lm_eval to write samples with")
 def test_samples_that_lm_eval_writes_now(tmp_path: Path) -> None:
     script = LOGS.parent / "write_lm_eval.sh"
     subprocess.run(["bash", str(script), os.environ["ASSAY_LM_EVAL"], str(tmp_path / "out")], check=True, timeout=1200)
-    found = lm_eval.read(tmp_path / "out", None, Choice("acc"))
+    found = lm_eval.read(tmp_path / "out", None, MetricChoice("acc"))
     assert {(one.agent, one.task) for one in found} == {(agent, f"tiny_choice/{n}") for agent in ("one", "two") for n in range(3)}

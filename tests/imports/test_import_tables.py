@@ -11,8 +11,8 @@ import pytest
 from assay.competition import open_competition
 from assay.errors import BadInput
 from assay.exact import NANO, text
-from assay.imports import Options, competition, tables
-from assay.imports.trials import Trouble
+from assay.imports import ImportOptions, competition, tables
+from assay.imports.trials import FailureCause
 
 HEAD = "agent,run,task,resolved,failure_mode,started_at\n"
 
@@ -27,9 +27,9 @@ def test_the_default_columns(tmp_path: Path) -> None:
     rows = f"{HEAD}a,1,t,1,unset,2025-07-11T20:35:11+00:00\r\na,2,t,,parse_error,\nb,val-x,u,false,AgentTimeoutError,\n"
     found = tables.read(table(tmp_path, rows)).trials
     assert [(t.agent, t.validator, t.task, t.resolved, t.trouble, t.line) for t in found] == [
-        ("a", "run-1", "t", True, Trouble.NONE, 2),
-        ("a", "run-2", "t", None, Trouble.AGENT, 3),
-        ("b", "val-x", "u", False, Trouble.AGENT_TIMEOUT, 4),
+        ("a", "run-1", "t", True, FailureCause.NONE, 2),
+        ("a", "run-2", "t", None, FailureCause.AGENT, 3),
+        ("b", "val-x", "u", False, FailureCause.AGENT_TIMEOUT, 4),
     ]
     assert [t.started_at is None for t in found] == [False, True, True]
 
@@ -59,7 +59,7 @@ def test_other_columns_tabs_and_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_one_agent_for_all(tmp_path: Path) -> None:
-    found = tables.read(table(tmp_path, "run,task,resolved\n1,t,1\n"), options=Options(agent="mine"))
+    found = tables.read(table(tmp_path, "run,task,resolved\n1,t,1\n"), options=ImportOptions(agent="mine"))
     assert [t.agent for t in found] == ["mine"]
 
 
@@ -67,10 +67,10 @@ def test_attempts_as_runs(tmp_path: Path) -> None:
     path = table(tmp_path, "agent,run,task,resolved,trial\na,x,t,1,1\na,x,t,0,2\n")
     as_trials = tables.read(path)
     assert [(t.validator, t.trial) for t in as_trials] == [("x", 1), ("x", 2)]
-    as_runs = tables.read(path, options=Options(attempts="runs"))
+    as_runs = tables.read(path, options=ImportOptions(attempts="runs"))
     assert [(t.validator, t.trial) for t in as_runs] == [("run-1", 1), ("run-2", 1)]
     with pytest.raises(BadInput, match="there is no column 'trial' for the trial"):
-        tables.read(table(tmp_path, f"{HEAD}a,1,t,1,unset,\n"), options=Options(attempts="runs"))
+        tables.read(table(tmp_path, f"{HEAD}a,1,t,1,unset,\n"), options=ImportOptions(attempts="runs"))
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        (["agent"], "'agent' is no mapping; write FIELD=COLUMN"),
-        (["agent="], "is no mapping"),
+        (["agent"], "'agent' is not a mapping; write FIELD=COLUMN"),
+        (["agent="], "is not a mapping"),
         (["agnet=model"], "there is no field 'agnet'; did you mean 'agent'"),
         (["agent=a", "agent=b"], "agent is mapped twice"),
     ],
@@ -167,7 +167,9 @@ def means(outcomes: dict[str, list[str]]) -> dict[str, Fraction]:
 
 def test_the_real_table_as_the_leaderboard_counts(shared: Path, tmp_path: Path) -> None:
     source = shared / "data" / "terminal-bench-core-0.1.1.trials.csv"
-    done = competition(tables.read(source), tmp_path / "tb", scheme="term-challenge", options=Options(count_as="leaderboard"))
+    done = competition(
+        tables.read(source), tmp_path / "tb", scheme="term-challenge", options=ImportOptions(count_as="leaderboard")
+    )
     report = done.document()
     assert (report["agents"], report["validators"], report["tasks"], report["records"]) == (13, 5, 80, 5200)
     assert report["outcomes"] == {"pass": 2122, "fail": 3078, "timeout": 0, "error": 0}
@@ -201,6 +203,6 @@ def test_the_real_table_by_the_rules_of_the_preset(shared: Path, tmp_path: Path)
         {"participant": openhands, "validator": "run-4", "missing": 2},
         {"participant": openhands, "validator": "run-5", "missing": 2},
     ]
-    options = Options(strict_errors=True)
+    options = ImportOptions(strict_errors=True)
     strict = competition(tables.read(source), tmp_path / "strict", scheme="term-challenge", options=options).document()
     assert strict["outcomes"] == {"pass": 1744, "fail": 1547, "timeout": 1641, "error": 268}

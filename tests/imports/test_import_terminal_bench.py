@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from assay.errors import BadInput
-from assay.imports import Options, terminal_bench
-from assay.imports.trials import Trouble
+from assay.imports import ImportOptions, terminal_bench
+from assay.imports.trials import FailureCause
 
 START = "2025-08-10T05:27:18.478461+00:00"
 
@@ -39,7 +39,7 @@ def one(folder: Path, content: dict[str, Any]) -> Path:
     return put(folder / content["task_id"] / content["trial_name"] / "results.json", content)
 
 
-def cells(src: Path, options: Options | None = None) -> dict[tuple[str, str, str, int], bool | None]:
+def cells(src: Path, options: ImportOptions | None = None) -> dict[tuple[str, str, str, int], bool | None]:
     return {(t.agent, t.validator, t.task, t.trial): t.resolved for t in terminal_bench.read(src, options)}
 
 
@@ -75,7 +75,7 @@ def test_attempts_without_runs_are_runs(tmp_path: Path) -> None:
     expected = {("orchestrator", f"run-{k}", "t1", 1): k == 3 for k in range(1, 6)}
     assert cells(tmp_path) == expected
     assert cells(tmp_path / "orchestrator") == expected
-    as_trials = cells(tmp_path, Options(attempts="trials"))
+    as_trials = cells(tmp_path, ImportOptions(attempts="trials"))
     assert as_trials == {("orchestrator", "run-1", "t1", k): k == 3 for k in range(1, 6)}
 
 
@@ -98,7 +98,7 @@ def test_attempts_within_several_runs_are_trials(tmp_path: Path) -> None:
             one(tmp_path / "a" / run, result("t", attempt=f"{attempt}-of-2.{run}"))
     assert sorted(cells(tmp_path)) == [("a", f"run-{r}", "t", k) for r in (1, 2) for k in (1, 2)]
     with pytest.raises(BadInput, match=r"agent 'a' has 2 runs; attempts can stand for runs only"):
-        terminal_bench.read(tmp_path, Options(attempts="runs"))
+        terminal_bench.read(tmp_path, ImportOptions(attempts="runs"))
 
 
 def test_attempts_that_carry_the_id_of_a_run_are_not_an_agent(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_whose_run_it_is(tmp_path: Path) -> None:
     put(run / "run_metadata.json", {"agent_name": "terminus", "model_name": "anthropic/claude-4"})
     assert {key[0] for key in cells(tmp_path / "runs")} == {"terminus_claude-4"}
     assert {key[0] for key in cells(run)} == {"terminus_claude-4"}
-    assert {key[0] for key in cells(tmp_path / "runs", Options(agent="mine"))} == {"mine"}
+    assert {key[0] for key in cells(tmp_path / "runs", ImportOptions(agent="mine"))} == {"mine"}
 
 
 def test_troubles_and_times(tmp_path: Path) -> None:
@@ -136,14 +136,14 @@ def test_troubles_and_times(tmp_path: Path) -> None:
     found = terminal_bench.read(tmp_path)
     by_task = {t.task: t for t in found}
     assert [by_task[f"t{n}"].trouble for n in range(len(modes))] == [
-        Trouble.NONE,
-        Trouble.NONE,
-        Trouble.NONE,
-        Trouble.AGENT_TIMEOUT,
-        Trouble.TEST_TIMEOUT,
-        Trouble.SETUP,
-        Trouble.AGENT,
-        Trouble.ELSEWHERE,
+        FailureCause.NONE,
+        FailureCause.NONE,
+        FailureCause.NONE,
+        FailureCause.AGENT_TIMEOUT,
+        FailureCause.TEST_TIMEOUT,
+        FailureCause.SETUP,
+        FailureCause.AGENT,
+        FailureCause.ELSEWHERE,
     ]
     assert by_task["undated"].started_at is None
     assert found.notes == (

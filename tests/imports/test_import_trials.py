@@ -10,44 +10,44 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.errors import BadInput
-from assay.imports.trials import Outcome, Trial, Trouble, cells, decide, moment, natural, numbered, validator_of
+from assay.imports.trials import FailureCause, Outcome, Trial, cells, decide, moment, natural, numbered, validator_of
 
 OUTCOMES = ("pass", "fail", "timeout", "error")
 
 
-def trial(resolved: bool | None = True, trouble: Trouble = Trouble.NONE, **more: Any) -> Trial:
+def trial(resolved: bool | None = True, trouble: FailureCause = FailureCause.NONE, **more: Any) -> Trial:
     return Trial("a", "run-1", "t", resolved=resolved, trouble=trouble, **more)
 
 
 # One row for every pair of trouble and result: fail, verify, fail with strict errors, leaderboard.
-TABLE: dict[tuple[Trouble, bool | None], tuple[str, str, str, str]] = {
-    (Trouble.NONE, True): ("pass", "pass", "pass", "pass"),
-    (Trouble.NONE, False): ("fail", "fail", "fail", "fail"),
-    (Trouble.NONE, None): ("error", "error", "error", "fail"),
-    (Trouble.AGENT_TIMEOUT, True): ("timeout", "pass", "timeout", "pass"),
-    (Trouble.AGENT_TIMEOUT, False): ("timeout", "fail", "timeout", "fail"),
-    (Trouble.AGENT_TIMEOUT, None): ("timeout", "timeout", "timeout", "fail"),
-    (Trouble.TEST_TIMEOUT, True): ("timeout", "timeout", "timeout", "pass"),
-    (Trouble.TEST_TIMEOUT, False): ("timeout", "timeout", "timeout", "fail"),
-    (Trouble.TEST_TIMEOUT, None): ("timeout", "timeout", "timeout", "fail"),
-    (Trouble.AGENT, True): ("pass", "pass", "pass", "pass"),
-    (Trouble.AGENT, False): ("fail", "fail", "error", "fail"),
-    (Trouble.AGENT, None): ("fail", "fail", "error", "fail"),
-    (Trouble.SETUP, True): ("error", "error", "error", "pass"),
-    (Trouble.SETUP, False): ("error", "error", "error", "fail"),
-    (Trouble.SETUP, None): ("error", "error", "error", "fail"),
-    (Trouble.ELSEWHERE, True): ("pass", "pass", "pass", "pass"),
-    (Trouble.ELSEWHERE, False): ("error", "error", "error", "fail"),
-    (Trouble.ELSEWHERE, None): ("error", "error", "error", "fail"),
+TABLE: dict[tuple[FailureCause, bool | None], tuple[str, str, str, str]] = {
+    (FailureCause.NONE, True): ("pass", "pass", "pass", "pass"),
+    (FailureCause.NONE, False): ("fail", "fail", "fail", "fail"),
+    (FailureCause.NONE, None): ("error", "error", "error", "fail"),
+    (FailureCause.AGENT_TIMEOUT, True): ("timeout", "pass", "timeout", "pass"),
+    (FailureCause.AGENT_TIMEOUT, False): ("timeout", "fail", "timeout", "fail"),
+    (FailureCause.AGENT_TIMEOUT, None): ("timeout", "timeout", "timeout", "fail"),
+    (FailureCause.TEST_TIMEOUT, True): ("timeout", "timeout", "timeout", "pass"),
+    (FailureCause.TEST_TIMEOUT, False): ("timeout", "timeout", "timeout", "fail"),
+    (FailureCause.TEST_TIMEOUT, None): ("timeout", "timeout", "timeout", "fail"),
+    (FailureCause.AGENT, True): ("pass", "pass", "pass", "pass"),
+    (FailureCause.AGENT, False): ("fail", "fail", "error", "fail"),
+    (FailureCause.AGENT, None): ("fail", "fail", "error", "fail"),
+    (FailureCause.SETUP, True): ("error", "error", "error", "pass"),
+    (FailureCause.SETUP, False): ("error", "error", "error", "fail"),
+    (FailureCause.SETUP, None): ("error", "error", "error", "fail"),
+    (FailureCause.ELSEWHERE, True): ("pass", "pass", "pass", "pass"),
+    (FailureCause.ELSEWHERE, False): ("error", "error", "error", "fail"),
+    (FailureCause.ELSEWHERE, None): ("error", "error", "error", "fail"),
 }
 
 
 def test_the_table_has_every_pair() -> None:
-    assert set(TABLE) == {(trouble, resolved) for trouble in Trouble for resolved in (True, False, None)}
+    assert set(TABLE) == {(trouble, resolved) for trouble in FailureCause for resolved in (True, False, None)}
 
 
 @pytest.mark.parametrize(("trouble", "resolved"), TABLE)
-def test_what_a_trial_counts_as(trouble: Trouble, resolved: bool | None) -> None:
+def test_what_a_trial_counts_as(trouble: FailureCause, resolved: bool | None) -> None:
     found = trial(resolved, trouble)
     assert (
         decide(found, "fail"),
@@ -59,7 +59,7 @@ def test_what_a_trial_counts_as(trouble: Trouble, resolved: bool | None) -> None
 
 @pytest.mark.parametrize("stated", OUTCOMES)
 def test_an_outcome_that_the_source_states_is_kept(stated: Outcome) -> None:
-    found = trial(None, Trouble.AGENT_TIMEOUT, stated=stated)
+    found = trial(None, FailureCause.AGENT_TIMEOUT, stated=stated)
     assert decide(found, "fail") == decide(found, "verify") == stated
     assert decide(found, leaderboard=True) == ("pass" if stated == "pass" else "fail")
 

@@ -16,10 +16,10 @@ from assay import records
 from assay.competition import emission, open_competition
 from assay.errors import BadInput
 from assay.exact import digest
-from assay.imports import Imported, Options, Trial, Trials
+from assay.imports import ImportedCompetition, ImportOptions, Trial, Trials
 from assay.imports import competition as imported
 from assay.imports.build import submission_of, with_score
-from assay.imports.trials import Trouble
+from assay.imports.trials import FailureCause
 from assay.scheme import load as scheme
 from assay.scheme import subnet
 from assay.scheme.model import TestsScore
@@ -27,7 +27,9 @@ from assay.scheme.model import TestsScore
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
-def competition(trials: Any, directory: Path, *, scheme: str | None = "", options: Options | None = None) -> Imported:
+def competition(
+    trials: Any, directory: Path, *, scheme: str | None = "", options: ImportOptions | None = None
+) -> ImportedCompetition:
     """An import by a scheme with weights, unless the test names one or there is one already."""
     there = options is not None and options.into != "new"
     return imported(trials, directory, scheme=(None if there else "term-challenge") if scheme == "" else scheme, options=options)
@@ -104,29 +106,29 @@ def test_what_is_written_settles(tmp_path: Path) -> None:
 
 
 def test_options_of_writing(tmp_path: Path) -> None:
-    competition(grid(), tmp_path / "c", options=Options(epoch=7, stake="250", first_uid=0))
+    competition(grid(), tmp_path / "c", options=ImportOptions(epoch=7, stake="250", first_uid=0))
     text = (tmp_path / "c" / "participants.csv").read_text()
     assert "\na,1," in text, "0 is the burn uid"
     assert "\nb,2," in text
     assert "run-3,250," in (tmp_path / "c" / "validators.csv").read_text()
     assert {item["epoch"] for item in evidence(tmp_path / "c")} == {7}
-    competition(grid(), tmp_path / "d", options=Options(first_uid=None))
+    competition(grid(), tmp_path / "d", options=ImportOptions(first_uid=None))
     assert "\na,,," in (tmp_path / "d" / "participants.csv").read_text()
 
 
 def test_the_rules_go_into_the_scheme(tmp_path: Path) -> None:
-    trials = grid(trouble=Trouble.AGENT_TIMEOUT, mode="agent_timeout")
+    trials = grid(trouble=FailureCause.AGENT_TIMEOUT, mode="agent_timeout")
     trials += [Trial("a", "run-1", "t", trial=k, resolved=True) for k in (2, 3)]
     done = competition(trials, tmp_path / "fail")
     assert done.scheme.score == scheme.parse('[scheme]\nname="x"\n[score]\nkind="tests"\ntrials=3\n').score
     assert done.built.outcomes == {"timeout": 12, "pass": 2}
-    verified = competition(trials, tmp_path / "verify", options=Options(agent_timeout="verify"))
+    verified = competition(trials, tmp_path / "verify", options=ImportOptions(agent_timeout="verify"))
     assert isinstance(verified.scheme.score, TestsScore)
     assert verified.scheme.score.agent_timeout == "verify"
     assert scheme.read(tmp_path / "verify" / "scheme.toml") == verified.scheme
     assert verified.built.outcomes == {"pass": 11, "fail": 3}
     with pytest.raises(BadInput, match='--agent-timeout: "fail" contradicts counting as the leaderboard does'):
-        competition(trials, tmp_path / "no", options=Options(agent_timeout="fail", count_as="leaderboard"))
+        competition(trials, tmp_path / "no", options=ImportOptions(agent_timeout="fail", count_as="leaderboard"))
 
 
 def test_a_scheme_of_ones_own(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ def test_what_the_report_warns_of(tmp_path: Path) -> None:
     done = competition(Trials(tuple(trials), ("from the reader",)), tmp_path / "c")
     assert done.notes == (
         "from the reader",
-        "1 trial was told twice and counts once",
+        "1 trial occurred twice and counts once",
         "1 error gave way to a later result of the same trial",
         "1 run is incomplete (errors are missing trials) and will not count for their agents",
         "2 runs, and the scheme asks for 3 validators: nothing will be agreed until consensus.min_validators is lower",
@@ -204,14 +206,14 @@ def test_names_that_cannot_be_kept(tmp_path: Path, trial: Trial, message: str) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (Options(stake="-1"), "^--stake: '-1' is not a whole number"),
-        (Options(stake=str(2**63)), "^--stake: .* is too large"),
-        (Options(first_uid=65_535), "^--first-uid: there is no uid 65536"),
-        (Options(first_uid=-1), "^--first-uid: there is no uid -1"),
-        (Options(epoch=-1), "epoch"),
+        (ImportOptions(stake="-1"), "^--stake: '-1' is not a whole number"),
+        (ImportOptions(stake=str(2**63)), "^--stake: .* is too large"),
+        (ImportOptions(first_uid=65_535), "^--first-uid: there is no uid 65536"),
+        (ImportOptions(first_uid=-1), "^--first-uid: there is no uid -1"),
+        (ImportOptions(epoch=-1), "epoch"),
     ],
 )
-def test_options_that_cannot_be(tmp_path: Path, options: Options, message: str) -> None:
+def test_options_that_cannot_be(tmp_path: Path, options: ImportOptions, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         competition(grid(), tmp_path / "c", options=options)
     assert list(tmp_path.iterdir()) == []
@@ -230,7 +232,7 @@ def test_an_empty_directory_is_used_and_a_full_one_is_not(tmp_path: Path) -> Non
     (full / "notes.txt").write_text("mine")
     for into in ("new", "replace"):
         with pytest.raises(BadInput, match="full"):
-            competition(grid(), full, options=Options(into=into))
+            competition(grid(), full, options=ImportOptions(into=into))
     assert snapshot(full) == {"notes.txt": b"mine"}
     with pytest.raises(BadInput, match="is a file"):
         competition(grid(), full / "notes.txt")
@@ -240,20 +242,20 @@ def test_replacing_an_earlier_import(tmp_path: Path) -> None:
     target = tmp_path / "c"
     competition(grid(), target)
     before = snapshot(target)
-    with pytest.raises(BadInput, match=r"c: is not empty; give a new one, or say --add .* or --force"):
+    with pytest.raises(BadInput, match=r"c: is not empty; name a new folder, or use --add .* or --force"):
         competition(grid("abc"), target)
     assert snapshot(target) == before
     edited = (target / "scheme.toml").read_text().replace("top = 1", "top = 4")
     (target / "scheme.toml").write_text(edited)
-    done = competition(grid("abc"), target, options=Options(into="replace"))
+    done = competition(grid("abc"), target, options=ImportOptions(into="replace"))
     assert done.scheme.reward.top == 4, "the rules that are there stay"
     assert {item["participant"] for item in evidence(target)} == {"a", "b", "c"}
     other = '[scheme]\nname = "other"\n[score]\nkind = "tests"\n'
     with pytest.raises(BadInput, match="is the competition 'term-challenge', not 'other'"):
-        competition(grid(), target, scheme=other, options=Options(into="replace"))
+        competition(grid(), target, scheme=other, options=ImportOptions(into="replace"))
     (target / "evidence" / "own.jsonl").write_text("")
     with pytest.raises(BadInput, match=r"own\.jsonl: does not come from an import; --force only replaces"):
-        competition(grid(), target, options=Options(into="replace"))
+        competition(grid(), target, options=ImportOptions(into="replace"))
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
@@ -271,13 +273,13 @@ def test_nothing_is_left_when_the_disk_fails(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("assay.imports.write.write_text", full)
     with pytest.raises(BadInput, match=r"c: cannot be written \(No space left on device\)"):
-        competition(grid("abc"), target, options=Options(into="replace"))
+        competition(grid("abc"), target, options=ImportOptions(into="replace"))
     assert snapshot(target) == before
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-def add(trials: list[Trial], target: Path, **more: Any) -> Imported:
-    return competition(trials, target, options=Options(into="add", **more))
+def add(trials: list[Trial], target: Path, **more: Any) -> ImportedCompetition:
+    return competition(trials, target, options=ImportOptions(into="add", **more))
 
 
 def test_adding_evidence(tmp_path: Path) -> None:
@@ -302,7 +304,7 @@ def test_adding_to_the_real_submission(tmp_path: Path) -> None:
     (target / "evidence" / "imported.jsonl").unlink()
     (target / "evidence").rmdir()
     (target / "participants.csv").write_text("key,submission\na,sha256:real\nb,\n")
-    with pytest.raises(BadInput, match=r"participants\.csv: the submission of 'a' is sha256:real, .* say --assume-submission"):
+    with pytest.raises(BadInput, match=r"participants\.csv: the submission of 'a' is sha256:real, .* use --assume-submission"):
         add(grid("a"), target)
     add(grid("a"), target, assume_submission=True)
     assert {item["submission"] for item in evidence(target)} == {"sha256:real"}
@@ -376,11 +378,11 @@ def test_a_subnet(tmp_path: Path) -> None:
     assert '# [[competitions]]\n# path = "bounty-challenge"' in (target / "my-subnet.toml").read_text()
     with pytest.raises(BadInput, match="term-challenge: is not empty"):
         competition(grid(), target, scheme="platform")
-    again = competition(grid("abc"), target, scheme="platform", options=Options(into="replace"))
+    again = competition(grid("abc"), target, scheme="platform", options=ImportOptions(into="replace"))
     assert len(again.built.agents) == 3
-    assert competition(grid("abc"), target, scheme="platform", options=Options(into="add")).added == 0
+    assert competition(grid("abc"), target, scheme="platform", options=ImportOptions(into="add")).added == 0
     (target / "my-subnet.toml").write_text('[[competitions]]\npath = "x"\nshare = "1"\n')
     with pytest.raises(BadInput, match=r"my-subnet\.toml: competitions: lists no competition 'term-challenge'"):
         competition(grid(), target, scheme="platform")
     with pytest.raises(BadInput, match=r"my-subnet\.toml: no such file; import without --add"):
-        competition(grid(), tmp_path / "none", scheme="platform", options=Options(into="add"))
+        competition(grid(), tmp_path / "none", scheme="platform", options=ImportOptions(into="add"))

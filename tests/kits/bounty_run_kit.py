@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from assay.judge.rubric.judgement import Limits
+from assay.judge.rubric.judgement import JudgeLimits
 from assay.judge.rubric.run import RubricOptions, run
 from assay.judge.rubric.scripted import Script, ScriptedFault, ScriptedSolution
 from assay.judge.rubric.scripted_server import ScriptedServer, scripted_model
 from assay.judge.rubric.stored import submit_solution
 from assay.judge.running import RunEvent, RunOptions, RunSummary
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.scheme.fields import instant
 from bounty_kit import make_bounty
 
 KEY = "sk-secret-key-of-the-service"
 VALIDATOR = "val-1"
-QUICK = Limits(first_pause=0.01, longest_pause=0.05, tries=3, patience=10.0)
+QUICK = JudgeLimits(first_pause=0.01, longest_pause=0.05, tries=3, patience=10.0)
 AT = instant("2026-11-02T09:00:00Z")
 
 TEXTS = {
@@ -76,13 +76,13 @@ def judged(
     url: str,
     *,
     validator: str = VALIDATOR,
-    limits: Limits = QUICK,
+    limits: JudgeLimits = QUICK,
     tell: Callable[[RunEvent], None] = lambda event: None,
     **options: Any,
 ) -> RunSummary:
     """A run by the validator."""
     own = {name: options.pop(name) for name in ("model", "primary", "fallback", "prices", "again") if name in options}
-    given = RunOptions(**{"jobs": 4, "own": RubricOptions(**{"model": Model(url, KEY), **own}), **options})
+    given = RunOptions(**{"jobs": 4, "own": RubricOptions(**{"model": ModelAccess(url, KEY), **own}), **options})
     return run(folder, validator, given, tell, limits=limits)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assay.enclave.attest import Attestation, EnclaveStatement, Event, Verified, report_data, verify
+from assay.enclave.attest import Attestation, EnclaveStatement, LogEvent, VerifiedQuote, report_data, verify
 from assay.enclave.develop.machine import Authority, Machine
 from assay.errors import Refused
 from assay.scheme.bounty import Measurements
@@ -20,7 +20,7 @@ MACHINE = Machine(AUTHORITY)
 STATEMENT = EnclaveStatement(bounty=f"sha256:{'ab' * 32}", seal=f"x25519:{'cd' * 32}", signer=f"ed25519:{'ef' * 32}")
 
 
-def attested(machine: Machine = MACHINE, log: Sequence[Event] | None = None, **changes: Any) -> Attestation:
+def attested(machine: Machine = MACHINE, log: Sequence[LogEvent] | None = None, **changes: Any) -> Attestation:
     """The attestation that a machine makes of STATEMENT, with its collateral; `changes` are put in place of its fields."""
     made = Attestation(
         statement=STATEMENT,
@@ -50,7 +50,7 @@ def refused(found: Attestation, stage: str, words: str | None = None, *, now: in
     return error.value
 
 
-def stages(found: Verified, *, done: bool = True) -> list[str]:
+def stages(found: VerifiedQuote, *, done: bool = True) -> list[str]:
     """The stages that were checked, or those that were not."""
     return [one.stage for one in found.checked if one.done is done]
 

@@ -10,8 +10,8 @@ from typing import Any
 from assay.errors import AssayError, BadInput, Unreachable
 from assay.judge.rubric.asking import JudgeProgress, Models, judge, open_judge
 from assay.judge.rubric.conversation import Conversation, ModelSettings, NamedModel
-from assay.judge.rubric.judgement import Judgement, Limits
-from assay.judge.rubric.questions import Case
+from assay.judge.rubric.judgement import JudgeLimits, Judgement
+from assay.judge.rubric.questions import RubricCase
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.scripted import Script
 from assay.judge.rubric.solution import Solution
@@ -37,7 +37,7 @@ PROBLEM = "Write add(a, b) in Python, and test it."
 ADD = "def add(a, b):\n    return a + b\n"
 CHECKS = ({"id": "C1", "label": "It adds", "weight": 6000, "unskippable": True}, {"id": "C2", "label": "Tests", "weight": 4000})
 KEY = "sk-a-key-that-nobody-may-see"
-QUICK = Limits(first_pause=0.01, longest_pause=0.05, patience=5.0, seconds=60.0)
+QUICK = JudgeLimits(first_pause=0.01, longest_pause=0.05, patience=5.0, seconds=60.0)
 NAMES = {"big": ("vendor/big", "scripted/big", "scripted/vendor/big"), "small": ("scripted/small",)}
 """Under which names a service may serve the bounty's two models: a scripted one says that it is none."""
 
@@ -99,14 +99,14 @@ def make_bounty(
     return read_bounty(folder)
 
 
-def make_case(folder: Path, files: Mapping[str, str] | None = None, **more: Any) -> Case:
+def make_case(folder: Path, files: Mapping[str, str] | None = None, **more: Any) -> RubricCase:
     """A solution to a bounty of its own."""
     bounty = make_bounty(folder, **more)
     assert bounty.problem is not None
-    return Case(bounty, bounty.problem, Solution(files or {"add.py": ADD}))
+    return RubricCase(bounty, bounty.problem, Solution(files or {"add.py": ADD}))
 
 
-def make_course(case: Case, settings: ModelSettings = SETTINGS) -> Conversation:
+def make_course(case: RubricCase, settings: ModelSettings = SETTINGS) -> Conversation:
     """A course that has not begun."""
     return Conversation(case, settings)
 
@@ -123,7 +123,12 @@ def script(**solved: Any) -> Script:
 
 
 def asked(
-    case: Case, url: str, *, limits: Limits = QUICK, on_event: Callable[[JudgeProgress], None] = lambda event: None, **models: Any
+    case: RubricCase,
+    url: str,
+    *,
+    limits: JudgeLimits = QUICK,
+    on_event: Callable[[JudgeProgress], None] = lambda event: None,
+    **models: Any,
 ) -> Judgement:
     """The judgement of a case by the service at a URL."""
     given = {"api_key": KEY, **models}
@@ -131,7 +136,7 @@ def asked(
 
 
 def asked_all(
-    case: Case, solutions: Sequence[Solution], url: str, *, jobs: int = 8, limits: Limits = QUICK, **models: Any
+    case: RubricCase, solutions: Sequence[Solution], url: str, *, jobs: int = 8, limits: JudgeLimits = QUICK, **models: Any
 ) -> dict[str, Judgement | AssayError]:
     """The judgements of many solutions to the bounty of a case."""
     made = Models(url, **{"api_key": KEY, **models})

@@ -17,7 +17,7 @@ from assay.enclave.dstack import Dstack
 from assay.errors import AssayError, Unreachable
 from assay.judge.github import client as github
 from assay.judge.github.client import AnswerCache, GitHub, parse_answer
-from assay.judge.rubric.judgement import Limits
+from assay.judge.rubric.judgement import JudgeLimits
 from assay.judge.running import Stop
 from assay.judge.workflow.call import CallFailed, ServiceCall, ServiceHost, opened, read
 from assay.judge.workflow.planner import NoPlan, Planner, ask_planner
@@ -186,7 +186,7 @@ def test_metadata_that_are_a_bomb() -> None:
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_a_model_that_judges(name: str, tmp_path: Path) -> None:
     """The model has failed, or nobody was there: nothing is judged by what came."""
-    limits = Limits(seconds=seconds(name), tries=1, first_pause=0.0, longest_pause=0.0, patience=0.0)
+    limits = JudgeLimits(seconds=seconds(name), tries=1, first_pause=0.0, longest_pause=0.0, patience=0.0)
     with hostile(BEHAVIOURS[name]) as there, no_harm():
         found = asked(make_case(tmp_path), f"{there.url}/v1", limits=limits, api_key=SECRET)
         assert found.outcome != "judged"

@@ -18,14 +18,14 @@ import pytest
 
 from assay.errors import BadInput
 from assay.peers import NoAnswer, Overrun, Packed, Silent, Words, peer, reading, retry_after
-from assay.peers.http import Answer, Peer
-from assay.peers.network import Budget
+from assay.peers.http import Peer, PeerAnswer
+from assay.peers.network import ExchangeBudget
 from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, Line, grown, hostile, is_plain
 
 MIB = 2**20
 
 
-def asked(behave: Any, *, most: int = MIB, path: Path | None = None, body: bytes | None = None, **bounds: Any) -> Answer:
+def asked(behave: Any, *, most: int = MIB, path: Path | None = None, body: bytes | None = None, **bounds: Any) -> PeerAnswer:
     options: dict[str, Any] = {"seconds": 30.0} | bounds
     with hostile(behave, path) as there:
         url = "http://there" if path else there.url
@@ -80,7 +80,7 @@ def test_a_wait_has_its_own_bound_and_bytes_buy_time() -> None:
     with pytest.raises(Silent) as error:
         asked(BEHAVIOURS["drips its body"], idle=10.0, seconds=0.3)
     assert error.value.whole
-    budget = Budget(0.0, 10**9, rate=1000)
+    budget = ExchangeBudget(0.0, 10**9, rate=1000)
     with pytest.raises(Silent):
         budget.left()
     budget.take(received=60_000_000)

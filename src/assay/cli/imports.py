@@ -1,4 +1,4 @@
-"""`assay import`: results of other harnesses as a competition."""
+"""`assay import`: imports the results of other harnesses as a competition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from assay.cli.output import emit
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assay.imports import Imported, Options, Trials
+    from assay.imports import ImportedCompetition, ImportOptions, Trials
 
 __all__ = ["app"]
 
@@ -42,21 +42,21 @@ class Timeout(StrEnum):
 
 
 class CountAs(StrEnum):
-    """Whose counting."""
+    """Whose rules of counting are used."""
 
     scheme = "scheme"
     leaderboard = "leaderboard"
 
 
 Threshold = Annotated[
-    str | None, typer.Option(metavar="NUMBER", help="From where on a score is a pass; needed for scores between 0 and 1.")
+    str | None, typer.Option(metavar="NUMBER", help="The least score that is a pass; needed for scores between 0 and 1.")
 ]
-Reader = Callable[[Path, "Options"], "Trials"]
+Reader = Callable[[Path, "ImportOptions"], "Trials"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Given:
-    """What every import is given: a field here is an option of each of them."""
+class _ImportArguments:
+    """The arguments and options of every import command: each field is one of them."""
 
     src: Annotated[Path, typer.Argument(metavar="SRC", help="What to read.")]
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder: made, or with --add there already.")]
@@ -84,19 +84,19 @@ class _Given:
     first_uid: Annotated[int, typer.Option(help="The uid of the first agent by name, for a scheme with weights.", min=0)] = 1
     no_uids: Annotated[bool, typer.Option("--no-uids", help="Nobody has a uid, for a scheme with weights.")] = False
     add: Annotated[bool, typer.Option("--add", help="Add evidence to the competition that is there.")] = False
-    force: Annotated[bool, typer.Option("--force", help="Make an earlier import anew.")] = False
+    force: Annotated[bool, typer.Option("--force", help="Repeat an earlier import.")] = False
     assume_submission: Annotated[
         bool, typer.Option("--assume-submission", help="With --add: the trials are of the submission in participants.csv.")
     ] = False
     as_json: Annotated[bool, typer.Option("--json", help="The report as canonical JSON.")] = False
 
-    def options(self) -> Options:
-        """For whoever reads the files; raises BadParameter for two that exclude each other."""
-        from assay.imports import Options
+    def options(self) -> ImportOptions:
+        """The options of the import. Raises BadParameter for two that exclude each other."""
+        from assay.imports import ImportOptions
 
         if self.add and self.force:
             raise typer.BadParameter("--add and --force exclude each other", param_hint="--force")
-        return Options(
+        return ImportOptions(
             agent=self.agent,
             attempts=self.attempts.value,
             agent_timeout=None if self.agent_timeout is None else self.agent_timeout.value,
@@ -111,17 +111,17 @@ class _Given:
 
 
 def _command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function that takes what every import is given, and options of its own, a command that has them all."""
+    """Register a function as a command. The command has the shared options and the function's own ones."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         def run(**values: Any) -> None:
             shared = {field: values.pop(field) for field in parameters}
-            function(_Given(**shared), **values)
+            function(_ImportArguments(**shared), **values)
 
-        parameters = inspect.signature(_Given, eval_str=True).parameters
+        parameters = inspect.signature(_ImportArguments, eval_str=True).parameters
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
         src, directory, *options = parameters.values()
-        named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (src, directory, *own, *options)]
+        named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (src, directory, *own, *options)]
         vars(run)["__signature__"] = inspect.Signature(named)
         run.__doc__ = function.__doc__
         app.command(name)(run)
@@ -132,7 +132,7 @@ def _command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 @_command("tb")
 def tb(
-    given: _Given,
+    arguments: _ImportArguments,
 ) -> None:
     """Terminal-Bench runs.
 
@@ -145,12 +145,12 @@ def tb(
     """
     from assay.imports import terminal_bench
 
-    _run(terminal_bench.read, given)
+    _run(terminal_bench.read, arguments)
 
 
 @_command("harbor")
 def harbor(
-    given: _Given,
+    arguments: _ImportArguments,
 ) -> None:
     """Harbor (Terminal-Bench 2) jobs.
 
@@ -162,12 +162,12 @@ def harbor(
     """
     from assay.imports import harbor as reader
 
-    _run(reader.read, given)
+    _run(reader.read, arguments)
 
 
 @_command("csv")
 def csv(
-    given: _Given,
+    arguments: _ImportArguments,
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -189,12 +189,12 @@ def csv(
     from assay.imports import tables
 
     columns = tables.mapping(column or [])
-    _run(lambda path, options: tables.read(path, columns, options), given)
+    _run(lambda path, options: tables.read(path, columns, options), arguments)
 
 
 @_command("inspect")
 def inspect_(
-    given: _Given,
+    arguments: _ImportArguments,
     scorer: Annotated[
         str | None, typer.Option(metavar="NAME", help="The scorer that decides; needed where a log has several.")
     ] = None,
@@ -215,13 +215,13 @@ def inspect_(
     from assay.imports import inspect_ai
     from assay.imports.trials import threshold_of
 
-    choice = inspect_ai.Choice(scorer, metric, threshold_of(threshold))
-    _run(lambda path, options: inspect_ai.read(path, options, choice), given)
+    choice = inspect_ai.ScoreChoice(scorer, metric, threshold_of(threshold))
+    _run(lambda path, options: inspect_ai.read(path, options, choice), arguments)
 
 
 @_command("lm-eval")
 def lm_eval_(
-    given: _Given,
+    arguments: _ImportArguments,
     metric: Annotated[
         str | None, typer.Option(metavar="NAME", help="The metric that decides, such as acc; needed where there are several.")
     ] = None,
@@ -243,21 +243,21 @@ def lm_eval_(
     from assay.imports import lm_eval
     from assay.imports.trials import threshold_of
 
-    choice = lm_eval.Choice(metric, filter_, threshold_of(threshold))
-    _run(lambda path, options: lm_eval.read(path, options, choice), given)
+    choice = lm_eval.MetricChoice(metric, filter_, threshold_of(threshold))
+    _run(lambda path, options: lm_eval.read(path, options, choice), arguments)
 
 
-def _run(reader: Reader, given: _Given) -> None:
+def _run(reader: Reader, arguments: _ImportArguments) -> None:
     from assay.cli.output import Working
     from assay.imports import competition
     from assay.scheme.reading import read_toml
 
-    options, scheme = given.options(), given.scheme
-    with Working(f"importing {given.src}"):
-        trials = reader(given.src, options)
+    options, scheme = arguments.options(), arguments.scheme
+    with Working(f"importing {arguments.src}"):
+        trials = reader(arguments.src, options)
         text = read_toml(Path(scheme))[1] if scheme is not None and Path(scheme).is_file() else scheme
-        done = competition(trials, given.directory, scheme=text, options=options)
-    if emit(done.document(), given.as_json):
+        done = competition(trials, arguments.directory, scheme=text, options=options)
+    if emit(done.document(), arguments.as_json):
         return
 
     from assay.cli.show import show
@@ -265,7 +265,7 @@ def _run(reader: Reader, given: _Given) -> None:
     show(*_report(done))
 
 
-def _report(done: Imported) -> Iterator[RenderableType]:
+def _report(done: ImportedCompetition) -> Iterator[RenderableType]:
     from assay.cli.show import Column, command, grid, heading, sentence
     from assay.settle.story.telling import named, plural
 
@@ -291,6 +291,6 @@ def _report(done: Imported) -> Iterator[RenderableType]:
         ]
     )
     yield ""
-    for said in report["notes"]:
-        yield sentence(f"Note: {said}.")
+    for note in report["notes"]:
+        yield sentence(f"Note: {note}.")
     yield command("Next", "assay", "settle", done.directory)

@@ -1,1 +1,1 @@
-"""The judging enclave: what it asks of dstack, what it attests, and how anybody checks that."""
+"""Judging inside an enclave: sealed submissions, the service that judges them, and the verification of its attestation."""

@@ -1,11 +1,11 @@
-"""dstack: its guest API, asked through its SDK for keys and quotes, and app-compose.json, the file whose hash it measures.
+"""Talks to dstack's guest API through its SDK (keys and quotes), and reads or makes app-compose.json, whose hash dstack measures.
 
-The endpoint is the Unix socket that dstack puts into the container, or the one that `DSTACK_SIMULATOR_ENDPOINT` names. Keys come
-out of it, so it must be on this machine. Every failure is a `Trouble`: an infrastructure error that the caller retries, never a
-score. Its message does not repeat dstack's answer, since that may be a key.
+The endpoint is the Unix socket that dstack puts into the container, or the one that `DSTACK_SIMULATOR_ENDPOINT` names. It gives
+out keys, so it must be on this machine. Every failure is a `DstackError`: an infrastructure error, which the caller retries and
+which never becomes a score. Its message does not repeat dstack's answer, because that may be a key.
 
-The compose hash is the SHA-256 of the bytes of app-compose.json as it is deployed; dstack logs it and a bounty pins it. dstack's
-tools write the file in one form (sorted keys, no spaces), and their SDK hashes that form; the same content in another form has
+The compose hash is the SHA-256 of the bytes of app-compose.json as it is deployed. dstack logs it, and a bounty pins it. dstack's
+tools write the file in one form (sorted keys, no spaces), and their SDK hashes that form. The same content in another form has
 another hash.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 COMPOSE_BYTES = 1_000_000
 """Bytes of app-compose.json, and of docker-compose.yml."""
 ENVIRONMENT = ("ASSAY_LLM_API_KEY",)
-"""Variables that whoever deploys may set without changing the hash: the key that a model's service asks for, and nothing else."""
+"""The only variable that an operator may set without changing the hash: the key of the model service."""
 _IMAGE = re.compile(r"^[ \t]*(?:-[ \t]+)?[\"']?image[\"']?[ \t]*:[ \t]*(.*?)[ \t]*(?:#.*)?$", re.MULTILINE)
 _ANYWHERE = re.compile(r"\bimage[\"']?[ \t]*:")
 _BUILD = re.compile(r"^[ \t]*[\"']?build[\"']?[ \t]*:", re.MULTILINE)
@@ -41,7 +41,7 @@ _PINNED = re.compile(r"[a-z0-9][a-z0-9._/:-]*@sha256:([0-9a-f]{64})")
 
 
 def read_compose(file: Path, name: str = "assay-enclave") -> bytes:
-    """The bytes of app-compose.json: as they are, or made from a docker-compose.yml; raises BadInput.
+    """The bytes of app-compose.json: unchanged, or made from a docker-compose.yml. Raises BadInput.
 
     Every image must be pinned by its digest: otherwise the hash would not say what runs.
     """
@@ -51,10 +51,10 @@ def read_compose(file: Path, name: str = "assay-enclave") -> bytes:
         check_images(text, file)
         return app_compose(text, name)
     try:
-        found = strict.parse(text)
+        document = strict.parse(text)
     except BadInput as error:
         raise error.at(file=file) from None
-    inner = found.get("docker_compose_file") if isinstance(found, dict) else None
+    inner = document.get("docker_compose_file") if isinstance(document, dict) else None
     if not isinstance(inner, str):
         hint = "dstack's tools write it; it holds docker-compose.yml as a text"
         raise BadInput("has no docker_compose_file", file=file, hint=hint)
@@ -96,33 +96,35 @@ def check_images(docker_compose: str, file: Path | str | None = None) -> list[st
     """The images of a docker-compose.yml; raises BadInput if one is not pinned by its digest, or built on the spot."""
     if _BUILD.search(docker_compose):
         raise BadInput("builds an image when it starts", file=file, hint="build it before, and name it by its digest")
-    found = [one.strip("\"'") for one in _IMAGE.findall(docker_compose)]
-    if not found or len(found) != len(_ANYWHERE.findall(docker_compose)):
+    images = [image.strip("\"'") for image in _IMAGE.findall(docker_compose)]
+    if not images or len(images) != len(_ANYWHERE.findall(docker_compose)):
         hint = "give each service a line of its own: image: NAME@sha256:…"
         raise BadInput("names no image, or one in the middle of a line", file=file, field="image", hint=hint)
-    for one in found:
-        pinned = _PINNED.fullmatch(one)
+    for image in images:
+        pinned = _PINNED.fullmatch(image)
         if pinned is None:
-            raise BadInput(f"{one[:200]!r} is not pinned", file=file, field="image", hint="write NAME@sha256:… in place of a tag")
+            raise BadInput(
+                f"{image[:200]!r} is not pinned", file=file, field="image", hint="write NAME@sha256:… in place of a tag"
+            )
         if set(pinned[1]) == {"0"}:
             hint = "put the digest of the image that you built there; the README beside it says how"
-            raise BadInput(f"{one[:200]!r} is only a place to fill", file=file, field="image", hint=hint)
-    return found
+            raise BadInput(f"{image[:200]!r} is a placeholder", file=file, field="image", hint=hint)
+    return images
 
 
 SECONDS = 30.0
-"""For an exchange in all, connecting included: a quote takes a real machine a second or two."""
+"""Seconds of one exchange, connecting included. A real machine needs a second or two for a quote."""
 _KEY = 32
 _T = TypeVar("_T")
 
 
-class Trouble(AssayError):
-    """dstack does not answer, or gives a malformed answer: an infrastructure error, never a participant's. It is retried."""
+class DstackError(AssayError):
+    """dstack does not answer, or its answer is malformed. This is an infrastructure error, and it is retried."""
 
 
 @dataclass(frozen=True)
 class Quoted:
-    """A quote of the report data that were asked for, the log that leads to RTMR3 (JSON), and dstack's words on the machine."""
+    """A quote of the requested report data, the log that leads to RTMR3 (JSON), and dstack's description of the machine."""
 
     quote: bytes
     event_log: str
@@ -142,7 +144,7 @@ class Info:
 
 
 class Dstack:
-    """dstack's guest API. Raises BadInput for an endpoint that cannot be one, Trouble for all else."""
+    """dstack's guest API. Raises BadInput for an endpoint that is not on this machine, DstackError for every other failure."""
 
     def __init__(self, endpoint: str | None = None, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
@@ -156,7 +158,7 @@ class Dstack:
         self.close()
 
     def close(self) -> None:
-        """Close its connections; it cannot be asked again."""
+        """Close its connections. It cannot be used afterwards."""
         self._client.__exit__(None, None, None)
 
     def get_key(self, path: str, purpose: str) -> bytes:
@@ -166,7 +168,7 @@ class Dstack:
         """
         key = self._asked("GetKey", lambda: bytes.fromhex(self._client.get_key(path, purpose).key))
         if len(key) != _KEY:
-            raise Trouble(f"dstack gave a key of {len(key)} bytes rather than {_KEY}")
+            raise DstackError(f"dstack gave a key of {len(key)} bytes rather than {_KEY}")
         return key
 
     def quote(self, data: bytes) -> Quoted:
@@ -175,25 +177,25 @@ class Dstack:
             raise ValueError("report data are 64 bytes")
         answer = self._asked("GetQuote", lambda: self._client.get_quote(data))
         if len(answer.quote) > 2 * QUOTE_BYTES:
-            raise Trouble(f"dstack gave a quote of more than {QUOTE_BYTES} bytes")
+            raise DstackError(f"dstack gave a quote of more than {QUOTE_BYTES} bytes")
         try:
             quote = bytes.fromhex(answer.quote)
-            found = read_quote(quote).report.report_data
+            quoted = read_quote(quote).report.report_data
         except (ValueError, Refused) as error:
-            raise Trouble(f"dstack gave no quote: {error}") from None
-        if found != data:
-            raise Trouble("dstack gave a quote of something else than it was asked for")
+            raise DstackError(f"dstack gave no quote: {error}") from None
+        if quoted != data:
+            raise DstackError("dstack gave a quote of something else than it was asked for")
         return Quoted(quote, answer.event_log, answer.vm_config)
 
     def attest(self, statement: EnclaveStatement | JudgementStatement, collateral: Collateral | None = None) -> Attestation:
-        """The attestation of a statement, with collateral if there is some; raises Trouble."""
-        found = self.quote(report_data(statement))
+        """The attestation of a statement, with the given collateral. Raises DstackError."""
+        quoted = self.quote(report_data(statement))
         try:
-            log = events_of(found.event_log)
+            log = events_of(quoted.event_log)
         except BadInput as error:
-            raise Trouble(f"dstack's log cannot be read: {error.what}") from None
+            raise DstackError(f"dstack's log cannot be read: {error.what}") from None
         return Attestation(
-            statement=statement, quote=found.quote.hex(), event_log=log, vm_config=found.vm_config, collateral=collateral
+            statement=statement, quote=quoted.quote.hex(), event_log=log, vm_config=quoted.vm_config, collateral=collateral
         )
 
     def info(self) -> Info:
@@ -208,17 +210,17 @@ class Dstack:
         try:
             return ask()
         except httpx.TimeoutException:
-            raise Trouble(f"dstack did not answer {what} within {self._seconds:g} seconds") from None
+            raise DstackError(f"dstack did not answer {what} within {self._seconds:g} seconds") from None
         except httpx.HTTPStatusError as error:
-            raise Trouble(f"dstack refused {what} with status {error.response.status_code}") from None
+            raise DstackError(f"dstack refused {what} with status {error.response.status_code}") from None
         except httpx.HTTPError as error:
-            raise Trouble(f"dstack cannot be reached for {what} ({error})") from None
+            raise DstackError(f"dstack cannot be reached for {what} ({error})") from None
         except (ValueError, TypeError, KeyError, RecursionError):  # pydantic's and json's errors are ValueErrors
-            raise Trouble(f"dstack's answer to {what} is malformed") from None
+            raise DstackError(f"dstack's answer to {what} is malformed") from None
 
 
 def _client(endpoint: str | None, seconds: float) -> DstackClient:
-    """The SDK's client, with answers that are bounded: the SDK bounds only the time without a byte."""
+    """The SDK's client with bounded answers. The SDK itself bounds only the time without a byte."""
     try:
         from dstack_sdk import DstackClient
         from dstack_sdk.dstack_client import get_endpoint
@@ -230,7 +232,7 @@ def _client(endpoint: str | None, seconds: float) -> DstackClient:
     try:
         client = DstackClient(where, timeout=seconds)
     except FileNotFoundError as error:
-        raise Trouble(f"there is no dstack here: {error}", hint="give its socket with --dstack") from None
+        raise DstackError(f"there is no dstack here: {error}", hint="give its socket with --dstack") from None
     from assay.enclave.transport import PeerTransport
 
     inner: Any = client.async_client

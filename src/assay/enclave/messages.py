@@ -1,8 +1,8 @@
 """Messages between participants and an enclave: signed statements, rejections, and the client that exchanges them. SPEC 6.
 
 A statement is an in-toto statement in a DSSE envelope, and has exactly one spelling. A rejection has a code for machines and a
-sentence for people; neither contains any plaintext. The service is asked at `unix:PATH` or `http(s)://HOST`, bounded in time and
-size; its refusals arrive as `Rejected`.
+sentence for people; neither contains any plaintext. The service is at `unix:PATH` or `http(s)://HOST`. Each exchange is bounded
+in time and size. A refusal of the service arrives as `Rejected`.
 """
 
 from __future__ import annotations
@@ -26,61 +26,61 @@ def join_parts(*parts: str | bytes) -> bytes:
     return b"".join(len(part).to_bytes(8, "big") + part for part in raw)
 
 
-class Code(StrEnum):
-    """Reasons of a rejection. A rejected request changes nothing at the enclave, except for the two final ones."""
+class RejectionCode(StrEnum):
+    """The reasons for a rejection. A rejected request changes nothing at the enclave, except for the two final ones."""
 
     MALFORMED = "malformed"
-    """It is not what its schema says."""
+    """The request does not match its schema."""
     TOO_LARGE = "too-large"
-    """More bytes than are read, or (final) a solution with more tokens than the bounty allows."""
+    """The request has too many bytes; or (final) the solution has more tokens than the bounty allows."""
     OTHER_BOUNTY = "other-bounty"
-    """It is about another bounty."""
+    """The request is about another bounty."""
     UNKNOWN_PARTICIPANT = "unknown-participant"
-    """participants.csv has no such row."""
+    """participants.csv does not list the participant."""
     NO_KEY = "no-key"
     """The participant's key is a name, not a public key, so it cannot sign."""
     BAD_SIGNATURE = "bad-signature"
     """The participant did not sign it."""
     LATE = "late"
-    """By the enclave's clock, when it was there whole."""
+    """The request was complete only after the deadline, by the enclave's clock."""
     SECOND_COMMITMENT = "second-commitment"
     """The participant has committed to something else."""
     NO_COMMITMENT = "no-commitment"
-    """There is no commitment of this participant."""
+    """The participant has not committed."""
     NOT_OPENED = "not-opened"
     """It was sealed to another key, for another bounty or by another participant, or was changed."""
     NOT_COMMITTED = "not-committed"
-    """Salt and solution are not what was committed to."""
+    """Salt and solution do not match the commitment."""
     SECOND_SOLUTION = "second-solution"
-    """The participant has handed in another one."""
+    """The participant has handed in another solution."""
     NO_SOLUTION = "no-solution"
-    """(Final.) What was committed to and sealed is not a solution."""
+    """(Final.) The committed and sealed content is not a solution."""
     NOT_YET = "not-yet"
-    """There are no results before the time for solutions is over and everything is judged, or the scoring deadline."""
+    """Results come when the time for solutions is over and everything is judged, or at the scoring deadline."""
     UNKNOWN = "unknown"
-    """There is nothing of this name."""
+    """There is nothing with this name."""
     NO_SPONSOR = "no-sponsor"
-    """The bounty names no key to seal it to."""
+    """The bounty names no key of its sponsor."""
     NOT_SETTLED = "not-settled"
-    """Receipt and settlement are not those of this bounty, or do not rest on what was judged here."""
+    """Receipt and settlement are of another bounty, or do not follow from the judgements made here."""
     STARTING = "starting"
     """The enclave has no keys yet: dstack does not answer."""
     BUSY = "busy"
-    """Too much at once; or the request did not arrive whole in time."""
+    """There are too many requests, or this one did not arrive whole in time."""
     INTERNAL = "internal"
-    """The enclave's own trouble."""
+    """The enclave has an internal error."""
 
 
 class Rejected(AssayError):
     """The enclave rejects a request; the code is the reason."""
 
-    def __init__(self, code: Code, what: str, *, hint: str = "") -> None:
+    def __init__(self, code: RejectionCode, what: str, *, hint: str = "") -> None:
         super().__init__(what, hint=hint)
         self.code = code
 
 
 ENVELOPE_BYTES = check.ENVELOPE_BYTES
-"""Bytes of one."""
+"""Bytes of one envelope."""
 
 
 @dataclass(frozen=True)
@@ -104,21 +104,23 @@ class StatementKind:
 
     def read(self, data: bytes) -> SignedStatement:
         """The statement in the bytes of an envelope, whoever signed it; raises `check.CheckError` for anything else."""
-        found = check.parse_json(data, self.subject, self.most)
-        payload = check.Envelope.parse(found, self.subject).payload
-        said = check.parse_json(payload, self.subject, self.most)
+        envelope = check.parse_json(data, self.subject, self.most)
+        payload = check.Envelope.parse(envelope, self.subject).payload
+        statement = check.parse_json(payload, self.subject, self.most)
         shape = {
             "_type": check.STATEMENT.replace(".", r"\."),
             "subject": [{"name": self.subject, "digest": {"sha256": "[0-9a-f]{64}"}}],
             "predicateType": self.type,
             "predicate": self.shape,
         }
-        bad = check.misfit(said, shape)
-        if bad or len(said["subject"]) != 1:
+        bad = check.misfit(statement, shape)
+        if bad or len(statement["subject"]) != 1:
             raise check.CheckError(self.subject, "it does not state what it should", found=f"another {bad or 'subject'}")
-        if canonical(said) != payload:
+        if canonical(statement) != payload:
             raise check.CheckError(self.subject, "the statement is not in its canonical form")
-        return SignedStatement(canonical(found), f"sha256:{said['subject'][0]['digest']['sha256']}", said["predicate"])
+        return SignedStatement(
+            canonical(envelope), f"sha256:{statement['subject'][0]['digest']['sha256']}", statement["predicate"]
+        )
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,8 @@ class SignedStatement:
 
     def check_by(self, key: PublicKey, stage: str) -> None:
         """Refuse it unless this key signed it; raises `check.CheckError`, and BadInput for a key that takes a missing extra."""
-        found = check.Envelope.parse(check.parse_json(self.envelope, stage, 2 * ENVELOPE_BYTES), stage)
-        check.check_envelope(found, [key], stage)
+        envelope = check.Envelope.parse(check.parse_json(self.envelope, stage, 2 * ENVELOPE_BYTES), stage)
+        check.check_envelope(envelope, [key], stage)
 
     def is_by(self, key: PublicKey) -> bool:
         """Whether this key signed it."""
@@ -148,17 +150,17 @@ ANSWER_BYTES = 2**30
 ANSWER_PARTS = 8_000_000
 """Brackets, commas and strings of one answer: a judgement's quote and log have some five hundred."""
 CLIENT_SECONDS = 120.0
-"""For an exchange in all, and for each wait in it."""
+"""Seconds of one exchange, and of each wait in it."""
 CLIENT_RATE = 65_536
-"""Bytes that give an exchange one second more: what is large may take its time, what drips may not."""
+"""Bytes that extend an exchange by one second: a large answer may take long, a slow trickle may not."""
 _REFUSAL = 65_536
 _PRINTABLE = Words()
 
 
 class EnclaveClient:
-    """An enclave at its address; raises BadInput for one that cannot be an address. A context manager.
+    """A client of the enclave at an address; raises BadInput if the address is invalid. A context manager.
 
-    seconds: for an exchange in all, before what its bytes add to it.
+    seconds: of one exchange, before its bytes extend it.
     """
 
     def __init__(self, url: str, *, seconds: float = CLIENT_SECONDS) -> None:
@@ -166,7 +168,7 @@ class EnclaveClient:
         if url.startswith("unix:"):
             uds, self._base = url.removeprefix("unix:"), "http://enclave"
         elif not url.startswith(("http://", "https://")) or not _is_url(url):
-            raise BadInput(f"{brief(url)} is no address", field="url", hint="give unix:PATH or http://HOST:PORT")
+            raise BadInput(f"{brief(url)} is not an address", field="url", hint="give unix:PATH or http://HOST:PORT")
         self._peer = peer(self._base, extra="tee", seconds=seconds, idle=seconds, rate=CLIENT_RATE, uds=uds)
 
     def __enter__(self) -> Self:
@@ -193,7 +195,7 @@ class EnclaveClient:
         except Packed as error:
             raise Unreachable(f"{self.url} does not answer ({error.why})", hint=hint) from None
         except NoAnswer as error:
-            hint = "is it running there? What was taken stays taken: asking again does no harm"
+            hint = "is it running there? It is safe to repeat the command: a repeated request gets the same answer"
             raise Unreachable(f"{self.url} does not answer ({error.why})", hint=hint) from None
         if answer.status == 200:
             return answer.body
@@ -212,7 +214,7 @@ def _is_url(url: str) -> bool:
 def _refusal(data: bytes) -> Rejected | None:
     """The refusal in an answer; None if it is not an enclave's refusal."""
     try:
-        said = reading.parsed(data[:_REFUSAL], parts=100)["error"]
-        return Rejected(Code(said["code"]), _PRINTABLE(said["what"], 1000), hint=_PRINTABLE(said["hint"], 1000))
+        error = reading.parsed(data[:_REFUSAL], parts=100)["error"]
+        return Rejected(RejectionCode(error["code"]), _PRINTABLE(error["what"], 1000), hint=_PRINTABLE(error["hint"], 1000))
     except (NoAnswer, KeyError, TypeError, ValueError):
         return None

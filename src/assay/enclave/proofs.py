@@ -1,11 +1,12 @@
-"""Attestations of a bounty's enclave: checks against what the bounty pins, and the proof of a score. SPEC 7.
+"""Checks attestations against what a bounty pins, and finds the proof of a score. SPEC 7.
 
-A judgement's own document attests nothing: an ordinary run writes the same one. Its attestation (`assay.attestation/1`) does: it
-contains the quote of the machine that judged and the digest of that document. For several judgements the proof is the list of
-their attestations, `assay.attestations/1`: canonical JSON, closed, `attestations`: their digests, ascending.
+A judgement's own document attests nothing: a run without an enclave writes the same document. Its attestation
+(`assay.attestation/1`) does: it contains the quote of the machine that judged and the digest of that document. The proof of
+several judgements is the list of their attestations, `assay.attestations/1`: canonical JSON, closed, `attestations`: their
+digests, ascending.
 
-Each step from a record to the quote is checked: the record names the document, and both have the same submission and answers;
-the attestation states that document, this bounty and the validator's key.
+Each step from a record to the quote is checked: the record names the document, and both have the same submission and answers.
+The attestation states that document, this bounty and the validator's key.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.enclave.attest import Attestation, Collateral, EnclaveStatement, JudgementStatement, Verified, verify
+from assay.enclave.attest import Attestation, Collateral, EnclaveStatement, JudgementStatement, VerifiedQuote, verify
 from assay.enclave.attest.document import read_attestation
 from assay.errors import BadInput, Refused
 from assay.exact import canonical, digest
@@ -31,42 +32,42 @@ def pinned_measurements(bounty: Bounty) -> Measurements:
     """The measurements that the bounty pins for its enclave; raises BadInput if it has no enclave."""
     if bounty.enclave is None:
         hint = "pin one: [enclave] compose_hash = …, which `assay enclave compose-hash` prints"
-        raise BadInput("says nothing of an enclave", file=bounty.file, field="enclave", hint=hint)
+        raise BadInput("does not name an enclave", file=bounty.file, field="enclave", hint=hint)
     return bounty.enclave
 
 
 def check_enclave(
-    bounty: Bounty, found: Attestation, *, now: int, collateral: Collateral | None = None
-) -> tuple[EnclaveStatement, Verified]:
-    """The keys of the bounty's enclave, and all that was checked of them; raises Refused and BadInput. now: since 1970."""
-    said = stated_keys(bounty, found)
-    return said, verify(found, policy=pinned_measurements(bounty), now=now, collateral=collateral)
+    bounty: Bounty, attestation: Attestation, *, now: int, collateral: Collateral | None = None
+) -> tuple[EnclaveStatement, VerifiedQuote]:
+    """Verify the keys of the bounty's enclave. Raises Refused and BadInput. now: seconds since 1970."""
+    statement = stated_keys(bounty, attestation)
+    return statement, verify(attestation, policy=pinned_measurements(bounty), now=now, collateral=collateral)
 
 
-def stated_keys(bounty: Bounty, found: Attestation) -> EnclaveStatement:
+def stated_keys(bounty: Bounty, attestation: Attestation) -> EnclaveStatement:
     """The keys that an attestation states for a bounty, not verified; raises Refused if it is about something else."""
-    said = found.statement
-    if not isinstance(said, EnclaveStatement):
-        raise Refused("statement", "it is not about an enclave", expected="enclave", found=said.type)
-    _check_equal("bounty", "it is of another bounty", bounty.digest, said.bounty)
-    return said
+    statement = attestation.statement
+    if not isinstance(statement, EnclaveStatement):
+        raise Refused("statement", "it is not about an enclave", expected="enclave", found=statement.type)
+    _check_equal("bounty", "it is of another bounty", bounty.digest, statement.bounty)
+    return statement
 
 
 def check_judgement(
-    bounty: Bounty, found: Attestation, judgement: str, signer: str, *, now: int, collateral: Collateral | None = None
-) -> Verified:
+    bounty: Bounty, attestation: Attestation, judgement: str, signer: str, *, now: int, collateral: Collateral | None = None
+) -> VerifiedQuote:
     """Verify that this very judgement (its digest) was made in the bounty's enclave; raises Refused and BadInput."""
-    said = found.statement
-    if not isinstance(said, JudgementStatement):
-        raise Refused("statement", "it is not about a judgement", expected="judgement", found=said.type)
-    _check_equal("bounty", "it is of another bounty", bounty.digest, said.bounty)
-    _check_equal("judgement", "it is of another judgement", judgement, said.judgement)
-    _check_equal("signer", "it names another signer", signer, said.signer)
-    return verify(found, policy=pinned_measurements(bounty), now=now, collateral=collateral)
+    statement = attestation.statement
+    if not isinstance(statement, JudgementStatement):
+        raise Refused("statement", "it is not about a judgement", expected="judgement", found=statement.type)
+    _check_equal("bounty", "it is of another bounty", bounty.digest, statement.bounty)
+    _check_equal("judgement", "it is of another judgement", judgement, statement.judgement)
+    _check_equal("signer", "it names another signer", signer, statement.signer)
+    return verify(attestation, policy=pinned_measurements(bounty), now=now, collateral=collateral)
 
 
 def contradiction(document: Mapping[str, Any], record: Rubric, bounty: Bounty) -> str | None:
-    """The first field in which a judgement's document is not that of the record which names it: another submission, an answer."""
+    """The first field in which a judgement's document differs from the record that names it; None if they agree."""
     wanted = {
         "schema": judgements.JUDGEMENT_SCHEMA,
         "bounty": bounty.digest,
@@ -95,11 +96,11 @@ class ScoreProof:
     digest: str
     files: tuple[Path, ...]
     listed: dict[str, Any] | None = None
-    """The list, where it is of several judgements."""
+    """The list of attestations; None for a single judgement."""
 
 
 def write_attestations(folder: Path, listed: dict[str, Any]) -> None:
-    """Put a list into a bounty's folder, beside the attestations that it names; raises BadInput."""
+    """Write a list into a bounty's folder, beside the attestations that it names. Raises BadInput."""
     write_bytes(folder / JUDGEMENTS / f"{digest_hex(digest(listed))}.attestations.json", canonical(listed) + b"\n")
 
 
@@ -111,15 +112,15 @@ def find_proof(bounty: Bounty | None, records: Iterable[Rubric]) -> ScoreProof |
     """
     if bounty is None or bounty.enclave is None:
         return None
-    found = {}
+    attestation_files = {}
     for record in records:
         if record.outcome == "judged":
             name, file = _attestation_of(bounty, record)
-            found[name] = file
-    if not found:
+            attestation_files[name] = file
+    if not attestation_files:
         return None
-    names = sorted(found)
-    files = tuple(found[name] for name in names)
+    names = sorted(attestation_files)
+    files = tuple(attestation_files[name] for name in names)
     if len(names) == 1:
         return ScoreProof(names[0], files)
     listed = {"schema": PROOF_SCHEMA, "attestations": names}
@@ -131,20 +132,20 @@ def _attestation_of(bounty: Bounty, record: Rubric) -> tuple[str, Path]:
     folder, judgement, validator = bounty.file.parent, record.attestation, record.validator
     if judgement is None:
         what = f"the score of {record.participant} by {validator} rests on no judgement, and an enclave is to judge"
-        hint = "who signed such evidence? an enclave names the judgement's document in it"
+        hint = "who signed this evidence? an enclave names the judgement's document in its evidence"
         raise BadInput(what, file=bounty.file, field="enclave", hint=hint)
     file = folder / JUDGEMENTS / f"{digest_hex(judgement)}.attestation.json"
     if not file.exists():
-        hint = "`assay enclave collect` brings it; nothing is published of a score that its enclave does not prove"
+        hint = "`assay enclave collect` fetches it; a score is published only if its enclave proves it"
         raise BadInput("is missing, and bounty.toml says that an enclave judges", file=file, hint=hint)
     document = read_attestation(file)
-    said = document.statement
-    stated = (said.bounty, said.judgement, said.signer) if isinstance(said, JudgementStatement) else ()
+    statement = document.statement
+    stated = (statement.bounty, statement.judgement, statement.signer) if isinstance(statement, JudgementStatement) else ()
     if stated != (bounty.digest, judgement, public(validator).id):
         what = f"is not about the judgement {judgement} of this bounty by {validator}"
-        raise BadInput(what, file=file, hint="`assay enclave collect` brings the one that is")
+        raise BadInput(what, file=file, hint="`assay enclave collect` fetches the right one")
     wrong = contradiction(document_of(folder, judgement), record, bounty)
     if wrong is not None:
         what = f"attests a judgement with another {wrong} than the record of {record.participant} by {validator} that names it"
-        raise BadInput(what, file=file, hint="who signed such evidence? an enclave's record says what its judgement says")
+        raise BadInput(what, file=file, hint="who signed this evidence? an enclave's record agrees with its judgement")
     return document.digest, file

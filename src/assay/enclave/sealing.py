@@ -1,10 +1,10 @@
-"""Commitments and sealed files: a participant commits to a solution, then seals it for the enclave. RFC 9180, SPEC 6.
+"""Makes and opens commitments and sealed files: a participant commits to a solution, then seals it. RFC 9180, SPEC 6.
 
     commitment = SHA-256(8 ‖ tag ‖ 8 ‖ bounty ‖ 8 ‖ participant ‖ 8 ‖ salt ‖ 8 ‖ submission)
 
-Here 8 stands for the length, in eight bytes, of the part that follows. The tag is `assay/commitment/v1`; bounty and submission
+Here 8 is the length of the next part, in eight bytes. The tag is `assay/commitment/v1`; bounty and submission
 are digests as text, `sha256:…`; participant is the key as participants.csv spells it; the salt is 32 random bytes. A commitment
-therefore opens in one way only, for one bounty and participant, and without the salt nobody can test solutions against it. The
+therefore opens in one way only, for one bounty and one participant. Without the salt nobody can test solutions against it. The
 participant signs it: an in-toto statement, predicate `assay:commitment/v1`, that names bounty and participant.
 
 A sealed file is `assay.sealed/1`, canonical JSON, closed: `kind`, `bounty`, `participant` (of a solution), `to` (the X25519 key)
@@ -13,7 +13,7 @@ head was changed does not open.
 
 solution   from a participant to the enclave: {"salt": hex, "solution": base64 of the solution's bytes}
 problem    from the sponsor to the enclave: the problem's text
-results    from the enclave to the sponsor: judgements, and what they cost
+results    from the enclave to the sponsor: judgements, and their cost
 release    from the enclave to the sponsor: the winners' solutions
 judged     from the enclave to itself: a judgement
 """
@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from assay.enclave.messages import Code, Rejected, SignedStatement, StatementKind, join_parts
+from assay.enclave.messages import Rejected, RejectionCode, SignedStatement, StatementKind, join_parts
 from assay.errors import BadInput, brief
 from assay.exact import canonical
 from assay.folder import strict
@@ -80,14 +80,14 @@ class CommitmentSecret(Section):
 
 
 def read_secret(data: bytes) -> CommitmentSecret:
-    """The secret in the bytes of its file; raises BadInput, which does not reveal it."""
-    found = _read_json(data)
-    if not isinstance(found, dict) or found.pop("schema", None) != SECRET_SCHEMA:
-        raise BadInput("holds no salt of a commitment", hint="give the file that `assay commit` wrote")
+    """The secret in the bytes of its file. Raises BadInput; its message does not reveal the secret."""
+    document = _read_json(data)
+    if not isinstance(document, dict) or document.pop("schema", None) != SECRET_SCHEMA:
+        raise BadInput("does not hold the salt of a commitment", hint="give the file that `assay commit` wrote")
     try:
-        return validate(CommitmentSecret, found)
+        return validate(CommitmentSecret, document)
     except BadInput as error:
-        raise BadInput("is not as `assay commit` wrote it", field=error.field, hint="take it from a copy") from None
+        raise BadInput("was changed after `assay commit` wrote it", field=error.field, hint="restore it from a copy") from None
 
 
 def _read_json(data: bytes) -> Any:
@@ -99,7 +99,7 @@ def _read_json(data: bytes) -> Any:
 
 @dataclass(frozen=True)
 class SignedCommitment:
-    """A commitment with a right signature by its participant."""
+    """A commitment with a valid signature of its participant."""
 
     bounty: str
     participant: str
@@ -108,7 +108,7 @@ class SignedCommitment:
 
 
 def new_secret(bounty: str, participant: str, submission: str) -> CommitmentSecret:
-    """A new commitment's secret, with a salt of its own; raises BadInput if the participant is a name alone."""
+    """The secret of a new commitment, with a new salt. Raises BadInput if the participant is only a name."""
     signing_key(participant)
     return CommitmentSecret(bounty=bounty, participant=participant, submission=submission, salt=secrets.token_hex(SALT_BYTES))
 
@@ -118,8 +118,8 @@ def sign_commitment(secret: CommitmentSecret, signer: PrivateKey) -> SignedState
     if signing_key(secret.participant) != signer.public:
         what = f"{brief(secret.participant)} is not the key that signs, {signer.public}"
         raise BadInput(what, hint="sign with the participant's own key")
-    said = {"bounty": secret.bounty, "participant": secret.participant}
-    return COMMITMENT_STATEMENT.make(secret.commitment, said, signer)
+    predicate = {"bounty": secret.bounty, "participant": secret.participant}
+    return COMMITMENT_STATEMENT.make(secret.commitment, predicate, signer)
 
 
 def signing_key(participant: str) -> PublicKey:
@@ -136,29 +136,31 @@ def signing_key(participant: str) -> PublicKey:
 def read_commitment(data: bytes) -> SignedCommitment:
     """The commitment in the bytes of an envelope, its signature checked; raises Rejected."""
     try:
-        found = COMMITMENT_STATEMENT.read(data)
+        statement = COMMITMENT_STATEMENT.read(data)
     except check.CheckError as refused:
-        raise Rejected(Code.MALFORMED, f"this is no commitment: {refused.what}", hint="`assay commit` makes one") from None
-    participant = found.predicate["participant"]
+        raise Rejected(
+            RejectionCode.MALFORMED, f"this is not a commitment: {refused.what}", hint="`assay commit` makes one"
+        ) from None
+    participant = statement.predicate["participant"]
     try:
         key = signing_key(participant)
     except BadInput as error:
-        raise Rejected(Code.NO_KEY, error.what, hint=error.hint) from None
-    if not found.is_by(key):
-        raise Rejected(Code.BAD_SIGNATURE, "the participant did not sign it", hint="sign with the participant's own key")
-    return SignedCommitment(found.predicate["bounty"], participant, found.digest, found.envelope)
+        raise Rejected(RejectionCode.NO_KEY, error.what, hint=error.hint) from None
+    if not statement.is_by(key):
+        raise Rejected(RejectionCode.BAD_SIGNATURE, "the participant did not sign it", hint="sign with the participant's own key")
+    return SignedCommitment(statement.predicate["bounty"], participant, statement.digest, statement.envelope)
 
 
 SEALED_SCHEMA = "assay.sealed/1"
 SEALED_TAG = "assay/sealed/v1"
 SEALED_BYTES = 256 * 2**20
-"""Bytes of one file: of a release, that of every winner's transcript."""
+"""Bytes of one file. The largest is a release, which has the transcript of every winner."""
 SealedKind = Literal["solution", "problem", "results", "release", "judged"]
 _Base64 = Annotated[str, Field(max_length=SEALED_BYTES, repr=False)]
 
 
 class SealedFile(Section):
-    """The content of a sealed file. Whether it opens is not known yet."""
+    """The content of a sealed file, not opened yet."""
 
     kind: SealedKind
     bounty: Digest
@@ -168,7 +170,7 @@ class SealedFile(Section):
 
     @property
     def info(self) -> bytes:
-        """HPKE's info: the head that the file is bound to."""
+        """HPKE's info, which binds the file to its head."""
         return _hpke_info(self.kind, self.bounty, self.participant)
 
     def document(self) -> dict[str, Any]:
@@ -185,14 +187,14 @@ class SealedFile(Section):
         try:
             data = base64.b64decode(self.data, validate=True)
         except ValueError:
-            raise BadInput("is not base64", field="data", hint="take it from a copy") from None
+            raise BadInput("is not base64", field="data", hint="restore it from a copy") from None
         return open_sealed(data, key, self.info)
 
 
 def seal_bytes(kind: SealedKind, data: bytes, to: PublicKey, *, bounty: str, participant: str | None = None) -> SealedFile:
-    """Bytes sealed to a key as one of the kinds; raises BadInput for a key that signs."""
-    found = base64.b64encode(seal(data, to, _hpke_info(kind, bounty, participant))).decode()
-    return SealedFile(kind=kind, bounty=bounty, participant=participant, to=to.id, data=found)
+    """Seal bytes to a key as one of the kinds. Raises BadInput if the key is for signing."""
+    encoded = base64.b64encode(seal(data, to, _hpke_info(kind, bounty, participant))).decode()
+    return SealedFile(kind=kind, bounty=bounty, participant=participant, to=to.id, data=encoded)
 
 
 def _hpke_info(kind: SealedKind, bounty: str, participant: str | None) -> bytes:
@@ -203,22 +205,22 @@ def parse_sealed(data: bytes, *, most: int = SEALED_BYTES) -> SealedFile:
     """The sealed file in these bytes; raises BadInput with the field that is wrong."""
     if len(data) > most:
         raise BadInput(f"is larger than {most} bytes", hint="is this the right file?")
-    found = strict.parse(decode(data, None))
-    if not isinstance(found, dict) or found.get("schema") != SEALED_SCHEMA:
-        said = brief(found.get("schema")) if isinstance(found, dict) else "no object"
-        raise BadInput(f"is not a sealed file (schema: {said})", hint=f"its schema is {SEALED_SCHEMA}")
-    made = validate(SealedFile, {name: value for name, value in found.items() if name != "schema"})
-    if (made.kind == "solution") != (made.participant is not None):
-        raise BadInput("goes with a solution, and with nothing else", field="participant", hint="seal it again: `assay seal`")
-    sealing(made.to)
-    return made
+    document = strict.parse(decode(data, None))
+    if not isinstance(document, dict) or document.get("schema") != SEALED_SCHEMA:
+        schema = brief(document.get("schema")) if isinstance(document, dict) else "no object"
+        raise BadInput(f"is not a sealed file (schema: {schema})", hint=f"its schema is {SEALED_SCHEMA}")
+    sealed = validate(SealedFile, {name: value for name, value in document.items() if name != "schema"})
+    if (sealed.kind == "solution") != (sealed.participant is not None):
+        raise BadInput("belongs to a solution, and only there", field="participant", hint="seal it again: `assay seal`")
+    sealing(sealed.to)
+    return sealed
 
 
 def check_committed(bounty: Bounty, secret: CommitmentSecret, solution: Solution) -> None:
     """Raise BadInput unless this salt commits to this solution of this bounty."""
     if secret.bounty != bounty.digest:
         what = f"was committed to for another bounty, {secret.bounty}, than this, {bounty.digest}"
-        raise BadInput(what, hint="is it the right folder, or was bounty.toml or scheme.toml changed since?")
+        raise BadInput(what, hint="is it the right folder? was bounty.toml or scheme.toml changed since then?")
     if secret.submission != solution.digest:
         raise BadInput(
             f"the solution {solution.digest} is not the one that was committed to, {secret.submission}",
@@ -227,7 +229,7 @@ def check_committed(bounty: Bounty, secret: CommitmentSecret, solution: Solution
 
 
 def seal_solution(bounty: Bounty, secret: CommitmentSecret, solution: Solution, to: PublicKey) -> SealedFile:
-    """A solution sealed with the salt that opens its commitment; raises BadInput if it is another, or too large."""
+    """Seal a solution with the salt of its commitment. Raises BadInput for another solution, or a large one."""
     check_size(bounty, solution)
     check_committed(bounty, secret, solution)
     plain = canonical({"salt": secret.salt, "solution": base64.b64encode(solution.data).decode()})
@@ -236,32 +238,34 @@ def seal_solution(bounty: Bounty, secret: CommitmentSecret, solution: Solution, 
 
 @dataclass(frozen=True, repr=False)
 class OpenedSolution:
-    """A participant's salt and solution; it does not show itself."""
+    """A participant's salt and solution. Its `repr` does not show them."""
 
     salt: bytes
     solution: Solution
 
 
-def open_solution(found: SealedFile, key: PrivateKey, committed: str) -> OpenedSolution:
-    """The solution that a participant sealed and committed to; raises Rejected, which reveals nothing of its content.
+def open_solution(sealed: SealedFile, key: PrivateKey, committed: str) -> OpenedSolution:
+    """The solution that a participant committed to and sealed. Raises Rejected, which reveals nothing of its content.
 
     Whether it is a solution at all is only reported if salt and digest match the commitment.
     """
     try:
-        plain = found.open(key)
+        plain = sealed.open(key)
     except BadInput:
         hint = "seal it to the key of this enclave's attestation, for this bounty, as this participant"
-        raise Rejected(Code.NOT_OPENED, "the sealed solution does not open here", hint=hint) from None
-    wrong = Rejected(Code.NOT_COMMITTED, "what was sealed is not what was committed to", hint="seal the same solution and salt")
+        raise Rejected(RejectionCode.NOT_OPENED, "the sealed solution does not open here", hint=hint) from None
+    wrong = Rejected(
+        RejectionCode.NOT_COMMITTED, "what was sealed is not what was committed to", hint="seal the same solution and salt"
+    )
     try:
-        said = strict.parse(decode(plain, None))
-        salt, data = bytes.fromhex(said["salt"]), base64.b64decode(said["solution"], validate=True)
+        content = strict.parse(decode(plain, None))
+        salt, data = bytes.fromhex(content["salt"]), base64.b64decode(content["solution"], validate=True)
     except (BadInput, KeyError, TypeError, ValueError):
         raise wrong from None
     submission = f"sha256:{sha256(data).hexdigest()}"
-    if len(salt) != SALT_BYTES or commitment_digest(found.bounty, found.participant or "", salt, submission) != committed:
+    if len(salt) != SALT_BYTES or commitment_digest(sealed.bounty, sealed.participant or "", salt, submission) != committed:
         raise wrong
     try:
         return OpenedSolution(salt, solutions.parse_solution(data))
     except BadInput:
-        raise Rejected(Code.NO_SOLUTION, "what was committed to and sealed is not a solution") from None
+        raise Rejected(RejectionCode.NO_SOLUTION, "what was committed to and sealed is not a solution") from None

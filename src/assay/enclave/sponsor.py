@@ -1,11 +1,11 @@
-"""A sponsor's side: the sealed results, and the winners' solutions once they are released.
+"""The sponsor's side: opens the sealed results, asks for the release of the winners' solutions, and checks and stores them.
 
-    results.sealed              what was judged and what it took, sealed to the sponsor
+    results.sealed              the judgements and their cost, sealed to the sponsor
     release.sealed              the winners' solutions, sealed to the sponsor
-    solutions/HEX.json          each of them, under its digest, as `assay submit` keeps them (0600)
-    transcripts/HEX.sealed      what the model was asked and said, under the judgement's digest: `assay rejudge` reads it
+    solutions/HEX.json          each solution, under its digest, as `assay submit` stores it (0600)
+    transcripts/HEX.sealed      the questions to the model and its answers, under the judgement's digest: `assay rejudge` reads it
 
-What is released is checked against what was published: solutions by their digests, quotes and transcripts by those in the
+Released solutions are checked against what was published: a solution by its digest, quotes and transcripts by the digests in the
 judgements.
 """
 
@@ -70,15 +70,15 @@ class ReleasedSolution:
     transcript: Transcript = field(repr=False)
 
 
-def open_results(bounty: Bounty, found: SealedFile, key: PrivateKey) -> list[dict[str, Any]]:
-    """The judgements in sealed results, a row each; raises BadInput if they are not this sponsor's, of this bounty."""
-    said = _open_file(bounty, found, "results", SPONSOR_SCHEMA, key)
-    rows: list[dict[str, Any]] = said["judgements"]
+def open_results(bounty: Bounty, sealed: SealedFile, key: PrivateKey) -> list[dict[str, Any]]:
+    """The judgements in sealed results, one row each. Raises BadInput if they are of another sponsor or bounty."""
+    content = _open_file(bounty, sealed, "results", SPONSOR_SCHEMA, key)
+    rows: list[dict[str, Any]] = content["judgements"]
     return rows
 
 
 def release_request(competition: Path, epoch: int | None, receipt: Path | None, settlement: Path | None) -> bytes:
-    """The body of a release request: the ledger's last settled epoch, a given epoch, or two files. Raises BadInput."""
+    """The body of a release request, from the two files, the epoch, or the ledger's last settled epoch. Raises BadInput."""
     if receipt is not None or settlement is not None:
         if receipt is None or settlement is None:
             raise BadInput("a receipt goes with its settlement", field="--settlement", hint="give --receipt and --settlement")
@@ -96,25 +96,27 @@ def release_request(competition: Path, epoch: int | None, receipt: Path | None, 
         return canonical({"receipt": ledger.document(chosen), "settlement": strict.parse(document.decode())})
 
 
-def open_release(bounty: Bounty, found: SealedFile, key: PrivateKey) -> list[ReleasedSolution]:
-    """The solutions in a release, checked against the judgements in the folder; raises BadInput, and Refused."""
-    said = _open_file(bounty, found, "release", RELEASE_SCHEMA, key)
+def open_release(bounty: Bounty, sealed: SealedFile, key: PrivateKey) -> list[ReleasedSolution]:
+    """The solutions in a release, checked against the judgements in the folder. Raises BadInput and Refused."""
+    content = _open_file(bounty, sealed, "release", RELEASE_SCHEMA, key)
     try:
-        made = validate(_Release, {name: value for name, value in said.items() if name != "schema"})
+        release = validate(_Release, {name: value for name, value in content.items() if name != "schema"})
     except BadInput as error:
-        raise BadInput("is not what an enclave releases", field=error.field, hint="another version of it answered") from None
-    return [_check_solution(bounty.file.parent, one) for one in made.solutions]
+        raise BadInput(
+            "is not what an enclave releases", field=error.field, hint="the enclave runs another version of assay"
+        ) from None
+    return [_check_solution(bounty.file.parent, solution) for solution in release.solutions]
 
 
-def write_released(bounty: Bounty, found: list[ReleasedSolution], key: PrivateKey) -> list[Path]:
-    """Put released solutions and transcripts in the folder, for the owner alone; returns the files. Raises BadInput."""
+def write_released(bounty: Bounty, solutions: list[ReleasedSolution], key: PrivateKey) -> list[Path]:
+    """Write released solutions and transcripts, readable by the owner alone; returns the files. Raises BadInput."""
     competition, written = bounty.file.parent, []
-    for one in found:
+    for released in solutions:
         for path, data in (
-            (stored.solution_file(competition, one.solution.digest), one.solution.data),
+            (stored.solution_file(competition, released.solution.digest), released.solution.data),
             (
-                competition / TRANSCRIPTS / f"{digest_hex(one.judgement)}.sealed",
-                sealed_transcript(one.transcript, [key.public], bounty=bounty.digest, judgement=one.judgement),
+                competition / TRANSCRIPTS / f"{digest_hex(released.judgement)}.sealed",
+                sealed_transcript(released.transcript, [key.public], bounty=bounty.digest, judgement=released.judgement),
             ),
         ):
             stored.private_folder(path.parent)
@@ -123,32 +125,34 @@ def write_released(bounty: Bounty, found: list[ReleasedSolution], key: PrivateKe
     return written
 
 
-def _open_file(bounty: Bounty, found: SealedFile, kind: str, schema: str, key: PrivateKey) -> dict[str, Any]:
-    if found.kind != kind or found.bounty != bounty.digest:
-        raise BadInput(f"is {found.kind} of bounty {found.bounty}", hint=f"wanted are {kind} of {bounty.digest}")
-    said = strict.parse(decode(found.open(key), None))
-    if not isinstance(said, dict) or said.get("schema") != schema or said.get("bounty") != bounty.digest:
-        raise BadInput(f"holds no {kind}", hint="another version of the enclave answered")
-    return said
+def _open_file(bounty: Bounty, sealed: SealedFile, kind: str, schema: str, key: PrivateKey) -> dict[str, Any]:
+    if sealed.kind != kind or sealed.bounty != bounty.digest:
+        raise BadInput(f"is {sealed.kind} of bounty {sealed.bounty}", hint=f"wanted are {kind} of {bounty.digest}")
+    content = strict.parse(decode(sealed.open(key), None))
+    if not isinstance(content, dict) or content.get("schema") != schema or content.get("bounty") != bounty.digest:
+        raise BadInput(f"does not hold the {kind}", hint="another version of the enclave answered")
+    return content
 
 
-def _check_solution(competition: Path, one: _Solution) -> ReleasedSolution:
-    document = document_of(competition, one.judgement)
-    blind = bytes.fromhex(one.salt)
+def _check_solution(competition: Path, released: _Solution) -> ReleasedSolution:
+    document = document_of(competition, released.judgement)
+    blind = bytes.fromhex(released.salt)
     try:
-        solution = parse_solution(base64.b64decode(one.solution, validate=True))
+        solution = parse_solution(base64.b64decode(released.solution, validate=True))
     except ValueError:
         raise BadInput("is not base64", field="solution", hint="another version of the enclave answered") from None
-    data = one.transcript.encode()
-    for what, wanted, given in (
-        ("solution", one.submission, solution.digest),
-        ("submission", document["submission"], one.submission),
-        ("quotes", document["quotes"], {name: quote_digest(text, blind) for name, text in one.quotes.items()}),
+    data = released.transcript.encode()
+    for what, wanted, actual in (
+        ("solution", released.submission, solution.digest),
+        ("submission", document["submission"], released.submission),
+        ("quotes", document["quotes"], {name: quote_digest(text, blind) for name, text in released.quotes.items()}),
         ("transcript", document["transcript"], f"sha256:{sha256(data).hexdigest()}"),
     ):
-        if wanted != given:
-            raise Refused("release", f"another {what} than was published", participant=one.participant)
-    return ReleasedSolution(one.participant, one.judgement, solution, one.quotes, one.reasons, Transcript(data, blind))
+        if wanted != actual:
+            raise Refused("release", f"another {what} than was published", participant=released.participant)
+    return ReleasedSolution(
+        released.participant, released.judgement, solution, released.quotes, released.reasons, Transcript(data, blind)
+    )
 
 
 def _json(path: Path) -> Any:

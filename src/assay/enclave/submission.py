@@ -1,11 +1,11 @@
-"""A participant's side: the commitment and its salt, kept beside the bounty until the solution is sealed and handed in.
+"""The participant's side: commits to a solution, seals it, and keeps both beside the bounty until they are handed in.
 
-    sealing/ID/salt.json         for the participant alone (0600); without it the commitment is good for nothing
-    sealing/ID/commitment.json   what is handed in first
-    sealing/ID/solution.sealed   what is handed in then
-    sealing/ID/*.taken.json      what the enclave signed of either
+    sealing/ID/salt.json         for the participant alone (0600); without it the commitment is worthless
+    sealing/ID/commitment.json   handed in first
+    sealing/ID/solution.sealed   handed in second
+    sealing/ID/*.taken.json      the enclave's signed statement about either
 
-Doing either again does no harm: the same commitment is made again, and the enclave answers as it did.
+Both steps can be repeated: the commitment stays the same, and the enclave gives the same answer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ParticipantFiles:
 
     @property
     def salt(self) -> Path:
-        """The salt, and what it is for."""
+        """The salt, with the bounty, participant and solution that it belongs to."""
         return self.folder / "salt.json"
 
     @property
@@ -53,7 +53,7 @@ class ParticipantFiles:
         return self.folder / "solution.sealed"
 
     def taken(self, path: Path) -> Path:
-        """The enclave's signed statement about one of them."""
+        """The enclave's signed statement about the commitment or the solution."""
         return path.with_name(f"{path.stem}.taken.json")
 
     def secret(self) -> CommitmentSecret | None:
@@ -72,7 +72,7 @@ def files_of(bounty: Bounty, participant: str) -> ParticipantFiles:
 
 
 def participant_of(bounty: Bounty, key: PublicKey) -> str:
-    """The key as participants.csv spells it, where there is one and it is there; else its digits."""
+    """The key as participants.csv spells it; otherwise its hex digits."""
     file = bounty.file.with_name(csvs.PARTICIPANTS.name)
     rows = csvs.read(file, csvs.PARTICIPANTS) if file.exists() else []
     spelt = (row.fields["key"] for row in rows if _is_key(key, row.fields["key"]))
@@ -87,23 +87,23 @@ def _is_key(key: PublicKey, text: str) -> bool:
 
 
 def only_participant(bounty: Bounty) -> str:
-    """The participant that committed from here; raises BadInput if there is none, or several."""
+    """The only participant that committed from this folder. Raises BadInput if there is none, or several."""
     folder = bounty.file.parent / SEALING_FOLDER
-    found = [
+    participants = [
         secret.participant for place in sorted(folder.glob("*/")) if (secret := ParticipantFiles(place).secret()) is not None
     ]
-    if len(found) != 1:
-        what = "several participants committed from here" if found else "nothing was committed to from here"
-        raise BadInput(what, file=folder, hint="name one with --participant" if found else "`assay commit` comes first")
-    return found[0]
+    if len(participants) != 1:
+        what = "several participants committed from here" if participants else "nothing was committed to from here"
+        raise BadInput(what, file=folder, hint="name one with --participant" if participants else "`assay commit` comes first")
+    return participants[0]
 
 
 def commit_to_file(
     bounty: Bounty, solution: Solution, participant: str, signer: PrivateKey
 ) -> tuple[ParticipantFiles, CommitmentSecret, SignedStatement]:
-    """Commit to a solution: salt and commitment are in their files when this returns. Raises BadInput.
+    """Commit to a solution, and write salt and commitment to their files. Raises BadInput.
 
-    The same solution again is the same commitment; another one is refused, since the enclave would refuse it.
+    The same solution gives the same commitment again. Another solution is refused, because the enclave would refuse it.
     """
     check_size(bounty, solution)
     place = files_of(bounty, participant)
@@ -126,7 +126,7 @@ def commit_to_file(
 
 
 def read_secret_for(bounty: Bounty, solution: Solution, participant: str) -> tuple[ParticipantFiles, CommitmentSecret]:
-    """The salt that a solution was committed with; raises BadInput where it could not be sealed: it is another, or too large."""
+    """The salt of a solution's commitment. Raises BadInput for another solution, and for one that is too large."""
     check_size(bounty, solution)
     place = files_of(bounty, participant)
     secret = place.secret()
@@ -140,24 +140,24 @@ def read_secret_for(bounty: Bounty, solution: Solution, participant: str) -> tup
 
 
 def seal_to_file(bounty: Bounty, solution: Solution, participant: str, to: PublicKey) -> tuple[ParticipantFiles, SealedFile]:
-    """Seal the solution that was committed to; it is in its file when this returns. Raises BadInput."""
+    """Seal the solution that was committed to, and write it to its file. Raises BadInput."""
     place, secret = read_secret_for(bounty, solution, participant)
-    made = sealing.seal_solution(bounty, secret, solution, to)
-    write_bytes(place.solution, made.file)
-    return place, made
+    sealed = sealing.seal_solution(bounty, secret, solution, to)
+    write_bytes(place.solution, sealed.file)
+    return place, sealed
 
 
 def check_taken(answer: bytes, bounty: Bounty, participant: str, signer: str) -> None:
-    """Refuse an answer that the enclave did not sign, or that is about something else: it is no proof. Raises Refused."""
+    """Refuse an answer that the enclave did not sign, or that is about something else. Raises Refused."""
     try:
-        found = TAKEN_STATEMENT.read(answer)
-        found.check_by(public(signer), "taken")
+        taken = TAKEN_STATEMENT.read(answer)
+        taken.check_by(public(signer), "taken")
     except check.CheckError as refused:
         raise Refused("taken", f"the answer is not the enclave's: {refused.what}", expected=signer) from None
     wanted = {"what": "submission", "bounty": bounty.digest, "participant": participant}
     for name, value in wanted.items():
-        if found.predicate[name] != value:
-            raise Refused("taken", f"the answer is about another {name}", expected=value, found=found.predicate[name])
+        if taken.predicate[name] != value:
+            raise Refused("taken", f"the answer is about another {name}", expected=value, found=taken.predicate[name])
 
 
 def problem_line(text: bytes) -> str:
@@ -166,7 +166,7 @@ def problem_line(text: bytes) -> str:
 
 
 def seal_problem(bounty: Bounty, text: bytes, to: PublicKey) -> Path:
-    """The sponsor's text sealed to the enclave, in the file that bounty.toml names; raises BadInput if it names another text."""
+    """Seal the sponsor's text to the enclave, into the file that bounty.toml names. Raises BadInput for another text."""
     if bounty.sealed is None:
         raise BadInput("does not say that it is sealed", file=bounty.file, field="problem", hint=f"write {problem_line(text)}")
     if problem_digest(text) != bounty.problem_digest:
@@ -185,5 +185,5 @@ def problem_digest(text: bytes) -> str:
     except UnicodeDecodeError:
         raise BadInput("the problem is not UTF-8", hint="save the file as UTF-8") from None
     if empty:
-        raise BadInput("the problem is empty", hint="say what is asked for")
+        raise BadInput("the problem is empty", hint="write what participants must solve")
     return f"sha256:{sha256(text).hexdigest()}"

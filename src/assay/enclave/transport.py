@@ -1,4 +1,4 @@
-"""httpx over a `Peer`: for an SDK that takes a transport. Answers are whole, bounded in size and time, and never unpacked."""
+"""An httpx transport over a `Peer`, for an SDK that takes one: answers arrive whole, bounded in size and time, never unpacked."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ANSWER_BYTES = 8 * 2**20
 
 
 class PeerTransport(httpx.BaseTransport):
-    """A transport with such answers. seconds: for an exchange in all; path: of a Unix socket."""
+    """A transport with bounded answers. seconds: of one whole exchange; path: of a Unix socket."""
 
     def __init__(self, seconds: float, path: str | None = None) -> None:
         self._peer = Peer("http://localhost", seconds=seconds, uds=path)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """One request and its answer; raises httpx's errors, and ValueError for JSON of too many parts."""
+        """Send one request and return its answer. Raises httpx's errors, and ValueError for JSON with too many parts."""
         passed = ("content-type", "accept", "user-agent", "host")
         headers = {name: value for name, value in request.headers.items() if name in passed}
         try:

@@ -1,6 +1,6 @@
-"""Reading a competition's folder and writing files: everything between the disk and the pure part. SPEC 7.
+"""A competition's folder on disk: everything between the files and the pure kernel. SPEC 7.
 
-What computes is imported when it is first used: a judge, of which there are many, reads and writes, and never settles.
+The modules that compute are imported when they are first used: a judge only reads and writes, and never settles.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Tests evidence in Parquet, many millions of records, added up without a Python object for each. SPEC 2.1, 3.0, 7.
+"""Adds up tests evidence in Parquet, many millions of records, without a Python object for each. SPEC 2.1, 3.0, 7.
 
-    files → check of the columns → one pass of groups → doubtful groups exactly → counts → settle.score.tests.tally
+    files → check of the columns → one pass of groups → doubtful groups exactly → counts → settle.score.trials.tally
 
-The result is what the same records as JSON lines give, to the bit; a record that is refused there is refused here. Groups in
-which a trial occurs twice, or a task is unknown, are looked at record by record: equal records are one, and of records that
-differ the first accepted counts. Without a `seq` those are refused.
+The result equals that of the same records as JSON lines, to the bit. A record that is refused there is refused here. Groups in
+which a trial occurs twice, or a task is unknown, are read record by record: equal records count once, and of different records
+the first accepted one counts. Without a `seq` different records are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,17 @@ from numpy.typing import NDArray
 from assay.errors import BadInput
 from assay.folder.evidence import Gathered, check_conflicts
 from assay.folder.files import EVIDENCE_RECORDS, Place
-from assay.folder.parquet import Batch, Files, Names, check_names, groups, identity, look_over, opened_parquet, quoted
+from assay.folder.parquet import (
+    CompetitionBatch,
+    Names,
+    ParquetFiles,
+    check_names,
+    groups,
+    identity,
+    look_over,
+    opened_parquet,
+    quoted,
+)
 from assay.records import Tests, record
 from assay.scheme.model import Scheme, TestsScore
 from assay.settle.inputs import Bools, Frame, Ints, Scored
@@ -31,10 +41,10 @@ __all__ = ["Counts", "Exact", "highest_epoch", "look", "records", "single", "tal
 
 
 PART = 10_000_000
-"""Records that are looked at exactly at one time."""
+"""Most records that are read one by one at the same time."""
 KEY = "competition, validator, submission, own, task, trial"
 UNKNOWN = datetime(1, 1, 1, tzinfo=UTC)
-"""Stands for a time that the files do not give."""
+"""The time of a record whose file gives none."""
 SAME = """min(epoch) = max(epoch) AND min(outcome) = max(outcome)
     AND (count(seen_at) = 0 OR (count(seen_at) = count(*) AND min(seen_at) = max(seen_at)))
     AND (count(image) = 0 OR (count(image) = count(*) AND min(image) = max(image)))"""
@@ -42,19 +52,19 @@ SAME = """min(epoch) = max(epoch) AND min(outcome) = max(outcome)
 
 @dataclass
 class Exact:
-    """What the doubtful records add up to."""
+    """The counts of the doubtful records."""
 
     groups: list[dict[str, Any]] = field(default_factory=list)
-    """Arrays c, v, p, s, passed, ran: one element per thing scored, over known tasks and trials, conflicting keys left out."""
+    """Arrays c, v, p, s, passed, ran: one element for each score, over known tasks and trials, without conflicting keys."""
     conflicting: dict[str, Gathered] = field(default_factory=dict)
-    """Competition ("" if there is one) → the records of keys that have different ones."""
+    """Competition ("" if there is only one) → the records of keys that have different records."""
 
 
-def look(files: Files, batch: Batch, names: Names, dirty: NDArray[np.uint64], records: int) -> Exact:
-    """Every record whose `identity` is doubtful; raises BadInput for a task that cannot be a task, with file and row."""
+def look(files: ParquetFiles, batch: CompetitionBatch, names: Names, dirty: NDArray[np.uint64], records: int) -> Exact:
+    """The counts of every record whose `identity` is doubtful. Raises BadInput with file and row for an invalid task."""
     tasks = files.enum(batch.tasks)
     codes = ", ".join(names.code(column) for column in ("competition", "validator", "participant", "submission"))
-    found = Exact()
+    exact = Exact()
     for part in _parts(files, dirty, records):
         files.connection.execute(
             f"CREATE OR REPLACE TEMP TABLE keys AS SELECT {KEY}, ({SAME}) AS same, any_value(outcome) AS outcome, "
@@ -62,7 +72,7 @@ def look(files: Files, batch: Batch, names: Names, dirty: NDArray[np.uint64], re
             f"FROM ({_select(files, files.table, batch, part)}) GROUP BY {KEY}"
         )
         check_names(files, "task", "SELECT DISTINCT task FROM keys WHERE NOT known")
-        found.groups.append(
+        exact.groups.append(
             files.connection.execute(
                 f"SELECT {codes}, passed, ran FROM (SELECT competition, validator, submission, own AS participant, "
                 "count_if(same AND known AND outcome = 'pass')::BIGINT AS passed, "
@@ -71,12 +81,12 @@ def look(files: Files, batch: Batch, names: Names, dirty: NDArray[np.uint64], re
             ).fetchnumpy()
         )
         if files.connection.execute("SELECT count(*) FROM keys WHERE NOT same").fetchall() != [(0,)]:
-            _gather(files, batch, part, found)
-    return found
+            _gather(files, batch, part, exact)
+    return exact
 
 
-def _parts(files: Files, dirty: NDArray[np.uint64], records: int) -> Iterator[str]:
-    """Conditions that divide the doubtful records into parts small enough."""
+def _parts(files: ParquetFiles, dirty: NDArray[np.uint64], records: int) -> Iterator[str]:
+    """SQL conditions that divide the doubtful records into small parts."""
     import pyarrow as pa
 
     files.connection.register("dirty_numbers", pa.table({"h": dirty}))
@@ -86,8 +96,8 @@ def _parts(files: Files, dirty: NDArray[np.uint64], records: int) -> Iterator[st
         yield f"{identity(files)} IN (SELECT h FROM dirty WHERE h % {number} = {index})"
 
 
-def _select(files: Files, table: str, batch: Batch, part: str, extra: str = "") -> str:
-    """SQL for the records of a part: every field that tells two records apart."""
+def _select(files: ParquetFiles, table: str, batch: CompetitionBatch, part: str, extra: str = "") -> str:
+    """SQL for the records of a part, with every field in which records can differ."""
     fields = [
         f"{files.column('competition', quoted(''))} AS competition",
         "validator, participant, submission, CASE WHEN submission = '' THEN participant ELSE '' END AS own",
@@ -97,8 +107,8 @@ def _select(files: Files, table: str, batch: Batch, part: str, extra: str = "") 
     return f"SELECT {', '.join(fields)}{extra} FROM {table} WHERE {batch.window} AND {part}"
 
 
-def _gather(files: Files, batch: Batch, part: str, found: Exact) -> None:
-    """The records of the keys that have different ones, as JSON lines would give them, with their places."""
+def _gather(files: ParquetFiles, batch: CompetitionBatch, part: str, exact: Exact) -> None:
+    """Gather the records of conflicting keys as JSON lines would give them, with their places."""
     rows = _select(files, files.rows_table, batch, part, ", filename, file_row_number")
     query = (
         "SELECT competition, filename, file_row_number, "
@@ -114,13 +124,13 @@ def _gather(files: Files, batch: Batch, part: str, found: Exact) -> None:
         )
     for competition, path, number, *fields in answer:
         place = Place(Path(path), number + 1)
-        gathered = found.conflicting.setdefault(competition, Gathered())
+        gathered = exact.conflicting.setdefault(competition, Gathered())
         gathered.records.append(_record(fields, place))
         gathered.places.append(place)
 
 
-def single(files: Files, wanted: Mapping[str, Sequence[str]]) -> Iterator[Tests]:
-    """The records whose columns have one of the wanted values; raises BadInput for more than `EVIDENCE_RECORDS`."""
+def single(files: ParquetFiles, wanted: Mapping[str, Sequence[str]]) -> Iterator[Tests]:
+    """The records whose columns have one of the wanted values. Raises BadInput for more than `EVIDENCE_RECORDS`."""
     chosen = [f"{column} IN ({', '.join(map(quoted, values)) or 'NULL'})" for column, values in wanted.items()]
     seen = f"{files.trial} AS trial, outcome, {files.instant} AS seen_at, {files.column('seq')}, {files.column('image')}"
     query = (
@@ -159,13 +169,13 @@ def _instant(microseconds: int, place: Place) -> datetime:
 
 Groups = dict[str, NDArray[Any]]
 TABLE = 50_000_000
-"""Up to this many pairs of numbers are looked up in an array, more in a sorted list."""
+"""Up to this many pairs are looked up in an array, more in a sorted list."""
 
 
 class Counts:
-    """The counts of several competitions, their cells (validator, participant) one after the other in one array each."""
+    """The counts of several competitions. One array holds the cells (validator, participant) of all of them."""
 
-    def __init__(self, files: Files, competitions: Mapping[str, tuple[Frame, TestsScore]]) -> None:
+    def __init__(self, files: ParquetFiles, competitions: Mapping[str, tuple[Frame, TestsScore]]) -> None:
         self.files, self.competitions = files, competitions
         self.frames = [frame for frame, _ in competitions.values()]
         self.names = Names(
@@ -193,24 +203,24 @@ class Counts:
         for batch in self._batches():
             self._count(batch)
             self._note_first_of_others(batch)
-        found = {}
+        scores = {}
         for index, (name, (frame, rules)) in enumerate(self.competitions.items()):
             cells = slice(self.base[index], self.base[index + 1])
             passed, ran, seen = (a[cells].reshape(frame.shape) for a in (self.passed, self.ran, self.seen))
             missing = len(frame.tasks) * rules.trials - ran
-            found[name] = trials.tally(passed, missing, seen, frame, rules, self.first[index])
-        return found
+            scores[name] = trials.tally(passed, missing, seen, frame, rules, self.first[index])
+        return scores
 
-    def _batches(self) -> list[Batch]:
+    def _batches(self) -> list[CompetitionBatch]:
         """Competitions that one pass can count together."""
         several: dict[tuple[tuple[str, ...], int, int, int], list[str]] = {}
         for name, (frame, rules) in self.competitions.items():
             several.setdefault((frame.tasks, rules.trials, frame.oldest, frame.epoch), []).append(name)
         named = len(several) > 1
-        return [Batch(*key, competitions=tuple(names) if named else ()) for key, names in several.items()]
+        return [CompetitionBatch(*key, competitions=tuple(names) if named else ()) for key, names in several.items()]
 
-    def _count(self, batch: Batch) -> None:
-        """Add up the records of a batch, and look over those of the epochs that do not count."""
+    def _count(self, batch: CompetitionBatch) -> None:
+        """Add up the records of a batch, and check those of the epochs that do not count."""
         lowest, highest = self.summary.epochs
         if lowest is None or highest is None:
             return
@@ -235,61 +245,61 @@ class Counts:
         self.passed[cell] = inside["passed"][use]
         self.ran[cell] = inside["ran"][use]
 
-    def _groups(self, batch: Batch, condition: str, *, lowest: bool) -> Groups:
-        """The groups of the competitions asked for; raises BadInput for unknown names."""
+    def _groups(self, batch: CompetitionBatch, condition: str, *, lowest: bool) -> Groups:
+        """The groups of the requested competitions. Raises BadInput for unknown names."""
         constant = self.summary.trials == (1, 1)
         query = groups(self.files, batch, self.names, condition, constant_trial=constant, lowest=lowest)
-        found = self._asked_for(self.files.connection.execute(query).fetchnumpy())
-        self._check_known(found, "v", self.row, "validator", "validators.csv")
-        if (found["s"] < 0).any():
+        rows = self._asked_for(self.files.connection.execute(query).fetchnumpy())
+        self._check_known(rows, "v", self.row, "validator", "validators.csv")
+        if (rows["s"] < 0).any():
             check_names(self.files, "submission", f"SELECT DISTINCT submission FROM {self.files.table}")
-        return found
+        return rows
 
     def _asked_for(self, answer: Mapping[str, Any]) -> Groups:
-        """The columns of an answer, none of which is ever null; rows of other competitions left out."""
-        found = {name: np.ma.getdata(values) for name, values in answer.items()}
-        if self.names.competitions and (found["c"] < 0).any():
-            found = {name: values[found["c"] >= 0] for name, values in found.items()}
-        return found
+        """The columns of an answer, never null, without the rows of other competitions."""
+        columns = {name: np.ma.getdata(values) for name, values in answer.items()}
+        if self.names.competitions and (columns["c"] < 0).any():
+            columns = {name: values[columns["c"] >= 0] for name, values in columns.items()}
+        return columns
 
     def _check_participants(self) -> None:
-        """Refuse a participant that its competition does not know; raises BadInput. Often the first look has shown it already."""
+        """Refuse a participant that its competition does not know. Often the first pass has shown that all are known."""
         alike = all(frame.column.keys() == self.frames[0].column.keys() for frame in self.frames)
         if self.summary.all_known and alike:
             return
         by = "competition, participant" if self.names.competitions else "participant"
         asked = f"{self.names.code('competition')}, {self.names.code('participant')}"
         query = f"SELECT {asked} FROM (SELECT {by} FROM {self.files.table} GROUP BY {by})"
-        found = self._asked_for(self.files.connection.execute(query).fetchnumpy())
-        self._check_known(found, "p", self.column, "participant", "participants.csv")
+        rows = self._asked_for(self.files.connection.execute(query).fetchnumpy())
+        self._check_known(rows, "p", self.column, "participant", "participants.csv")
 
-    def _check_known(self, found: Groups, letter: str, known: _Lookup, column: str, file: str) -> None:
-        unknown = known.of(found["c"], found[letter]) < 0
+    def _check_known(self, rows: Groups, letter: str, known: _Lookup, column: str, file: str) -> None:
+        unknown = known.of(rows["c"], rows[letter]) < 0
         if not unknown.any():
             return
-        for index in np.unique(found["c"][unknown]):
+        for index in np.unique(rows["c"][unknown]):
             keys = ", ".join(quoted(key) for key in known.keys(int(index)))
             mine = f" AND competition = {quoted(self.names.competitions[index])}" if self.names.competitions else ""
             condition = f"({column} IS NULL OR {column} NOT IN ({keys})){mine}"
             raise self.files.refuse(condition, column, f"there is no {column} {{}}", f"it must be in {file}")
 
-    def _cells(self, found: Groups) -> Ints:
-        """The cell that each group counts for: whoever holds the submission, or the participant if neither has one; or −1."""
-        columns = self.holder.of(found["c"], found["s"])
-        without = found["s"] == 0
-        if "p" in found and without.any():
-            columns[without] = self.empty.of(found["c"][without], found["p"][without])
-        rows = self.row.of(found["c"], found["v"])
-        return np.where(columns < 0, -1, self.base[found["c"]] + rows * self.width[found["c"]] + columns)
+    def _cells(self, counted: Groups) -> Ints:
+        """The cell of each group, or −1: of the submission's holder, or of the participant if there is no submission."""
+        columns = self.holder.of(counted["c"], counted["s"])
+        without = counted["s"] == 0
+        if "p" in counted and without.any():
+            columns[without] = self.empty.of(counted["c"][without], counted["p"][without])
+        rows = self.row.of(counted["c"], counted["v"])
+        return np.where(columns < 0, -1, self.base[counted["c"]] + rows * self.width[counted["c"]] + columns)
 
-    def _dirty(self, found: Groups) -> Bools:
-        """Groups whose counts may be wrong: a trial twice, an unknown task or trial, no submission."""
-        dirty = (found["bits"] != found["n"]) | (found["s"] == 0)
+    def _dirty(self, rows: Groups) -> Bools:
+        """The groups whose counts may be wrong: a repeated trial, an unknown task or trial, or no submission."""
+        dirty = (rows["bits"] != rows["n"]) | (rows["s"] == 0)
         if dirty.any():
-            dirty |= np.isin(found["h"], found["h"][dirty])
+            dirty |= np.isin(rows["h"], rows["h"][dirty])
         return np.asarray(dirty, np.bool_)
 
-    def _exactly(self, batch: Batch, numbers: NDArray[np.uint64], records: int) -> None:
+    def _exactly(self, batch: CompetitionBatch, numbers: NDArray[np.uint64], records: int) -> None:
         looked = look(self.files, batch, self.names, numbers, records)
         for group in map(self._asked_for, looked.groups):
             cell = self._cells(group)
@@ -301,8 +311,8 @@ class Counts:
             if not self.names.competitions or name in self.competitions:
                 self._accept(batch, list(self.competitions).index(name) if name in self.competitions else 0, gathered)
 
-    def _accept(self, batch: Batch, index: int, gathered: Gathered) -> None:
-        """Count the first accepted of records that differ, as JSON lines are counted; raises BadInput. SPEC 3.0."""
+    def _accept(self, batch: CompetitionBatch, index: int, gathered: Gathered) -> None:
+        """Count the first accepted of different records, as for JSON lines. Raises BadInput. SPEC 3.0."""
         frame = self.frames[index]
         check_conflicts(gathered, batch.oldest, batch.epoch)
         tasks, column_of = frozenset(batch.tasks), holding(frame)
@@ -314,12 +324,12 @@ class Counts:
                 self.ran[cell] += known and counted.outcome != "error"
                 self.passed[cell] += known and counted.outcome == "pass"
 
-    def _note_first(self, found: Groups) -> None:
-        """Keep the lowest epoch of any evidence about each submission. SPEC 3.0."""
-        self._lower(found, self.holder.of(found["c"], found["s"]))
+    def _note_first(self, rows: Groups) -> None:
+        """Note the lowest epoch of any evidence about each submission. SPEC 3.0."""
+        self._lower(rows, self.holder.of(rows["c"], rows["s"]))
 
-    def _note_first_of_others(self, batch: Batch) -> None:
-        """Keep the lowest epoch of any evidence about each participant that has no submission. SPEC 3.0."""
+    def _note_first_of_others(self, batch: CompetitionBatch) -> None:
+        """Note the lowest epoch of any evidence about each participant without a submission. SPEC 3.0."""
         without = _all(tuple(_without(frame)) for frame in self.frames)
         if without:
             by = "competition, participant" if self.names.competitions else "participant"
@@ -327,14 +337,14 @@ class Counts:
             inner = f"SELECT {by}, min(epoch)::BIGINT AS lowest FROM {self.files.table} WHERE {wanted} GROUP BY {by}"
             asked = f"{self.names.code('competition')}, {self.names.code('participant')}"
             answer = self.files.connection.execute(f"SELECT {asked}, lowest FROM ({inner})").fetchnumpy()
-            found = self._asked_for(answer)
-            self._lower(found, self.empty.of(found["c"], found["p"]))
+            rows = self._asked_for(answer)
+            self._lower(rows, self.empty.of(rows["c"], rows["p"]))
 
-    def _lower(self, found: Groups, columns: Ints) -> None:
+    def _lower(self, rows: Groups, columns: Ints) -> None:
         use = columns >= 0
         starts = np.concatenate([[0], np.cumsum(self.width)])
         lowest = np.full(starts[-1], np.iinfo(np.int64).max)
-        np.minimum.at(lowest, starts[found["c"][use]] + columns[use], found["lowest"][use].astype(np.int64))
+        np.minimum.at(lowest, starts[rows["c"][use]] + columns[use], rows["lowest"][use].astype(np.int64))
         for index, frame in enumerate(self.frames):
             for key, epoch in zip(frame.participants, lowest[starts[index] : starts[index + 1]].tolist(), strict=True):
                 if epoch != np.iinfo(np.int64).max:
@@ -342,14 +352,14 @@ class Counts:
 
 
 def _without(frame: Frame) -> Mapping[str, int]:
-    """Participants without a submission, and their columns."""
+    """Participant without a submission → column."""
     return {
         key: frame.column[key] for key, submission in zip(frame.participants, frame.submissions, strict=True) if not submission
     }
 
 
 class _Lookup:
-    """(competition, number of a name) → row or column there, −1 where that competition does not have the name."""
+    """(competition, number of a name) → row or column there; −1 if that competition does not have the name."""
 
     def __init__(self, names: tuple[str, ...], places: list[Mapping[str, int]] | list[dict[str, int]]) -> None:
         self.size = len(names) + 1
@@ -367,7 +377,7 @@ class _Lookup:
                 self.table[keys] = values
 
     def of(self, competition: NDArray[Any], name: NDArray[Any]) -> Ints:
-        """The places of many at once; a name of −1 has none."""
+        """The rows or columns of many names; −1 for a name of −1."""
         asked = np.where(name < 0, self.size - 1, name) + competition.astype(np.int64) * self.size
         if self.table is not None:
             return np.asarray(self.table[asked], np.int64)
@@ -390,17 +400,17 @@ def highest_epoch(paths: Sequence[Path]) -> int | None:
 
 
 def records(paths: Sequence[Path], wanted: Mapping[str, Sequence[str]]) -> Iterator[Tests]:
-    """The records whose columns have one of the wanted values, one by one, by epoch, participant, task and trial.
+    """The records whose columns have one of the wanted values, in the order epoch, participant, task, trial.
 
-    wanted: column → values; without any, all records. Raises BadInput with file and row for one that is wrong, and for more
-    records than a person can look through (`EVIDENCE_RECORDS`).
+    wanted: column → values; if empty, all records. Raises BadInput with file and row for an invalid record, and for more records
+    than `EVIDENCE_RECORDS`.
     """
     with opened_parquet(paths) as files:
         yield from single(files, wanted)
 
 
 def tally(paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
-    """What the records in Parquet files say of one competition's participants; raises BadInput with file and row. SPEC 2.1.
+    """The scores of one competition from the records in Parquet files. Raises BadInput with file and row. SPEC 2.1.
 
     A column `competition`, if there is one, must hold the scheme's name.
     """
@@ -418,7 +428,7 @@ def tally(paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
 
 
 def tally_many(paths: Sequence[Path], competitions: Mapping[str, tuple[Frame, TestsScore]]) -> dict[str, Scored]:
-    """The same for many competitions in one set of files, by their names in the column `competition`; others are left alone.
+    """The scores of several competitions in one set of files, by the column `competition`; other competitions are ignored.
 
     Raises BadInput with file and row. SPEC 2.1.
     """

@@ -1,4 +1,7 @@
-"""CSV files into rows of typed cells. The header names the columns, in any order; an empty optional cell means none. SPEC 7."""
+"""Reads CSV files into rows of typed cells, and writes CSV. SPEC 7.
+
+The header names the columns, in any order. An empty optional cell means that there is no value.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput, suggest
-from assay.folder.files import TABLE_BYTES, Place, Row, decode, load
+from assay.folder.files import TABLE_BYTES, Place, TableRow, decode, load
 
-__all__ = ["HISTORY", "PARTICIPANTS", "RANDOMNESS", "VALIDATORS", "Table", "dumped", "parse", "read"]
+__all__ = ["HISTORY", "PARTICIPANTS", "RANDOMNESS", "VALIDATORS", "CsvFormat", "dumped", "parse", "read"]
 
 _DIGITS = re.compile("[0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Table:
-    """What a CSV file may hold: the columns that must be there, those that may, and which of them are whole numbers."""
+class CsvFormat:
+    """The form of a CSV file: its required columns, its optional ones, and those that hold whole numbers."""
 
     name: str
     needed: tuple[str, ...]
@@ -29,31 +32,31 @@ class Table:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns, the needed ones first."""
+        """All columns, the required ones first."""
         return self.needed + self.optional
 
 
-PARTICIPANTS = Table(
+PARTICIPANTS = CsvFormat(
     "participants.csv",
     ("key",),
     ("uid", "name", "submission", "submitted_at", "last_reset_epoch", "accepted_epoch", "address"),
     frozenset({"uid", "last_reset_epoch", "accepted_epoch"}),
 )
-VALIDATORS = Table("validators.csv", ("key", "stake"), ("name",))
-HISTORY = Table("history.csv", ("epoch", "top_score"), ("submission", "task_set"), frozenset({"epoch"}))
-RANDOMNESS = Table("randomness.csv", ("epoch", "hex"), (), frozenset({"epoch"}))
+VALIDATORS = CsvFormat("validators.csv", ("key", "stake"), ("name",))
+HISTORY = CsvFormat("history.csv", ("epoch", "top_score"), ("submission", "task_set"), frozenset({"epoch"}))
+RANDOMNESS = CsvFormat("randomness.csv", ("epoch", "hex"), (), frozenset({"epoch"}))
 
 
-def read(path: Path, table: Table) -> list[Row]:
-    """The rows of a CSV file; raises BadInput as `parse` does."""
+def read(path: Path, table: CsvFormat) -> list[TableRow]:
+    """The rows of a CSV file. Raises BadInput as `parse` does."""
     return parse(load(path, TABLE_BYTES, hint=f"make one with the columns {', '.join(table.columns)}"), table, path)
 
 
-def parse(data: bytes, table: Table, file: Path | str | None = None) -> list[Row]:
+def parse(data: bytes, table: CsvFormat, file: Path | str | None = None) -> list[TableRow]:
     """The rows in the bytes of a CSV file, cells stripped, empty optional cells left out.
 
     Raises BadInput, with the line, for an empty file, an unknown, repeated or missing column, a row with more or fewer cells
-    than the header, a quote that is not closed, and a cell that should be a whole number and is none.
+    than the header, a quote that is not closed, and a cell that is not the whole number that its column needs.
     """
     file = table.name if file is None else file
     text = decode(data, file)
@@ -68,12 +71,12 @@ def parse(data: bytes, table: Table, file: Path | str | None = None) -> list[Row
             raise place.refuse(
                 f"has {len(cells)} cells, the header has {len(names)}", hint="a cell with a comma in it needs quotes around it"
             )
-        rows.append(Row(_typed(names, cells, table, place), place))
+        rows.append(TableRow(_typed(names, cells, table, place), place))
     return rows
 
 
 def dumped(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Rows as CSV with a header; what a row does not have is empty."""
+    """Rows as CSV with a header. A missing field is an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -82,7 +85,7 @@ def dumped(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def _lines(text: str, file: Path | str) -> Iterator[tuple[Place, Sequence[str]]]:
-    """Every row that is not blank, with the line on which it begins."""
+    """Every row that is not blank, with its first line."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     begins = 1
     while True:
@@ -103,7 +106,7 @@ def _lines(text: str, file: Path | str) -> Iterator[tuple[Place, Sequence[str]]]
         begins = reader.line_num + 1
 
 
-def _header(header: Sequence[str], table: Table, place: Place) -> Sequence[str]:
+def _header(header: Sequence[str], table: CsvFormat, place: Place) -> Sequence[str]:
     for name in header:
         if name not in table.columns:
             hint = suggest(name[:80].lower(), table.columns, f"the columns are {', '.join(table.columns)}")
@@ -116,7 +119,7 @@ def _header(header: Sequence[str], table: Table, place: Place) -> Sequence[str]:
     return header
 
 
-def _typed(names: Sequence[str], cells: Sequence[str], table: Table, place: Place) -> dict[str, Any]:
+def _typed(names: Sequence[str], cells: Sequence[str], table: CsvFormat, place: Place) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, cell in zip(names, cells, strict=True):
         if not cell:

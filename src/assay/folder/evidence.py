@@ -1,8 +1,8 @@
-"""Records of evidence, from JSON lines or a JSON case: each checked by itself, against the registry, then against the others.
+"""Reads records of evidence from JSON lines or a JSON case, and checks each against the registry and against the others.
 
-- A record is of the scheme's kind and names a validator and a participant of the registry, whatever its epoch. SPEC 1, 7.
-- Evidence of epochs after the one settled is ignored. SPEC 1.
-- Two different records for one key need a `seq` each, to say which was first. SPEC 3.0.
+- A record of any epoch must be of the scheme's kind, and name a validator and a participant of the registry. SPEC 1, 7.
+- Evidence of epochs after the settled one is ignored. SPEC 1.
+- Two different records with one key need a `seq` each, which says which was first. SPEC 3.0.
 """
 
 from __future__ import annotations
@@ -24,72 +24,72 @@ __all__ = ["Gathered", "Registry", "check_conflicts", "gather", "lines", "parse"
 
 @dataclass(frozen=True)
 class Registry:
-    """What a record may name: validators and participants; and the kind that the scheme scores."""
+    """The validators and participants that a record may name, and the kind that the scheme scores."""
 
     kind: str
     validators: Set[str]
     participants: Set[str]
 
     def check_kind(self, value: object, place: Place) -> None:
-        """Refuse a record of another kind; raises BadInput. SPEC 7."""
+        """Refuse a record of another kind. Raises BadInput. SPEC 7."""
         kind = value.get("kind") if isinstance(value, dict) else None
         if kind != self.kind and kinds.known(kind):
             raise place.refuse(
                 f"is {kind!r}, the scheme scores {self.kind!r}", field="kind", hint="move the record, or correct score.kind"
             )
 
-    def check(self, found: Evidence, place: Place) -> None:
-        """Refuse a record that names somebody unknown; raises BadInput. SPEC 1."""
-        if found.validator not in self.validators:
+    def check(self, record: Evidence, place: Place) -> None:
+        """Refuse a record of an unknown validator or participant. Raises BadInput. SPEC 1."""
+        if record.validator not in self.validators:
             raise place.refuse(
-                f"there is no validator {found.validator!r}",
+                f"there is no validator {record.validator!r}",
                 field="validator",
-                hint="it must be in validators.csv; of one that is there no more, take the evidence away too",
+                hint="it must be in validators.csv; if the validator was removed from it, remove the evidence too",
             )
-        if found.participant not in self.participants:
+        if record.participant not in self.participants:
             raise place.refuse(
-                f"there is no participant {found.participant!r}", field="participant", hint="it must be in participants.csv"
+                f"there is no participant {record.participant!r}", field="participant", hint="it must be in participants.csv"
             )
 
 
 @dataclass
 class Gathered:
-    """The records in the order read, and where each stands."""
+    """The records in the order of reading, and the place of each."""
 
     records: list[Evidence] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
 
     def up_to(self, epoch: int) -> Gathered:
-        """Those of epochs up to this one."""
-        kept = [index for index, found in enumerate(self.records) if found.epoch <= epoch]
+        """The records of epochs up to this one."""
+        kept = [index for index, record in enumerate(self.records) if record.epoch <= epoch]
         return Gathered([self.records[index] for index in kept], [self.places[index] for index in kept])
 
 
 def read(paths: Iterable[Path], registry: Registry) -> Gathered:
-    """The records in JSON-lines files; raises BadInput with file, line and field."""
-    found = Gathered()
+    """The records in JSON-lines files. Raises BadInput with file, line and field."""
+    gathered = Gathered()
     for path in paths:
         try:
             with opened(path) as file:
                 for number, line in lines(file, path):
                     place = Place(path, number)
-                    _add(found, parse(line, place), place, registry)
+                    _add(gathered, parse(line, place), place, registry)
         except OSError as error:
             raise unreadable(path, error) from None
-    return found
+    return gathered
 
 
 def gather(values: Iterable[object], place: Place, registry: Registry) -> Gathered:
-    """The records in a list of JSON objects; raises BadInput with the number of the record and the field."""
-    found = Gathered()
+    """The records in a list of JSON objects. Raises BadInput with the number of the record and the field."""
+    gathered = Gathered()
     for index, value in enumerate(values):
         here = place.inside(index)
-        _add(found, value, here, registry)
-    return found
+        _add(gathered, value, here, registry)
+    return gathered
 
 
 def lines(file: BinaryIO, path: Path | str) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, numbered from 1; a line that is too long is refused without being read whole."""
+    """The lines that are not blank, numbered from 1. A line that is too long is refused before it is read whole."""
     number = 0
     while line := file.readline(LINE_BYTES + 1):
         number += 1
@@ -121,46 +121,46 @@ def _text(line: bytes) -> str:
         raise
 
 
-def _add(found: Gathered, value: object, place: Place, registry: Registry) -> None:
+def _add(gathered: Gathered, value: object, place: Place, registry: Registry) -> None:
     if not isinstance(value, dict):
         raise place.refuse("is not a JSON object", hint="write one record a line, in braces")
     registry.check_kind(value, place)
     try:
-        one = record(value)
+        item = record(value)
     except BadInput as error:
         raise place.put(error) from None
-    registry.check(one, place)
-    if len(found.records) == EVIDENCE_RECORDS:
+    registry.check(item, place)
+    if len(gathered.records) == EVIDENCE_RECORDS:
         raise place.refuse(f"there are more than {EVIDENCE_RECORDS} records", hint="keep evidence of kind tests in Parquet")
-    found.records.append(one)
-    found.places.append(place)
+    gathered.records.append(item)
+    gathered.places.append(place)
 
 
-def check_conflicts(found: Gathered, oldest: int, epoch: int) -> None:
-    """Refuse different records of one key unless `seq` says which was first (BadInput); epochs oldest … epoch. SPEC 3.0."""
+def check_conflicts(gathered: Gathered, oldest: int, epoch: int) -> None:
+    """Refuse different records with one key, in epochs oldest … epoch, unless `seq` says which was first. SPEC 3.0."""
     first: dict[tuple[object, ...], int] = {}
     several: dict[tuple[object, ...], list[int]] = {}
-    for index, one in enumerate(found.records):
-        if oldest <= one.epoch <= epoch:
-            key = one.slot
+    for index, item in enumerate(gathered.records):
+        if oldest <= item.epoch <= epoch:
+            key = item.slot
             earlier = first.setdefault(key, index)
             if earlier != index:
                 several.setdefault(key, [earlier]).append(index)
     for indices in several.values():
-        _check_key(found, indices)
+        _check_key(gathered, indices)
 
 
-def _check_key(found: Gathered, indices: Sequence[int]) -> None:
-    records = [found.records[index] for index in indices]
-    different = [index for index in indices if found.records[index].content != records[0].content]
+def _check_key(gathered: Gathered, indices: Sequence[int]) -> None:
+    records = [gathered.records[index] for index in indices]
+    different = [index for index in indices if gathered.records[index].content != records[0].content]
     if not different:
         return
-    sequence = [one.seq for one in records]
+    sequence = [item.seq for item in records]
     numbers = [number for number in sequence if number is not None]
     if len(numbers) == len(sequence) and numbers.count(min(numbers)) == 1:
         return
     why = "not both have a seq" if None in sequence else "both have the same seq"
-    at, earlier = found.places[different[0]], found.places[indices[0]]
+    at, earlier = gathered.places[different[0]], gathered.places[indices[0]]
     raise at.refuse(
         f"differs from the record of the same key at {earlier}, and {why}",
         hint="keep the one that came first, or give each the seq of the ledger",

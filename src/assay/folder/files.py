@@ -1,7 +1,7 @@
-"""Files of a competition: their bounds, how they are read and written, and where in one an error is. SPEC 1, 7.
+"""Reads and writes the files of a competition within bounds, and names the place of an error in them. SPEC 1, 7.
 
-A file, or a folder, is written whole or not at all: a reader sees the old content or the new, whatever happens in between.
-Above a bound a file is refused, before it is read whole.
+A file or a folder is written whole or not at all: a reader sees the old content or the new one, even after a crash. A file above
+its bound is refused before it is read whole.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "TABLE_BYTES",
     "TRIALS_IN_ALL",
     "Place",
-    "Row",
+    "TableRow",
     "alone",
     "check_file",
     "check_locks",
@@ -61,13 +61,13 @@ LINE_BYTES = 1_000_000
 SETTLEMENT_BYTES = 512_000_000
 """Bytes of an earlier settlement."""
 DEPTH = 32
-"""Objects and lists inside one another in JSON."""
+"""Nesting of objects and lists in JSON."""
 MOST_PARTICIPANTS = 65_536
 """Rows of participants.csv."""
 MOST_VALIDATORS = 4_096
 """Rows of validators.csv."""
 MOST_PAIRS = 20_000_000
-"""Validators × participants: the arrays of a settlement have that many elements."""
+"""Validators × participants: the most elements of a settlement's arrays."""
 LONGEST_TASK = 256
 """Characters of a task id."""
 MOST_TASKS = 100_000
@@ -79,31 +79,31 @@ LISTED_ROWS = 1_000_000
 EVIDENCE_FILES = 10_000
 """Files in evidence/."""
 EVIDENCE_RECORDS = 5_000_000
-"""Records in all .jsonl files together; Parquet has no such bound."""
+"""Records in all .jsonl files together. Parquet files have no such bound."""
 MOST_UIDS = 65_536
-"""A uid is below this: the chain keeps it in 16 bits."""
+"""A uid is below this number: the chain stores it in 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file, a line of it (from 1), and a field; each as far as it is known."""
+    """A place in a file: the file, a line (from 1) and a field, each if it is known."""
 
     file: Path | str | None = None
     line: int | None = None
     field: str = ""
 
     def refuse(self, what: str, *, field: str = "", hint: str = "") -> BadInput:
-        """The error that says so, to be raised."""
+        """The error about this place, to be raised."""
         whole = ".".join(part for part in (self.field, field) if part)
         return BadInput(what, file=self.file, line=self.line, field=whole, hint=hint)
 
     def put(self, error: BadInput) -> BadInput:
-        """The error with this place filled in where it had none."""
+        """The error, with this place filled in if it had none."""
         error.at(file=self.file, line=self.line, field=self.field)
         return error
 
     def inside(self, field: str | int) -> Place:
-        """The place of a field of it, or of an element by its number."""
+        """The place of a field inside this one, or of an element by its number."""
         if isinstance(field, int):
             return replace(self, field=f"{self.field}[{field}]")
         return replace(self, field=f"{self.field}.{field}" if self.field else field)
@@ -112,8 +112,8 @@ class Place:
         return BadInput("", file=self.file, line=self.line, field=self.field).where
 
 
-class Row(NamedTuple):
-    """The fields of one row, by name, and where it stands."""
+class TableRow(NamedTuple):
+    """The fields of one row by name, and its place."""
 
     fields: dict[str, Any]
     place: Place
@@ -124,7 +124,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def load(path: Path, most: int, *, hint: str) -> bytes:
-    """The bytes of a file; raises BadInput if it cannot be read, with `hint` if it is missing, or if it has more than `most`."""
+    """The bytes of a file. Raises BadInput if it is missing (with `hint`), cannot be read, or has more than `most` bytes."""
     try:
         with opened(path) as file:
             data = b"".join(_pieces(file, most + 1))
@@ -138,20 +138,20 @@ def load(path: Path, most: int, *, hint: str) -> bytes:
 
 
 def _pieces(file: BinaryIO, most: int) -> Iterator[bytes]:
-    """Pieces of a file until it ends or has given `most` bytes: to read that many at once would set the room aside for them."""
+    """The file in pieces, at most `most` bytes: reading all at once would allocate `most` bytes first."""
     while most > 0 and (piece := file.read(min(most, PIECE))):
         most -= len(piece)
         yield piece
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> BadInput:
-    """What the operating system said of a file, as a refusal."""
+    """The operating system's error about a file, as BadInput."""
     why = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return BadInput(f"cannot be read ({why})", file=path, hint="check its permissions and that it is a file")
 
 
 def decode(data: bytes, file: Path | str | None) -> str:
-    """The text of UTF-8 bytes without a byte order mark; raises BadInput with the line of the first wrong byte."""
+    """The text of UTF-8 bytes, without a byte order mark. Raises BadInput with the line of the first wrong byte."""
     data = data.removeprefix(BOM)
     try:
         return data.decode("utf-8")
@@ -171,29 +171,29 @@ except ModuleNotFoundError:  # Windows
 
 
 def write_text(path: Path, text: str) -> None:
-    """Put UTF-8 text in a file, as `write_bytes` does."""
+    """Write UTF-8 text to a file, as `write_bytes` does."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Put bytes in a file: written beside it, flushed to the disk, then renamed over it; raises BadInput if that fails.
+    """Write bytes to a file: first beside it, then flushed to the disk, then renamed over it. Raises BadInput if that fails.
 
-    private: for its owner alone (0600), at no moment for others; else it keeps the mode that it had. A device or a pipe stays
-    one, and is written into.
+    private: only the owner may ever read it (0600); otherwise it keeps its mode. A device or a pipe is written into, not
+    replaced.
     """
     write_all([(path, data)], private=private)
 
 
 def write_all(files: Sequence[tuple[Path, bytes]], *, private: bool = False) -> None:
-    """Put bytes in several files, as `write_bytes` does; the first is renamed when all of them are on the disk.
+    """Write bytes to several files, as `write_bytes` does. The first is renamed when all of them are on the disk.
 
-    A crash between two renames leaves the later files as they were.
+    A crash between two renames leaves the later files unchanged.
     """
     beside: list[tuple[Path, Path, Path]] = []
     try:
         for path, data in files:
             with _refused(path):
-                if path.is_char_device() or path.is_fifo():  # renamed over, /dev/null would be a file from then on
+                if path.is_char_device() or path.is_fifo():  # a rename would turn /dev/null into a file
                     path.write_bytes(data)
                     continue
                 target = Path(os.path.realpath(path))
@@ -204,7 +204,7 @@ def write_all(files: Sequence[tuple[Path, bytes]], *, private: bool = False) -> 
                 new.replace(target)
     except BaseException:
         for _, new, _ in beside:
-            with suppress(OSError):  # what was wrong first is told
+            with suppress(OSError):  # the first error is the one to report
                 new.unlink(missing_ok=True)
         raise
     for path, _, target in beside:
@@ -224,12 +224,12 @@ def _refused(path: Path) -> Iterator[None]:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """A folder that is not there yet: what is put into the one that is given, flushed to the disk, then renamed to it.
+    """Make a new folder: the block fills the given one, which is then flushed to the disk and renamed to `target`.
 
-    Raises BadInput if it is there, or cannot be written; nothing is left of one that was not finished.
+    Raises BadInput if `target` exists or cannot be written. Nothing of an unfinished folder is left.
     """
     if os.path.lexists(target):
-        raise BadInput("is there already", file=target, hint="give a folder that is not there yet")
+        raise BadInput("is there already", file=target, hint="name a folder that does not exist yet")
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
         try:
@@ -257,13 +257,13 @@ def _write(beside: Path, data: bytes, target: Path, *, private: bool) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Remove what writers that died have left in a folder: for a place where nobody else writes now."""
+    """Remove the files that killed writers left in a folder. Nobody else may write there now."""
     for left in folder.glob(".*.tmp"):
         left.unlink(missing_ok=True)
 
 
 def check_locks() -> None:
-    """Refuse to write what several processes write in turns, where there are no file locks to take turns by; raises BadInput."""
+    """Refuse to write files that several processes share, if this system has no file locks. Raises BadInput."""
     if not LOCKS:
         hint = "write on Linux or macOS; anything that only reads works here"
         raise BadInput(
@@ -272,14 +272,14 @@ def check_locks() -> None:
 
 
 def lock(number: int, *, wait: bool = True) -> None:
-    """Hold an open file alone until it is closed; raises BlockingIOError if another process holds it and `wait` is False."""
+    """Lock an open file until it is closed. Raises BlockingIOError if another process has the lock and `wait` is False."""
     check_locks()
     fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold a folder alone: one process at a time adds to it."""
+    """Lock a folder in the block: one process at a time adds files to it."""
     check_locks()
     number = os.open(folder, os.O_RDONLY)
     try:
@@ -290,9 +290,9 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make what was put in a folder, or taken from it, outlast a power cut; raises OSError.
+    """Flush the entries of a folder to the disk, so that they survive a power cut. Raises OSError.
 
-    Windows cannot open a folder, and has no call for this: there it does nothing.
+    Windows cannot open a folder, so there it does nothing.
     """
     if not hasattr(os, "O_DIRECTORY"):
         return

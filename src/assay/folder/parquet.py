@@ -1,4 +1,4 @@
-"""Evidence in Parquet: the files as DuckDB reads them, the queries on them, and the check of their columns. SPEC 7."""
+"""Opens evidence in Parquet with DuckDB, checks its columns, and makes the queries on it. SPEC 7."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = [
     "BLOCK",
     "GROUP_MASKS",
     "INSTANTS",
-    "Batch",
-    "Files",
+    "CompetitionBatch",
+    "EvidenceExtent",
     "Names",
-    "Summary",
+    "ParquetFiles",
     "check_names",
     "enum",
     "groups",
@@ -42,7 +42,7 @@ __all__ = [
 
 
 MEMORY = "2500MB"
-"""What DuckDB may hold; beyond it spills to a temporary folder."""
+"""The memory that DuckDB may use. Beyond that it writes to a temporary folder."""
 WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 TEXT = frozenset({"VARCHAR"})
 INSTANTS = frozenset({"TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
@@ -66,15 +66,15 @@ COLUMNS: Mapping[str, frozenset[str]] = {**NEEDED, **OPTIONAL}
 
 
 @dataclass(frozen=True)
-class Files:
+class ParquetFiles:
     """Parquet files with the columns of tests evidence, open in DuckDB."""
 
     connection: duckdb.DuckDBPyConnection
     paths: tuple[Path, ...]
     types: Mapping[str, str]
-    """Column → its DuckDB type; the optional ones only if a file has them."""
+    """Column → its DuckDB type; an optional column only if a file has it."""
     alike: bool
-    """Every file has the same columns of the same types."""
+    """Whether all files have the same columns of the same types."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -92,17 +92,17 @@ class Files:
         return f"read_parquet([{names}], union_by_name = {not self.alike}, hive_partitioning = false{options})"
 
     def column(self, name: str, otherwise: str = "NULL") -> str:
-        """The column as SQL, or what stands for it where no file has it."""
+        """The column as SQL, or `otherwise` if no file has it."""
         return name if name in self.types else otherwise
 
     @property
     def trial(self) -> str:
-        """The trial as SQL: 1 where none is given."""
+        """The trial as SQL: 1 if a record gives none."""
         return "coalesce(trial, 1)" if "trial" in self.types else "1"
 
     @property
     def instant(self) -> str:
-        """`observed_at` as SQL: microseconds since 1970 where it is a timestamp, else its text."""
+        """`observed_at` as SQL: microseconds since 1970 for a timestamp, otherwise its text."""
         kind = self.types.get("observed_at")
         return "NULL" if kind is None else "epoch_us(observed_at)" if kind in INSTANTS else "observed_at"
 
@@ -111,10 +111,10 @@ class Files:
         return self.connection.execute(f"SELECT {select} FROM {self.table} {rest}").fetchall()
 
     def place(self, condition: str) -> Place:
-        """The first row for which a condition holds: a second, slow look, for a refusal."""
+        """The place of the first row for which a condition holds. This is slow, and only for a refusal."""
         query = f"SELECT filename, file_row_number FROM {self.rows_table} WHERE {condition} ORDER BY 1, 2 LIMIT 1"
-        found = self.connection.execute(query).fetchone()
-        return Place() if found is None else Place(Path(found[0]), found[1] + 1)
+        row = self.connection.execute(query).fetchone()
+        return Place() if row is None else Place(Path(row[0]), row[1] + 1)
 
     def refuse(self, condition: str, column: str, what: str, hint: str) -> BadInput:
         """The refusal of the first row for which a condition holds; `{}` in `what` is the value of its column."""
@@ -124,14 +124,14 @@ class Files:
         return self.place(condition).refuse(what, field=column, hint=hint)
 
     def enum(self, values: Sequence[str]) -> str:
-        """The name of a type of DuckDB that numbers these values from 0."""
+        """Make a DuckDB type that numbers these values from 0, and return its name."""
         name = f"names_{next(self.numbers)}"
         self.connection.execute(f"CREATE TEMP TYPE {name} AS {enum(*values)}")
         return name
 
 
 def enum(*values: str) -> str:
-    """A type of DuckDB that numbers these values from 0, as SQL."""
+    """A DuckDB type that numbers these values from 0, as SQL."""
     return f"ENUM ({', '.join(quoted(value) for value in values)})"
 
 
@@ -141,13 +141,13 @@ def quoted(text: str) -> str:
 
 
 def _literal(path: Path) -> str:
-    """A path in which DuckDB sees no pattern."""
+    """A path with its pattern characters escaped for DuckDB."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in str(path))
 
 
 @contextmanager
-def opened_parquet(paths: Sequence[Path]) -> Iterator[Files]:
-    """The files, open; raises BadInput for a file that is not Parquet and for a missing, unknown or wrong column, by name."""
+def opened_parquet(paths: Sequence[Path]) -> Iterator[ParquetFiles]:
+    """Open the files. Raises BadInput for a file that is not Parquet, and for a missing, unknown or wrong column."""
     try:
         import duckdb
     except ImportError:
@@ -157,9 +157,9 @@ def opened_parquet(paths: Sequence[Path]) -> Iterator[Files]:
     with _database(os.getpid()).cursor() as connection:
         try:
             connection.execute("SET enable_progress_bar = false")
-            found = [_columns(connection, path) for path in paths]
-            alike = all(columns == found[0] for columns in found)
-            yield Files(connection, tuple(paths), _merged(found, paths), alike)
+            file_columns = [_columns(connection, path) for path in paths]
+            alike = all(columns == file_columns[0] for columns in file_columns)
+            yield ParquetFiles(connection, tuple(paths), _merged(file_columns, paths), alike)
         except duckdb.OutOfMemoryException:
             raise CannotSettle("the evidence does not fit the memory", hint="settle fewer competitions at once") from None
         except duckdb.Error as error:
@@ -168,7 +168,7 @@ def opened_parquet(paths: Sequence[Path]) -> Iterator[Files]:
 
 @cache
 def _database(process: int) -> duckdb.DuckDBPyConnection:
-    """An empty database in memory, one a process: to open one takes as long as to count a million records."""
+    """An empty database in memory, one for each process: opening one takes as long as counting a million records."""
     import duckdb
 
     settings: dict[str, Any] = {
@@ -196,9 +196,9 @@ def _columns(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str
     return columns
 
 
-def _merged(found: Sequence[Mapping[str, str]], paths: Sequence[Path]) -> dict[str, str]:
+def _merged(file_columns: Sequence[Mapping[str, str]], paths: Sequence[Path]) -> dict[str, str]:
     types: dict[str, str] = {}
-    for columns, path in zip(found, paths, strict=True):
+    for columns, path in zip(file_columns, paths, strict=True):
         for name, kind in columns.items():
             known = types.setdefault(name, kind)
             if known != kind and name == "observed_at":
@@ -209,7 +209,7 @@ def _merged(found: Sequence[Mapping[str, str]], paths: Sequence[Path]) -> dict[s
 
 
 def _damaged(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], error: duckdb.Error) -> BadInput:
-    """The refusal that names the file which DuckDB could not read: each is read to the end, which counting its rows is not."""
+    """The refusal that names the damaged file. It reads each file to the end, because counting rows does not."""
     import duckdb
 
     for path in paths:
@@ -224,31 +224,31 @@ def _damaged(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], error
 
 
 BLOCK = 120
-"""Tasks in one mask: bits of a 128-bit integer."""
+"""Tasks in one mask, a 128-bit integer."""
 GROUP_MASKS = 16
-"""Above this many masks a group is not looked at in one pass."""
+"""Above this number of masks one pass is not enough for a group."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """Every name that an answer may hold, numbered by its place here."""
+    """The names that an answer may hold, numbered by their order."""
 
-    files: Files
+    files: ParquetFiles
     competitions: tuple[str, ...]
-    """Empty: the files are of one competition, and its number is 0."""
+    """Empty if the files have one competition; its number is then 0."""
     validators: tuple[str, ...]
     participants: tuple[str, ...]
     submissions: tuple[str, ...]
 
     def code(self, column: str) -> str:
-        """SQL for the number of a name in the column competition, validator, participant or submission; −1 for an unknown one."""
+        """SQL for the number of a name in one of the four columns competition … submission; −1 for an unknown name."""
         kind = self._types[column]
         if kind is None:
             return f"{0 if column == 'competition' else -1}::INTEGER AS {column[0]}"
         return f"coalesce(enum_code(TRY_CAST({column} AS {kind}))::INTEGER, -1) AS {column[0]}"
 
     def known(self, column: str) -> str:
-        """SQL for how many rows have a name that is known."""
+        """SQL for the number of rows with a known name."""
         return f"count(TRY_CAST({column} AS {self._types[column]}))"
 
     @cached_property
@@ -259,7 +259,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Batch:
+class CompetitionBatch:
     """Competitions with one task set and one window of epochs."""
 
     tasks: tuple[str, ...]
@@ -267,38 +267,40 @@ class Batch:
     oldest: int
     epoch: int
     competitions: tuple[str, ...] = ()
-    """Only these; empty: all there are."""
+    """Their names; empty: all competitions."""
 
     @property
     def one_pass(self) -> bool:
-        """Few enough trials to give each a bit."""
+        """Whether there are few enough trials to give each a bit."""
         return self.trials * -(-len(self.tasks) // BLOCK) <= GROUP_MASKS
 
     @property
     def window(self) -> str:
-        """SQL that says whether a row is of these competitions, and of the epochs that count."""
+        """SQL condition: the row is of these competitions, and of an epoch that counts."""
         return f"{self.mine} AND epoch BETWEEN {self.oldest} AND {self.epoch}"
 
     @property
     def outside(self) -> str:
-        """SQL that says whether a row is of these competitions, and of the other epochs."""
+        """SQL condition: the row is of these competitions, and of an epoch that does not count."""
         return f"{self.mine} AND epoch NOT BETWEEN {self.oldest} AND {self.epoch}"
 
     @property
     def mine(self) -> str:
-        """SQL that says whether a row is of these competitions."""
+        """SQL condition: the row is of these competitions."""
         return f"competition IN ({', '.join(map(quoted, self.competitions))})" if self.competitions else "true"
 
 
-def identity(files: Files) -> str:
-    """SQL for a 64-bit number of what a score is about: equal for equal (competition, validator, submission). SPEC 3.0.
+def identity(files: ParquetFiles) -> str:
+    """SQL for a 64-bit hash of (competition, validator, submission). SPEC 3.0.
 
-    Two things may share a number; then both are looked at exactly.
+    If two of them share a hash, both are counted record by record.
     """
     return f"hash({', '.join(_keys(files))})"
 
 
-def groups(files: Files, batch: Batch, names: Names, condition: str, *, constant_trial: bool, lowest: bool) -> str:
+def groups(
+    files: ParquetFiles, batch: CompetitionBatch, names: Names, condition: str, *, constant_trial: bool, lowest: bool
+) -> str:
     """SQL for one row per (competition, validator, submission).
 
     Columns: c, v, s (numbers of `names`), h (`identity`), n records, passed, ran (errors left out), bits (trials that occur at
@@ -321,12 +323,12 @@ def groups(files: Files, batch: Batch, names: Names, condition: str, *, constant
     return f"SELECT {', '.join(outer)} FROM ({inner})"
 
 
-def _keys(files: Files) -> list[str]:
+def _keys(files: ParquetFiles) -> list[str]:
     return [*(["competition"] if "competition" in files.types else []), "validator", "submission"]
 
 
-def _masks(files: Files, batch: Batch, constant_trial: bool) -> Sequence[str]:
-    """SQL for the masks: for each trial and block of tasks, a bit for each task of which there is a record."""
+def _masks(files: ParquetFiles, batch: CompetitionBatch, constant_trial: bool) -> Sequence[str]:
+    """SQL for the masks: for each trial and block of tasks, a bit for each task with a record."""
     masks = []
     for begin in range(0, len(batch.tasks), BLOCK):
         kind = files.enum(batch.tasks[begin : begin + BLOCK])
@@ -340,7 +342,7 @@ def _masks(files: Files, batch: Batch, constant_trial: bool) -> Sequence[str]:
 
 MOST = 10**9
 LONGEST = 256
-"""Characters of the name of an image."""
+"""Most characters of an image's name."""
 OUTCOMES = ("pass", "fail", "timeout", "error")
 _RFC3339 = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]([01][0-9]|2[0-3])(:[0-5][0-9]){2}(\.[0-9]{1,6}0{0,3})?"
@@ -350,31 +352,31 @@ _CHECKS = {"task": TypeAdapter(Key), "submission": TypeAdapter(Submission)}
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What the columns hold from lowest to highest; None where there is no record."""
+class EvidenceExtent:
+    """The number of records, and the lowest and highest epoch and trial; None without a record."""
 
     records: int
     epochs: tuple[int | None, int | None]
     trials: tuple[int, int]
     all_known: bool
-    """Every participant is one of the names."""
+    """Whether every participant is one of the names."""
 
 
-def look_over(files: Files, names: Names | None = None) -> Summary:
-    """The extent of epochs and trials; raises BadInput with file and row for a wrong number, kind or time."""
+def look_over(files: ParquetFiles, names: Names | None = None) -> EvidenceExtent:
+    """The extent of epochs and trials. Raises BadInput with file and row for a wrong number, kind or time."""
     asked = ["count(*)", "count(epoch)", "min(epoch)", "max(epoch)"]
     asked += [f"count(TRY_CAST(outcome AS {enum(*OUTCOMES)}))"]
     asked += [f"count(kind) - count(TRY_CAST(kind AS {enum('tests')}))" if "kind" in files.types else "0"]
     asked += ["min(trial)", "max(trial)"] if "trial" in files.types else ["1", "1"]
     asked += ["min(seq)", "max(seq)"] if "seq" in files.types else ["0", "0"]
     asked += ["count(*)"] if names is None else [names.known("participant")]
-    ((records, given, first, last, judged, others, trial, trials, seq, seqs, known),) = files.rows(", ".join(asked))
-    if records and (given < records or first < 0 or last > LARGEST):
+    ((records, dated, first, last, judged, others, trial, trials, seq, seqs, known),) = files.rows(", ".join(asked))
+    if records and (dated < records or first < 0 or last > LARGEST):
         wrong = f"epoch IS NULL OR epoch < 0 OR epoch > {LARGEST}"
         raise files.refuse(wrong, "epoch", "{} is not an epoch", f"use a whole number from 0 to {LARGEST}")
     if judged < records:
         wrong = f"outcome IS NULL OR outcome NOT IN ({', '.join(map(quoted, OUTCOMES))})"
-        raise files.refuse(wrong, "outcome", "{} is no outcome", f"use {', '.join(OUTCOMES)}")
+        raise files.refuse(wrong, "outcome", "{} is not an outcome", f"use {', '.join(OUTCOMES)}")
     if others:
         raise files.refuse("kind <> 'tests'", "kind", "is {}, not 'tests'", "Parquet holds evidence of kind tests")
     if trial is not None and (trial < 1 or trials > MOST):
@@ -385,29 +387,29 @@ def look_over(files: Files, names: Names | None = None) -> Summary:
         raise files.refuse(f"length(image) > {LONGEST}", "image", "has more than 256 characters", "write the digest of the image")
     if files.types.get("observed_at") == "VARCHAR":
         _check_times(files)
-    return Summary(records, (first, last), (trial or 1, trials or 1), known == records)
+    return EvidenceExtent(records, (first, last), (trial or 1, trials or 1), known == records)
 
 
-def _check_times(files: Files) -> None:
+def _check_times(files: ParquetFiles) -> None:
     day = "replace(upper(left(observed_at, 19)), 'T', ' ')"
     right = f"regexp_full_match(observed_at, {quoted(_RFC3339)}) AND TRY_CAST({day} AS TIMESTAMP) IS NOT NULL"
     wrong = f"observed_at IS NOT NULL AND NOT ({right} AND left(observed_at, 4) <> '0000')"
-    found = files.rows("observed_at", f"WHERE {wrong} LIMIT 1")
-    if found:
+    examples = files.rows("observed_at", f"WHERE {wrong} LIMIT 1")
+    if examples:
         try:
-            instant(found[0][0])
+            instant(examples[0][0])
         except BadInput as error:
             raise files.place(wrong).inside("observed_at").put(error) from None
         raise files.refuse(wrong, "observed_at", "{} is not a time with a time zone", 'write it as in "2026-11-02T09:00:00Z"')
 
 
-def check_names(files: Files, column: str, query: str) -> None:
-    """Refuse what a query gives and what cannot stand in a column (task, submission); raises BadInput with file and row."""
+def check_names(files: ParquetFiles, column: str, query: str) -> None:
+    """Refuse a query's values that are invalid in a column (task, submission). Raises BadInput with file and row."""
     for (value,) in files.connection.execute(query).fetchall():
         if value is None:
             raise files.refuse(f"{column} IS NULL", column, "is empty", "give it a value")
         try:
             _CHECKS[column].validate_python(value, strict=True)
         except ValidationError:
-            what, hint = "{} cannot stand here", "use at most 256 printable characters"
+            what, hint = "{} is not allowed here", "use at most 256 printable characters"
             raise files.refuse(f"encode({column}) = unhex('{value.encode().hex()}')", column, what, hint) from None

@@ -1,4 +1,4 @@
-"""An earlier settlement, as far as the next one needs it: who it was for, its epoch, its task set, its clocks. SPEC 4, 6."""
+"""Reads the parts of an earlier settlement that the next one needs: scheme, epoch, task set, clocks. SPEC 4, 6."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ _HOLDS: Mapping[Holds, Any] = {
 
 
 def _model(name: str, columns: Iterable[tables.Field], **more: Any) -> Any:
-    """The model of a settlement's object with these columns, and no others."""
+    """The pydantic model of a settlement's object with exactly these columns."""
     fields: dict[str, Any] = {column.name: _field(column) for column in columns}
     return create_model(name, __base__=Section, **more, **fields)
 
 
 def _field(column: tables.Field) -> tuple[Any, Any]:
-    """The type of a column's value, and its default, as pydantic has them."""
+    """The type and the default of a column's value, for pydantic."""
     if column.holds is Holds.ROWS:
         return GenericAlias(tuple, (_model(column.name, column.columns), ...)), Field(strict=False)
-    held = _model(column.name, column.columns) if column.holds is Holds.OBJECT else _HOLDS[column.holds]
-    return held | None if column.null or None in column.words else held, None if column.optional else ...
+    kind = _model(column.name, column.columns) if column.holds is Holds.OBJECT else _HOLDS[column.holds]
+    return kind | None if column.null or None in column.words else kind, None if column.optional else ...
 
 
 _Settlement = _model("settlement", SETTLEMENT, kind=(Literal["assay.settlement/1"], Field(alias="schema")), digest=(Digest, ...))
-"""All of a settlement, and nothing else: what is not looked at could not be relied on. SPEC 6."""
+"""The model of a whole settlement. Every field is checked, because an unchecked one could not be relied on. SPEC 6."""
 
 
 def read(path: Path) -> Previous:
-    """What the settlement in a JSON file hands on; raises BadInput as `previous_of` does, and for what is not JSON."""
+    """What the next epoch needs of the settlement in a JSON file. Raises BadInput as `previous_of`, and if it is not JSON."""
     text = decode(load(path, SETTLEMENT_BYTES, hint="give the file that an earlier `assay settle --json` wrote"), path)
     try:
         return previous_of(strict.parse(text))
@@ -78,9 +78,9 @@ def read(path: Path) -> Previous:
 
 
 def previous_of(document: Any) -> Previous:
-    """What a settlement document hands on.
+    """What the next epoch needs of a settlement document.
 
-    Raises BadInput if it is none, has a field too many or too few, or if its digest or its clocks are wrong. SPEC 6.
+    Raises BadInput if it is not a settlement, has an unknown or missing field, or a wrong digest or clock. SPEC 6.
     """
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise BadInput(f"is not a settlement ({SCHEMA})", field="schema", hint="give the file that `assay settle --json` wrote")
@@ -89,13 +89,15 @@ def previous_of(document: Any) -> Previous:
         head = _Settlement.model_validate(document)
     except ValidationError as error:
         raise refusal(error, _Settlement) from None
-    found = digest({key: value for key, value in document.items() if key != "digest"})
-    if found != head.digest:
+    computed = digest({key: value for key, value in document.items() if key != "digest"})
+    if computed != head.digest:
         raise BadInput(
-            f"the settlement was changed after it was made: its digest is {found}", field="digest", hint="take the file as it was"
+            f"the settlement was changed after it was made: its digest is {computed}",
+            field="digest",
+            hint="take the file as it was",
         )
     _makes_sense(head)
-    own = {one.participant: Own(one.submission, one.best, one.last) for one in head.clock.participants}
+    own = {entry.participant: Own(entry.submission, entry.best, entry.last) for entry in head.clock.participants}
     clock = Clock(head.clock.record, head.clock.last, head.clock.submission, own)
     return Previous(head.scheme.name, head.epoch, head.task_set, clock)
 
@@ -104,14 +106,14 @@ def _makes_sense(head: Any) -> None:
     clock = head.clock
     if (clock.record is None) != (clock.last is None):
         raise BadInput("record and last must be given together", field="clock", hint="take the file as it was")
-    if len({one.participant for one in clock.participants}) != len(clock.participants):
+    if len({entry.participant for entry in clock.participants}) != len(clock.participants):
         raise BadInput("names a participant twice", field="clock.participants", hint="take the file as it was")
-    if max([clock.last or 0, *(one.last for one in clock.participants)]) > head.epoch:
+    if max([clock.last or 0, *(entry.last for entry in clock.participants)]) > head.epoch:
         raise BadInput("has a reset after its own epoch", field="clock", hint="take the file as it was")
 
 
 def check_follows(previous: Previous, scheme: Scheme, epoch: int) -> None:
-    """Refuse a settlement of another competition, or one that is not of an earlier epoch; raises BadInput. SPEC 4."""
+    """Refuse a settlement of another competition, or of an epoch that is not earlier. Raises BadInput. SPEC 4."""
     if previous.scheme != scheme.name:
         raise BadInput(
             f"is a settlement of {previous.scheme!r}, this competition is {scheme.name!r}",

@@ -1,6 +1,6 @@
-"""A competition's folder, or the same as one JSON document, into what a settlement is computed from. SPEC 7.
+"""Reads a competition's folder, or a JSON case with the same content, into the inputs of a settlement. SPEC 7.
 
-Both roads build a `Source`, and `_inputs` checks it in one way: they cannot disagree.
+Both ways build a `Source`, and one function checks it, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from assay.folder import csvs, registry, strict
 from assay.folder import previous as earlier
 from assay.folder.evidence import Gathered, Registry, check_conflicts, gather
 from assay.folder.evidence import read as read_lines
-from assay.folder.files import EVIDENCE_FILES, Place, Row
-from assay.folder.registry import TaskSet
+from assay.folder.files import EVIDENCE_FILES, Place, TableRow
+from assay.folder.registry import ListedTasks
 from assay.kind import find
 from assay.records import Participant, Pulled
 from assay.scheme.load import read as read_scheme
@@ -26,31 +26,31 @@ from assay.scheme.reading import present, validate
 from assay.settle.inputs import Inputs, Previous, frame
 from assay.settle.score import first_epochs
 
-__all__ = ["Found", "parse_case", "passed_over", "read"]
+__all__ = ["EvidenceSource", "parse_case", "passed_over", "read"]
 
 CASE = ("scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous", "registry")
-Found = Callable[[Registry], Gathered | tuple[Path, ...]]
-"""Where evidence comes from: from who may be named in it to the records, or to the Parquet files that they are in."""
+EvidenceSource = Callable[[Registry], Gathered | tuple[Path, ...]]
+"""Reads evidence: takes the names that a record may have, returns the records or the Parquet files that hold them."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where each part comes from, not yet checked against the others."""
+    """The parts of the inputs, not yet checked against each other."""
 
     scheme: Scheme
-    tables: Mapping[str, tuple[list[Row], Place]]
-    tasks: Callable[[int], TaskSet]
-    evidence: Found
+    tables: Mapping[str, tuple[list[TableRow], Place]]
+    tasks: Callable[[int], ListedTasks]
+    evidence: EvidenceSource
     previous: Previous | None
     previous_place: Place
     registry: Pulled | None
     registry_place: Place
 
 
-def read(path: Path, *, epoch: int | None = None, previous: Path | None = None, evidence: Found | None = None) -> Inputs:
-    """What a competition's folder says of an epoch (None: the highest that has evidence), after an earlier settlement.
+def read(path: Path, *, epoch: int | None = None, previous: Path | None = None, evidence: EvidenceSource | None = None) -> Inputs:
+    """The inputs for an epoch (None: the highest with evidence) from a competition's folder and an earlier settlement.
 
-    evidence: where it comes from, if it is not the folder's own.
+    evidence: reads it from elsewhere, instead of from the folder.
 
     Raises BadInput for anything that SPEC refuses, with file, line and field, and CannotSettle if there is no evidence. SPEC 7.
     """
@@ -74,10 +74,10 @@ def read(path: Path, *, epoch: int | None = None, previous: Path | None = None, 
     return _inputs(source, epoch, Place(path / "evidence"))
 
 
-def parse_case(case: Mapping[str, Any], *, evidence: Found | None = None) -> Inputs:
-    """What a JSON case says: scheme, epoch, the rows of each table, records, an earlier settlement; a missing part is empty.
+def parse_case(case: Mapping[str, Any], *, evidence: EvidenceSource | None = None) -> Inputs:
+    """The inputs in a JSON case: scheme, epoch, the rows of each table, records, an earlier settlement; a missing part is empty.
 
-    evidence: where it comes from, if it is not the case's own.
+    evidence: reads it from elsewhere, instead of from the case.
 
     Raises BadInput for anything that SPEC refuses, with the path of the field, and CannotSettle if there is no evidence. SPEC 7.
     """
@@ -119,8 +119,8 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
     randomness = registry.randomness(*source.tables["randomness"])
     keys = frozenset(participant.key for participant in participants)
     known = Registry(scheme.score.kind, frozenset(validator.key for validator in validators), keys)
-    found = source.evidence(known)
-    settled = _epoch(epoch, found, place)
+    evidence = source.evidence(known)
+    settled = _epoch(epoch, evidence, place)
     registry.not_after(participants, rows, settled)
     if source.previous is not None:
         try:
@@ -140,34 +140,34 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
         previous=source.previous,
         registry=source.registry,
     )
-    inputs, first = _with_evidence(inputs, found)
+    inputs, first = _with_evidence(inputs, evidence)
     if scheme.consensus.assign is not None:
         _check_randomness(participants, rows, first, randomness, source.tables["randomness"][1])
     return inputs
 
 
-def _with_evidence(inputs: Inputs, found: Gathered | tuple[Path, ...]) -> tuple[Inputs, Mapping[str, int]]:
-    """The inputs with their evidence: records, or what Parquet files add up to; and when each submission was accepted."""
+def _with_evidence(inputs: Inputs, evidence: Gathered | tuple[Path, ...]) -> tuple[Inputs, Mapping[str, int]]:
+    """The inputs with their evidence (records, or counts from Parquet files), and the epoch that accepted each submission."""
     axes = frame(inputs)
-    if isinstance(found, Gathered):
-        found = found.up_to(inputs.epoch)
-        check_conflicts(found, axes.oldest, axes.epoch)
-        return replace(inputs, evidence=tuple(found.records)), first_epochs(found.records, axes)
+    if isinstance(evidence, Gathered):
+        evidence = evidence.up_to(inputs.epoch)
+        check_conflicts(evidence, axes.oldest, axes.epoch)
+        return replace(inputs, evidence=tuple(evidence.records)), first_epochs(evidence.records, axes)
     from assay.folder import bulk
 
-    scored = bulk.tally(found, axes, inputs.scheme)
+    scored = bulk.tally(evidence, axes, inputs.scheme)
     return replace(inputs, evidence=scored), scored.first
 
 
-def _epoch(epoch: int | None, found: Gathered | tuple[Path, ...], place: Place) -> int:
+def _epoch(epoch: int | None, evidence: Gathered | tuple[Path, ...], place: Place) -> int:
     if epoch is not None:
         return epoch
-    if isinstance(found, Gathered):
-        highest = max((one.epoch for one in found.records), default=None)
+    if isinstance(evidence, Gathered):
+        highest = max((record.epoch for record in evidence.records), default=None)
     else:
         from assay.folder import bulk
 
-        highest = bulk.highest_epoch(found)
+        highest = bulk.highest_epoch(evidence)
     if highest is None:
         raise CannotSettle(
             "there is no evidence, so there is no epoch to settle",
@@ -188,12 +188,12 @@ def _checked_epoch(epoch: object) -> int | None:
 
 def _check_randomness(
     participants: Sequence[Participant],
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     first: Mapping[str, int],
     randomness: Mapping[int, bytes],
     place: Place,
 ) -> None:
-    """Refuse `assign` without the randomness of an epoch in which a submission was accepted; raises BadInput. SPEC 3.0."""
+    """Refuse `assign` without the randomness of an epoch that accepted a submission. Raises BadInput. SPEC 3.0."""
     for participant, row in zip(participants, rows, strict=True):
         accepted = first.get(participant.key) if participant.accepted_epoch is None else participant.accepted_epoch
         if accepted is not None and accepted not in randomness:
@@ -204,12 +204,12 @@ def _check_randomness(
             )
 
 
-def _optional(path: Path, table: csvs.Table) -> list[Row]:
+def _optional(path: Path, table: csvs.CsvFormat) -> list[TableRow]:
     return csvs.read(path, table) if present(path) else []
 
 
 def _evidence(folder: Path, known: Registry) -> Gathered | tuple[Path, ...]:
-    """The records in the files of a folder, in the order of their names; Parquet files are left to the bulk reader."""
+    """The records in a folder's files, in the order of their names; or its Parquet files, for the bulk reader."""
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix in (".jsonl", ".parquet")) if present(folder) else []
     except OSError as error:
@@ -228,10 +228,10 @@ def _evidence(folder: Path, known: Registry) -> Gathered | tuple[Path, ...]:
 
 
 def passed_over(folder: Path) -> list[Path]:
-    """What lies beside evidence and is not read, by its name: not what is hidden, nor what is written for people."""
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    """The files beside the evidence that are not read, except hidden files and texts for people."""
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
     read_too = (".jsonl", ".parquet", ".md", ".txt")
-    return [path for path in found if not path.name.startswith(".") and path.suffix not in read_too]
+    return [path for path in paths if not path.name.startswith(".") and path.suffix not in read_too]
 
 
 def _previous(document: object) -> Previous | None:
@@ -261,11 +261,11 @@ def _strings(case: Mapping[str, Any], name: str) -> Iterator[tuple[str, Place]]:
         yield value, place
 
 
-def _rows(case: Mapping[str, Any], name: str) -> list[Row]:
+def _rows(case: Mapping[str, Any], name: str) -> list[TableRow]:
     rows = []
     for index, value in enumerate(_list(case, name)):
         place = Place(field=name).inside(index)
         if not isinstance(value, dict):
             raise place.refuse("is not an object", hint="write a row as an object, a field for each column")
-        rows.append(Row(value, place))
+        rows.append(TableRow(value, place))
     return rows

@@ -1,4 +1,4 @@
-"""The registry: participants, validators and history, the same as a chain has it, and the task set. SPEC 1, 7."""
+"""Checks the registry (participants, validators, history, also as pulled from a chain) and the task set. SPEC 1, 7."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from assay.folder.files import (
     TABLE_BYTES,
     TRIALS_IN_ALL,
     Place,
-    Row,
+    TableRow,
     decode,
     load,
 )
@@ -38,7 +38,7 @@ __all__ = [
     "PULLED_FILE",
     "PULLED_SCHEMA",
     "ROWS",
-    "TaskSet",
+    "ListedTasks",
     "check_pulled",
     "dump_pulled",
     "history",
@@ -83,7 +83,7 @@ Label = Annotated[str, Field(max_length=4096, json_schema_extra=LINE), OneLine, 
 Digest = Annotated[Submission, BeforeValidator(_empty)]
 
 
-class _Participant(Section):
+class _ParticipantRow(Section):
     key: Key
     uid: Annotated[int, Field(ge=0, lt=MOST_UIDS)] | None = None
     name: Label = ""
@@ -94,79 +94,79 @@ class _Participant(Section):
     address: Annotated[Annotated[str, BeforeValidator(_address)] | None, BeforeValidator(_absent)] = None
 
 
-class _Validator(Section):
+class _ValidatorRow(Section):
     key: Key
     stake: Rao
     name: Label = ""
 
 
-class _History(Section):
+class _HistoryRow(Section):
     epoch: Epoch
     top_score: Fraction
     submission: Digest = ""
     task_set: Digest = ""
 
 
-class _Randomness(Section):
+class _RandomnessRow(Section):
     epoch: Epoch
     hex: Annotated[str, BeforeValidator(_bytes32)]
 
 
 ROWS: Mapping[str, type[Section]] = {
-    "participants": _Participant,
-    "validators": _Validator,
-    "history": _History,
-    "randomness": _Randomness,
+    "participants": _ParticipantRow,
+    "validators": _ValidatorRow,
+    "history": _HistoryRow,
+    "randomness": _RandomnessRow,
 }
-"""Name of a table → what a row of it may hold."""
+"""Name of a table → the model of its rows."""
 
 
-def participants(rows: Sequence[Row], place: Place, scheme: Scheme) -> tuple[Participant, ...]:
-    """The participants in the order given; raises BadInput for no rows, a repeated key or uid, and the burn UID. SPEC 1, 4."""
+def participants(rows: Sequence[TableRow], place: Place, scheme: Scheme) -> tuple[Participant, ...]:
+    """The participants in their order. Raises BadInput for no rows, a repeated key or uid, and the burn UID. SPEC 1, 4."""
     _some(rows, place, "participant", MOST_PARTICIPANTS)
-    found = [_checked(row, _Participant) for row in rows]
-    _unique("key", [row.key for row in found], rows)
-    _unique("uid", [row.uid for row in found], rows)
+    checked = [_checked(row, _ParticipantRow) for row in rows]
+    _unique("key", [row.key for row in checked], rows)
+    _unique("uid", [row.uid for row in checked], rows)
     burn = None if scheme.decay is None else scheme.decay.burn_uid
-    for row, given in zip(found, rows, strict=True):
+    for row, source in zip(checked, rows, strict=True):
         if burn is not None and row.uid == burn:
-            raise given.place.refuse(
+            raise source.place.refuse(
                 f"{burn} is the burn UID", field="uid", hint="give the participant its own uid, or change decay.burn_uid"
             )
-    return tuple(Participant(**{name: getattr(row, name) for name in _Participant.model_fields}) for row in found)
+    return tuple(Participant(**{name: getattr(row, name) for name in _ParticipantRow.model_fields}) for row in checked)
 
 
-def validators(rows: Sequence[Row], place: Place, columns: int) -> tuple[Validator, ...]:
-    """The validators in the order given; raises BadInput for no rows, a repeated key, and too many for `columns` participants."""
+def validators(rows: Sequence[TableRow], place: Place, columns: int) -> tuple[Validator, ...]:
+    """The validators in their order. Raises BadInput for no rows, a repeated key, or too many for `columns` participants."""
     _some(rows, place, "validator", MOST_VALIDATORS)
     if len(rows) * columns > MOST_PAIRS:
         raise place.refuse(
             f"{len(rows)} validators × {columns} participants are more than {MOST_PAIRS}", hint="make several competitions of it"
         )
-    found = [_checked(row, _Validator) for row in rows]
-    _unique("key", [row.key for row in found], rows)
-    return tuple(Validator(row.key, row.stake, row.name) for row in found)
+    checked = [_checked(row, _ValidatorRow) for row in rows]
+    _unique("key", [row.key for row in checked], rows)
+    return tuple(Validator(row.key, row.stake, row.name) for row in checked)
 
 
-def history(rows: Sequence[Row], place: Place) -> tuple[History, ...]:
-    """Earlier epochs, ascending; raises BadInput for an epoch that comes twice. SPEC 4, Decay."""
+def history(rows: Sequence[TableRow], place: Place) -> tuple[History, ...]:
+    """Earlier epochs, ascending. Raises BadInput for a repeated epoch. SPEC 4, Decay."""
     _at_most(rows, place, LISTED_ROWS)
-    found = [_checked(row, _History) for row in rows]
-    _unique("epoch", [row.epoch for row in found], rows)
-    return tuple(History(row.epoch, row.top_score, row.submission, row.task_set) for row in sorted(found, key=_epoch))
+    checked = [_checked(row, _HistoryRow) for row in rows]
+    _unique("epoch", [row.epoch for row in checked], rows)
+    return tuple(History(row.epoch, row.top_score, row.submission, row.task_set) for row in sorted(checked, key=_epoch))
 
 
-def randomness(rows: Sequence[Row], place: Place) -> Mapping[int, bytes]:
-    """Epoch → its 32 public random bytes; raises BadInput for an epoch that comes twice. SPEC 3.0."""
+def randomness(rows: Sequence[TableRow], place: Place) -> Mapping[int, bytes]:
+    """Epoch → its 32 public random bytes. Raises BadInput for a repeated epoch. SPEC 3.0."""
     _at_most(rows, place, LISTED_ROWS)
-    found = [_checked(row, _Randomness) for row in rows]
-    _unique("epoch", [row.epoch for row in found], rows)
-    return {row.epoch: bytes.fromhex(row.hex) for row in found}
+    checked = [_checked(row, _RandomnessRow) for row in rows]
+    _unique("epoch", [row.epoch for row in checked], rows)
+    return {row.epoch: bytes.fromhex(row.hex) for row in checked}
 
 
-def not_after(found: Sequence[Participant], rows: Sequence[Row], epoch: int) -> None:
-    """Refuse a last reset that comes after the epoch being settled; raises BadInput. SPEC 1."""
-    for participant, row in zip(found, rows, strict=True):
+def not_after(participants: Sequence[Participant], rows: Sequence[TableRow], epoch: int) -> None:
+    """Refuse a last reset after the epoch that is being settled. Raises BadInput. SPEC 1."""
+    for participant, row in zip(participants, rows, strict=True):
         last = participant.last_reset_epoch
         if last is not None and last > epoch:
             raise row.place.refuse(
@@ -176,29 +176,29 @@ def not_after(found: Sequence[Participant], rows: Sequence[Row], epoch: int) -> 
             )
 
 
-def _epoch(row: _History) -> int:
+def _epoch(row: _HistoryRow) -> int:
     return row.epoch
 
 
-def _checked(row: Row, model: type[S]) -> S:
+def _checked(row: TableRow, model: type[S]) -> S:
     try:
         return model.model_validate(row.fields)
     except ValidationError as error:
         raise row.place.put(refusal(error, model)) from None
 
 
-def _some(rows: Sequence[Row], place: Place, what: str, most: int) -> None:
+def _some(rows: Sequence[TableRow], place: Place, what: str, most: int) -> None:
     if not rows:
         raise place.refuse(f"has no {what}", hint=f"there must be at least one {what}")
     _at_most(rows, place, most)
 
 
-def _at_most(rows: Sequence[Row], place: Place, most: int) -> None:
+def _at_most(rows: Sequence[TableRow], place: Place, most: int) -> None:
     if len(rows) > most:
         raise place.refuse(f"has {len(rows)} rows; at most {most} are read", hint="make several competitions of it")
 
 
-def _unique(name: str, values: Sequence[object], rows: Sequence[Row]) -> None:
+def _unique(name: str, values: Sequence[object], rows: Sequence[TableRow]) -> None:
     first: dict[object, Place] = {}
     for value, row in zip(values, rows, strict=True):
         if value is not None and first.setdefault(value, row.place) is not row.place:
@@ -213,14 +213,14 @@ PULLED_BYTES = 20_000_000
 
 
 def pulled_rows(participants: Iterable[Participant], validators: Iterable[Validator]) -> str:
-    """The digest over the uids and stakes: whoever has no uid is not of the chain."""
-    uids = sorted((one.uid, one.key) for one in participants if one.uid is not None)
-    stakes = sorted((one.key, str(one.stake)) for one in validators)
+    """The digest over the uids and stakes. A participant without a uid is not on the chain, and left out."""
+    uids = sorted((entry.uid, entry.key) for entry in participants if entry.uid is not None)
+    stakes = sorted((entry.key, str(entry.stake)) for entry in validators)
     return digest({"participants": [[key, uid] for uid, key in uids], "validators": [list(pair) for pair in stakes]})
 
 
 def read_pulled(path: Path) -> Pulled | None:
-    """What a registry.json says; None where there is none. Raises BadInput for one that is not well formed."""
+    """The content of a registry.json; None if there is none. Raises BadInput if it is malformed."""
     if not present(path):
         return None
     place = Place(path)
@@ -229,15 +229,15 @@ def read_pulled(path: Path) -> Pulled | None:
         content = strict.parse(text)
     except BadInput as error:
         raise place.put(error) from None
-    said = content.pop("schema", None) if isinstance(content, dict) else None
-    if said != PULLED_SCHEMA:
+    schema = content.pop("schema", None) if isinstance(content, dict) else None
+    if schema != PULLED_SCHEMA:
         raise place.refuse(
             f"is not of the format {PULLED_SCHEMA}", field="schema", hint="pull the registry again, or remove the file"
         )
     listed = content.pop("neurons", None)
-    for number, one in enumerate(listed if isinstance(listed, list) else [listed]):
+    for number, neuron in enumerate(listed if isinstance(listed, list) else [listed]):
         try:
-            validate(Registered, one)
+            validate(Registered, neuron)
         except BadInput as error:
             error.at(field=f"neurons.{number}")
             raise place.put(error) from None
@@ -245,25 +245,25 @@ def read_pulled(path: Path) -> Pulled | None:
 
 
 def parse_pulled(content: Any, place: Place) -> Pulled:
-    """The same out of an object without `schema` and `neurons`, as the inputs of a receipt have it; raises BadInput."""
+    """The content of a registry from an object without `schema` and `neurons`, as in a receipt's inputs. Raises BadInput."""
     try:
         return validate(Pulled, content)
     except BadInput as error:
         raise place.put(error) from None
 
 
-def dump_pulled(found: Pulled, neurons: Sequence[Registered]) -> bytes:
-    """The bytes of the file; neurons: all that the block has, by uid."""
-    listed = [one.model_dump(mode="json") for one in neurons]
-    return canonical({"schema": PULLED_SCHEMA} | found.model_dump() | {"neurons": listed}) + b"\n"
+def dump_pulled(pulled: Pulled, neurons: Sequence[Registered]) -> bytes:
+    """The bytes of a registry.json. neurons: all neurons of the block, by uid."""
+    listed = [neuron.model_dump(mode="json") for neuron in neurons]
+    return canonical({"schema": PULLED_SCHEMA} | pulled.model_dump() | {"neurons": listed}) + b"\n"
 
 
-def check_pulled(found: Pulled, participants: Iterable[Participant], validators: Iterable[Validator], place: Place) -> None:
-    """Refuse uids and stakes that are not those of the block; raises BadInput."""
-    if pulled_rows(participants, validators) != found.rows:
+def check_pulled(pulled: Pulled, participants: Iterable[Participant], validators: Iterable[Validator], place: Place) -> None:
+    """Refuse uids and stakes that differ from those of the block. Raises BadInput."""
+    if pulled_rows(participants, validators) != pulled.rows:
         raise place.refuse(
-            f"the uids and stakes are not those that were pulled at block {found.block}",
-            hint="pull the registry again, or remove registry.json: then nothing is said of a block",
+            f"the uids and stakes are not those that were pulled at block {pulled.block}",
+            hint="pull the registry again, or remove registry.json: then the settlement names no block",
         )
 
 
@@ -273,28 +273,28 @@ TASK_MODES = ("shared", "snapshot")
 
 
 @dataclass(frozen=True)
-class TaskSet:
+class ListedTasks:
     """The task ids in the order of the file, and the digest of the set, which does not depend on the order."""
 
     ids: tuple[str, ...]
     digest: str
     manifest: tuple[str, ...] = ()
-    """The lines, words joined by one space, sorted by their UTF-8 bytes: what the digest is taken of."""
+    """The lines that the digest covers: words joined by one space, sorted by their UTF-8 bytes."""
 
 
-def read_tasks(path: Path, trials: int) -> TaskSet:
-    """The task set in a file; raises BadInput as `parse` does."""
+def read_tasks(path: Path, trials: int) -> ListedTasks:
+    """The task set in a file. Raises BadInput as `parse_tasks` does."""
     return parse_tasks(task_lines(load(path, TABLE_BYTES, hint="list the tasks, one id a line"), path), trials, Place(path))
 
 
 def weaker_tasks(path: Path) -> dict[str, str]:
-    """The tasks whose tests see more of the agent's work than its results: id → shared or snapshot, in the order of the file."""
+    """Id → shared or snapshot, for tasks whose tests see more of the agent's work than its results."""
     rows = [_WORDS.findall(row) for row, _ in task_lines(load(path, TABLE_BYTES, hint=""), path)]
     return {words[0]: words[-1] for words in rows if len(words) > 1 and words[-1] in TASK_MODES}
 
 
 def unsolved_tasks(folder: Path) -> list[str]:
-    """The tasks of a competition whose files are here without a reference solution, in the order of tasks.txt."""
+    """The tasks whose files are here, but have no reference solution, in the order of tasks.txt."""
     rows = [
         _WORDS.findall(row)[0] for row, _ in task_lines(load(folder / "tasks.txt", TABLE_BYTES, hint=""), folder / "tasks.txt")
     ]
@@ -303,13 +303,13 @@ def unsolved_tasks(folder: Path) -> list[str]:
 
 
 def task_lines(data: bytes, file: Path | str) -> list[tuple[str, Place]]:
-    """The lines that say something, and where they stand; raises BadInput for bytes that are not UTF-8."""
+    """The lines with content and their places, without comments. Raises BadInput for bytes that are not UTF-8."""
     rows = enumerate(re.split(r"\r\n|\r|\n", decode(data, file)), start=1)
     return [(row, Place(file, number)) for number, row in rows if row.strip(" \t") and not row.lstrip(" \t").startswith("#")]
 
 
-def parse_tasks(rows: Iterable[tuple[str, Place]], trials: int, place: Place) -> TaskSet:
-    """The task set in lines; raises BadInput for an id that cannot be printed or is repeated, a wrong word, and no task."""
+def parse_tasks(rows: Iterable[tuple[str, Place]], trials: int, place: Place) -> ListedTasks:
+    """The task set in these lines. Raises BadInput for an invalid or repeated id, a wrong word, and no task."""
     seen: dict[str, Place] = {}
     whole = []
     for row, here in rows:
@@ -329,7 +329,7 @@ def parse_tasks(rows: Iterable[tuple[str, Place]], trials: int, place: Place) ->
     if not whole:
         raise place.refuse("has no tasks", hint="list the tasks, one id a line")
     whole.sort(key=str.encode)
-    return TaskSet(tuple(seen), digest(whole), tuple(whole))
+    return ListedTasks(tuple(seen), digest(whole), tuple(whole))
 
 
 def _check_task(words: Sequence[str], place: Place) -> None:

@@ -1,10 +1,10 @@
-"""JSON with nothing left to chance: what two readers could take differently is refused. SPEC 1.
+"""Parses JSON strictly: it refuses everything that two readers could understand differently. SPEC 1.
 
-- One object does not have one key twice.
-- NaN and Infinity are not JSON, and a number too large for a float is no number.
-- Integers stay within ±(2^53 − 1), as canonical JSON has them; larger ones are written as strings.
+- An object must not have a key twice.
+- NaN and Infinity are not JSON, and a number must not be too large for a float.
+- Integers stay within ±(2^53 − 1), as in canonical JSON; larger ones are written as strings.
 - A lone surrogate is not text.
-- Objects and lists are inside one another at most `limits.DEPTH` deep.
+- Objects and lists are nested at most `files.DEPTH` deep.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from assay.folder.files import DEPTH
 __all__ = ["check", "parse", "unique"]
 
 Numbers = tuple[Callable[[str], Any], Callable[[str], Any]]
-"""How the text of an integer and that of a fraction are read."""
+"""The functions that read the text of an integer, and of a fraction."""
 
 
 def parse(text: str, numbers: Numbers | None = None) -> Any:
-    """The value that a JSON text stands for; raises BadInput without a place (a line of evidence has its own).
+    """The value of a JSON text. Raises BadInput without a place: the caller knows it.
 
-    numbers: how an integer and a fraction are read, if not as int and float within the bounds above.
+    numbers: read integers and fractions, instead of as int and float within the bounds above.
     """
     try:
         value = (_DECODER if numbers is None else _decoder(*numbers)).decode(text)
@@ -47,9 +47,9 @@ def parse(text: str, numbers: Numbers | None = None) -> Any:
 
 
 def check(value: Any, field: str = "", depth: int = 0, *, numbers: bool = True) -> None:
-    """Refuse what `parse` would refuse in a value that did not come through it; raises BadInput with the field.
+    """Refuse a value that `parse` would refuse, if it was not parsed here. Raises BadInput with the field.
 
-    numbers: also what it would refuse of numbers.
+    numbers: whether numbers are checked too.
     """
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
@@ -90,13 +90,13 @@ def _too_large(field: str = "") -> BadInput:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object out of its pairs; raises BadInput for a key that is there twice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    """A JSON object from its pairs. Raises BadInput for a key that occurs twice."""
+    document = dict(pairs)
+    if len(document) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise BadInput(f"has the key {twice[:80]!r} twice in one object", hint="keep one of the two")
-    return found
+    return document
 
 
 def _integer(digits: str) -> int:

@@ -1,4 +1,4 @@
-"""Trials into the files of a competition: who took part, what each trial counts as, the records of evidence. SPEC 2.1, 7."""
+"""Turns trials into the content of a competition's files: agents, outcomes, and records of evidence. SPEC 2.1, 7."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Literal
 
 from assay.errors import BadInput
 from assay.exact import canonical, digest, whole
-from assay.imports.trials import UNKNOWN_TIME, Cells, Options, Trial, cells, decide
+from assay.imports.trials import UNKNOWN_TIME, Cells, ImportOptions, Trial, cells, decide
 from assay.records import Evidence, Tests, record
 from assay.scheme.fields import instant_text
 from assay.scheme.load import parse
 from assay.scheme.model import Scheme, TestsScore
 
 __all__ = [
-    "Agent",
     "Built",
+    "ImportedAgent",
     "build",
     "jsonl",
     "participants_csv",
@@ -36,8 +36,8 @@ MAX_TRIALS_OF_A_TASK = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
-    """A participant of an import: its key, the digest that stands for its submission, its earliest start, its versions."""
+class ImportedAgent:
+    """A participant of an import: key, the digest that stands for the submission, earliest start, versions."""
 
     key: str
     submission: str
@@ -47,19 +47,19 @@ class Agent:
 
 @dataclass(frozen=True)
 class Built:
-    """Everything that an import is going to write, checked, and the counts for the report."""
+    """The checked content that an import will write, and the counts for its report."""
 
-    agents: tuple[Agent, ...]
+    agents: tuple[ImportedAgent, ...]
     validators: tuple[str, ...]
     tasks: tuple[str, ...]
     trials: int
-    """Trials of each task: the largest number that any has."""
+    """Trials of each task: the largest number of any task."""
     records: tuple[Evidence, ...]
     outcomes: Mapping[str, int]
     modes: Mapping[str, Mapping[str, int]]
-    """The harness's name of the trouble → what those trials count as → how many."""
+    """The harness's name of a failure → outcome → number of trials."""
     missing: Mapping[tuple[str, str], int]
-    """(agent, validator) → trials of the task set that it has no result for, errors included."""
+    """(agent, validator) → number of trials without a result; errors count as no result."""
     repeated: int
     retried: int
     undated: int
@@ -67,7 +67,7 @@ class Built:
 
 
 def tests_of(scheme: Scheme, where: str) -> TestsScore:
-    """The rules of a scheme that scores by tests; raises BadInput for any other kind."""
+    """The rules of a scheme of kind tests. Raises BadInput for any other kind."""
     if not isinstance(scheme.score, TestsScore):
         raise BadInput(
             f"scores by {scheme.score.kind}, and trials are tests", file=where, field="score.kind", hint='use kind = "tests"'
@@ -75,8 +75,8 @@ def tests_of(scheme: Scheme, where: str) -> TestsScore:
     return scheme.score
 
 
-def rule_of(rules: TestsScore, options: Options) -> Literal["fail", "verify"]:
-    """The rule of `agent_timeout` under which the trials count: the user's, or the leaderboard's, or the scheme's. SPEC 2.1."""
+def rule_of(rules: TestsScore, options: ImportOptions) -> Literal["fail", "verify"]:
+    """The rule of `agent_timeout` for the trials: the user's, the leaderboard's, or the scheme's. SPEC 2.1."""
     if options.count_as == "leaderboard":
         if options.agent_timeout == "fail":
             hint = 'leave out one of the two: the leaderboard counts as "verify" does'
@@ -85,83 +85,83 @@ def rule_of(rules: TestsScore, options: Options) -> Literal["fail", "verify"]:
     return options.agent_timeout or rules.agent_timeout
 
 
-def build(trials: Iterable[Trial], rule: str, options: Options, submissions: Mapping[str, str] | None = None) -> Built:
-    """The records and registries of an import; `submissions`: those of participants already there. Raises BadInput."""
+def build(trials: Iterable[Trial], rule: str, options: ImportOptions, submissions: Mapping[str, str] | None = None) -> Built:
+    """The content of an import. submissions: of participants in an existing competition. Raises BadInput."""
     board = options.count_as == "leaderboard"
-    found = cells((decide(trial, rule, leaderboard=board, strict_errors=options.strict_errors), trial) for trial in trials)
-    if not found.outcomes:
+    chosen = cells((decide(trial, rule, leaderboard=board, strict_errors=options.strict_errors), trial) for trial in trials)
+    if not chosen.outcomes:
         raise BadInput("there are no trials to import", hint="is this the right folder?")
-    agents = _agents(trial for _, trial in found.outcomes.values())
+    agents = _agents(trial for _, trial in chosen.outcomes.values())
     digests = {agent.key: agent.submission for agent in agents} | dict(submissions or {})
-    records = tuple(_record(cell, outcome, trial, digests, options) for cell, (outcome, trial) in found.outcomes.items())
-    return _counted(found, agents, records)
+    records = tuple(_record(cell, outcome, trial, digests, options) for cell, (outcome, trial) in chosen.outcomes.items())
+    return _counted(chosen, agents, records)
 
 
-def _counted(found: Cells, agents: tuple[Agent, ...], records: tuple[Evidence, ...]) -> Built:
-    tasks = tuple(sorted({task for _, _, task, _ in found.outcomes}, key=str.encode))
-    trials = max(trial for _, _, _, trial in found.outcomes)
+def _counted(chosen: Cells, agents: tuple[ImportedAgent, ...], records: tuple[Evidence, ...]) -> Built:
+    tasks = tuple(sorted({task for _, _, task, _ in chosen.outcomes}, key=str.encode))
+    trials = max(trial for _, _, _, trial in chosen.outcomes)
     whole_run = len(tasks) * trials
     results: Counter[tuple[str, str]] = Counter()
     modes: dict[str, Counter[str]] = defaultdict(Counter)
-    for (agent, validator, _, _), (outcome, trial) in found.outcomes.items():
+    for (agent, validator, _, _), (outcome, trial) in chosen.outcomes.items():
         results[agent, validator] += outcome != "error"
         modes[trial.mode][outcome] += 1
     return Built(
         agents=agents,
-        validators=tuple(sorted({validator for _, validator, _, _ in found.outcomes}, key=str.encode)),
+        validators=tuple(sorted({validator for _, validator, _, _ in chosen.outcomes}, key=str.encode)),
         tasks=tasks,
         trials=trials,
         records=records,
-        outcomes=Counter(outcome for outcome, _ in found.outcomes.values()),
+        outcomes=Counter(outcome for outcome, _ in chosen.outcomes.values()),
         modes={mode: dict(count) for mode, count in sorted(modes.items())},
         missing={pair: whole_run - count for pair, count in results.items() if count < whole_run},
-        repeated=found.repeated,
-        retried=found.retried,
-        undated=sum(trial.started_at is None for _, trial in found.outcomes.values()),
+        repeated=chosen.repeated,
+        retried=chosen.retried,
+        undated=sum(trial.started_at is None for _, trial in chosen.outcomes.values()),
     )
 
 
 def submission_of(agent: str, versions: Sequence[str]) -> str:
-    """The digest that stands for an imported agent's submission: of its name and the versions that ran, for want of its files."""
+    """The digest that stands for an imported agent's submission: of its name and versions, because its files are not here."""
     return digest({"agent": agent, "schema": "assay.imported-agent/1", "versions": sorted(set(versions) - {""})})
 
 
-def _submission(agent: str, said: set[str], versions: set[str]) -> str:
-    """The one that all of an agent's trials name; else one that stands for it."""
-    return next(iter(said)) if len(said) == 1 and said != {""} else submission_of(agent, sorted(versions))
+def _submission(agent: str, named: set[str], versions: set[str]) -> str:
+    """The submission that all trials of an agent name; otherwise a digest that stands for it."""
+    return next(iter(named)) if len(named) == 1 and named != {""} else submission_of(agent, sorted(versions))
 
 
-def _agents(trials: Iterable[Trial]) -> tuple[Agent, ...]:
+def _agents(trials: Iterable[Trial]) -> tuple[ImportedAgent, ...]:
     starts: dict[str, datetime | None] = {}
     versions: dict[str, set[str]] = defaultdict(set)
-    said: dict[str, set[str]] = defaultdict(set)
+    named: dict[str, set[str]] = defaultdict(set)
     for trial in trials:
         before = starts.get(trial.agent)
         starts[trial.agent] = min(filter(None, (before, trial.started_at)), default=None)
         versions[trial.agent].add(trial.version)
-        said[trial.agent].add("" if trial.origin is None else trial.origin.submission)
+        named[trial.agent].add("" if trial.origin is None else trial.origin.submission)
     return tuple(
-        Agent(key, _submission(key, said[key], versions[key]), starts[key], tuple(sorted(versions[key] - {""})))
+        ImportedAgent(key, _submission(key, named[key], versions[key]), starts[key], tuple(sorted(versions[key] - {""})))
         for key in sorted(starts, key=str.encode)
     )
 
 
 def _carried(origin: Tests | None) -> dict[str, object]:
-    """What only the record says that a trial was exported from."""
+    """The fields that only an exported record has."""
     if origin is None:
         return {}
-    said = {"epoch": origin.epoch, "observed_at": origin.observed_at, "image": origin.image}
-    return {name: value for name, value in said.items() if value is not None}
+    fields = {"epoch": origin.epoch, "observed_at": origin.observed_at, "image": origin.image}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _record(
-    cell: tuple[str, str, str, int], outcome: str, trial: Trial, digests: Mapping[str, str], options: Options
+    cell: tuple[str, str, str, int], outcome: str, trial: Trial, digests: Mapping[str, str], options: ImportOptions
 ) -> Evidence:
     agent, validator, task, number = cell
     try:
         for name, what in ((agent, "agent"), (validator, "run")):
             if name != name.strip():
-                raise BadInput(f"the name of the {what}, {name[:80]!r}, begins or ends with a space", hint="take the space away")
+                raise BadInput(f"the name of the {what}, {name[:80]!r}, begins or ends with a space", hint="remove the space")
         if " " in task or task.startswith("#"):
             raise BadInput(f"task {task[:80]!r} cannot stand in tasks.txt", hint="a task's id has no spaces and no # in front")
         if number > MAX_TRIALS_OF_A_TASK:
@@ -185,12 +185,12 @@ def _record(
 
 
 def jsonl(records: Iterable[Evidence]) -> str:
-    """Records one a line, each in canonical JSON. SPEC 7."""
+    """Records as JSON lines, each in canonical JSON. SPEC 7."""
     return "".join(f"{canonical(item.document()).decode()}\n" for item in records)
 
 
-def participants_csv(agents: Sequence[Agent], options: Options, rules: Scheme) -> str:
-    """participants.csv: uids in the order of the agents, the burn uid left out; none where there is only a ranking. SPEC 7."""
+def participants_csv(agents: Sequence[ImportedAgent], options: ImportOptions, rules: Scheme) -> str:
+    """The text of participants.csv: uids in the order of the agents, without the burn uid; a ranking has no uids. SPEC 7."""
     if rules.reward.kind == "ranking":
         starts = ("" if agent.submitted_at is None else instant_text(agent.submitted_at) for agent in agents)
         ranked = ([agent.key, "", agent.submission, start] for agent, start in zip(agents, starts, strict=True))
@@ -209,8 +209,8 @@ def participants_csv(agents: Sequence[Agent], options: Options, rules: Scheme) -
     return _csv(rows)
 
 
-def validators_csv(validators: Sequence[str], options: Options) -> str:
-    """validators.csv: every run's validator with the same stake. SPEC 7."""
+def validators_csv(validators: Sequence[str], options: ImportOptions) -> str:
+    """The text of validators.csv: one validator for each run, all with the same stake. SPEC 7."""
     try:
         stake = str(whole(options.stake, 63))
     except BadInput as error:
@@ -225,7 +225,7 @@ def _csv(rows: Iterable[Sequence[str]]) -> str:
 
 
 def with_score(source: str, fields: Mapping[str, str]) -> str:
-    """The text of a scheme with fields of `[score]` (name → TOML value) set, everything else as it stands, comments too."""
+    """The text of a scheme with some fields of `[score]` (name → TOML value) set, and everything else unchanged."""
     if not fields:
         return source
     lines = source.splitlines()
@@ -247,7 +247,7 @@ def with_score(source: str, fields: Mapping[str, str]) -> str:
 
 
 def _with_value(line: str, name: str, value: str) -> str:
-    """A line of TOML with another value; a comment stays in its column if there is room."""
+    """A line of TOML with another value; its comment stays in its column if there is room."""
     rest = line.partition("=")[2].lstrip()
     old = re.match(r"\"[^\"]*\"|'[^']*'|[^\s#]*", rest)
     comment = rest[old.end() if old else 0 :].strip()

@@ -1,7 +1,7 @@
-"""Harbor (Terminal-Bench 2): the trials of a job, `<job>/<trial>/result.json`; the source is a job or a folder of jobs.
+"""Reads Harbor (Terminal-Bench 2): the trials of a job, `<job>/<trial>/result.json`, or of a folder of jobs.
 
-A job is a run. Its several trials of one task are numbered by their start; where an agent has one job only, they stand for
-runs, as they do on the Terminal-Bench 2 leaderboard. What `assay export harbor` wrote says itself which record it was.
+A job is a run. Its trials of one task are numbered by their start. If an agent has only one job, they stand for runs, as on the
+Terminal-Bench 2 leaderboard. A trial that `assay export harbor` wrote contains its record.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from assay.errors import BadInput
 from assay.imports.trials import (
     MAX_TRIALS,
-    Options,
+    FailureCause,
+    ImportOptions,
     Trial,
     Trials,
-    Trouble,
     find,
     json_object,
     kind_of,
@@ -34,18 +34,18 @@ from assay.records import Tests, record
 
 __all__ = ["EXCEPTIONS", "read"]
 
-EXCEPTIONS: Mapping[str, Trouble] = {
-    "AgentTimeoutError": Trouble.AGENT_TIMEOUT,
-    "VerifierTimeoutError": Trouble.TEST_TIMEOUT,
-    "AgentSetupTimeoutError": Trouble.SETUP,
-    "NonZeroAgentExitCodeError": Trouble.AGENT,
-    "ContextLengthExceededError": Trouble.AGENT,
-    "OutputLengthExceededError": Trouble.AGENT,
-    "RewardFileNotFoundError": Trouble.AGENT,
-    "RewardFileEmptyError": Trouble.AGENT,
-    "VerifierOutputParseError": Trouble.AGENT,
+EXCEPTIONS: Mapping[str, FailureCause] = {
+    "AgentTimeoutError": FailureCause.AGENT_TIMEOUT,
+    "VerifierTimeoutError": FailureCause.TEST_TIMEOUT,
+    "AgentSetupTimeoutError": FailureCause.SETUP,
+    "NonZeroAgentExitCodeError": FailureCause.AGENT,
+    "ContextLengthExceededError": FailureCause.AGENT,
+    "OutputLengthExceededError": FailureCause.AGENT,
+    "RewardFileNotFoundError": FailureCause.AGENT,
+    "RewardFileEmptyError": FailureCause.AGENT,
+    "VerifierOutputParseError": FailureCause.AGENT,
 }
-"""What Harbor's exceptions are. Any other (environment, Docker, an API, a cancelled job) is trouble from elsewhere: error,
+"""Harbor's exceptions and their causes. Any other exception (environment, Docker, an API, a cancelled job) is an error,
 unless the tests passed."""
 
 _SKIP = frozenset({"agent", "artifacts", "steps", "verifier"})
@@ -53,16 +53,16 @@ _JOB = ("n_total_trials", "stats", "trial_results")
 
 
 @dataclass(frozen=True, slots=True)
-class _Raw:
+class _HarborTrial:
     trial: Trial
     job: Path
     name: str
 
 
-def read(src: Path, options: Options | None = None) -> Trials:
+def read(src: Path, options: ImportOptions | None = None) -> Trials:
     """The trials of a Harbor job, of a folder of jobs, or of one trial; raises BadInput naming file and field."""
-    options = options or Options()
-    raws: list[tuple[_Raw, bool]] = []
+    options = options or ImportOptions()
+    raws: list[tuple[_HarborTrial, bool]] = []
 
     def visit(path: Path) -> bool:
         content = json_object(path)
@@ -73,17 +73,17 @@ def read(src: Path, options: Options | None = None) -> Trials:
             raise BadInput(f"holds more than {MAX_TRIALS} trials", file=src, hint="import it in parts")
         return True
 
-    found = find(src, "result.json", visit, skip=_SKIP)
+    walk = find(src, "result.json", visit, skip=_SKIP)
     if not raws:
         hint = "give the folder of a job (jobs/<job>) or the folder of the jobs"
         raise BadInput("has no trial of Harbor in it (result.json)", file=src, hint=hint)
-    notes = list(found.notes)
+    notes = list(walk.notes)
     if naive := sum(assumed for _, assumed in raws):
         notes.append(f"{naive} start times have no time zone and were read as UTC")
     return Trials(_named([raw for raw, _ in raws], src, options), tuple(notes))
 
 
-def _trial(path: Path, content: dict[str, Any], options: Options) -> tuple[_Raw, bool]:
+def _trial(path: Path, content: dict[str, Any], options: ImportOptions) -> tuple[_HarborTrial, bool]:
     task = text_of(content, "task_name", path)
     name = optional_text(content, "trial_name", path) or path.parent.name
     agent, version = _agent(path, content)
@@ -99,14 +99,14 @@ def _trial(path: Path, content: dict[str, Any], options: Options) -> tuple[_Raw,
         validator="",
         task=task,
         resolved=_resolved(path, content),
-        trouble=EXCEPTIONS.get(mode, Trouble.ELSEWHERE) if exception else Trouble.NONE,
+        trouble=EXCEPTIONS.get(mode, FailureCause.ELSEWHERE) if exception else FailureCause.NONE,
         mode=mode,
         started_at=started,
         version=version,
         origin=_origin(path, content),
         file=str(path),
     )
-    return _Raw(trial, path.parent.parent, name), assumed
+    return _HarborTrial(trial, path.parent.parent, name), assumed
 
 
 def _inside(path: Path, content: dict[str, Any], name: str, prefix: str = "") -> dict[str, Any] | None:
@@ -118,23 +118,23 @@ def _inside(path: Path, content: dict[str, Any], name: str, prefix: str = "") ->
 
 
 def _origin(path: Path, content: dict[str, Any]) -> Tests | None:
-    """The record that `assay export harbor` wrote beside, as the agent's argument `assay`."""
-    said: Any = content
+    """The record that `assay export harbor` wrote as the agent's argument `assay`; None without one."""
+    value: Any = content
     for name in ("config", "agent", "kwargs", "assay"):
-        said = said.get(name) if isinstance(said, dict) else None
-    if said is None:
+        value = value.get(name) if isinstance(value, dict) else None
+    if value is None:
         return None
     try:
-        one = record(said)
+        origin = record(value)
     except BadInput as error:
         raise error.at(file=path, field="config.agent.kwargs.assay") from None
-    if not isinstance(one, Tests):
-        raise BadInput("is no record of tests", file=path, field="config.agent.kwargs.assay", hint="export it again")
-    return one
+    if not isinstance(origin, Tests):
+        raise BadInput("is not a record of tests", file=path, field="config.agent.kwargs.assay", hint="export it again")
+    return origin
 
 
 def _agent(path: Path, content: dict[str, Any]) -> tuple[str, str]:
-    """The participant's key, agent and model as on the leaderboards (`agent_model`), and what tells its versions apart."""
+    """The participant's key, as on the leaderboards (`agent_model`), and its version."""
     info = _inside(path, content, "agent_info")
     if info is None:
         raise BadInput("is missing", file=path, field="agent_info", hint="is this the result of a Harbor trial?")
@@ -150,7 +150,7 @@ def _agent(path: Path, content: dict[str, Any]) -> tuple[str, str]:
 
 
 def _resolved(path: Path, content: dict[str, Any]) -> bool | None:
-    """Whether the reward is exactly 1: the one called `reward`; without one of that name, all of them. None: no reward."""
+    """Whether the reward called `reward` is exactly 1; without that name, whether all rewards are. None: no reward."""
     result = _inside(path, content, "verifier_result")
     rewards = _inside(path, result, "rewards", "verifier_result.") if result is not None else None
     if not rewards:
@@ -165,10 +165,10 @@ def _resolved(path: Path, content: dict[str, Any]) -> bool | None:
     return None if None in deciding else all(reward == 1 for reward in deciding)
 
 
-def _named(raws: list[_Raw], src: Path, options: Options) -> tuple[Trial, ...]:
-    """The trials with attempts numbered, and jobs or attempts as validators."""
+def _named(raws: list[_HarborTrial], src: Path, options: ImportOptions) -> tuple[Trial, ...]:
+    """The trials with numbered attempts, and jobs or attempts as validators."""
     jobs: dict[str, set[str]] = defaultdict(set)
-    attempts: dict[tuple[str, Path, str], list[_Raw]] = defaultdict(list)
+    attempts: dict[tuple[str, Path, str], list[_HarborTrial]] = defaultdict(list)
     known = [raw.trial for raw in raws if raw.trial.origin is not None]
     for raw in (raw for raw in raws if raw.trial.origin is None):
         jobs[raw.trial.agent].add(str(raw.job))
@@ -185,7 +185,9 @@ def _named(raws: list[_Raw], src: Path, options: Options) -> tuple[Trial, ...]:
             hint = "attempts can stand for runs only where there is one job"
             raise BadInput(f"agent {agent!r} has {len(jobs[agent])} jobs", file=src, hint=hint)
     numbers = {agent: numbered(sorted(of)) for agent, of in jobs.items()}
-    trials = [replace(one, validator=one.origin.validator, trial=one.origin.trial) for one in known if one.origin is not None]
+    trials = [
+        replace(trial, validator=trial.origin.validator, trial=trial.origin.trial) for trial in known if trial.origin is not None
+    ]
     for (agent, job, _), several in attempts.items():
         for attempt, raw in enumerate(sorted(several, key=_order), start=1):
             run, number = (attempt, 1) if as_runs[agent] else (numbers[agent][str(job)], attempt)
@@ -193,5 +195,5 @@ def _named(raws: list[_Raw], src: Path, options: Options) -> tuple[Trial, ...]:
     return tuple(trials)
 
 
-def _order(raw: _Raw) -> tuple[datetime, str]:
+def _order(raw: _HarborTrial) -> tuple[datetime, str]:
     return raw.trial.started_at or datetime.max.replace(tzinfo=UTC), raw.name

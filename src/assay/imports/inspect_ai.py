@@ -1,17 +1,17 @@
-"""Inspect AI: the samples of `.eval` logs (a zip of JSON) and of `.json` logs; the source is a log, or a folder of logs.
+"""Reads Inspect AI: the samples of `.eval` logs (a zip of JSON) and `.json` logs, or of a folder of logs.
 
-A log is one evaluation of one model on one task. Its samples become tasks `task/sample`. The k-th log of a model and task is of
-run k; epochs are trials of a run, or, where a model has one log of each task only, runs. Retries of one evaluation have its task
-id and count as one run.
+A log is one evaluation of one model on one task. Its samples become tasks `task/sample`. The k-th log of a model and a task
+belongs to run k. Epochs are trials of a run; if a model has only one log of each task, they are runs. Retries of one evaluation
+have the same task id and count as one run.
 
-- A sample with an error, one that an operator stopped, one that was set aside, and one that is in the dataset but not in the
-  log is an error, never a failure. So is one without a score.
-- The scorer says C (correct), I (incorrect), P (partially) or N (no answer): C is a pass, or whatever reaches the threshold,
-  where C counts 1, P 0.5, I and N 0. Any other number needs a threshold.
-- Where an agent ran into a limit and Inspect scored what it left behind, that score counts; for a limit of time the scheme's
-  `agent_timeout` decides, as everywhere.
+- A sample is an error, never a failure, if it has an error, an operator stopped it, it was invalidated, it has no score, or it is
+  in the dataset but not in the log.
+- The scorer says C (correct), I (incorrect), P (partially) or N (no answer). C is a pass; with a threshold, every score that
+  reaches it is, where C counts 1, P 0.5, I and N 0. Any other number needs a threshold.
+- If an agent ran into a limit and Inspect scored its work, that score counts. For a limit of time the scheme's `agent_timeout`
+  decides, as for every harness.
 
-The file is somebody else's: members are bounded in size, number and ratio, read one by one, and never written anywhere.
+The file is not trusted: members are bounded in size, number and ratio, read one by one, and never written anywhere.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from typing import Any
 from assay.errors import BadInput
 from assay.imports.trials import (
     MAX_TRIALS,
-    Options,
+    FailureCause,
+    ImportOptions,
     Trial,
     Trials,
-    Trouble,
     inside,
     json_object,
     kind_of,
@@ -55,7 +55,7 @@ MAX_MEMBER = 256_000_000
 MAX_TOTAL = 16_000_000_000
 """An `.eval` log is refused if it holds more than this, uncompressed."""
 MAX_RATIO = 2_000
-"""And if it is compressed more than this: no log of text is."""
+"""An `.eval` log is refused if it is compressed more than this: text never is."""
 ZSTANDARD = 93
 """The method of a zip's member that the standard library cannot read before Python 3.14."""
 
@@ -69,17 +69,21 @@ _BROKEN = (
     RuntimeError,
     ValueError,
 )
-"""What a zip that is damaged raises, by how it is compressed; for bzip2 it is an OSError without a reason of the system."""
+"""The errors of a damaged zip. For bzip2 it is an OSError without a reason of the system."""
 _VALUES: Mapping[str, Decimal] = {"C": Decimal(1), "P": Decimal("0.5"), "I": Decimal(0), "N": Decimal(0)}
-_LIMITS: Mapping[str, Trouble] = {"time": Trouble.AGENT_TIMEOUT, "working": Trouble.AGENT_TIMEOUT, "operator": Trouble.ELSEWHERE}
-"""What a limit is; any other (messages, tokens, cost, context, custom) is the agent's own trouble."""
+_LIMITS: Mapping[str, FailureCause] = {
+    "time": FailureCause.AGENT_TIMEOUT,
+    "working": FailureCause.AGENT_TIMEOUT,
+    "operator": FailureCause.ELSEWHERE,
+}
+"""The cause behind a limit. Any other limit (messages, tokens, cost, context, custom) is the agent's."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which score of a sample decides, and from where on it is a pass."""
+class ScoreChoice:
+    """Which score of a sample decides, and from which value it is a pass."""
 
     scorer: str | None = None
     metric: str | None = None
@@ -88,7 +92,7 @@ class Choice:
 
 @dataclass
 class _Log:
-    """One log: whose it is, and its trials, which are numbered by epoch and of no run yet."""
+    """One log: its agent and task, and its trials, which have an epoch as number and no run yet."""
 
     agent: str
     task: str
@@ -97,10 +101,10 @@ class _Log:
     naive: int = 0
 
 
-def read(src: Path, options: Options | None = None, choice: Choice | None = None) -> Trials:
+def read(src: Path, options: ImportOptions | None = None, choice: ScoreChoice | None = None) -> Trials:
     """The trials of an Inspect log, or of a folder of them; raises BadInput naming file, sample and field."""
-    options, choice = options or Options(), choice or Choice()
-    files, found = listed(src, r".+\.(eval|json)")
+    options, choice = options or ImportOptions(), choice or ScoreChoice()
+    files, walk = listed(src, r".+\.(eval|json)")
     logs: list[_Log] = []
     count = 0
     for file in files:
@@ -113,14 +117,14 @@ def read(src: Path, options: Options | None = None, choice: Choice | None = None
             raise BadInput(f"holds more than {MAX_TRIALS} samples", file=src, hint="import it in parts")
     if not count:
         raise BadInput("has no samples of Inspect in it (.eval or .json logs)", file=src, hint="give a log, or the folder `logs`")
-    notes = list(found.notes)
+    notes = list(walk.notes)
     if naive := sum(log.naive for log in logs):
         notes.append(f"{naive} start times have no time zone and were read as UTC")
     return Trials(_named(logs, src, options), tuple(notes))
 
 
-def _log(file: Path, options: Options, choice: Choice, *, alone: bool) -> _Log | None:
-    """A log with its trials; None for a JSON file in a folder that is none."""
+def _log(file: Path, options: ImportOptions, choice: ScoreChoice, *, alone: bool) -> _Log | None:
+    """A log with its trials; None for a JSON file in a folder that is not a log."""
     if file.suffix == ".eval":
         try:
             with zipfile.ZipFile(file) as archive:
@@ -152,7 +156,7 @@ def _log(file: Path, options: Options, choice: Choice, *, alone: bool) -> _Log |
 
 
 def _members(archive: zipfile.ZipFile, file: Path) -> dict[str, zipfile.ZipInfo]:
-    """The members by name (of several with one name the last, as every reader has it), after their declared sizes are bounded."""
+    """The members by name, with bounded declared sizes. Of several with one name the last counts, as in every reader."""
     infos = archive.infolist()
     total, packed = sum(info.file_size for info in infos), sum(info.compress_size for info in infos)
     hint = "is this a log of Inspect? import it in parts"
@@ -164,12 +168,14 @@ def _members(archive: zipfile.ZipFile, file: Path) -> dict[str, zipfile.ZipInfo]
     if total > MAX_TOTAL:
         raise BadInput(f"holds more than {MAX_TOTAL} bytes", file=file, hint=hint)
     if total > MAX_RATIO * max(packed, 100_000):
-        raise BadInput(f"is compressed more than {MAX_RATIO} times", file=file, hint="no log of text is; do not trust this file")
+        raise BadInput(
+            f"is compressed more than {MAX_RATIO} times", file=file, hint="a log of text never is; do not trust this file"
+        )
     return {info.filename: info for info in infos}
 
 
 def _bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: Path) -> bytes:
-    """The content of a member, never more than it says of itself."""
+    """The content of a member, never more bytes than it declares."""
     if info.compress_type != ZSTANDARD:
         with archive.open(info) as member:
             data = member.read(info.file_size + 1)
@@ -202,7 +208,7 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: Path) -> by
         ) from None
 
 
-def _read(header: Json, samples: Iterator[tuple[str, Json]], file: Path, options: Options, choice: Choice) -> _Log:
+def _read(header: Json, samples: Iterator[tuple[str, Json]], file: Path, options: ImportOptions, choice: ScoreChoice) -> _Log:
     about = inside(header, "eval", file)
     task, model = text_of(about, "task", file, prefix="eval."), text_of(about, "model", file, prefix="eval.")
     solver = optional_text(about, "solver", file, prefix="eval.")
@@ -221,21 +227,21 @@ def _read(header: Json, samples: Iterator[tuple[str, Json]], file: Path, options
         there.add((trial.task, trial.trial))
     for name, epoch in _expected(about, file):
         if (task_id(task, name), epoch) not in there:
-            absent = Trial(agent, "", task_id(task, name), epoch, None, Trouble.ELSEWHERE, "not in the log", file=str(file))
+            absent = Trial(agent, "", task_id(task, name), epoch, None, FailureCause.ELSEWHERE, "not in the log", file=str(file))
             log.trials.append(_dated(absent, created)[0])
     return log
 
 
-def _dated(trial: Trial, said: object) -> tuple[Trial, bool]:
+def _dated(trial: Trial, start: object) -> tuple[Trial, bool]:
     try:
-        started, naive = moment(said)
+        started, naive = moment(start)
     except BadInput as error:
         raise error.at(field="started_at") from None
     return replace(trial, started_at=started), naive
 
 
 def _expected(about: Json, file: Path) -> Iterator[tuple[object, int]]:
-    """The samples that the log's dataset names, each with its epochs."""
+    """The samples that the log's dataset names, once for each epoch."""
     ids = inside(about, "dataset", file, "eval.").get("sample_ids") or []
     epochs = inside(about, "config", file, "eval.").get("epochs") or 1
     if not isinstance(ids, list) or not isinstance(epochs, int) or isinstance(epochs, bool) or len(ids) * epochs > MAX_TRIALS:
@@ -249,33 +255,33 @@ def _expected(about: Json, file: Path) -> Iterator[tuple[object, int]]:
 
 
 def _check_id(name: object, field: str) -> None:
-    """Raises BadInput for what names no sample: Inspect writes numbers or text."""
+    """Raise BadInput if it is not the id of a sample: Inspect writes numbers or text."""
     if not isinstance(name, int | str) or isinstance(name, bool) or name == "":
         what = "empty" if name == "" else "a number with a fraction" if isinstance(name, Decimal) else kind_of(name)
         raise BadInput(f"is {what}, not a whole number or text", field=field, hint="is this a log of Inspect?")
 
 
-def _trial(sample: Json, trial: Trial, choice: Choice) -> Trial:
+def _trial(sample: Json, trial: Trial, choice: ScoreChoice) -> Trial:
     name, epoch = sample.get("id"), sample.get("epoch", 1)
     _check_id(name, "id")
     if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 1:
         raise BadInput("is not a number from 1", field="epoch", hint="is this a log of Inspect?")
     trial = replace(trial, task=task_id(trial.task, name), trial=epoch)
     if sample.get("error") is not None:
-        return replace(trial, trouble=Trouble.ELSEWHERE, mode="error")
+        return replace(trial, trouble=FailureCause.ELSEWHERE, mode="error")
     if sample.get("invalidation") is not None:
-        return replace(trial, trouble=Trouble.ELSEWHERE, mode="invalidated")
+        return replace(trial, trouble=FailureCause.ELSEWHERE, mode="invalidated")
     resolved = _resolved(sample, choice)
     limit = inside(sample, "limit", trial.file)
     if not limit:
         return replace(trial, resolved=resolved, mode="none" if resolved is not None else "no score")
     kind = text_of(limit, "type", trial.file, prefix="limit.")
-    trouble = Trouble.ELSEWHERE if resolved is None else _LIMITS.get(kind, Trouble.AGENT)
+    trouble = FailureCause.ELSEWHERE if resolved is None else _LIMITS.get(kind, FailureCause.AGENT)
     return replace(trial, resolved=resolved, trouble=trouble, mode=f"limit: {kind}")
 
 
-def _resolved(sample: Json, choice: Choice) -> bool | None:
-    """Whether the chosen scorer says that the sample passed; None: it says nothing."""
+def _resolved(sample: Json, choice: ScoreChoice) -> bool | None:
+    """Whether the sample passed by the chosen scorer; None without a score."""
     scores = inside(sample, "scores", "")
     if not scores:
         return None
@@ -301,8 +307,8 @@ def _resolved(sample: Json, choice: Choice) -> bool | None:
     return passed(value, choice.threshold, what)
 
 
-def _named(logs: list[_Log], src: Path, options: Options) -> tuple[Trial, ...]:
-    """The trials with logs, or epochs, as runs."""
+def _named(logs: list[_Log], src: Path, options: ImportOptions) -> tuple[Trial, ...]:
+    """The trials, with logs or epochs as runs."""
     several: dict[tuple[str, str], list[str]] = defaultdict(list)
     for log in logs:
         several[log.agent, log.task].append(log.id)

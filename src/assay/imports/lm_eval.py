@@ -1,10 +1,10 @@
-"""lm-evaluation-harness: the samples that `--log_samples` keeps, `samples_<task>_<time>.jsonl` beside `results_<time>.json`.
+"""Reads lm-evaluation-harness: the samples of `--log_samples`, `samples_<task>_<time>.jsonl` beside `results_<time>.json`.
 
-The source is such a file, or a folder of them. A document becomes the task `task/doc_id`; the k-th evaluation of a model on a
-task, by time, is of run k. The chosen metric of a document is a pass if it is 1, or at least the threshold; NaN is no score, and
-so an error. Which model it was stands in the results file of the same time; without one it is the folder's name.
+The source is such a file, or a folder of them. A document becomes the task `task/doc_id`. The k-th evaluation of a model on a
+task, by time, belongs to run k. A document is a pass if the chosen metric is 1, or at least the threshold; NaN is not a score, so
+it is an error. The results file of the same time names the model; without that file the folder's name is used.
 
-The harness keeps no errors: where an evaluation broke off there are no documents, and what one model lacks is missing.
+The harness stores no errors: an evaluation that stopped early has fewer documents, and the rest is missing.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 from assay.errors import BadInput
 from assay.imports.trials import (
     MAX_TRIALS,
-    Options,
+    FailureCause,
+    ImportOptions,
     Trial,
     Trials,
-    Trouble,
     json_object,
     kind_of,
     listed,
@@ -37,7 +37,7 @@ from assay.imports.trials import (
 )
 from assay.scheme.reading import opened
 
-__all__ = ["MAX_LINE", "Choice", "read"]
+__all__ = ["MAX_LINE", "MetricChoice", "read"]
 
 MAX_LINE = 64_000_000
 """A line, which holds one document and the model's answers, is refused above this size."""
@@ -58,27 +58,27 @@ _KEPT = frozenset(
         "target_hash",
     ]
 )
-"""What a line holds that is no metric."""
+"""The fields of a line that are not metrics."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which number of a document decides, and from where on it is a pass."""
+class MetricChoice:
+    """Which number of a document decides, and from which value it is a pass."""
 
     metric: str | None = None
     filter: str | None = None
     threshold: Decimal | None = None
 
 
-def read(src: Path, options: Options | None = None, choice: Choice | None = None) -> Trials:
+def read(src: Path, options: ImportOptions | None = None, choice: MetricChoice | None = None) -> Trials:
     """The trials in a file of samples, or in a folder of them; raises BadInput naming file, line and field."""
-    options, choice = options or Options(), choice or Choice()
+    options, choice = options or ImportOptions(), choice or MetricChoice()
     if options.attempts == "runs":
         hint = "leave out --attempts: each evaluation is a run"
         raise BadInput("the samples of this harness are one attempt each", field="--attempts", hint=hint)
-    files, found = listed(src, r"samples_.+\.jsonl")
+    files, walk = listed(src, r"samples_.+\.jsonl")
     trials: list[Trial] = []
     times: dict[tuple[str, str], list[str]] = defaultdict(list)
     hashes: dict[str, str] = {}
@@ -86,7 +86,7 @@ def read(src: Path, options: Options | None = None, choice: Choice | None = None
         name = _NAME.fullmatch(file.name)
         if name is None:
             hint = "the harness calls it samples_<task>_<time>.jsonl"
-            raise BadInput("is not called as a file of samples", file=file, hint=hint)
+            raise BadInput("does not have the name of a file of samples", file=file, hint=hint)
         task, time = name["task"], name["time"]
         agent = options.agent or _model(file, time)
         times[agent, task].append(time)
@@ -101,15 +101,20 @@ def read(src: Path, options: Options | None = None, choice: Choice | None = None
             if len(trials) > MAX_TRIALS:
                 raise BadInput(f"holds more than {MAX_TRIALS} documents", file=src, hint="import it in parts")
     if not trials:
-        hint = "give the folder that --output_path named; --log_samples must have been said"
+        hint = "give the folder of --output_path; the evaluation needs --log_samples"
         raise BadInput("has no samples of lm-evaluation-harness in it (samples_*.jsonl)", file=src, hint=hint)
     numbers = runs_of(times, key=lambda time: time)
-    named = (replace(one, validator=validator_of(numbers[one.agent, one.version, one.validator]), version="") for one in trials)
-    return Trials(tuple(named), (*found.notes, "start times are read as UTC; the harness records none with a time zone"))
+    named = (
+        replace(
+            unnumbered, validator=validator_of(numbers[unnumbered.agent, unnumbered.version, unnumbered.validator]), version=""
+        )
+        for unnumbered in trials
+    )
+    return Trials(tuple(named), (*walk.notes, "start times are read as UTC; the harness records none with a time zone"))
 
 
 def _model(file: Path, time: str) -> str:
-    """The model that the results of the same time name, else the folder's name."""
+    """The model in the results of the same time; otherwise the folder's name."""
     results = file.with_name(f"results_{time}.json")
     if results.is_file() and not results.is_symlink():
         name = optional_text(json_object(results), "model_name", results)
@@ -136,16 +141,16 @@ def _lines(file: Path) -> Iterator[tuple[int, Json]]:
         raise BadInput(f"cannot be read ({error.strerror})", file=file, hint="check its permissions") from None
 
 
-def _trial(sample: Json, trial: Trial, choice: Choice, hashes: dict[str, str]) -> Trial | None:
-    """The trial of a line; None if it is of another filter. `version` holds the task's name until runs are numbered."""
+def _trial(sample: Json, trial: Trial, choice: MetricChoice, hashes: dict[str, str]) -> Trial | None:
+    """The trial of a line; None if it has another filter. `version` holds the task's name until runs are numbered."""
     doc = sample.get("doc_id")
     if not isinstance(doc, int | str) or isinstance(doc, bool) or doc == "":
         raise BadInput(f"is {kind_of(doc)}, not a number or text", field="doc_id", hint="is this a line of samples?")
     if choice.filter is not None and sample.get("filter") != choice.filter:
         return None
     name = task_id(trial.task, doc)
-    said = optional_text(sample, "doc_hash", trial.file)
-    if said is not None and hashes.setdefault(name, said) != said:
+    doc_hash = optional_text(sample, "doc_hash", trial.file)
+    if doc_hash is not None and hashes.setdefault(name, doc_hash) != doc_hash:
         what = f"document {doc} of {trial.task!r} is not the one that another evaluation had"
         raise BadInput(what, field="doc_hash", hint="compare evaluations of one version of a task only")
     metric = _metric(sample, choice.metric)
@@ -155,13 +160,13 @@ def _trial(sample: Json, trial: Trial, choice: Choice, hashes: dict[str, str]) -
         )
     resolved = passed(sample[metric], choice.threshold, f"{metric[:80]!r}")
     mode = "none" if resolved is not None else "no score"
-    return replace(trial, task=name, version=trial.task, resolved=resolved, trouble=Trouble.NONE, mode=mode)
+    return replace(trial, task=name, version=trial.task, resolved=resolved, trouble=FailureCause.NONE, mode=mode)
 
 
 def _metrics(sample: Json) -> list[str]:
-    said = sample.get("metrics")
-    if isinstance(said, list) and said and all(isinstance(name, str) for name in said):
-        return said
+    named = sample.get("metrics")
+    if isinstance(named, list) and named and all(isinstance(name, str) for name in named):
+        return named
     return sorted(name for name in sample if name not in _KEPT)
 
 

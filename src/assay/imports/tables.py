@@ -1,7 +1,7 @@
-"""Any table of trials: a CSV with one row a trial, its columns mapped to the fields of a trial.
+"""Reads any table of trials: a CSV with one row for each trial, and its columns mapped to the fields of a trial.
 
-By default the columns are called agent, run, task, resolved, failure_mode, started_at. A run that is a number k stands for the
-validator `run-k`; any other is a validator's key as it stands.
+The default columns are agent, run, task, resolved, failure_mode, started_at. A run that is a number k stands for the validator
+`run-k`; any other run is a validator's key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from assay.errors import BadInput, suggest
 from assay.folder.files import LINE_BYTES
 from assay.imports.harbor import EXCEPTIONS
 from assay.imports.terminal_bench import MODES
-from assay.imports.trials import MAX_TRIALS, Options, Outcome, Trial, Trials, Trouble, moment, validator_of
+from assay.imports.trials import MAX_TRIALS, FailureCause, ImportOptions, Outcome, Trial, Trials, moment, validator_of
 from assay.scheme.reading import opened
 
 __all__ = ["COLUMNS", "MAX_BYTES", "mapping", "read"]
@@ -35,23 +35,23 @@ COLUMNS: Mapping[str, str] = {
     "started_at": "started_at",
     "version": "version",
 }
-"""Field of a trial → name of its column, unless the user says otherwise."""
+"""Field of a trial → default name of its column."""
 
-_TROUBLES: Mapping[str, Trouble] = {**MODES, **EXCEPTIONS}
+_TROUBLES: Mapping[str, FailureCause] = {**MODES, **EXCEPTIONS}
 _RESOLVED: Mapping[str, bool | None] = {"1": True, "0": False, "true": True, "false": False, "": None, "null": None, "none": None}
 _OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "timeout", "error")
 _WHOLE = re.compile("[0-9]{1,9}", re.ASCII)
 
 
 def mapping(pairs: Iterable[str]) -> dict[str, str]:
-    """The column mapping in words such as "agent=model", "validator=run"; raises BadInput."""
+    """The column mapping in texts such as "agent=model", "validator=run". Raises BadInput."""
     columns: dict[str, str] = {}
     fields = {column: field for field, column in COLUMNS.items()}
     for pair in pairs:
         name, equals, column = pair.partition("=")
-        name = fields.get(name, name)  # a run is what the column of validators is called
+        name = fields.get(name, name)  # the default column of the field validator is called run
         if not equals or not column:
-            raise BadInput(f"{pair[:80]!r} is no mapping", field="--column", hint="write FIELD=COLUMN, for example run=seed")
+            raise BadInput(f"{pair[:80]!r} is not a mapping", field="--column", hint="write FIELD=COLUMN, for example run=seed")
         if name not in COLUMNS:
             raise BadInput(f"there is no field {name[:80]!r}", field="--column", hint=_suggest(name, list(fields), "fields"))
         if name in columns:
@@ -60,9 +60,9 @@ def mapping(pairs: Iterable[str]) -> dict[str, str]:
     return columns
 
 
-def read(src: Path, columns: Mapping[str, str] | None = None, options: Options | None = None) -> Trials:
+def read(src: Path, columns: Mapping[str, str] | None = None, options: ImportOptions | None = None) -> Trials:
     """The trials in a CSV (or .tsv) file; `columns` maps fields to columns. Raises BadInput naming file, line and column."""
-    options = options or Options()
+    options = options or ImportOptions()
     chosen = dict(columns or {})
     trials: list[Trial] = []
     naive = 0
@@ -80,8 +80,8 @@ def read(src: Path, columns: Mapping[str, str] | None = None, options: Options |
     return Trials(tuple(trials), tuple(notes))
 
 
-def _rows(src: Path, chosen: dict[str, str], options: Options) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line and row (field → value) of a table."""
+def _rows(src: Path, chosen: dict[str, str], options: ImportOptions) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a table (field → value), with their lines."""
     try:
         if src.is_file() and src.stat().st_size > MAX_BYTES:
             raise BadInput(f"is larger than {MAX_BYTES} bytes", file=src, hint="import it in parts")
@@ -107,7 +107,7 @@ def _rows(src: Path, chosen: dict[str, str], options: Options) -> Iterator[tuple
 
 
 def _lines(file: io.TextIOWrapper, src: Path) -> Iterator[str]:
-    """The lines of a table; one without an end is refused before it is read whole."""
+    """The lines of a table. A line that is too long is refused before it is read whole."""
     number = 0
     while line := file.readline(LINE_BYTES + 1):
         number += 1
@@ -116,13 +116,13 @@ def _lines(file: io.TextIOWrapper, src: Path) -> Iterator[str]:
         yield line
 
 
-def _needed(options: Options) -> list[str]:
-    """The fields that every row must have; attempts that are runs need a number, and no run besides."""
+def _needed(options: ImportOptions) -> list[str]:
+    """The fields that every row must have. If attempts are runs, a row needs a trial number instead of a run."""
     agent = [] if options.agent else ["agent"]
     return [*agent, "trial" if options.attempts == "runs" else "validator", "task"]
 
 
-def _places(src: Path, header: list[str] | None, chosen: dict[str, str], options: Options) -> dict[str, int]:
+def _places(src: Path, header: list[str] | None, chosen: dict[str, str], options: ImportOptions) -> dict[str, int]:
     """Field → index of its column."""
     if header is None:
         raise BadInput("is empty", file=src, hint="a first line with the names of the columns, then a row for each trial")
@@ -143,7 +143,7 @@ def _places(src: Path, header: list[str] | None, chosen: dict[str, str], options
     return places
 
 
-def _trial(src: Path, line: int, row: dict[str, str], columns: dict[str, str], options: Options) -> tuple[Trial, bool]:
+def _trial(src: Path, line: int, row: dict[str, str], columns: dict[str, str], options: ImportOptions) -> tuple[Trial, bool]:
     def refuse(field: str, what: str, hint: str) -> BadInput:
         return BadInput(what, file=src, line=line, field=columns[field], hint=hint)
 
@@ -153,9 +153,9 @@ def _trial(src: Path, line: int, row: dict[str, str], columns: dict[str, str], o
     number = row.get("trial") or "1"
     if not _WHOLE.fullmatch(number) or int(number) < 1:
         raise refuse("trial", f"{number[:40]!r} is not a number from 1", "trials are numbered 1, 2, …")
-    said = row.get("resolved", "").strip().lower()
-    if said not in _RESOLVED:
-        raise refuse("resolved", f"is {said[:40]!r}", "write 1 or 0, true or false, or nothing where none was recorded")
+    resolved = row.get("resolved", "").strip().lower()
+    if resolved not in _RESOLVED:
+        raise refuse("resolved", f"is {resolved[:40]!r}", "write 1 or 0, true or false, or nothing where none was recorded")
     stated = next((outcome for outcome in _OUTCOMES if outcome == row.get("outcome")), None)
     if row.get("outcome") and stated is None:
         raise refuse("outcome", f"is {row['outcome'][:40]!r}", f"use one of {', '.join(_OUTCOMES)}")
@@ -170,8 +170,8 @@ def _trial(src: Path, line: int, row: dict[str, str], columns: dict[str, str], o
         validator=validator_of(int(run)) if _WHOLE.fullmatch(run) else run,
         task=row["task"],
         trial=1 if options.attempts == "runs" else int(number),
-        resolved=_RESOLVED[said],
-        trouble=_TROUBLES.get(mode, Trouble.ELSEWHERE),
+        resolved=_RESOLVED[resolved],
+        trouble=_TROUBLES.get(mode, FailureCause.ELSEWHERE),
         mode=mode,
         started_at=started,
         version=row.get("version", ""),

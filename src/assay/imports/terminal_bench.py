@@ -1,11 +1,11 @@
-"""Terminal-Bench 1: the `results.json` files of its runs, in the layouts that people hand in.
+"""Reads Terminal-Bench 1: the `results.json` files of its runs, in the usual layouts.
 
-    <agent>/<run>/<task>/<trial>/results.json     one object a trial
+    <agent>/<run>/<task>/<trial>/results.json     one object for each trial
     <agent>/<run>/results.json                    {"results": [ ... ]}, a whole run
     <agent>/<task>/<task>.k-of-n/results.json     no folder for the run: attempt k is run k
 
-The source may be a run, an agent's folder or a folder of agents. A run that has both kinds of file is read from both: a
-trial that they tell alike counts once, and a trial that they tell differently is refused.
+The source may be a run, an agent's folder or a folder of agents. If a run has both kinds of file, both are read. A trial that is
+equal in both counts once; a trial that differs is refused.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 from assay.errors import BadInput
 from assay.imports.trials import (
     MAX_TRIALS,
-    Found,
-    Options,
+    FailureCause,
+    FolderWalk,
+    ImportOptions,
     Trial,
     Trials,
-    Trouble,
     find,
     json_object,
     kind_of,
@@ -37,42 +37,42 @@ from assay.imports.trials import (
 
 __all__ = ["MODES", "read"]
 
-MODES: Mapping[str, Trouble] = {
-    "unset": Trouble.NONE,
-    "none": Trouble.NONE,
-    "agent_timeout": Trouble.AGENT_TIMEOUT,
-    "test_timeout": Trouble.TEST_TIMEOUT,
-    "agent_installation_failed": Trouble.SETUP,
-    "parse_error": Trouble.AGENT,
-    "unknown_agent_error": Trouble.AGENT,
-    "fatal_llm_parse_error": Trouble.AGENT,
-    "context_length_exceeded": Trouble.AGENT,
-    "output_length_exceeded": Trouble.AGENT,
+MODES: Mapping[str, FailureCause] = {
+    "unset": FailureCause.NONE,
+    "none": FailureCause.NONE,
+    "agent_timeout": FailureCause.AGENT_TIMEOUT,
+    "test_timeout": FailureCause.TEST_TIMEOUT,
+    "agent_installation_failed": FailureCause.SETUP,
+    "parse_error": FailureCause.AGENT,
+    "unknown_agent_error": FailureCause.AGENT,
+    "fatal_llm_parse_error": FailureCause.AGENT,
+    "context_length_exceeded": FailureCause.AGENT,
+    "output_length_exceeded": FailureCause.AGENT,
 }
-"""Terminal-Bench's failure modes. One that is not here is trouble from elsewhere: error, unless the tests passed."""
+"""Terminal-Bench's failure modes and their causes. Any other mode is an error, unless the tests passed."""
 
 _ATTEMPT = re.compile(r"\.([0-9]{1,9})-of-([0-9]{1,9})(?:\.(.+))?$", re.ASCII)
 _RUN = re.compile(r"\d{4}-\d\d-\d\d__\d\d-\d\d-\d\d|^run[-_ ]?\d", re.ASCII | re.IGNORECASE)
-"""What the folder of a run is called."""
+"""The form of the name of a run's folder."""
 _SKIP = frozenset({"sessions", "panes", "agent-logs"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Raw:
+class _TerminalBenchTrial:
     trial: Trial
     home: Path
-    """The folder that holds the task folders: a run, or an agent whose attempts are its runs."""
+    """The folder with the task folders: a run, or an agent whose attempts are its runs."""
     attempts: int
     """n of `k-of-n`."""
     suffix: str
-    """What follows `k-of-n` in the trial's name: the run's id, or nothing."""
+    """The text after `k-of-n` in the trial's name: the run's id, or nothing."""
 
 
-def read(src: Path, options: Options | None = None) -> Trials:
+def read(src: Path, options: ImportOptions | None = None) -> Trials:
     """The trials in a folder of Terminal-Bench runs, or in one results.json; raises BadInput naming file and field."""
-    options = options or Options()
+    options = options or ImportOptions()
     root = src.parent if src.is_file() else src
-    raws: list[tuple[_Raw, bool]] = []
+    raws: list[tuple[_TerminalBenchTrial, bool]] = []
 
     def visit(path: Path) -> bool:
         content = json_object(path)
@@ -83,7 +83,7 @@ def read(src: Path, options: Options | None = None) -> Trials:
 
     if src.is_file():
         visit(src)
-    notes = list(Found().notes if src.is_file() else find(src, "results.json", visit, skip=_SKIP).notes)
+    notes = list(FolderWalk().notes if src.is_file() else find(src, "results.json", visit, skip=_SKIP).notes)
     if not raws:
         hint = "give the folder of a run, of an agent's runs, or of several agents"
         raise BadInput("has no trial of Terminal-Bench in it (results.json)", file=src, hint=hint)
@@ -94,7 +94,7 @@ def read(src: Path, options: Options | None = None) -> Trials:
     return Trials(_named([raw for raw, _ in raws], root, options), tuple(notes))
 
 
-def _file(path: Path, content: dict[str, Any], root: Path) -> list[tuple[_Raw, bool]]:
+def _file(path: Path, content: dict[str, Any], root: Path) -> list[tuple[_TerminalBenchTrial, bool]]:
     if "results" not in content:
         home = path.parent
         task = text_of(content, "task_id", path)
@@ -114,7 +114,7 @@ def _file(path: Path, content: dict[str, Any], root: Path) -> list[tuple[_Raw, b
     return rows
 
 
-def _trial(path: Path, content: dict[str, Any], home: Path, prefix: str) -> tuple[_Raw, bool]:
+def _trial(path: Path, content: dict[str, Any], home: Path, prefix: str) -> tuple[_TerminalBenchTrial, bool]:
     task = text_of(content, "task_id", path, prefix=prefix)
     name = optional_text(content, "trial_name", path, prefix=prefix) or (path.parent.name if not prefix else "")
     attempt = _ATTEMPT.search(name)
@@ -138,17 +138,17 @@ def _trial(path: Path, content: dict[str, Any], home: Path, prefix: str) -> tupl
         task=task,
         trial=number,
         resolved=resolved,
-        trouble=MODES.get(mode, Trouble.ELSEWHERE),
+        trouble=MODES.get(mode, FailureCause.ELSEWHERE),
         mode=mode,
         started_at=started,
         file=str(path),
     )
-    return _Raw(trial, home, attempts, suffix), assumed
+    return _TerminalBenchTrial(trial, home, attempts, suffix), assumed
 
 
-def _named(raws: list[_Raw], root: Path, options: Options) -> tuple[Trial, ...]:
+def _named(raws: list[_TerminalBenchTrial], root: Path, options: ImportOptions) -> tuple[Trial, ...]:
     """The trials with their agents, and runs as validators."""
-    by_home: dict[Path, list[_Raw]] = defaultdict(list)
+    by_home: dict[Path, list[_TerminalBenchTrial]] = defaultdict(list)
     for raw in raws:
         by_home[raw.home].append(raw)
     agents: dict[str, dict[Path, bool]] = defaultdict(dict)
@@ -158,8 +158,8 @@ def _named(raws: list[_Raw], root: Path, options: Options) -> tuple[Trial, ...]:
         agents[name][home] = bare
     trials: list[Trial] = []
     for name, homes in agents.items():
-        one = len(homes) == 1 and any(raw.attempts > 1 for raw in by_home[next(iter(homes))])
-        as_runs = options.attempts == "runs" or (options.attempts == "auto" and one)
+        attempts_of_one_run = len(homes) == 1 and any(raw.attempts > 1 for raw in by_home[next(iter(homes))])
+        as_runs = options.attempts == "runs" or (options.attempts == "auto" and attempts_of_one_run)
         if as_runs and len(homes) > 1:
             raise BadInput(
                 f"agent {name!r} has {len(homes)} runs", file=root, hint="attempts can stand for runs only where there is one run"
@@ -178,7 +178,7 @@ def _label(home: Path, root: Path) -> str:
 
 
 def _agent(run: Path, root: Path) -> str:
-    """Whose run it is: the folder above it, if that is inside the source; else what the run's own metadata says."""
+    """The agent of a run: the folder above it, if that is inside the source; otherwise from the run's own metadata."""
     if run != root and run.parent != root:
         return run.parent.name
     metadata = run / "run_metadata.json"

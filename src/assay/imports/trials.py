@@ -1,7 +1,7 @@
-"""The common shape of what other harnesses recorded: trials, the trouble they had, and what counts for each cell. SPEC 2.1.
+"""Defines the common form of other harnesses' results: trials, why they failed, and what each counts as. SPEC 2.1.
 
-A reader (`terminal_bench`, `harbor`, `inspect_ai`, `lm_eval`, `tables`) says what a harness wrote down, fact for fact; `decide`
-says what that counts as under a scheme. So the same files import under either rule of `agent_timeout`; no reader knows a rule.
+A reader (`terminal_bench`, `harbor`, `inspect_ai`, `lm_eval`, `tables`) returns the facts that a harness recorded. `decide` says
+what they count as under a scheme. No reader knows a rule, so the same files can be imported under either rule of `agent_timeout`.
 Files of a harness are read within bounds: no symbolic link is followed, and JSON is checked by type.
 """
 
@@ -30,12 +30,12 @@ __all__ = [
     "MAX_TRIALS",
     "UNKNOWN_TIME",
     "Cells",
-    "Found",
-    "Options",
+    "FailureCause",
+    "FolderWalk",
+    "ImportOptions",
     "Outcome",
     "Trial",
     "Trials",
-    "Trouble",
     "cells",
     "decide",
     "find",
@@ -58,52 +58,52 @@ __all__ = [
 
 
 MAX_TRIALS = 2_000_000
-"""More trials than this in one import are refused."""
+"""Most trials of one import."""
 
 UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-"""`observed_at` of a trial whose harness recorded no start: an instant that nobody takes for a real one."""
+"""`observed_at` of a trial without a recorded start: an instant that cannot be a real one."""
 
 Outcome = Literal["pass", "fail", "timeout", "error"]
 
 
-class Trouble(StrEnum):
-    """What went wrong in a trial, in the words the rules need."""
+class FailureCause(StrEnum):
+    """Why a trial failed, as far as the rules need to know."""
 
     NONE = "none"
     AGENT_TIMEOUT = "agent-timeout"
     TEST_TIMEOUT = "test-timeout"
     AGENT = "agent"
-    """The agent crashed or broke off, or left something that the tests' output could not be read from."""
+    """The agent crashed or stopped early, or the output of the tests cannot be read because of it."""
     SETUP = "setup"
-    """The agent never came to run: it could not be installed."""
+    """The agent never ran: it could not be installed."""
     ELSEWHERE = "elsewhere"
-    """Trouble that is not the participant's, or that this program does not know."""
+    """The cause is not the participant's, or this program does not know it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What a user may say about an import. The first group is for reading, the second for counting, the third for writing."""
+class ImportOptions:
+    """The user's options of an import. The first group is for reading, the second for counting, the third for writing."""
 
     agent: str | None = None
-    """Every trial is of this agent, whatever the files call it."""
+    """The agent of every trial, whatever name the files have."""
     attempts: Literal["auto", "runs", "trials"] = "auto"
-    """Whether attempt k of a task stands for run k (a validator), or is trial k of its run."""
+    """Whether attempt k of a task is run k (a validator), or trial k of its run."""
 
     agent_timeout: Literal["fail", "verify"] | None = None
-    """The rule of SPEC 2.1; None = the scheme's."""
+    """The rule of SPEC 2.1; None: the scheme's."""
     count_as: Literal["scheme", "leaderboard"] = "scheme"
     """`leaderboard`: resolved is pass, everything else is fail, as Terminal-Bench counts."""
     strict_errors: bool = False
-    """An agent that crashed, or output that could not be read, is error instead of fail."""
+    """A crashed agent, or unreadable output of its tests, is an error instead of a fail."""
 
     epoch: int = 1
     stake: str = "100"
     first_uid: int | None = 1
-    """uid of the first agent in the order of names; None = nobody is registered."""
+    """uid of the first agent in the order of names; None: no agent gets a uid."""
     into: Literal["new", "add", "replace"] = "new"
-    """Make a directory; add evidence to a competition that is there; make it anew in place of an earlier import."""
+    """Make a new folder; add evidence to an existing competition; or replace an earlier import."""
     assume_submission: bool = False
-    """With `add`: the trials are of the submission that participants.csv names, although its digest is another."""
+    """With `add`: the trials are of the submission in participants.csv, although its digest differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,14 @@ class Trial:
     task: str
     trial: int = 1
     resolved: bool | None = None
-    """Whether all tests passed; None = the harness recorded nothing."""
-    trouble: Trouble = Trouble.NONE
+    """Whether all tests passed; None: the harness did not record it."""
+    trouble: FailureCause = FailureCause.NONE
     mode: str = "unset"
-    """The harness's own name of the trouble, for the report."""
+    """The harness's own name of the failure, for the report."""
     started_at: datetime | None = None
     version: str = ""
     stated: Outcome | None = None
-    """The outcome, where the source says it in so many words."""
+    """The outcome, if the source states it explicitly."""
     origin: Tests | None = None
     """The record of evidence that it was exported from."""
     file: str = ""
@@ -131,7 +131,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What a reader found, and what the user should know of the reading."""
+    """The trials that a reader found, and notes for the user."""
 
     trials: tuple[Trial, ...]
     notes: tuple[str, ...] = ()
@@ -146,28 +146,28 @@ class Trials:
 def decide(trial: Trial, agent_timeout: str = "fail", *, leaderboard: bool = False, strict_errors: bool = False) -> Outcome:
     """What a trial counts as. SPEC 2.1.
 
-    - Tests that ran out of time: timeout. An agent that did: timeout under "fail"; under "verify" its tests decide.
+    - Tests that ran out of time: timeout. An agent that ran out of time: timeout under "fail"; under "verify" its tests decide.
     - An agent that could not be installed: error, whatever the tests said.
-    - Otherwise tests that passed are a pass, whatever broke around them.
-    - Not passed, with no trouble: fail; nothing recorded: error. An agent's own crash or unreadable test output: fail
-      (`strict_errors`: error). Any other trouble: error, never fail.
+    - Otherwise, if the tests passed: pass, whatever else failed.
+    - Tests that failed, with no other cause: fail. Nothing recorded: error. An agent's own crash or unreadable test output: fail
+      (`strict_errors`: error). Any other cause: error, never fail.
     - `leaderboard`: resolved is pass, everything else fail.
     """
     if leaderboard:
         return "pass" if (trial.stated == "pass" or (trial.stated is None and trial.resolved is True)) else "fail"
     if trial.stated is not None:
         return trial.stated
-    if trial.trouble is Trouble.TEST_TIMEOUT or (trial.trouble is Trouble.AGENT_TIMEOUT and agent_timeout == "fail"):
+    if trial.trouble is FailureCause.TEST_TIMEOUT or (trial.trouble is FailureCause.AGENT_TIMEOUT and agent_timeout == "fail"):
         return "timeout"
-    if trial.trouble is Trouble.SETUP:
+    if trial.trouble is FailureCause.SETUP:
         return "error"
     if trial.resolved is True:
         return "pass"
-    if trial.trouble is Trouble.AGENT_TIMEOUT:
+    if trial.trouble is FailureCause.AGENT_TIMEOUT:
         return "fail" if trial.resolved is False else "timeout"
-    if trial.trouble is Trouble.NONE:
+    if trial.trouble is FailureCause.NONE:
         return "fail" if trial.resolved is False else "error"
-    return "fail" if trial.trouble is Trouble.AGENT and not strict_errors else "error"
+    return "fail" if trial.trouble is FailureCause.AGENT and not strict_errors else "error"
 
 
 Cell = tuple[str, str, str, int]
@@ -176,17 +176,17 @@ Cell = tuple[str, str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """One trial for every cell that has any, in the order of the keys' UTF-8 bytes, and what was left out on the way."""
+    """One trial for each cell that has any, in the order of the keys' UTF-8 bytes, and counts of those left out."""
 
     outcomes: Mapping[Cell, tuple[Outcome, Trial]] = field(default_factory=dict)
     repeated: int = 0
-    """Trials that said the same of a cell once more; the earliest is kept."""
+    """Repeated trials of a cell with the same outcome; the earliest is kept."""
     retried: int = 0
-    """Errors that gave way to a later result of the same cell."""
+    """Errors that a later result of the same cell replaced."""
 
 
 def cells(decided: Iterable[tuple[Outcome, Trial]]) -> Cells:
-    """One trial a cell: an error gives way to a result, equal results count once, the earliest; different ones are refused."""
+    """One trial for each cell: a result replaces an error; of equal results the earliest counts; different ones are refused."""
     kept: dict[Cell, tuple[Outcome, Trial]] = {}
     repeated = retried = 0
     for outcome, trial in decided:
@@ -230,7 +230,7 @@ _NAIVE = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?", re.ASCII)
 
 
 def moment(value: object) -> tuple[datetime | None, bool]:
-    """The instant of a start time, and whether it had no time zone and was read as UTC; nothing: None. Raises BadInput."""
+    """The instant of a start time (None without one), and whether it had no time zone and was read as UTC. Raises BadInput."""
     if value is None or value == "":
         return None, False
     if isinstance(value, str) and _NAIVE.fullmatch(value):
@@ -238,20 +238,20 @@ def moment(value: object) -> tuple[datetime | None, bool]:
     return instant(value), False
 
 
-def threshold_of(said: str | None) -> Decimal | None:
-    """The number in a text such as "0.75", from which on a score is a pass; raises BadInput."""
-    if said is None:
+def threshold_of(text: str | None) -> Decimal | None:
+    """The threshold in a text such as "0.75": the least score that is a pass. Raises BadInput."""
+    if text is None:
         return None
-    if not re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]{1,18})?", said, re.ASCII):
-        raise BadInput(f"{said[:40]!r} is not a number", field="--threshold", hint='write a decimal number such as "0.75"')
-    return Decimal(said)
+    if not re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]{1,18})?", text, re.ASCII):
+        raise BadInput(f"{text[:40]!r} is not a number", field="--threshold", hint='write a decimal number such as "0.75"')
+    return Decimal(text)
 
 
 def passed(value: object, threshold: Decimal | None, what: str) -> bool | None:
-    """Whether a score is a pass: exactly 1, or at least the threshold; None where there is no score (null, NaN).
+    """Whether a score is a pass: exactly 1, or at least the threshold; None without a score (null, NaN).
 
-    A number other than 0 and 1 is refused without a threshold: there is no partial credit, so somebody must say what passes.
-    Raises BadInput naming `what` the score is.
+    A number other than 0 and 1 is refused without a threshold: there is no partial credit, so the user must say what passes.
+    Raises BadInput; `what` describes the score in its message.
     """
     if isinstance(value, bool):
         value = int(value)
@@ -262,17 +262,19 @@ def passed(value: object, threshold: Decimal | None, what: str) -> bool | None:
     if threshold is not None:
         return value >= threshold
     if value not in (0, 1):
-        raise BadInput(f"{what} is {value}, neither 0 nor 1", hint="say from where on it is a pass: --threshold 0.5, for example")
+        raise BadInput(
+            f"{what} is {value}, neither 0 nor 1", hint="give the least score that is a pass, for example --threshold 0.5"
+        )
     return value == 1
 
 
 def task_id(task: str, name: object) -> str:
-    """The id of one sample of a task, `task/name`, without the spaces that no id may have; % is %25, so that two stay two."""
-    return re.sub(r"[%\s]", lambda found: f"%{ord(found[0]):02X}", f"{task}/{name}")
+    """The id of one sample of a task, `task/name`. Spaces and % are escaped, so that different names stay different."""
+    return re.sub(r"[%\s]", lambda match: f"%{ord(match[0]):02X}", f"{task}/{name}")
 
 
 def runs_of(logs: Mapping[tuple[str, str], Iterable[str]], key: Callable[[str], Any]) -> dict[tuple[str, str, str], int]:
-    """(agent, task, log) → the number of its run: the k-th log of a task, sorted by `key`, is of the agent's run k."""
+    """(agent, task, log) → the number of its run. The k-th log of a task, sorted by `key`, belongs to the agent's run k."""
     return {
         (agent, task, log): number
         for (agent, task), names in logs.items()
@@ -287,7 +289,7 @@ def natural(name: str) -> tuple[tuple[int, bytes], ...]:
 
 
 def validator_of(number: int) -> str:
-    """The key of the validator that run `number` of every agent stands for."""
+    """The key of the validator for run `number` of every agent."""
     return f"run-{number}"
 
 
@@ -297,16 +299,16 @@ def numbered(runs: Sequence[str]) -> dict[str, int]:
 
 
 MAX_BYTES = 64_000_000
-"""One file of results is refused above this size."""
+"""Most bytes of one file of results."""
 MAX_ENTRIES = 1_000_000
-"""A folder with more files and folders than this, in all, is refused."""
+"""Most files and folders in a folder, at all depths."""
 MAX_DEPTH = 12
-"""How many folders deep results are looked for."""
+"""How many folders deep results are searched."""
 
 
 @dataclass
-class Found:
-    """What a walk saw and left out: symbolic links, which are never followed, and folders that are too deep."""
+class FolderWalk:
+    """The counts of a walk through a folder: entries, symbolic links (never followed), folders that are too deep."""
 
     entries: int = 0
     links: int = 0
@@ -314,61 +316,61 @@ class Found:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of it."""
+        """Notes for the user about what was left out."""
         links = f"{self.links} symbolic link{'s' if self.links > 1 else ''} not followed"
         deep = f"{self.deep} folder{'s' if self.deep > 1 else ''} more than {MAX_DEPTH} deep not looked into"
         return tuple(note for note, count in ((links, self.links), (deep, self.deep)) if count)
 
 
-def find(root: Path, name: str, visit: Callable[[Path], bool], *, skip: frozenset[str] = frozenset()) -> Found:
-    """Calls `visit` for every file called `name` in a folder, shallow ones first, in the order of their names; raises BadInput.
+def find(root: Path, name: str, visit: Callable[[Path], bool], *, skip: frozenset[str] = frozenset()) -> FolderWalk:
+    """Call `visit` for every file called `name` in a folder, shallow ones first, in the order of their names. Raises BadInput.
 
-    Where `visit` says True, nothing below that folder is looked at: what lies there was written by the agent, not by the harness.
-    Folders named in `skip`, and symbolic links, are not entered.
+    If `visit` returns True, the walk does not go below that folder: the agent wrote the files there, not the harness. Folders
+    named in `skip`, and symbolic links, are not entered.
     """
     if not root.is_dir():
         what = "is not a folder" if root.exists() else "no such folder"
         raise BadInput(what, file=root, hint="give the folder that the harness wrote its results to")
-    found, level = Found(), [root]
+    walk, level = FolderWalk(), [root]
     for _ in range(MAX_DEPTH):
         below: list[Path] = []
         for folder in level:
-            files, folders = _entries(folder, found)
+            files, folders = _entries(folder, walk)
             if not (name in files and visit(folder / name)):
                 below += [folder / entry for entry in folders if entry not in skip]
         level = below
-    found.deep = len(level)
-    return found
+    walk.deep = len(level)
+    return walk
 
 
-def listed(src: Path, pattern: str) -> tuple[list[Path], Found]:
-    """The files of a folder, or below it, whose names match; a file stands for itself. Raises BadInput."""
+def listed(src: Path, pattern: str) -> tuple[list[Path], FolderWalk]:
+    """The files in or below a folder whose names match; or the file itself. Raises BadInput."""
     if src.is_file():
-        return [src], Found()
+        return [src], FolderWalk()
     if not src.is_dir():
         raise BadInput("no such file or folder", file=src, hint="give what the harness wrote its results to")
-    found, level, files = Found(), [src], list[Path]()
+    walk, level, files = FolderWalk(), [src], list[Path]()
     for _ in range(MAX_DEPTH):
         below: list[Path] = []
         for folder in level:
-            names, folders = _entries(folder, found)
+            names, folders = _entries(folder, walk)
             files += [folder / name for name in sorted(names, key=os.fsencode) if re.fullmatch(pattern, name)]
             below += [folder / entry for entry in folders]
         level = below
-    found.deep = len(level)
-    return files, found
+    walk.deep = len(level)
+    return files, walk
 
 
-def _entries(folder: Path, found: Found) -> tuple[set[str], list[str]]:
+def _entries(folder: Path, walk: FolderWalk) -> tuple[set[str], list[str]]:
     files, folders = set(), []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                found.entries += 1
-                if found.entries > MAX_ENTRIES:
+                walk.entries += 1
+                if walk.entries > MAX_ENTRIES:
                     raise BadInput(f"has more than {MAX_ENTRIES} files and folders", file=folder, hint="import it in parts")
                 if entry.is_symlink():
-                    found.links += 1
+                    walk.links += 1
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.name)
                 elif entry.is_file(follow_symlinks=False):
@@ -379,7 +381,7 @@ def _entries(folder: Path, found: Found) -> tuple[set[str], list[str]]:
 
 
 def json_object(path: Path, limit: int = 0) -> dict[str, Any]:
-    """The JSON object in a file, numbers with a point as Decimal; raises BadInput. No binary float is made of a reward."""
+    """The JSON object in a file, with Decimal instead of float, since a reward must stay exact. Raises BadInput."""
     limit = limit or MAX_BYTES
     try:
         if path.stat().st_size > limit:
@@ -391,7 +393,7 @@ def json_object(path: Path, limit: int = 0) -> dict[str, Any]:
 
 
 def parsed(data: bytes, path: Path | str) -> dict[str, Any]:
-    """The JSON object in some bytes of a file, numbers with a point as Decimal; raises BadInput."""
+    """The JSON object in some bytes of a file, with Decimal instead of float. Raises BadInput."""
     source = ""
     try:
         source = data.decode("utf-8")
@@ -414,15 +416,15 @@ def parsed(data: bytes, path: Path | str) -> dict[str, Any]:
 
 
 def text_of(content: dict[str, Any], name: str, path: Path | str, *, prefix: str = "") -> str:
-    """A field that must be there, as text; raises BadInput naming it."""
-    found = optional_text(content, name, path, prefix=prefix)
-    if found is None:
+    """The text of a required field. Raises BadInput that names it."""
+    text = optional_text(content, name, path, prefix=prefix)
+    if text is None:
         raise BadInput("is missing", file=path, field=prefix + name, hint="is this a file of results of that harness?")
-    return found
+    return text
 
 
 def optional_text(content: dict[str, Any], name: str, path: Path | str, *, prefix: str = "") -> str | None:
-    """A field that may be absent or null, else text; raises BadInput naming it."""
+    """The text of an optional field; None if it is absent or null. Raises BadInput that names it."""
     value = content.get(name)
     if value is None:
         return None
@@ -434,7 +436,7 @@ def optional_text(content: dict[str, Any], name: str, path: Path | str, *, prefi
 
 
 def inside(content: dict[str, Any], name: str, path: Path | str, prefix: str = "") -> dict[str, Any]:
-    """An object that may be absent or null, which is as good as empty; raises BadInput naming it."""
+    """The object of an optional field, empty if it is absent or null. Raises BadInput that names it."""
     value = content.get(name)
     if value is None:
         return {}
@@ -445,6 +447,6 @@ def inside(content: dict[str, Any], name: str, path: Path | str, prefix: str = "
 
 
 def kind_of(value: object) -> str:
-    """What a JSON value is, in a word or two."""
+    """The type of a JSON value, in words."""
     kinds = {bool: "a boolean", int: "a number", decimal.Decimal: "a number", str: "text", list: "a list", dict: "an object"}
     return "null" if value is None else kinds.get(type(value), type(value).__name__)

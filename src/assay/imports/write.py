@@ -1,7 +1,7 @@
-"""Writing an import: a whole competition's folder, or evidence added to one that is there. SPEC 3.0, 7.
+"""Writes an import: a competition's whole folder, or evidence added to an existing competition. SPEC 3.0, 7.
 
-Nothing is written before everything is checked, and what is written appears at once or not at all. A competition that is there
-must know every participant, validator and task; its records stay.
+Everything is checked before anything is written, and the files appear at once or not at all. An existing competition must know
+every participant, validator and task; its records stay.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from assay.errors import BadInput, suggest
 from assay.folder import csvs, registry, strict
 from assay.folder.files import decode, load, write_text
 from assay.imports.build import Built, build, jsonl, participants_csv, rule_of, tests_of, validators_csv, with_score
-from assay.imports.trials import Options, Trial, Trials
+from assay.imports.trials import ImportOptions, Trial, Trials
 from assay.records import Evidence, record
 from assay.scheme import load as schemes
 from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.settle.story.telling import plural
 
-__all__ = ["EVIDENCE", "MAX_BYTES", "Imported", "add", "competition"]
+__all__ = ["EVIDENCE", "MAX_BYTES", "ImportedCompetition", "add", "competition"]
 
 
 MAX_BYTES = 2_000_000_000
-"""A file of evidence is refused above this size."""
+"""Most bytes of a file of evidence."""
 
 
-def add(trials: Iterable[Trial], directory: Path, name: str, options: Options) -> tuple[Scheme, Built, str, int]:
-    """The scheme there, what was built, the new text of the evidence file `name`, and how many records are new; raises BadInput.
+def add(trials: Iterable[Trial], directory: Path, name: str, options: ImportOptions) -> tuple[Scheme, Built, str, int]:
+    """Prepare adding evidence to the competition in `directory`, without writing. Raises BadInput.
 
-    Writes nothing. The scheme there decides what counts; participants, validators, tasks and trials must be known to it; a
-    record that is there already is left alone, one that says something else of the same trial is refused.
+    Returns its scheme, the built import, the new text of the evidence file `name`, and the number of new records. That scheme
+    decides what counts. The competition must know participants, validators, tasks and trials. A record that it has already is
+    left out; one that contradicts it is refused.
     """
     if not directory.is_dir():
         raise BadInput("no such competition", file=directory, hint="import without --add to make it")
@@ -46,8 +47,8 @@ def add(trials: Iterable[Trial], directory: Path, name: str, options: Options) -
     score = tests_of(rules, str(file))
     rule = rule_of(score, options)
     if rule != score.agent_timeout:
-        said = "the leaderboard counts" if options.count_as == "leaderboard" else "the import counts"
-        what = f'is "{score.agent_timeout}", and {said} agents that ran out of time as "{rule}" does'
+        who = "the leaderboard counts" if options.count_as == "leaderboard" else "the import counts"
+        what = f'is "{score.agent_timeout}", and {who} agents that ran out of time as "{rule}" does'
         raise BadInput(what, file=file, field="score.agent_timeout", hint="evidence of one competition counts by one rule")
     trials = list(trials)
     built = build(trials, rule, options, _submissions(directory / csvs.PARTICIPANTS.name, trials, rule, options))
@@ -67,20 +68,20 @@ def add(trials: Iterable[Trial], directory: Path, name: str, options: Options) -
     return rules, built, text + jsonl(new), len(new)
 
 
-def _submissions(file: Path, trials: list[Trial], rule: str, options: Options) -> dict[str, str]:
-    """The submission that each agent's trials are of: the one that participants.csv names."""
+def _submissions(file: Path, trials: list[Trial], rule: str, options: ImportOptions) -> dict[str, str]:
+    """The submission of each agent, as participants.csv names it."""
     submissions = {row.fields["key"]: row.fields.get("submission", "") for row in csvs.read(file, csvs.PARTICIPANTS)}
     derived = {agent.key: agent.submission for agent in build(trials, rule, options).agents}
     keys = sorted(derived, key=str.encode)
     _known(file, list(submissions), keys, "participant")
     for key in keys:
         if not submissions[key]:
-            raise BadInput(f"participant {key!r} has no submission", file=file, hint="fill it in: evidence is about a submission")
+            raise BadInput(f"participant {key!r} has no submission", file=file, hint="fill it in: evidence needs a submission")
         if submissions[key] != derived[key] and not options.assume_submission:
             raise BadInput(
                 f"the submission of {key!r} is {submissions[key][:80]}, and these trials are of {derived[key]}",
                 file=file,
-                hint="if they are of that submission all the same, say --assume-submission",
+                hint="if they are of that submission all the same, use --assume-submission",
             )
     return {key: submissions[key] for key in keys}
 
@@ -94,11 +95,11 @@ def _known(file: Path, known: Iterable[str], asked: Iterable[str], what: str) ->
 
 
 def _evidence(directory: Path, name: str) -> tuple[dict[tuple[object, ...], Evidence], dict[tuple[object, ...], Path]]:
-    """Key → record of the import's own file, and key → file of everybody else's."""
+    """Key → record in the import's own file, and key → file of all other evidence."""
     own: dict[tuple[object, ...], Evidence] = {}
     others: dict[tuple[object, ...], Path] = {}
     for file in sorted((directory / "evidence").glob("*.jsonl")):
-        text = decode(load(file, MAX_BYTES, hint="is somebody else at work in this directory?"), file)
+        text = decode(load(file, MAX_BYTES, hint="does another program change this folder?"), file)
         for number, line in enumerate(text.split("\n"), start=1):
             if not line.strip():
                 continue
@@ -120,12 +121,12 @@ def _is_new(item: Evidence, own: dict[tuple[object, ...], Evidence], others: dic
         raise BadInput(what, file=file, hint="one trial has one record; import it under another trial number if both count")
     if item.key in others:
         what = f"has evidence of {' '.join(map(str, item.key[1:]))} already"
-        raise BadInput(what, file=others[item.key], hint="leave that run out of the import, or the file out of the directory")
+        raise BadInput(what, file=others[item.key], hint="leave that run out of the import, or remove the file from the folder")
     return before is None
 
 
 EVIDENCE = "evidence/imported.jsonl"
-"""Where imported evidence stands in a competition directory."""
+"""The path of imported evidence in a competition's folder."""
 
 PLATFORM = "platform"
 INNER = "term-challenge"
@@ -134,15 +135,15 @@ SUBNET = "my-subnet.toml"
 
 
 @dataclass(frozen=True)
-class Imported:
-    """What an import wrote, for the report."""
+class ImportedCompetition:
+    """A finished import, for the report."""
 
     directory: Path
-    """The competition's directory."""
+    """The competition's folder."""
     scheme: Scheme
     built: Built
     added: int
-    """Records that were not there before."""
+    """The number of new records."""
     notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
@@ -171,14 +172,14 @@ class Imported:
 
 
 def competition(
-    trials: Trials | Iterable[Trial], directory: Path, *, scheme: str | None = None, options: Options | None = None
-) -> Imported:
-    """Writes imported trials as a competition directory, or adds them to one (`options.into`); raises BadInput. SPEC 7.
+    trials: Trials | Iterable[Trial], directory: Path, *, scheme: str | None = None, options: ImportOptions | None = None
+) -> ImportedCompetition:
+    """Write imported trials as a competition's folder, or add them to one (`options.into`). Raises BadInput. SPEC 7.
 
-    `scheme` is the name of a preset, or the text of a scheme; None is the scheme that is there, else `benchmark`. Preset
-    `platform` makes a subnet file with the competition in a folder beside it. Adding always uses the scheme that is there.
+    scheme: the name of a preset, or the text of a scheme; None: the scheme of the folder, otherwise `benchmark`. Preset
+    `platform` makes a subnet file with the competition in a folder beside it. Adding always uses the scheme of the folder.
     """
-    options = options or Options()
+    options = options or ImportOptions()
     notes = trials.notes if isinstance(trials, Trials) else ()
     if scheme == PLATFORM:
         return _platform(trials, directory, options, notes)
@@ -191,11 +192,11 @@ def competition(
     text, built = _checked(trials, scheme or BENCHMARK, options)
     rules = schemes.parse(text)
     _place(directory, _files(text, rules, built, options), options, directory)
-    return Imported(directory, rules, built, len(built.records), (*notes, *_remarks(built, rules, options)))
+    return ImportedCompetition(directory, rules, built, len(built.records), (*notes, *_remarks(built, rules, options)))
 
 
-def _checked(trials: Iterable[Trial], scheme: str, options: Options) -> tuple[str, Built]:
-    """The scheme's text with the rules of the import in it, and what to write; raises BadInput."""
+def _checked(trials: Iterable[Trial], scheme: str, options: ImportOptions) -> tuple[str, Built]:
+    """The scheme's text with the import's rules, and the content to write. Raises BadInput."""
     source = _source(scheme)
     score = tests_of(schemes.parse(source, file="the scheme"), "the scheme")
     rule = rule_of(score, options)
@@ -215,7 +216,7 @@ def _source(scheme: str) -> str:
     raise BadInput(f"there is no preset {scheme[:80]!r}", field="--scheme", hint=hint)
 
 
-def _files(text: str, rules: Scheme, built: Built, options: Options) -> dict[str, str]:
+def _files(text: str, rules: Scheme, built: Built, options: ImportOptions) -> dict[str, str]:
     return {
         "scheme.toml": text,
         "participants.csv": participants_csv(built.agents, options, rules),
@@ -225,8 +226,8 @@ def _files(text: str, rules: Scheme, built: Built, options: Options) -> dict[str
     }
 
 
-def _platform(trials: Iterable[Trial], directory: Path, options: Options, notes: tuple[str, ...]) -> Imported:
-    """A subnet file and, beside it, the competition; or the competition of a subnet that is there. SPEC 4, 7."""
+def _platform(trials: Iterable[Trial], directory: Path, options: ImportOptions, notes: tuple[str, ...]) -> ImportedCompetition:
+    """Write a subnet file and, beside it, the competition; or add to the competition of an existing subnet. SPEC 4, 7."""
     inner, file = directory / INNER, directory / SUBNET
     if file.exists():
         if INNER not in [member.path.rstrip("/") for member in subnet.read(file).competitions]:
@@ -239,12 +240,12 @@ def _platform(trials: Iterable[Trial], directory: Path, options: Options, notes:
     rules = schemes.parse(text)
     files = {f"{INNER}/{name}": content for name, content in _files(text, rules, built, options).items()}
     _place(directory, {SUBNET: _subnet(schemes.presets()[PLATFORM]), **files}, options, inner)
-    said = f"{SUBNET} has the other competitions commented out; their parts of the emission burn"
-    return Imported(inner, rules, built, len(built.records), (*notes, *_remarks(built, rules, options), said))
+    note = f"{SUBNET} has the other competitions commented out; their parts of the emission burn"
+    return ImportedCompetition(inner, rules, built, len(built.records), (*notes, *_remarks(built, rules, options), note))
 
 
 def _subnet(preset: str) -> str:
-    """The subnet file of the preset with every competition but ours commented out, since its folder is not there."""
+    """The preset's subnet file with all other competitions commented out, because their folders do not exist."""
     head, *tables = re.split(r"(?m)^(?=\[\[competitions\]\])", preset)
     kept = [
         table if tomllib.loads(table)["competitions"][0]["path"] == INNER else re.sub(r"(?m)^(?=.)", "# ", table)
@@ -253,7 +254,7 @@ def _subnet(preset: str) -> str:
     return head + "".join(kept)
 
 
-def _added(trials: Iterable[Trial], directory: Path, options: Options, notes: tuple[str, ...]) -> Imported:
+def _added(trials: Iterable[Trial], directory: Path, options: ImportOptions, notes: tuple[str, ...]) -> ImportedCompetition:
     rules, built, content, count = add(trials, directory, EVIDENCE, options)
     if count:
         file = directory / EVIDENCE
@@ -262,81 +263,82 @@ def _added(trials: Iterable[Trial], directory: Path, options: Options, notes: tu
         except OSError as error:
             raise BadInput(f"cannot be made ({error.strerror})", file=file.parent, hint="check the permissions") from None
         write_text(file, content)
-    return Imported(directory, rules, built, count, (*notes, *_remarks(built, rules, options)))
+    return ImportedCompetition(directory, rules, built, count, (*notes, *_remarks(built, rules, options)))
 
 
-def _remarks(built: Built, rules: Scheme, options: Options) -> list[str]:
-    """What is allowed and yet perhaps not meant."""
-    said = []
+def _remarks(built: Built, rules: Scheme, options: ImportOptions) -> list[str]:
+    """Notes about what is allowed but perhaps not intended."""
+    remarks = []
     if built.undated:
         have, their = ("has", "its") if built.undated == 1 else ("have", "their")
-        said.append(
-            f"{plural(built.undated, 'trial')} {have} no start time; {their} observed_at is 1970-01-01T00:00:00Z, which says so"
+        remarks.append(
+            f"{plural(built.undated, 'trial')} {have} no start time; "
+            f"{their} observed_at is 1970-01-01T00:00:00Z, which stands for an unknown time"
         )
     if built.repeated:
-        told = "was told twice and counts" if built.repeated == 1 else "were told twice and count"
-        said.append(f"{plural(built.repeated, 'trial')} {told} once")
+        repeated = "occurred twice and counts" if built.repeated == 1 else "occurred twice and count"
+        remarks.append(f"{plural(built.repeated, 'trial')} {repeated} once")
     if built.retried:
-        said.append(f"{plural(built.retried, 'error')} gave way to a later result of the same trial")
+        remarks.append(f"{plural(built.retried, 'error')} gave way to a later result of the same trial")
     several = [agent.key for agent in built.agents if len(agent.versions) > 1]
     if several:
         agents = plural(len(several), "agent")
-        said.append(f"{agents} ran in several versions, {several[0]!r} for one; each version counts as one submission")
+        remarks.append(f"{agents} ran in several versions, {several[0]!r} for one; each version counts as one submission")
     if built.missing:
         runs = "1 run is" if len(built.missing) == 1 else f"{len(built.missing)} runs are"
-        said.append(f"{runs} incomplete (errors are missing trials) and will not count for their agents")
+        remarks.append(f"{runs} incomplete (errors are missing trials) and will not count for their agents")
     least = rules.consensus.min_validators
     if len(built.validators) < least and options.into != "add":
         runs = plural(len(built.validators), "run")
         asked = plural(least, "validator" if rules.stakes else "run")
-        said.append(f"{runs}, and the scheme asks for {asked}: nothing will be agreed until consensus.min_validators is lower")
-    return said
+        remarks.append(f"{runs}, and the scheme asks for {asked}: nothing will be agreed until consensus.min_validators is lower")
+    return remarks
 
 
-def _place(directory: Path, files: Mapping[str, str], options: Options, inner: Path) -> None:
-    """Makes the directory beside its place, then moves it there. What is there must be nothing, or this import's earlier self."""
+def _place(directory: Path, files: Mapping[str, str], options: ImportOptions, inner: Path) -> None:
+    """Make the folder beside its target, then move it there. It must be free, or an earlier import of this competition."""
     target = directory.resolve()
     old = _occupied(target, directory, files, options, inner)
-    made: Path | None = None
+    new: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        new = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         for name, content in files.items():
-            path = made / name
+            path = new / name
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, content)
-        made.chmod(0o755)
+        new.chmod(0o755)
         if old:
             aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
             target.rename(aside / target.name)
             try:
-                made.rename(target)
+                new.rename(target)
             except OSError:
                 (aside / target.name).rename(target)
                 raise
             shutil.rmtree(aside)
         else:
-            made.rename(target)
+            new.rename(target)
     except OSError as error:
         raise BadInput(
             f"cannot be written ({error.strerror})", file=directory, hint="check the permissions and the space left"
         ) from None
     finally:
-        if made is not None and made.exists():
-            shutil.rmtree(made, ignore_errors=True)
+        if new is not None and new.exists():
+            shutil.rmtree(new, ignore_errors=True)
 
 
-def _occupied(target: Path, directory: Path, files: Mapping[str, str], options: Options, inner: Path) -> bool:
-    """Whether there is something to replace; raises BadInput if it may not be."""
+def _occupied(target: Path, directory: Path, files: Mapping[str, str], options: ImportOptions, inner: Path) -> bool:
+    """Whether there is a folder to replace. Raises BadInput if it must not be replaced."""
     if not target.exists():
         return False
     if not target.is_dir():
-        raise BadInput("is a file", file=directory, hint="give a directory that is new or empty")
+        raise BadInput("is a file", file=directory, hint="name a new or empty folder")
     there = {path.relative_to(target).as_posix() for path in target.rglob("*") if not path.is_dir() or path.is_symlink()}
     if not there and not any(target.iterdir()):
         return False
     if options.into != "replace":
-        hint = "give a new one, or say --add (evidence for the competition there) or --force (make an earlier import anew)"
+        hint = "name a new folder, or use --add (add evidence to this competition) or --force (repeat an earlier import)"
         raise BadInput("is not empty", file=directory, hint=hint)
     foreign = sorted(there - set(files))
     if foreign:
@@ -346,5 +348,5 @@ def _occupied(target: Path, directory: Path, files: Mapping[str, str], options: 
     prefix = "" if inner == directory else f"{INNER}/"
     name = schemes.parse(files[f"{prefix}scheme.toml"]).name
     if earlier.name != name:
-        raise BadInput(f"is the competition {earlier.name!r}, not {name!r}", file=directory, hint="give another directory")
+        raise BadInput(f"is the competition {earlier.name!r}, not {name!r}", file=directory, hint="name another folder")
     return True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInput
 from assay.judge import service
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.kind import Option
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class TaskOptions:
     """Let bubblewrap use a box's folder again, unless the scheme wants a new box for every trial."""
     env: Mapping[str, str] = field(default_factory=dict)
     """What agents may be given, by name."""
-    model: Model | None = None
+    model: ModelAccess | None = None
     """What agents may ask."""
     calibrate: int = 1
     """How often a task's solution has to pass here, and doing nothing to fail, before the task judges anybody."""

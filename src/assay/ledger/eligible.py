@@ -37,7 +37,7 @@ from assay.exact import digest, text
 from assay.folder.evidence import Gathered, Registry, gather
 from assay.folder.files import Place
 from assay.folder.previous import check_follows
-from assay.folder.reader import Found, parse_case
+from assay.folder.reader import EvidenceSource, parse_case
 from assay.kind import find
 from assay.ledger import evidence
 from assay.ledger.batch import StoredRecord
@@ -80,7 +80,7 @@ def inputs_digest(document: Mapping[str, Any]) -> str:
     return digest(document)
 
 
-def settled_from(document: Mapping[str, Any], *, epoch: int, evidence: Found, previous: Previous | None) -> Inputs:
+def settled_from(document: Mapping[str, Any], *, epoch: int, evidence: EvidenceSource, previous: Previous | None) -> Inputs:
     """The input of an epoch's settlement; raises BadInput as `folder.parse_case` does, and for an unknown field."""
     for name in document:
         if name not in INPUTS_FIELDS:
@@ -139,7 +139,7 @@ def _numbers(ranges: Sequence[Sequence[int]]) -> NDArray[np.int64]:
 
 
 @contextmanager
-def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], *, many: bool) -> Iterator[Found]:
+def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], *, many: bool) -> Iterator[EvidenceSource]:
     """The ledger's evidence (seq, canonical JSON), for as long as the block lasts; `many`: through Parquet."""
     if not many:
         yield lambda known: _gathered(records, without, known)
@@ -153,7 +153,7 @@ def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64
 @contextmanager
 def from_files(
     paths: Sequence[Path], records: Callable[[], Iterable[tuple[int, bytes]]], without: NDArray[np.int64]
-) -> Iterator[Found]:
+) -> Iterator[EvidenceSource]:
     """The evidence in files of a bundle; `records` reads them one by one, unless all of them are Parquet.
 
     A stranger's Parquet is written again: DuckDB trusts the statistics in its footer (such as the lowest value of a row

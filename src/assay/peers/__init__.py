@@ -1,14 +1,15 @@
-"""Talking to the other side of a wire, which may be broken or hostile. Every client of Assay speaks to its peer through here.
+"""Talks to peers that may be broken or hostile. Every client of Assay uses this room.
 
-One rule holds for each of them:
+One rule holds for each client:
 
-- A total deadline runs from the first look-up of a name to the last byte. Headers and 1xx answers are within it.
-- Bytes are bounded on the wire, and after decoding. Content codings are not asked for, and refused where they come all the same.
-- JSON is bounded in bytes, parts and nesting before anything is made of it (`reading`).
-- What only a library can decode is decoded in a child process with a bound on memory and time (`confined`).
-- Every error of the peer is an error of ours. A peer's own words are cut, made printable, and stripped of secrets (`Words`).
+- A total deadline runs from the look-up of the name to the last byte. Headers and 1xx answers are within it.
+- Bytes are bounded on the wire, and after decoding. Content codings are not requested, and refused if they come all the same.
+- JSON is bounded in bytes, parts and nesting before it is parsed (`reading`).
+- Formats that only a library can decode are decoded in a child process, with a bound on memory and time (`confined`).
+- Every error of the peer becomes one of our errors. A peer's own words are cut, made printable, and stripped of secrets
+  (`Words`).
 
-`http` and `network` need the package httpcore, which is an extra's; import them late, or through `peer`.
+`http` and `network` need the package httpcore, which belongs to an extra. Import them late, or through `peer`.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from urllib.parse import quote
 from assay.errors import BadInput, printable
 
 if TYPE_CHECKING:
-    from assay.peers.http import Answer, Peer
+    from assay.peers.http import Peer, PeerAnswer
 
 __all__ = ["NoAnswer", "Overrun", "Packed", "Silent", "Words", "peer", "retry_after"]
 
 _CUT = "[secret]"
 _LEAST = 4
-"""A secret of fewer characters would be found everywhere."""
+"""A shorter secret is not searched for: it would occur everywhere."""
 
 
 class NoAnswer(Exception):
-    """The peer gave no answer that can be read; why, in a few printable words of ours. `never`: nothing was listening."""
+    """The peer gave no readable answer. `why`: a few printable words of ours; `never`: nothing was listening."""
 
     def __init__(self, why: str, *, never: bool = False) -> None:
         super().__init__(why)
         self.why, self.never = why, never
-        self.head: Answer | None = None
+        self.head: PeerAnswer | None = None
         """Status and headers, if these came."""
 
 
 class Silent(NoAnswer):
-    """No answer in time. `whole`: the time for all of it was over, rather than that for one wait."""
+    """No answer came in time. `whole`: the time for the whole exchange was over, not that for one wait."""
 
     def __init__(self, why: str, *, never: bool = False, whole: bool = False) -> None:
         super().__init__(why, never=never)
@@ -51,52 +52,57 @@ class Silent(NoAnswer):
 
 
 class Overrun(NoAnswer):
-    """The answer has more bytes, or more parts, than it may."""
+    """The answer has more bytes or parts than allowed."""
 
 
 class Packed(NoAnswer):
-    """The answer has a content coding, which nobody asked for."""
+    """The answer has a content coding, although none was requested."""
 
 
 class Words:
-    """What a peer says, made fit for messages: without these secrets, printable, and not too long."""
+    """Makes a peer's words fit for messages: without these secrets, printable, and not too long."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {form for one in secrets if len(one) >= _LEAST for form in (one, quote(one, safe=""), json.dumps(one)[1:-1])}
+        known = {
+            form
+            for secret in secrets
+            if len(secret) >= _LEAST
+            for form in (secret, quote(secret, safe=""), json.dumps(secret)[1:-1])
+        }
         self._secrets = sorted(known, key=len, reverse=True)
 
     def __repr__(self) -> str:
         return f"Words({len(self._secrets)} secrets)"
 
     def repeated(self, *parts: str | bytes | None) -> bool:
-        """Whether a secret is in any of these."""
+        """Whether one of these texts contains a secret."""
         texts = [part.decode("latin-1") if isinstance(part, bytes) else part or "" for part in parts]
         return any(secret in text for secret in self._secrets for text in texts)
 
-    def __call__(self, said: object, most: int = 200) -> str:
-        """At most `most` characters of it, on one line."""
-        longest = max((len(one) for one in self._secrets), default=0)
-        text = str(said)[: most * max(64, longest)]  # enough to find each secret that begins within what is shown
+    def __call__(self, message: object, most: int = 200) -> str:
+        """The message on one line, at most `most` characters of it."""
+        longest = max((len(secret) for secret in self._secrets), default=0)
+        text = str(message)[: most * max(64, longest)]  # enough to find each secret that begins in the shown part
         for secret in self._secrets:
             text = text.replace(secret, _CUT)
         shown = printable(text[: most + 1])
-        if not shown.isprintable():  # nothing is settled by a message: what this Python knows of Unicode may decide here
-            shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in shown)
+        if not shown.isprintable():  # a message decides nothing, so this Python's Unicode tables may be used
+            shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
         return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
-def retry_after(said: str | None) -> float | None:
-    """A header `Retry-After` in seconds from now; None where it says nothing that can be kept to."""
+def retry_after(value: str | None) -> float | None:
+    """The seconds that a header `Retry-After` asks for; None if it is absent or unreadable."""
     try:
-        if said is None or said.strip().isdecimal():
-            return None if said is None else float(said.strip()[:9])
-        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
+        if value is None or value.strip().isdecimal():
+            return None if value is None else float(value.strip()[:9])
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError, OverflowError):
         return None
 
 
 def peer(url: str, *, extra: str, **options: Any) -> Peer:
-    """A `Peer` with these options at an address; raises BadInput that names the extra if the library for it is not installed."""
+    """A `Peer` at an address, with these options. Raises BadInput that names the extra if its library is not installed."""
     try:
         from assay.peers.http import Peer
     except ImportError:

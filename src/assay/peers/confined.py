@@ -1,12 +1,12 @@
-"""A library at work on a peer's bytes in a child process, with a bound on its memory and a deadline on every call.
+"""Runs a library on a peer's bytes in a child process, with a bound on its memory and a deadline for every call.
 
-Some formats only a library can decode, and it decodes a few hostile bytes into gigabytes. In a child that costs the child.
+Some formats only a library can decode, and it may turn a few hostile bytes into gigabytes. In a child that only ends the child.
 
     with Confined("package.module:Thing", argument) as thing:   # made in the child
         thing.call("method", 1, 2, seconds=5)                   # what Thing(argument).method(1, 2) returns
 
-Arguments and results are what `marshal` knows: None, numbers, text, bytes, lists, tuples, dicts, sets. What a method raises of
-ValueError, KeyError, TypeError, OverflowError is raised here too, with its first words; anything else is NoAnswer.
+Arguments and results are what `marshal` supports: None, numbers, text, bytes, lists, tuples, dicts, sets. A method's ValueError,
+KeyError, TypeError or OverflowError is raised here too, with its first words; any other error becomes NoAnswer.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from assay.peers import NoAnswer, Overrun, Silent
 __all__ = ["MEMORY", "RESULT_BYTES", "Confined", "serve"]
 
 MEMORY = 512 * 2**20
-"""Bytes that a child may have beside what it had when its library was loaded."""
+"""Bytes that a child may allocate after its library is loaded."""
 RESULT_BYTES = 16 * 2**20
 """Bytes of one result."""
 SECONDS = 60.0
-"""For the child to begin: a machine may be busy."""
+"""Seconds for the child to start: a machine may be busy."""
 _ERRORS: dict[str, type[Exception]] = {one.__name__: one for one in (ValueError, KeyError, TypeError, OverflowError)}
 _HEAD = 8
 
 
 class Confined:
-    """An object in a child process: `MODULE:NAME`, called with arguments. May be used by several threads; raises as `call`."""
+    """An object in a child process: `MODULE:NAME`, called with arguments. Several threads may use it. Raises as `call` does."""
 
     def __init__(self, target: str, *args: Any, seconds: float = SECONDS, memory: int = MEMORY, most: int = RESULT_BYTES) -> None:
         self._most, self._lock = most, threading.Lock()
@@ -60,30 +60,30 @@ class Confined:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the child still runs."""
         return self._end.alive
 
     def call(self, name: str, *args: Any, seconds: float) -> Any:
-        """What a method returns; a child that is late, too large or gone is ended. Raises NoAnswer (Silent, Overrun)."""
+        """The result of a method. A child that is late, too large or gone is ended. Raises NoAnswer (Silent, Overrun)."""
         return self._exchanged((name, args), seconds)
 
-    def _exchanged(self, said: Any, seconds: float) -> Any:
+    def _exchanged(self, message: Any, seconds: float) -> Any:
         with self._lock:
             if not self.alive:
                 raise NoAnswer("it was ended before")
             try:
-                return _result(self._spoken(marshal.dumps(said), time.monotonic() + seconds))
+                return _result(self._spoken(marshal.dumps(message), time.monotonic() + seconds))
             except NoAnswer:
                 self.close()
                 raise
 
     def _spoken(self, data: bytes, until: float) -> bytes:
-        """Send a message, and read the one that answers it, before the time is up."""
+        """Send a message and return the answer, before the time is over."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         there, back = self._child.stdin.fileno(), self._child.stdout.fileno()
         os.set_blocking(there, False)
-        left, came = memoryview(len(data).to_bytes(_HEAD, "big") + data), bytearray()
+        left, received = memoryview(len(data).to_bytes(_HEAD, "big") + data), bytearray()
         poll = select.poll()
         poll.register(back, select.POLLIN)
         poll.register(there, select.POLLOUT)
@@ -93,27 +93,27 @@ class Confined:
             if seconds <= 0:
                 raise Silent("it took too long", whole=True)
             if there in ready and left:
-                with suppress(BlockingIOError, BrokenPipeError):  # a child that is gone is seen by the end of its answer
+                with suppress(BlockingIOError, BrokenPipeError):  # if the child is gone, its answer ends too
                     left = left[os.write(there, left) :]
                 if not left:
                     poll.unregister(there)
             if back in ready:
                 piece = os.read(back, 2**20)
-                came += piece
+                received += piece
                 if not piece:
-                    raise Overrun("it takes more memory than it may")  # or it crashed, which is no better
-                length = int.from_bytes(came[:_HEAD], "big")
-                if len(came) >= _HEAD and length > self._most:
+                    raise Overrun("it takes more memory than it may")  # or it crashed
+                length = int.from_bytes(received[:_HEAD], "big")
+                if len(received) >= _HEAD and length > self._most:
                     raise Overrun(f"it comes to more than {self._most} bytes")
-                if len(came) >= _HEAD + length and len(came) >= _HEAD:
-                    return bytes(came[_HEAD : _HEAD + length])
+                if len(received) >= _HEAD + length and len(received) >= _HEAD:
+                    return bytes(received[_HEAD : _HEAD + length])
 
 
 def _result(data: bytes) -> Any:
     try:
         kind, value = marshal.loads(data)
     except (ValueError, EOFError, TypeError):
-        raise NoAnswer("it answers what cannot be") from None
+        raise NoAnswer("it sent an impossible answer") from None
     if kind == "done":
         return value
     if kind in _ERRORS:
@@ -131,23 +131,23 @@ def _ended(child: subprocess.Popen[bytes]) -> None:
 
 
 def serve() -> None:
-    """The child: makes the object, then answers calls until its parent is gone."""
+    """Run the child: make the object, then answer calls until the parent is gone."""
     there, back = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is not an answer
+    os.dup2(2, 1)  # a library's prints must not mix with the answers
     target, memory, args = _message(there)
-    made: Any = None
+    target_object: Any = None
 
     def begin() -> None:
-        nonlocal made
+        nonlocal target_object
         module, _, name = target.partition(":")
         kind = getattr(import_module(module), name)
         _bound(memory)
-        made = kind(*args)
+        target_object = kind(*args)
 
     _answer(back, begin)
     while True:
         name, args = _message(there)
-        _answer(back, lambda name=name, args=args: getattr(made, name)(*args))
+        _answer(back, lambda name=name, args=args: getattr(target_object, name)(*args))
 
 
 def _message(there: BinaryIO) -> Any:
@@ -160,16 +160,16 @@ def _message(there: BinaryIO) -> Any:
 def _answer(back: BinaryIO, act: Any) -> None:
     try:
         data = marshal.dumps(("done", act()))
-    except BaseException as error:  # noqa: BLE001  (whatever it is, it is the answer)
-        said = str(error.args[0] if error.args else error)[:500].encode("utf-8", "replace").decode()
+    except BaseException as error:  # noqa: BLE001  (every error is an answer)
+        message = str(error.args[0] if error.args else error)[:500].encode("utf-8", "replace").decode()
         known = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
-        data = marshal.dumps((next(known, type(error).__name__), said))
+        data = marshal.dumps((next(known, type(error).__name__), message))
     back.write(len(data).to_bytes(_HEAD, "big") + data)
     back.flush()
 
 
 def _bound(memory: int) -> None:
-    """Let this process have so much more memory than it has now; a system that cannot count it does not bound it."""
+    """Limit this process to so much more memory than it has now, if the system can count it."""
     import resource
 
     with suppress(OSError, ValueError), open("/proc/self/statm") as file:

@@ -1,6 +1,7 @@
-"""One HTTP exchange with a peer, bounded in everything: time, bytes on the wire, bytes of the body. Nothing is ever unpacked.
+"""One HTTP exchange with a peer, bounded in time, bytes on the wire and bytes of the body. Nothing is ever unpacked.
 
-Built on httpcore (below httpx): it speaks HTTP, TLS and proxies, and hands bodies on as they come. Redirects are not followed.
+It uses httpcore (the layer below httpx), which speaks HTTP, TLS and proxies, and passes bodies on unchanged. Redirects are not
+followed.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ import httpcore
 
 from assay.errors import broken
 from assay.peers import NoAnswer, Overrun, Packed, Silent
-from assay.peers.network import Backend, Budget, spending
+from assay.peers.network import Backend, ExchangeBudget, spending
 
-__all__ = ["Answer", "Exchange", "Peer"]
+__all__ = ["Peer", "PeerAnswer", "StreamedAnswer"]
 
 _FRAMES = 2**20
-"""Bytes that headers and 1xx answers may take on the wire."""
+"""Bytes of headers and 1xx answers on the wire."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came: status, headers as they were sent, and the whole body."""
+class PeerAnswer:
+    """An answer: status, unchanged headers, and the whole body."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -43,10 +44,10 @@ class Answer:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
 
-class Exchange:
-    """An answer whose body is still coming: status and headers, and the body piece by piece, within the bounds of it all."""
+class StreamedAnswer:
+    """An answer whose body is read in pieces, within the bounds of the whole exchange."""
 
-    def __init__(self, answer: Answer, pieces: Iterator[bytes], budget: Budget, most: int) -> None:
+    def __init__(self, answer: PeerAnswer, pieces: Iterator[bytes], budget: ExchangeBudget, most: int) -> None:
         self.answer = answer
         self._pieces, self._budget, self._most, self._came = pieces, budget, most, 0
 
@@ -61,11 +62,11 @@ class Exchange:
 
 
 class Peer:
-    """An address that is asked. A context manager; may be used by several threads.
+    """A client of one address. A context manager; several threads may use it.
 
-    seconds: for one exchange in all, from the look-up of the name to the last byte. idle: for each wait in it. rate: bytes that
-    give it one second more, for bodies of very different sizes. uds: a Unix socket instead of the address's host. at: an address
-    that was looked up before. proxies: as the environment says. keep: connections that stay open for the next question.
+    seconds: for one whole exchange, from the look-up of the name to the last byte. idle: for each wait in it. rate: bytes that
+    extend it by one second, for bodies of very different sizes. uds: a Unix socket instead of the address's host. at: an address
+    that was looked up before. proxies: use those of the environment. keep: connections stay open for the next request.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Peer:
         if not keep:
             self._headers["Connection"] = "close"
         self._pool = _pool(url, uds, at, proxies)
-        self._lock, self._going = threading.Lock(), set[Budget]()
+        self._lock, self._going = threading.Lock(), set[ExchangeBudget]()
 
     def __enter__(self) -> Self:
         return self
@@ -95,11 +96,11 @@ class Peer:
         self.close()
 
     def close(self) -> None:
-        """Close its connections; the next question opens another."""
+        """Close its connections. The next request opens a new one."""
         self._pool.close()
 
     def hang_up(self) -> None:
-        """End all exchanges that go on, from any thread; each raises NoAnswer."""
+        """End all running exchanges, from any thread. Each of them raises NoAnswer."""
         with self._lock:
             for budget in self._going:
                 budget.end()
@@ -112,7 +113,7 @@ class Peer:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         most: int,
-    ) -> Answer:
+    ) -> PeerAnswer:
         """The answer, whatever its status, with a body of at most `most` bytes. Raises NoAnswer (Silent, Overrun, Packed)."""
         return self._asked(self._budget(most), method, url or self.url, headers, body, most)
 
@@ -125,15 +126,15 @@ class Peer:
         body: bytes | None = None,
         most: int,
         bodies: Container[int] | None = None,
-    ) -> Answer:
-        """As `ask`, in a thread of its own, so that the event loop goes on; who is cancelled hangs up.
+    ) -> PeerAnswer:
+        """As `ask`, in its own thread, so that the event loop goes on. Cancelling it ends the exchange.
 
-        bodies: the statuses of which the body is read; of others it is empty.
+        bodies: the statuses whose body is read; other answers have an empty body.
         """
         loop, budget = asyncio.get_running_loop(), self._budget(most)
-        future: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[PeerAnswer] = loop.create_future()
 
-        def tell(answer: Answer | None, error: BaseException | None) -> None:
+        def tell(answer: PeerAnswer | None, error: BaseException | None) -> None:
             if answer is not None and not future.done():
                 future.set_result(answer)
             elif error is not None and not future.done():
@@ -143,9 +144,9 @@ class Peer:
             answer, wrong = None, None
             try:
                 answer = self._asked(budget, method, url or self.url, headers, body, most, bodies)
-            except BaseException as error:  # noqa: BLE001  (whatever it is, it is raised where the answer is awaited)
+            except BaseException as error:  # noqa: BLE001  (every error is raised where the answer is awaited)
                 wrong = error
-            with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop was closed, so nobody waits
                 loop.call_soon_threadsafe(tell, answer, wrong)
 
         threading.Thread(target=act, name="peer", daemon=True).start()
@@ -163,55 +164,55 @@ class Peer:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         most: int,
-    ) -> Iterator[Exchange]:
-        """An answer whose body is handed on as it comes, packed or not. Raises NoAnswer, and so does reading."""
+    ) -> Iterator[StreamedAnswer]:
+        """An answer whose body is passed on unchanged, packed or not. Raises NoAnswer, and so does reading it."""
         budget = self._budget(most)
         with self._exchanging(budget, method, url or self.url, headers, body, most) as opened:
             yield opened
 
-    def _budget(self, most: int) -> Budget:
-        return Budget(self.seconds, 2 * most + _FRAMES, idle=self.idle, rate=self.rate)
+    def _budget(self, most: int) -> ExchangeBudget:
+        return ExchangeBudget(self.seconds, 2 * most + _FRAMES, idle=self.idle, rate=self.rate)
 
     def _asked(
         self,
-        budget: Budget,
+        budget: ExchangeBudget,
         method: str,
         url: str,
         headers: Mapping[str, str] | None,
         body: bytes | None,
         most: int,
         bodies: Container[int] | None = None,
-    ) -> Answer:
+    ) -> PeerAnswer:
         with self._exchanging(budget, method, url, headers, body, most) as opened:
-            came, data = opened.answer, bytearray()
-            if bodies is not None and came.status not in bodies:
-                return came
+            answer, data = opened.answer, bytearray()
+            if bodies is not None and answer.status not in bodies:
+                return answer
             try:
-                if (came.header("content-encoding") or "identity").strip().lower() not in ("", "identity"):
-                    raise Packed("the answer is packed, and nobody asked for that")
+                if (answer.header("content-encoding") or "identity").strip().lower() not in ("", "identity"):
+                    raise Packed("the answer is packed, although nobody asked for that")
                 while piece := opened.read():
                     data += piece
             except NoAnswer as error:
-                error.head = came
+                error.head = answer
                 raise
-        return Answer(came.status, came.headers, bytes(data))
+        return PeerAnswer(answer.status, answer.headers, bytes(data))
 
     @contextmanager
     def _exchanging(
-        self, budget: Budget, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None, most: int
-    ) -> Iterator[Exchange]:
-        given = dict(headers or {})
-        named = {name.lower() for name in given} - {"accept-encoding", "connection"}  # these are not for others to say
-        given = {name: value for name, value in given.items() if name.lower() in named}
-        given |= {name: value for name, value in self._headers.items() if name.lower() not in named}
+        self, budget: ExchangeBudget, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None, most: int
+    ) -> Iterator[StreamedAnswer]:
+        headers_sent = dict(headers or {})
+        named = {name.lower() for name in headers_sent} - {"accept-encoding", "connection"}  # the caller cannot set these
+        headers_sent = {name: value for name, value in headers_sent.items() if name.lower() in named}
+        headers_sent |= {name: value for name, value in self._headers.items() if name.lower() not in named}
         with self._lock:
             self._going.add(budget)
         try:
             with ExitStack() as later:
                 with spending(budget), _ours(budget):
-                    answer = later.enter_context(self._stream(method, url, given, body))
-                found = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
-                yield Exchange(Answer(answer.status, found, b""), answer.iter_stream(), budget, most)
+                    answer = later.enter_context(self._stream(method, url, headers_sent, body))
+                headers_received = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
+                yield StreamedAnswer(PeerAnswer(answer.status, headers_received, b""), answer.iter_stream(), budget, most)
         finally:
             with self._lock:
                 self._going.discard(budget)
@@ -219,21 +220,21 @@ class Peer:
     def _stream(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> AbstractContextManager[httpcore.Response]:
-        """The library's exchange; headers are bytes as they came, so latin-1."""
+        """The library's exchange. Headers are bytes, so their text is latin-1."""
         rows = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
         return self._pool.stream(method, _located(url), headers=rows, content=body)
 
 
 def _located(url: str) -> httpcore.URL:
-    """The address as it is written: httpcore's own reading leaves out what follows a semicolon."""
-    found, parts = httpcore.URL(url), urlsplit(url)
-    found.target = ((parts.path or "/") + (f"?{parts.query}" if parts.query else "")).encode("ascii")
-    return found
+    """The unchanged address: httpcore's own parser drops everything after a semicolon."""
+    target, parts = httpcore.URL(url), urlsplit(url)
+    target.target = ((parts.path or "/") + (f"?{parts.query}" if parts.query else "")).encode("ascii")
+    return target
 
 
 @contextmanager
-def _ours(budget: Budget) -> Iterator[None]:
-    """Every error of the exchange as one of ours."""
+def _ours(budget: ExchangeBudget) -> Iterator[None]:
+    """Turn every error of the exchange into one of ours."""
     try:
         yield
     except httpcore.TimeoutException as error:
@@ -243,7 +244,7 @@ def _ours(budget: Budget) -> Iterator[None]:
         if budget.late():
             raise Silent("no answer in time", whole=True) from None
         raise NoAnswer(broken(error), never=isinstance(error, httpcore.ConnectError)) from None
-    except ValueError as error:  # an address that is none: h11 and httpcore look at every part of it
+    except ValueError as error:  # an invalid address: h11 and httpcore check every part of it
         raise NoAnswer(broken(error)) from None
 
 
@@ -252,7 +253,7 @@ _LOCK = threading.Lock()
 
 @cache
 def _context() -> ssl.SSLContext:
-    """The system's certificates, and certifi's where nobody chose others: some systems have none."""
+    """The system's certificates; also certifi's, unless the user chose others: some systems have none."""
     context = ssl.create_default_context()
     if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys():
         import certifi
@@ -278,7 +279,7 @@ def _pool(url: str, uds: str | None, at: str | None, proxies: bool) -> httpcore.
 
 
 def _proxy(url: str) -> httpcore.Proxy:
-    """A proxy of the environment: `[http://][USER:PASSWORD@]HOST:PORT`."""
+    """The proxy at an address of the environment: `[http://][USER:PASSWORD@]HOST:PORT`."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     auth = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
     return httpcore.Proxy(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", auth=auth)

@@ -1,7 +1,7 @@
-"""Sockets with a budget: httpcore's network, every read and write of which has a deadline and is counted.
+"""httpcore's network with a budget: every read and write of a socket has a deadline and is counted.
 
-httpcore bounds each wait for bytes. A peer that sends a byte a second, or 103 answers without end, keeps within that for
-ever; the budget bounds the whole exchange. It is the exchange's own (a context variable), so one pool of connections serves many.
+httpcore bounds each wait for bytes. A peer that sends a byte a second, or 103 answers without end, stays within that for ever.
+The budget bounds the whole exchange. It belongs to the exchange (in a context variable), so one pool of connections serves many.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import httpcore
 
 from assay.peers import NoAnswer, Overrun, Silent
 
-__all__ = ["Backend", "Budget", "spending"]
+__all__ = ["Backend", "ExchangeBudget", "spending"]
 
 ADDRESSES = 8
-"""Addresses of one host that are tried."""
+"""Most addresses of one host that are tried."""
 _SLICE = 16_384
-"""Bytes that are written between two looks at the clock."""
+"""Bytes that are written between two checks of the deadline."""
 
 
-class Budget:
-    """Of one exchange. seconds: for all of it; idle: for each wait; rate: bytes that buy one second more (None: nothing does)."""
+class ExchangeBudget:
+    """The budget of one exchange. seconds: in all; idle: for each wait; rate: bytes that extend it by a second (None: never)."""
 
     def __init__(self, seconds: float, wire: int, *, idle: float | None = None, rate: int | None = None) -> None:
         self._begun, self._seconds, self._rate = time.monotonic(), seconds, rate
@@ -38,23 +38,23 @@ class Budget:
         self._lock, self._ended = threading.Lock(), False
         self._sockets: set[socket.socket] = set()
 
-    def hold(self, made: socket.socket) -> None:
-        """A socket that `end` shuts down."""
+    def hold(self, opened: socket.socket) -> None:
+        """Note a socket, which `end` will shut down."""
         with self._lock:
-            self._sockets.add(made)
+            self._sockets.add(opened)
         if self._ended:
             self.end()
 
     def end(self) -> None:
-        """Hang up, from any thread: who waits for bytes stops waiting."""
+        """End the exchange, from any thread. A wait for bytes ends too."""
         with self._lock:
             self._ended = True
-            for made in self._sockets:
+            for opened in self._sockets:
                 with suppress(OSError):
-                    socket.socket.shutdown(made, socket.SHUT_RDWR)  # of what is below TLS, if there is any
+                    socket.socket.shutdown(opened, socket.SHUT_RDWR)  # the socket below TLS
 
     def left(self) -> float:
-        """Seconds for the next wait, above 0; raises Silent, and NoAnswer after `end`."""
+        """Seconds left for the next wait, above 0. Raises Silent, and NoAnswer after `end`."""
         if self._ended:
             raise NoAnswer("the connection was ended here")
         bought = 0.0 if self._rate is None else self._spent / self._rate
@@ -75,7 +75,7 @@ class Budget:
         return False
 
     def take(self, received: int = 0, sent: int = 0) -> None:
-        """Count bytes; raises Overrun above so many received, and NoAnswer after `end`, which looks like an end of theirs."""
+        """Count bytes. Raises Overrun above the limit, and NoAnswer after `end`, which looks like an end by the peer."""
         if self._ended:
             raise NoAnswer("the connection was ended here")
         self._spent += received + sent
@@ -84,12 +84,12 @@ class Budget:
             raise Overrun("more bytes than an answer may have")
 
 
-_BUDGET: ContextVar[Budget] = ContextVar("budget")
+_BUDGET: ContextVar[ExchangeBudget] = ContextVar("budget")
 
 
 @contextmanager
-def spending(budget: Budget) -> Iterator[Budget]:
-    """What is read and written within is of this budget."""
+def spending(budget: ExchangeBudget) -> Iterator[ExchangeBudget]:
+    """Charge everything that is read and written in the block to this budget."""
     token = _BUDGET.set(budget)
     try:
         yield budget
@@ -98,13 +98,13 @@ def spending(budget: Budget) -> Iterator[Budget]:
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection whose every wait is within the budget of who uses it now."""
+    """A connection. Each wait is within the budget of its current exchange."""
 
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
 
-    def _budget(self) -> Budget:
-        """Of who uses it now, and who can end that from now on."""
+    def _budget(self) -> ExchangeBudget:
+        """The budget of the current exchange, which can end it from now on."""
         budget = _BUDGET.get()
         budget.hold(self._inner.get_extra_info("socket"))
         return budget
@@ -135,10 +135,10 @@ class _Stream(httpcore.NetworkStream):
 
 
 class Backend(httpcore.NetworkBackend):
-    """Connects within the budget: the look-up of a name and all of its addresses have one deadline."""
+    """Connects within the budget: the look-up of a name and all its addresses share one deadline."""
 
     def __init__(self, at: str | None = None) -> None:
-        """at: an address that was looked up before, and is taken instead of the host's."""
+        """at: an address that was looked up before, used instead of the host's."""
         self._inner, self._at = httpcore.SyncBackend(), at
 
     def connect_tcp(
@@ -149,40 +149,40 @@ class Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Any = None,
     ) -> httpcore.NetworkStream:
-        """See httpcore; each of the host's addresses is tried."""
+        """Connect as httpcore does, and try each of the host's addresses."""
         budget, error = _BUDGET.get(), None
-        found = _looked_up(self._at or host, port, budget)
-        for number, address in enumerate(found):
+        addresses = _looked_up(self._at or host, port, budget)
+        for number, address in enumerate(addresses):
             try:
-                seconds = budget.left() / (len(found) - number)  # the last one has all that is left
+                seconds = budget.left() / (len(addresses) - number)  # the last one has all that is left
                 return _Stream(self._inner.connect_tcp(address, port, seconds, local_address, socket_options))
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as refused:
                 error = refused
         raise error or httpcore.ConnectError("the host has no address")
 
     def connect_unix_socket(self, path: str, timeout: float | None = None, socket_options: Any = None) -> httpcore.NetworkStream:
-        """See httpcore; a socket that nobody listens at is closed."""
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        """Connect as httpcore does, and close the socket if nobody listens."""
+        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            made.settimeout(_BUDGET.get().left())
-            made.connect(path)
+            opened.settimeout(_BUDGET.get().left())
+            opened.connect(path)
         except TimeoutError as error:
-            made.close()  # httpcore's own way would leave it to the garbage collector
+            opened.close()  # httpcore itself would leave it to the garbage collector
             raise httpcore.ConnectTimeout(str(error)) from error
         except OSError as error:
-            made.close()
+            opened.close()
             raise httpcore.ConnectError(str(error)) from error
-        return _Stream(_Plain(made))
+        return _Stream(_UnixStream(opened))
 
     def sleep(self, seconds: float) -> None:
-        """httpcore's pause between attempts to connect, of which there is one here."""
+        """Do not pause: httpcore pauses between attempts to connect, but here is only one."""
 
 
-class _Plain(httpcore.NetworkStream):
+class _UnixStream(httpcore.NetworkStream):
     """A connected Unix socket."""
 
-    def __init__(self, made: socket.socket) -> None:
-        self._socket = made
+    def __init__(self, opened: socket.socket) -> None:
+        self._socket = opened
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         with _mapped(httpcore.ReadTimeout, httpcore.ReadError):
@@ -221,8 +221,8 @@ def _mapped(late: type[Exception], failed: type[Exception]) -> Iterator[None]:
         raise failed(str(error)) from error
 
 
-def _looked_up(host: str, port: int, budget: Budget) -> list[str]:
-    """The host's addresses, looked up in a thread of its own: the system's look-up has no deadline that we could set."""
+def _looked_up(host: str, port: int, budget: ExchangeBudget) -> list[str]:
+    """The host's addresses. The look-up runs in its own thread, because the system's look-up has no deadline."""
     try:
         return [str(ipaddress.ip_address(host))]
     except ValueError:
@@ -237,10 +237,10 @@ def _looked_up(host: str, port: int, budget: Budget) -> list[str]:
 
     threading.Thread(target=look, name="look-up", daemon=True).start()
     try:
-        found = answered.get(timeout=budget.left())
+        result = answered.get(timeout=budget.left())
     except queue.Empty:
         raise httpcore.ConnectTimeout("the name was not looked up in time") from None
-    if isinstance(found, Exception):
-        with _mapped(httpcore.ConnectTimeout, httpcore.ConnectError):  # UnicodeError is no OSError, and says why by itself
-            raise found
-    return list(dict.fromkeys(str(row[4][0]) for row in found))[:ADDRESSES]
+    if isinstance(result, Exception):
+        with _mapped(httpcore.ConnectTimeout, httpcore.ConnectError):  # a UnicodeError is raised as it is
+            raise result
+    return list(dict.fromkeys(str(row[4][0]) for row in result))[:ADDRESSES]

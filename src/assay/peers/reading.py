@@ -1,8 +1,7 @@
-"""JSON of a peer: bounded in bytes, parts and nesting before anything is made of it.
+"""Parses a peer's JSON within bounds: its parts and its nesting are counted in the text, before it is parsed.
 
-Thirty-two megabytes of `[],` become a gigabyte of lists: a part takes many times its bytes in memory.
-Parts are brackets, commas and strings; they are counted in the text, and strings are looked at as a whole.
-A file by itself because those who read JSON that came by other ways (a websocket, a file) need no network library for it.
+A part takes many times its bytes in memory: thirty-two megabytes of `[],` become a gigabyte of lists. Parts are brackets, commas
+and strings. This is a file of its own, because JSON from a websocket or a file needs no network library.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from assay.peers import NoAnswer, Overrun
 __all__ = ["DEPTH", "PARTS", "bounded", "parsed", "parsed_aside"]
 
 PARTS = 200_000
-"""Brackets, commas and strings of one answer."""
+"""Most brackets, commas and strings of one answer."""
 DEPTH = 64
-"""Objects and lists inside one another."""
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,\]}]', re.DOTALL)  # possessive: nothing is kept for going back
+"""Nesting of objects and lists."""
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,\]}]', re.DOTALL)  # possessive: no backtracking
 _ASIDE = 65_536
 
 
 def bounded(text: str, parts: int = PARTS, depth: int = DEPTH) -> None:
-    """Refuse a text with more parts, or nested deeper. Raises Overrun."""
+    """Refuse a text with more parts or deeper nesting. Raises Overrun."""
     if sum(map(text.count, '[{,"')) <= parts and text.count("[") + text.count("{") <= depth:
-        return  # the rule: counting without looking at what is a string errs on the safe side
+        return  # the usual case: a count that ignores strings is never too low
     seen = within = 0
     for token in _TOKEN.finditer(text):
         match token[0][0]:
@@ -44,7 +43,7 @@ def bounded(text: str, parts: int = PARTS, depth: int = DEPTH) -> None:
 
 
 def parsed(data: bytes | str, *, parts: int = PARTS, depth: int = DEPTH) -> Any:
-    """The value of a JSON text. Raises Overrun above the bounds, and NoAnswer for what is no JSON."""
+    """The value of a JSON text. Raises Overrun above the bounds, and NoAnswer if it is not JSON."""
     try:
         text = data if isinstance(data, str) else data.decode()
         bounded(text, parts, depth)
@@ -54,7 +53,7 @@ def parsed(data: bytes | str, *, parts: int = PARTS, depth: int = DEPTH) -> Any:
 
 
 async def parsed_aside(data: bytes, *, parts: int = PARTS, depth: int = DEPTH) -> Any:
-    """The same, and what is large is read in a thread, so that the event loop goes on."""
+    """As `parsed`; a large text is parsed in a thread, so that the event loop goes on."""
     if len(data) <= _ASIDE:
         return parsed(data, parts=parts, depth=depth)
     return await asyncio.to_thread(parsed, data, parts=parts, depth=depth)

@@ -14,7 +14,7 @@ from assay.errors import BadInput
 from assay.judge.rubric import prompts
 from assay.judge.rubric.conversation import AskedQuestion, Conversation, ServiceFailure
 from assay.judge.rubric.judgement import CHECKS_AT_ONCE, Judgement
-from assay.judge.rubric.questions import Case
+from assay.judge.rubric.questions import RubricCase
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.solution import Solution
 from rubric_kit import ADD, SETTINGS, called, make_bounty, make_case, make_course, says
@@ -210,7 +210,7 @@ def test_weights_are_not_the_models_business(tmp_path: Path) -> None:
 def test_a_problem_that_is_not_the_bountys_is_refused(tmp_path: Path) -> None:
     bounty = make_bounty(tmp_path)
     with pytest.raises(BadInput, match="the problem has digest"):
-        Case(bounty, "Something else.", Solution({"add.py": ADD}))
+        RubricCase(bounty, "Something else.", Solution({"add.py": ADD}))
 
 
 def test_a_problem_and_checks_that_are_too_long_as_shown_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from assay.judge.rubric import injections as detecting
 from assay.judge.rubric import questions as frames
 from assay.judge.rubric.injections import detect
 from assay.judge.rubric.judgement import Judgement
-from assay.judge.rubric.questions import Frames
+from assay.judge.rubric.questions import JudgementFrames
 from assay.judge.rubric.scripted_server import scripted_model
 from assay.judge.rubric.solution import Solution
 from injecting import GUESS, INJECTIONS, PAGE, Injection, Obeying, filled
@@ -77,10 +77,10 @@ def test_the_signs_of_an_attack(injection: Injection) -> None:
 
 
 def test_without_a_frame_every_attack_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unframed(self: Frames, kind: str, items: Any, *, about: str = "") -> str:
+    def unframed(self: JudgementFrames, kind: str, items: Any, *, about: str = "") -> str:
         return "\n".join(part for item in items for part in (item.name, item.text))
 
-    monkeypatch.setattr(Frames, "around", unframed)
+    monkeypatch.setattr(JudgementFrames, "around", unframed)
     assert {name: _answers(found) for name, found in _all(FITTING).items()} == {injection.name: TOLD for injection in FITTING}
 
 
@@ -99,7 +99,7 @@ def test_what_the_key_and_the_escapes_are_for(
     known: bool, escaped: bool, careless: bool, holds: Callable[[Injection], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if known:
-        monkeypatch.setattr(Frames, "key", lambda self, kind: GUESS)
+        monkeypatch.setattr(JudgementFrames, "key", lambda self, kind: GUESS)
     if not escaped:
         monkeypatch.setattr(frames, "escape", lambda text: text)
     found = {name for name, one in _all(FITTING, careless=careless).items() if _answers(one) != HONEST}
@@ -182,7 +182,7 @@ def test_few_signs_in_ordinary_programs() -> None:
 def test_the_key_is_of_bounty_solution_prompts_and_kind(tmp_path: Path) -> None:
     one = make_bounty(tmp_path / "one").digest
     keys = {
-        Frames(bounty, submission, prompts).key(kind)
+        JudgementFrames(bounty, submission, prompts).key(kind)
         for bounty in (one, make_bounty(tmp_path / "two", name="other").digest)
         for submission in ("a", "b")
         for prompts in ("p", "q")

@@ -12,7 +12,7 @@ import pytest
 from assay.errors import BadInput, Refused, Unreachable
 from assay.judge.rubric import service
 from assay.judge.rubric.asking import JudgeProgress, Models, Price
-from assay.judge.rubric.judgement import Usage, why_fallback
+from assay.judge.rubric.judgement import TokenUsage, why_fallback
 from assay.judge.rubric.questions import guttered
 from assay.judge.rubric.replay import replay_transcript
 from assay.judge.rubric.scripted import ScriptedFault
@@ -120,7 +120,7 @@ def test_a_model_has_its_own_time(tmp_path: Path) -> None:
     assert found.model == "big"
     assert found.measured is not None
     assert found.measured.tries == 4
-    assert found.measured.usage == Usage(None, None), "the request that timed out took tokens that nobody told"
+    assert found.measured.usage == TokenUsage(None, None), "the request that timed out took tokens that nobody told"
 
 
 def test_another_model_is_an_error_of_the_service_and_never_a_score(tmp_path: Path) -> None:
@@ -173,9 +173,9 @@ def test_tokens_that_are_not_told_are_unknown(tmp_path: Path) -> None:
     with scripted_model(script(faults=[{"kind": "no-usage", "phase": "checks"}])) as server:
         found = asked(case, server.url, prices={"big": Price(1_000_000, 1_000_000)})
     assert found.measured is not None
-    assert (found.measured.usage, found.measured.cost) == (Usage(None, None), None)
+    assert (found.measured.usage, found.measured.cost) == (TokenUsage(None, None), None)
     assert found.document()["measured"]["usage"] == {"prompt": None, "completion": None}
-    assert Price(1, 1).of(Usage(None, 5)) is None
+    assert Price(1, 1).of(TokenUsage(None, 5)) is None
 
 
 def test_what_a_missing_solution_took_is_in_the_sums(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from assay.errors import BadInput, Refused
 from assay.exact import canonical, digest
 from assay.judge.rubric.asking import Price
 from assay.judge.rubric.judgement import Judgement, make_record, quote_digest
-from assay.judge.rubric.questions import Case
+from assay.judge.rubric.questions import RubricCase
 from assay.judge.rubric.replay import ChangedAnswer, compare_judgements, replay_transcript
 from assay.judge.rubric.scripted_server import scripted_model
 from assay.settle.score import rubric
@@ -29,18 +29,18 @@ FAULTS = [
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+def case(tmp_path_factory: pytest.TempPathFactory) -> RubricCase:
     return make_case(tmp_path_factory.mktemp("bounty"))
 
 
 @pytest.fixture(scope="module")
-def judged(case: Case) -> Judgement:
+def judged(case: RubricCase) -> Judgement:
     """One that took a lot: pauses, a malformed answer, and the fallback."""
     with scripted_model(script(faults=FAULTS)) as server:
         return asked(case, server.url, prices={"big": Price(1, 1), "small": Price(2, 2)})
 
 
-def _replayed(case: Case, transcript: bytes) -> Judgement:
+def _replayed(case: RubricCase, transcript: bytes) -> Judgement:
     return replay_transcript(transcript, case.bounty, case.problem, case.solution)
 
 
@@ -50,7 +50,7 @@ def _changed(judged: Judgement, change: Callable[[dict[str, Any]], object]) -> b
     return canonical(found)
 
 
-def test_the_same_answers_make_the_same_judgement(case: Case, judged: Judgement) -> None:
+def test_the_same_answers_make_the_same_judgement(case: RubricCase, judged: Judgement) -> None:
     found = _replayed(case, judged.transcript)
     assert found == replace(judged, measured=None)
     assert compare_judgements(judged, found) == []
@@ -59,14 +59,14 @@ def test_the_same_answers_make_the_same_judgement(case: Case, judged: Judgement)
 
 
 @pytest.mark.parametrize("kind", ["empty", "missing"])
-def test_an_unjudged_one_can_be_replayed(kind: str, case: Case) -> None:
+def test_an_unjudged_one_can_be_replayed(kind: str, case: RubricCase) -> None:
     with scripted_model(script(faults=[{"kind": kind, "phase": "baseline"}])) as server:
         found = asked(case, server.url)
     assert found.outcome == "unjudged"
     assert _replayed(case, found.transcript) == replace(found, measured=None)
 
 
-def test_times_and_costs_are_not_in_the_transcript(case: Case, judged: Judgement) -> None:
+def test_times_and_costs_are_not_in_the_transcript(case: RubricCase, judged: Judgement) -> None:
     with scripted_model(script(faults=FAULTS)) as server:
         again = asked(case, server.url, prices={})
     assert again.measured != judged.measured
@@ -105,12 +105,12 @@ def _other_text(found: dict[str, Any]) -> None:
         (lambda found: found["exchanges"][2]["user"].pop(), "exchange 3: user"),
         (lambda found: found["exchanges"][2]["form"].update(type="array"), "exchange 3: form"),
         (lambda found: found["exchanges"][1].update(fault=None), "exchange 2: fault"),
-        (lambda found: found["exchanges"].pop(), "its replies do not make a judgement"),
-        (lambda found: found["exchanges"].append(found["exchanges"][-1]), "its replies do not make a judgement"),
+        (lambda found: found["exchanges"].pop(), "its replies do not lead to a judgement"),
+        (lambda found: found["exchanges"].append(found["exchanges"][-1]), "its replies do not lead to a judgement"),
         (lambda found: found["exchanges"].pop(1), "exchange 2"),
         (lambda found: found.update(attempts=2), "exchange 6: model"),
-        (lambda found: found["texts"].update({f"sha256:{'0' * 64}": "more"}), "texts that were not asked"),
-        (_other_text, "texts that were not asked"),
+        (lambda found: found["texts"].update({f"sha256:{'0' * 64}": "more"}), "texts that no request contains"),
+        (_other_text, "texts that no request contains"),
         (_other_answer, "exchange 9: fault"),
         (_other_quote, "exchange 8: fault"),
         (lambda found: found.update(bounty=f"sha256:{'0' * 64}"), "another bounty"),
@@ -119,14 +119,14 @@ def _other_text(found: dict[str, Any]) -> None:
     ],
 )
 def test_a_transcript_that_was_touched_is_refused(
-    change: Callable[[dict[str, Any]], object], what: str, case: Case, judged: Judgement
+    change: Callable[[dict[str, Any]], object], what: str, case: RubricCase, judged: Judgement
 ) -> None:
     with pytest.raises(Refused, match=r"^transcript: ") as refusal:
         _replayed(case, _changed(judged, change))
     assert what in str(refusal.value)
 
 
-def test_one_in_which_the_service_failed_leads_to_no_judgement(case: Case, judged: Judgement) -> None:
+def test_one_in_which_the_service_failed_leads_to_no_judgement(case: RubricCase, judged: Judgement) -> None:
     """The primary answered badly, and the fallback could not be asked."""
 
     def cut(found: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ def _same_answers_otherwise(found: dict[str, Any]) -> None:
     reply["content"] = reply["content"].replace("COHERENT", "EXCEPTIONAL")
 
 
-def test_an_answer_that_was_exchanged_for_a_good_one_has_another_digest(case: Case, judged: Judgement) -> None:
+def test_an_answer_that_was_exchanged_for_a_good_one_has_another_digest(case: RubricCase, judged: Judgement) -> None:
     """The transcript alone cannot tell; the judgement names the digest of the one it came of."""
     touched = _changed(judged, _same_answers_otherwise)
     found = _replayed(case, touched)
@@ -166,19 +166,21 @@ def test_an_answer_that_was_exchanged_for_a_good_one_has_another_digest(case: Ca
         lambda found: found["exchanges"].clear(),
     ],
 )
-def test_what_is_no_transcript_is_refused(change: Callable[[dict[str, Any]], object], case: Case, judged: Judgement) -> None:
-    with pytest.raises(BadInput, match="this is no transcript"):
+def test_what_is_no_transcript_is_refused(
+    change: Callable[[dict[str, Any]], object], case: RubricCase, judged: Judgement
+) -> None:
+    with pytest.raises(BadInput, match="this is not a transcript"):
         _replayed(case, _changed(judged, change))
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"null", b"[" * 100_000, b"\xff", b'{"schema": "assay.transcript/2"}'])
-def test_bytes_that_are_no_transcript_are_refused(data: bytes, case: Case) -> None:
-    with pytest.raises(BadInput, match="this is no transcript"):
+def test_bytes_that_are_no_transcript_are_refused(data: bytes, case: RubricCase) -> None:
+    with pytest.raises(BadInput, match="this is not a transcript"):
         _replayed(case, data)
 
 
 def test_a_transcript_that_is_not_canonical_or_too_large_is_refused(
-    case: Case, judged: Judgement, monkeypatch: pytest.MonkeyPatch
+    case: RubricCase, judged: Judgement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(BadInput, match="not canonical"):
         _replayed(case, judged.transcript + b"\n")
@@ -187,7 +189,7 @@ def test_a_transcript_that_is_not_canonical_or_too_large_is_refused(
         _replayed(case, judged.transcript)
 
 
-def test_a_transcript_is_of_one_solution_and_one_bounty(case: Case, judged: Judgement, tmp_path: Path) -> None:
+def test_a_transcript_is_of_one_solution_and_one_bounty(case: RubricCase, judged: Judgement, tmp_path: Path) -> None:
     other = make_case(tmp_path, {"add.py": ADD + "# more\n"})
     with pytest.raises(Refused, match="another submission"):
         replay_transcript(judged.transcript, case.bounty, case.problem, other.solution)
@@ -232,7 +234,7 @@ def test_a_quotes_digest_is_of_its_blind_and_its_text_apart() -> None:
     assert len({quote_digest("ab", b""), quote_digest("b", b"a"), quote_digest("", b"ab"), quote_digest("ab", b"\x00")}) == 4
 
 
-def test_the_record_is_evidence_that_settles(case: Case, judged: Judgement) -> None:
+def test_the_record_is_evidence_that_settles(case: RubricCase, judged: Judgement) -> None:
     when = datetime(2026, 1, 1, tzinfo=UTC)
     made = make_record(judged, epoch=3, validator="enclave", participant="p", observed_at=when, blind=b"salt")
     assert made.document() == {

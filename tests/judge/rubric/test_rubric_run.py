@@ -28,7 +28,7 @@ from assay.judge.rubric.stored import (
 )
 from assay.judge.run_files import RunBusy
 from assay.judge.running import RunEvent, RunOptions
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.ledger import keys
 from assay.records import Participant, Rubric, record
 from assay.scheme.bounty import read_bounty
@@ -261,7 +261,7 @@ def test_what_is_refused_before_anybody_is_asked(folder: Path) -> None:
                 judged(folder, model.url, **options)
             assert says in str(refused.value)
         (folder / "transcripts").mkdir()
-        with pytest.raises(BadInput, match="others may look into it"):
+        with pytest.raises(BadInput, match="other users may read it"):
             judged(folder, model.url)
         (folder / "transcripts").rmdir()
         (folder / "bounty.toml").unlink()
@@ -279,7 +279,7 @@ def test_after_the_scoring_deadline_nothing_is_judged(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "c", deadline)
     times = [datetime(2026, 11, 19, tzinfo=UTC)]
     with scripted() as model:
-        options = RunOptions(jobs=1, own=RubricOptions(Model(model.url, KEY)))
+        options = RunOptions(jobs=1, own=RubricOptions(ModelAccess(model.url, KEY)))
 
         def clock() -> datetime:
             return times.pop(0) if len(times) > 1 else times[0]

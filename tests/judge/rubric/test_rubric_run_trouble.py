@@ -21,7 +21,7 @@ from assay.exact import canonical
 from assay.folder.files import write_bytes
 from assay.judge import run_files
 from assay.judge.rubric import stored as keeps
-from assay.judge.rubric.judgement import Limits
+from assay.judge.rubric.judgement import JudgeLimits
 from assay.judge.rubric.scripted import Script, ScriptedFault, ScriptedSolution
 from assay.judge.rubric.scripted_server import scripted_model
 from assay.judge.running import RunEvent
@@ -58,14 +58,15 @@ def whole(folder: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from assay.judge.rubric.judgement import Limits
+from assay.judge.rubric.judgement import JudgeLimits
 from assay.judge.rubric.run import RubricOptions, run
 from assay.judge.running import RunOptions
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 def tell(event):
     print(event.kind, event.phase, flush=True)
-options = RunOptions(jobs=4, own=RubricOptions(Model(sys.argv[2], sys.argv[3])))
-summary = run(Path(sys.argv[1]), "val-1", options, tell, limits=Limits(first_pause=0.01, tries=3, patience=float(sys.argv[4])))
+options = RunOptions(jobs=4, own=RubricOptions(ModelAccess(sys.argv[2], sys.argv[3])))
+limits = JudgeLimits(first_pause=0.01, tries=3, patience=float(sys.argv[4]))
+summary = run(Path(sys.argv[1]), "val-1", options, tell, limits=limits)
 print("stopped" if summary.stopped else "whole", summary.judged, flush=True)
 """
 
@@ -225,7 +226,7 @@ def test_a_storm_of_429_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["500", "503", "429", "close", "cut", "no-json"])
 def test_a_service_that_fails_leaves_solutions_missing_and_no_record_of_them(folder: Path, kind: str) -> None:
-    limits = Limits(first_pause=0.01, longest_pause=0.02, tries=2, patience=0.2)
+    limits = JudgeLimits(first_pause=0.01, longest_pause=0.02, tries=2, patience=0.2)
     with scripted(ScriptedFault(kind=kind, solution="bob")) as model:
         summary = judged(folder, model.url, limits=limits)
         assert summary.outcomes == Counter(judged=2)

@@ -17,8 +17,8 @@ import pytest
 from assay.errors import AssayError, BadInput, Unreachable
 from assay.judge.rubric import service
 from assay.judge.rubric.asking import JudgeProgress, Models, Price
-from assay.judge.rubric.judgement import Judgement, Limits, Usage
-from assay.judge.rubric.questions import Case
+from assay.judge.rubric.judgement import JudgeLimits, Judgement, TokenUsage
+from assay.judge.rubric.questions import RubricCase
 from assay.judge.rubric.scripted import CONTENT_FAULTS, SeenRequest
 from assay.judge.rubric.scripted_server import ScriptedServer, scripted_model
 from assay.judge.rubric.service import parse_completion, parse_error
@@ -26,12 +26,12 @@ from assay.judge.rubric.solution import Solution
 from hostile_kit import Line, hostile
 from rubric_kit import ADD, KEY, QUICK, asked, asked_all, make_case, script
 
-BRIEF = Limits(first_pause=0.001, longest_pause=0.01, patience=0.05, tries=3, seconds=60.0)
+BRIEF = JudgeLimits(first_pause=0.001, longest_pause=0.01, patience=0.05, tries=3, seconds=60.0)
 """For a service that does not recover."""
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Case:
+def case(tmp_path: Path) -> RubricCase:
     return make_case(tmp_path)
 
 
@@ -41,7 +41,7 @@ def _serving(*faults: dict[str, object]) -> Iterator[ScriptedServer]:
         yield server
 
 
-def _unreachable(case: Case, url: str, *, limits: Limits = BRIEF) -> Unreachable:
+def _unreachable(case: RubricCase, url: str, *, limits: JudgeLimits = BRIEF) -> Unreachable:
     with pytest.raises(Unreachable) as error:
         asked(case, url, limits=limits)
     assert KEY not in repr(error.value) + str(error.value)
@@ -49,7 +49,7 @@ def _unreachable(case: Case, url: str, *, limits: Limits = BRIEF) -> Unreachable
     return error.value
 
 
-def test_a_service_that_is_well(case: Case) -> None:
+def test_a_service_that_is_well(case: RubricCase) -> None:
     with _serving() as server:
         found = asked(case, server.url)
     assert found.checks == {"C1": True, "C2": False}
@@ -62,7 +62,7 @@ def test_a_service_that_is_well(case: Case) -> None:
     assert found.measured.usage.total > 0
 
 
-def test_a_service_has_other_names_for_the_models(case: Case) -> None:
+def test_a_service_has_other_names_for_the_models(case: RubricCase) -> None:
     with _serving() as server:
         found = asked(case, server.url, primary="vendor/big", prices={"vendor/big": Price(1_000_000, 2_000_000)})
     assert {one.model for one in server.seen} == {"vendor/big"}
@@ -74,7 +74,7 @@ def test_a_service_has_other_names_for_the_models(case: Case) -> None:
     assert found.measured.cost == usage.prompt + 2 * usage.completion
 
 
-def test_a_price_that_is_not_known_makes_no_cost(case: Case) -> None:
+def test_a_price_that_is_not_known_makes_no_cost(case: RubricCase) -> None:
     with _serving({"kind": "404", "model": "big"}) as server:
         found = asked(case, server.url, prices={"big": Price(1, 1)})
     assert found.model == "small"
@@ -85,7 +85,7 @@ def test_a_price_that_is_not_known_makes_no_cost(case: Case) -> None:
 @pytest.mark.parametrize(
     "kind", ["429", "500", "502", "503", "529", "408", "409", "close", "cut", "no-json", "no-choices", "huge"]
 )
-def test_what_the_service_does_wrong_twice_is_asked_again(kind: str, case: Case) -> None:
+def test_what_the_service_does_wrong_twice_is_asked_again(kind: str, case: RubricCase) -> None:
     with _serving({"kind": kind, "times": 2, "phase": "checks"}) as server:
         found = asked(case, server.url)
     assert found.checks == {"C1": True, "C2": False}
@@ -96,7 +96,7 @@ def test_what_the_service_does_wrong_twice_is_asked_again(kind: str, case: Case)
 
 
 @pytest.mark.parametrize("kind", ["500", "503", "429", "cut", "close", "no-json", "no-choices", "huge", "400", "404", "422"])
-def test_a_primary_that_stays_out_leaves_it_to_the_fallback(kind: str, case: Case) -> None:
+def test_a_primary_that_stays_out_leaves_it_to_the_fallback(kind: str, case: RubricCase) -> None:
     with _serving({"kind": kind, "model": "big"}) as server:
         found = asked(case, server.url, limits=BRIEF)
     assert found.checks == {"C1": True, "C2": False}
@@ -105,7 +105,7 @@ def test_a_primary_that_stays_out_leaves_it_to_the_fallback(kind: str, case: Cas
 
 
 @pytest.mark.parametrize("kind", ["500", "503", "429", "cut", "no-json", "400", "403", "404"])
-def test_where_both_are_out_the_submission_is_missing(kind: str, case: Case) -> None:
+def test_where_both_are_out_the_submission_is_missing(kind: str, case: RubricCase) -> None:
     events: list[JudgeProgress] = []
     with _serving({"kind": kind}) as server:
         with pytest.raises(Unreachable) as error:
@@ -117,7 +117,7 @@ def test_where_both_are_out_the_submission_is_missing(kind: str, case: Case) -> 
 
 
 @pytest.mark.parametrize("status", ["401", "402", "407", "307", "301"])
-def test_what_somebody_has_to_mend_is_not_asked_again(status: str, case: Case) -> None:
+def test_what_somebody_has_to_mend_is_not_asked_again(status: str, case: RubricCase) -> None:
     with _serving({"kind": status}) as server:
         error = _unreachable(case, server.url)
         assert len(server.seen) == 1
@@ -126,7 +126,7 @@ def test_what_somebody_has_to_mend_is_not_asked_again(status: str, case: Case) -
 
 
 @pytest.mark.parametrize("kind", [*CONTENT_FAULTS, "refusal", "length"])
-def test_what_the_model_says_wrong_once_is_asked_again(kind: str, case: Case) -> None:
+def test_what_the_model_says_wrong_once_is_asked_again(kind: str, case: RubricCase) -> None:
     phase = "verdict" if kind == "no-verdict" else "checks"
     with _serving({"kind": kind, "times": 1, "phase": phase}) as server:
         found = asked(case, server.url)
@@ -136,7 +136,7 @@ def test_what_the_model_says_wrong_once_is_asked_again(kind: str, case: Case) ->
     assert found.model == "big"
 
 
-def test_what_both_models_say_wrong_makes_it_unjudged(case: Case) -> None:
+def test_what_both_models_say_wrong_makes_it_unjudged(case: RubricCase) -> None:
     with _serving({"kind": "missing", "phase": "checks"}) as server:
         found = asked(case, server.url)
     assert found.answers == {"outcome": "unjudged", "baseline": None, "checks": None, "verdict": None}
@@ -144,7 +144,7 @@ def test_what_both_models_say_wrong_makes_it_unjudged(case: Case) -> None:
     assert Counter(one.model for one in server.seen) == {"big": 4, "small": 4}
 
 
-def test_nobody_listens(case: Case) -> None:
+def test_nobody_listens(case: RubricCase) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         error = _unreachable(case, f"http://127.0.0.1:{taken.getsockname()[1]}/v1")
@@ -152,33 +152,33 @@ def test_nobody_listens(case: Case) -> None:
     assert not error.final
 
 
-def test_who_takes_too_long_is_given_up(case: Case) -> None:
+def test_who_takes_too_long_is_given_up(case: RubricCase) -> None:
     with _serving({"kind": "slow", "seconds": 30, "model": "big", "times": 1}) as server:
-        found = asked(case, server.url, limits=Limits(seconds=0.5, first_pause=0.01, tries=9))
+        found = asked(case, server.url, limits=JudgeLimits(seconds=0.5, first_pause=0.01, tries=9))
     assert found.model == "big"
     assert found.measured is not None
     assert found.measured.tries == 4
 
 
-def test_who_only_listens_is_given_up(case: Case) -> None:
+def test_who_only_listens_is_given_up(case: RubricCase) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         error = _unreachable(
-            case, f"http://127.0.0.1:{deaf.getsockname()[1]}/v1", limits=Limits(seconds=0.2, tries=2, first_pause=0.01)
+            case, f"http://127.0.0.1:{deaf.getsockname()[1]}/v1", limits=JudgeLimits(seconds=0.2, tries=2, first_pause=0.01)
         )
     assert "big (timeout), small (timeout)" in str(error)
 
 
-def test_retry_after_is_kept_to(case: Case) -> None:
+def test_retry_after_is_kept_to(case: RubricCase) -> None:
     """The server says a second; whoever came before that would be turned down, and so would find a pause that doubles."""
     waits: list[JudgeProgress] = []
     with _serving({"kind": "429", "times": 1, "seconds": 1}) as server:
         began = time.monotonic()
-        asked(case, server.url, limits=Limits(first_pause=0.001, longest_pause=5), on_event=waits.append)
+        asked(case, server.url, limits=JudgeLimits(first_pause=0.001, longest_pause=5), on_event=waits.append)
     assert time.monotonic() - began >= 1
     assert [event.detail for event in waits if event.kind == "waiting"] == ["status-429"]
 
 
-def test_after_a_429_nobody_else_asks_either(case: Case) -> None:
+def test_after_a_429_nobody_else_asks_either(case: RubricCase) -> None:
     honest = script(faults=[{"kind": "429", "times": 1, "seconds": 1}])
     times: list[float] = []
 
@@ -188,17 +188,17 @@ def test_after_a_429_nobody_else_asks_either(case: Case) -> None:
 
     solutions = [Solution({"add.py": f"{ADD}# {number}\n"}) for number in range(8)]
     with scripted_model(honest, brain=answer) as server:
-        asked_all(case, solutions, server.url, jobs=2, limits=Limits(first_pause=0.001, longest_pause=5))
+        asked_all(case, solutions, server.url, jobs=2, limits=JudgeLimits(first_pause=0.001, longest_pause=5))
     assert len(times) == 24
     assert max(later - earlier for earlier, later in pairwise(times)) >= 0.9
 
 
-def test_retry_after_has_a_bound(case: Case) -> None:
+def test_retry_after_has_a_bound(case: RubricCase) -> None:
     with _serving({"kind": "503", "times": 1, "seconds": 3000}) as server:
         assert asked(case, server.url, limits=QUICK).outcome == "judged"
 
 
-def test_the_body_of_an_error_is_not_read_without_end(case: Case) -> None:
+def test_the_body_of_an_error_is_not_read_without_end(case: RubricCase) -> None:
     """It is turned down by its status, and `Retry-After` is kept to."""
 
     def endless(line: Line) -> None:
@@ -208,29 +208,31 @@ def test_the_body_of_an_error_is_not_read_without_end(case: Case) -> None:
 
     began = time.monotonic()
     with hostile(endless) as there:
-        error = _unreachable(case, f"{there.url}/v1", limits=Limits(tries=2, first_pause=0.01))
+        error = _unreachable(case, f"{there.url}/v1", limits=JudgeLimits(tries=2, first_pause=0.01))
     assert "big (status-503), small (status-503)" in str(error)
     assert time.monotonic() - began >= 1.0
 
 
-def test_a_question_that_a_filter_turns_down_is_a_refusal_not_an_outage(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_that_a_filter_turns_down_is_a_refusal_not_an_outage(
+    case: RubricCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(service, "parse_error", lambda data: ("content_filter", ""))
     with _serving({"kind": "400"}) as server:
         found = asked(case, server.url)
     assert (found.outcome, found.reason) == ("unjudged", "refused")
 
 
-def test_an_account_that_is_empty_is_for_somebody_to_mend(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_account_that_is_empty_is_for_somebody_to_mend(case: RubricCase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "parse_error", lambda data: ("insufficient_quota", ""))
     with _serving({"kind": "429"}) as server:
         assert _unreachable(case, server.url).final
 
 
-def test_two_hundred_at_once_whatever_their_order(case: Case) -> None:
+def test_two_hundred_at_once_whatever_their_order(case: RubricCase) -> None:
     """A server that turns down every question, and a third of them again: all are judged, and alike in any order."""
     solutions = [Solution({"add.py": ADD, "notes.md": f"number {number}\n"}) for number in range(200)]
     faults = [{"kind": "429", "times": 1, "each": True}, {"kind": "503", "phase": "checks", "times": 1, "each": True}]
-    limits = Limits(first_pause=0.001, longest_pause=0.01, patience=60)
+    limits = JudgeLimits(first_pause=0.001, longest_pause=0.01, patience=60)
 
     def judged(order: list[Solution], jobs: int) -> dict[str, tuple[object, bytes]]:
         with _serving(*faults) as server:
@@ -246,7 +248,7 @@ def test_two_hundred_at_once_whatever_their_order(case: Case) -> None:
     assert list(first) == sorted(first)
 
 
-def test_what_befalls_one_is_its_own(case: Case) -> None:
+def test_what_befalls_one_is_its_own(case: RubricCase) -> None:
     large, small = Solution({"a": "x" * 100_000}), case.solution
     with _serving() as server:
         found = asked_all(case, [large, small], server.url)
@@ -255,7 +257,7 @@ def test_what_befalls_one_is_its_own(case: Case) -> None:
     assert isinstance(found[small.digest], Judgement)
 
 
-def test_a_refused_key_stops_the_rest(case: Case) -> None:
+def test_a_refused_key_stops_the_rest(case: RubricCase) -> None:
     solutions = [Solution({"add.py": f"{ADD}# {number}\n"}) for number in range(20)]
     with _serving({"kind": "401"}) as server:
         found = asked_all(case, solutions, server.url, jobs=2, limits=BRIEF)
@@ -264,7 +266,7 @@ def test_a_refused_key_stops_the_rest(case: Case) -> None:
     assert all(isinstance(one, Unreachable) and one.final for one in found.values())
 
 
-def test_neither_key_nor_solution_is_in_any_log(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+def test_neither_key_nor_solution_is_in_any_log(case: RubricCase, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG), _serving({"kind": "500", "times": 1}, {"kind": "prose", "times": 1}) as server:
         asked(case, server.url)
     assert KEY not in caplog.text
@@ -333,7 +335,7 @@ def test_what_a_body_says_of_itself_is_cut_and_shown_plain() -> None:
     assert found is not None
     reply, usage = found
     assert reply.model == "a\\x1b" * 100
-    assert (reply.fingerprint, reply.finish, usage) == (None, None, Usage(None, None))
+    assert (reply.fingerprint, reply.finish, usage) == (None, None, TokenUsage(None, None))
     assert parse_error(b'{"error": {"code": "content_filter", "message": "no"}}') == ("content_filter", "no")
     assert parse_error(b'{"error": "no"}') == ("", "no")
     assert parse_error(b'{"message": "no"}') == ("", "no")
@@ -341,12 +343,12 @@ def test_what_a_body_says_of_itself_is_cut_and_shown_plain() -> None:
 
 
 def test_a_price_is_exact() -> None:
-    assert Price(270_000, 1_100_000).of(Usage(1_000_000, 0)) == 270_000
-    assert Price(1, 0).of(Usage(500_000, 0)) == 0
-    assert Price(3, 0).of(Usage(500_000, 0)) == 2
+    assert Price(270_000, 1_100_000).of(TokenUsage(1_000_000, 0)) == 270_000
+    assert Price(1, 0).of(TokenUsage(500_000, 0)) == 0
+    assert Price(3, 0).of(TokenUsage(500_000, 0)) == 2
 
 
-def test_without_the_extra_it_is_said_what_to_install(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_is_said_what_to_install(case: RubricCase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "assay.judge.rubric.service", None)
     monkeypatch.delattr("assay.judge.rubric.service", raising=False)
     with pytest.raises(BadInput, match=r"pip install 'assay\[llm\]'"):

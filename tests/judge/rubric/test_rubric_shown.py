@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BadInput
-from assay.judge.rubric.questions import FramedText, Frames, check_size, escape, normal_lines
+from assay.judge.rubric.questions import FramedText, JudgementFrames, check_size, escape, normal_lines
 from assay.judge.rubric.solution import Solution
 from rubric_kit import make_bounty
 
-FRAMES = Frames("sha256:b", "sha256:s", "sha256:p")
+FRAMES = JudgementFrames("sha256:b", "sha256:s", "sha256:p")
 NASTY = st.lists(
     st.one_of(
         st.characters(exclude_categories=["Cs"]),

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.judge.terminal.model_proxy import open_proxy
 from assay.judge.terminal.model_requests import LIMITS, ModelTraffic, ProxyLimits
 
@@ -127,5 +127,5 @@ def raw(door: Path, data: bytes) -> bytes:
 def proxied(
     door: Path, answer: Callable[[BaseHTTPRequestHandler], None], limits: ProxyLimits = QUICK
 ) -> Iterator[tuple[Service, ModelTraffic]]:
-    with service(answer) as behind, open_proxy(Model(behind.url, KEY), door, limits) as seen:
+    with service(answer) as behind, open_proxy(ModelAccess(behind.url, KEY), door, limits) as seen:
         yield behind, seen

@@ -11,7 +11,7 @@ import pytest
 
 from assay import imports
 from assay.errors import BadInput
-from assay.imports import Options as ImportOptions
+from assay.imports import ImportOptions
 from assay.judge.running import RunOptions
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.competition import submit_agent

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.judge.terminal import model_proxy
 from assay.judge.terminal.model_proxy import open_proxy
 from assay.judge.terminal.model_requests import ProxyLimits
@@ -63,7 +63,7 @@ def test_headers_by_which_gateways_are_steered_are_dropped(door: Path) -> None:
 
 
 def test_other_headers_for_the_key(door: Path) -> None:
-    with service(say()) as behind, open_proxy(Model(behind.url, KEY, "x-api-key"), door):
+    with service(say()) as behind, open_proxy(ModelAccess(behind.url, KEY, "x-api-key"), door):
         ask(door, headers={"X-API-KEY": "mine", "Authorization": "Bearer mine"})
     (asked,) = behind.asked
     assert asked.headers["x-api-key"] == KEY
@@ -267,7 +267,7 @@ def test_closed_while_the_service_keeps_everybody_waiting(door: Path) -> None:
         done.wait(60)
 
     with service(wait) as behind:
-        with open_proxy(Model(behind.url, KEY), door) as seen:
+        with open_proxy(ModelAccess(behind.url, KEY), door) as seen:
             connection = Through(door)
             connection.request("POST", "/embeddings", body=b"{}")
             assert arrived.wait(60)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.judge.terminal import model_proxy, upstream
 from assay.judge.terminal.model_proxy import open_proxy
 from hostile_kit import BEHAVIOURS, GIVE_UP, grown, hostile, is_plain
@@ -131,7 +131,7 @@ def test_an_outage_that_begins_after_a_question_was_answered_is_seen(door: Path)
 def test_nobody_there(door: Path) -> None:
     with socket.socket() as free:  # bound and not listening: nobody else can take the port
         free.bind(("127.0.0.1", 0))
-        with open_proxy(Model(f"http://127.0.0.1:{free.getsockname()[1]}"), door, QUICK) as seen:
+        with open_proxy(ModelAccess(f"http://127.0.0.1:{free.getsockname()[1]}"), door, QUICK) as seen:
             assert ask(door)[0] == 502
     why = "no answer (connection refused)"
     assert seen.troubles == [f"POST: {why}; and a question of ours: {why}"]
@@ -146,7 +146,7 @@ def test_no_answer_at_all(door: Path, answer: Answer) -> None:
 
 
 def test_an_endpoint_without_a_question_is_believed(door: Path) -> None:
-    with service(say(503)) as behind, open_proxy(Model(behind.url, endpoints=("POST /rerank",)), door, QUICK) as seen:
+    with service(say(503)) as behind, open_proxy(ModelAccess(behind.url, endpoints=("POST /rerank",)), door, QUICK) as seen:
         assert ask(door, path="/rerank")[0] == 503
     assert seen.troubles == ["POST: status 503; and this endpoint has no question by which to see whose failure it is"]
 
@@ -212,7 +212,7 @@ def test_a_limit_that_lasts_longer_than_our_patience_is_not_waited_for(door: Pat
 def test_one_trial_sends_only_so_many_requests_in_a_minute(door: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream, "_MINUTE", 1.0)
     began = time.monotonic()
-    with service(say()) as behind, open_proxy(Model(behind.url, KEY, per_minute=3), door, QUICK) as seen:
+    with service(say()) as behind, open_proxy(ModelAccess(behind.url, KEY, per_minute=3), door, QUICK) as seen:
         assert [ask(door)[0] for _ in range(7)] == [200] * 7
     assert time.monotonic() - began >= 2.0
     assert (seen.refused, seen.troubles) == (0, [])
@@ -256,7 +256,7 @@ def test_a_model_that_the_account_may_not_use(door: Path, models: int) -> None:
 
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_model_that_the_validator_names_is_there(door: Path, status: int) -> None:
-    with service(say()) as behind, open_proxy(Model(behind.url, KEY, names=("a", "b")), door, QUICK) as seen:
+    with service(say()) as behind, open_proxy(ModelAccess(behind.url, KEY, names=("a", "b")), door, QUICK) as seen:
         for body in (b'{"model": "c"}', b"{}", b'{"model": "a", "models": ["a", "c"]}', b'{"model": "a", "Model": "c"}', b"["):
             assert ask(door, path="/embeddings", body=body)[0] in (400, 403)
         assert (behind.asked, seen.refused) == ([], 5)
@@ -280,7 +280,7 @@ def test_a_model_that_the_validator_names_is_there(door: Path, status: int) -> N
 )
 def test_a_question_is_one_that_the_endpoint_takes(door: Path, path: str, asked: set[str]) -> None:
     endpoints = (f"POST {path.partition('?')[0]}",)
-    with service(say()) as behind, open_proxy(Model(behind.url, KEY, endpoints=endpoints), door, QUICK) as seen:
+    with service(say()) as behind, open_proxy(ModelAccess(behind.url, KEY, endpoints=endpoints), door, QUICK) as seen:
         behind.answer = poisoned(say(403))(behind)
         assert ask(door, path=path, body=b'{"model": "m", "x": "poison"}')[0] == 403
         assert behind.asked[1].path == f"/v1{path}"
@@ -328,7 +328,7 @@ def test_a_service_that_is_silent_to_the_end_of_a_trial(door: Path, monkeypatch:
     with service(say()) as behind:
         silent = wait_for(done, arrived)
         behind.answer = silent if dead else poisoned(silent)(behind)
-        with open_proxy(Model(behind.url, KEY), door, replace(QUICK, question_seconds=1.0 if dead else 60.0)) as seen:
+        with open_proxy(ModelAccess(behind.url, KEY), door, replace(QUICK, question_seconds=1.0 if dead else 60.0)) as seen:
             connection = Through(door)
             connection.request("POST", "/chat/completions", body=POISON)
             assert arrived.wait(GIVE_UP)
@@ -359,7 +359,7 @@ def test_a_hostile_service(door: Path, name: str) -> None:
     limits = replace(QUICK, whole=0.5 if name in (*ENDLESS, "drips its body") else 30.0, question_seconds=0.5, answer_bytes=10**7)
     before, began = grown(), time.monotonic()
     got: Any = None
-    with hostile(BEHAVIOURS[name]) as there, open_proxy(Model(f"{there.url}/v1", KEY), door, limits) as seen:
+    with hostile(BEHAVIOURS[name]) as there, open_proxy(ModelAccess(f"{there.url}/v1", KEY), door, limits) as seen:
         try:
             got = ask(door)
         except (http.client.HTTPException, OSError) as error:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assay.errors import BadInput
-from assay.judge.service import Model, of_agents, of_judges
+from assay.judge.service import ModelAccess, of_agents, of_judges
 from assay.judge.terminal.model_proxy import open_proxy
 from assay.judge.terminal.worker import WorkerSettings
 from proxy_kit import KEY, ask, proxied, say, service
@@ -126,33 +126,33 @@ def test_a_validator_may_say_which_endpoints_there_are(door: Path) -> None:
 )
 def test_addresses_that_are_none(url: str) -> None:
     with pytest.raises(BadInput, match="is not the address of a service") as refused:
-        Model(url)
+        ModelAccess(url)
     assert "u:p" not in str(refused.value)  # it may be a password
 
 
 def test_the_key_is_not_shown() -> None:
-    assert KEY not in repr(Model("https://a/v1", KEY))
+    assert KEY not in repr(ModelAccess("https://a/v1", KEY))
     with pytest.raises(BadInput):
-        Model("https://a", "a\r\nX: y")
+        ModelAccess("https://a", "a\r\nX: y")
     with pytest.raises(BadInput):
-        Model("https://a", "a", "X: y")
+        ModelAccess("https://a", "a", "X: y")
 
 
 def test_from_the_environment() -> None:
     assert of_agents({}) is None
     found = of_agents({"ASSAY_MODEL_URL": "https://a/v1", "ASSAY_MODEL_KEY": "k", "ASSAY_MODEL_HEADER": "x-api-key"})
-    assert found == Model("https://a/v1", "k", "x-api-key")
+    assert found == ModelAccess("https://a/v1", "k", "x-api-key")
     assert found is not None
     assert found.credentials == {"x-api-key": "k"}
-    assert Model("https://a").credentials == {}
-    assert of_agents({"ASSAY_MODEL_URL": "https://a"}, "https://b") == Model("https://b")
+    assert ModelAccess("https://a").credentials == {}
+    assert of_agents({"ASSAY_MODEL_URL": "https://a"}, "https://b") == ModelAccess("https://b")
     named = of_agents({"ASSAY_MODEL_NAMES": "a/b, c ,", "ASSAY_MODEL_RATE": "7"}, "https://b")
-    assert named == Model("https://b", names=("a/b", "c"), per_minute=7)
+    assert named == ModelAccess("https://b", names=("a/b", "c"), per_minute=7)
     settings = WorkerSettings("bubblewrap", "fail", named)
     assert WorkerSettings.of_json(settings.to_json()) == settings
     for wrong in ("0", "-1", "1.5", "many", "1000000"):
         with pytest.raises(BadInput, match="is not a number from 1 to 999999"):
             of_agents({"ASSAY_MODEL_RATE": wrong}, "https://b")
     assert of_judges({"ASSAY_MODEL_URL": "https://a", "ASSAY_LLM_API_KEY": "k"}) is None
-    assert of_judges({"ASSAY_LLM_BASE_URL": "https://a", "ASSAY_LLM_API_KEY": "k"}) == Model("https://a", "k")
-    assert of_judges({"ASSAY_LLM_BASE_URL": "https://a"}, "https://b/v1") == Model("https://b/v1")
+    assert of_judges({"ASSAY_LLM_BASE_URL": "https://a", "ASSAY_LLM_API_KEY": "k"}) == ModelAccess("https://a", "k")
+    assert of_judges({"ASSAY_LLM_BASE_URL": "https://a"}, "https://b/v1") == ModelAccess("https://b/v1")

@@ -25,7 +25,7 @@ from assay.judge import run_files
 from assay.judge.kind_options import TaskOptions
 from assay.judge.running import RunEvent, RunOptions, RunSummary
 from assay.judge.sandbox import Trouble
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import worker
 from assay.judge.terminal.competition import TrialCell, submit_agent
@@ -88,7 +88,7 @@ def test_an_error_gives_way_to_what_comes_after(tmp_path: Path) -> None:
                 os.kill(int(pid), signal.SIGKILL)
 
     with service(answer) as behind:
-        summary = run(folder, "val-1", replace(QUICK, own=TaskOptions(model=Model(behind.url, KEY))), events.append)
+        summary = run(folder, "val-1", replace(QUICK, own=TaskOptions(model=ModelAccess(behind.url, KEY))), events.append)
     assert len(killed) == 1
     again = [event for event in events if event.kind == "again"]
     assert len(again) == 1

@@ -19,7 +19,7 @@ from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.sandbox import Box, Image, Limits, Trouble
 from assay.judge.sandbox.bubblewrap import Bubblewrap
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.trial import TrialResult, TrialSetup, image_of, run_trial
 from judge_kit import bubblewrap, make_agent, make_task, outcome, sh, try_
@@ -152,7 +152,7 @@ def asking(folder: Path, more: str = "") -> agents.Agent:
 
 def test_a_model_behind_the_proxy(tmp_path: Path) -> None:
     with service(say(body=b"use hello")) as behind:
-        judge = TrialSetup(bubblewrap(), model=Model(behind.url, KEY))
+        judge = TrialSetup(bubblewrap(), model=ModelAccess(behind.url, KEY))
         agent = asking(tmp_path / "asker", "\necho hello > out.txt")
         tried = try_(tmp_path, make_task(tmp_path / "t"), agent, judge)
     assert outcome(tried) == ("pass", "passed")
@@ -168,7 +168,7 @@ def test_a_model_behind_the_proxy(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [500, 503, 429, 401])
 def test_a_model_that_fails_makes_an_error_of_what_did_not_pass(tmp_path: Path, status: int) -> None:
     with service(say(status)) as behind:
-        judge = TrialSetup(bubblewrap(), model=Model(behind.url, KEY))
+        judge = TrialSetup(bubblewrap(), model=ModelAccess(behind.url, KEY))
         tried = try_(tmp_path, make_task(tmp_path / "t"), asking(tmp_path / "asker"), judge)
         assert str(status) in trouble(tried)
         passed = try_(tmp_path, make_task(tmp_path / "u"), asking(tmp_path / "b", "\necho hello > out.txt"), judge, name="second")
@@ -184,7 +184,7 @@ def test_a_refusal_that_an_agent_brings_about_buys_no_error(tmp_path: Path, stat
             say(status if behind.asked[-1].body == b"{}" else 200)(handler)
 
         behind.answer = answer
-        judge = TrialSetup(bubblewrap(), model=Model(behind.url, KEY), proxy=QUICK)
+        judge = TrialSetup(bubblewrap(), model=ModelAccess(behind.url, KEY), proxy=QUICK)
         tried = try_(tmp_path, make_task(tmp_path / "t"), asking(tmp_path / "asker"), judge)
     assert outcome(tried) == ("fail", "tests-failed")
     assert tried.model is not None
@@ -193,7 +193,7 @@ def test_a_refusal_that_an_agent_brings_about_buys_no_error(tmp_path: Path, stat
 
 def test_a_model_that_answers_makes_no_error(tmp_path: Path) -> None:
     with service(say(404)) as behind:
-        judge = TrialSetup(bubblewrap(), model=Model(behind.url, KEY))
+        judge = TrialSetup(bubblewrap(), model=ModelAccess(behind.url, KEY))
         tried = try_(tmp_path, make_task(tmp_path / "t"), asking(tmp_path / "asker"), judge)
     assert outcome(tried) == ("fail", "tests-failed")
 
@@ -201,7 +201,7 @@ def test_a_model_that_answers_makes_no_error(tmp_path: Path) -> None:
 def test_no_model_for_those_who_did_not_ask_or_where_there_is_none(tmp_path: Path) -> None:
     task = make_task(tmp_path / "t")
     with service(say()) as behind:
-        judge = TrialSetup(bubblewrap(), model=Model(behind.url, KEY))
+        judge = TrialSetup(bubblewrap(), model=ModelAccess(behind.url, KEY))
         tried = try_(tmp_path, task, sh(ASK), judge)
         assert outcome(tried) == ("fail", "tests-failed")
         assert behind.asked == []

@@ -54,7 +54,7 @@ def pull(place: Path, chain: Simulator, *words: str, code: int = 0) -> Any:
     return run("registry", "pull", place, "--url", chain.url, "--netuid", "5", *words, columns=200, code=code)
 
 
-def rows(place: Path, table: csvs.Table) -> list[dict[str, Any]]:
+def rows(place: Path, table: csvs.CsvFormat) -> list[dict[str, Any]]:
     return [dict(row.fields) for row in csvs.read(place / table.name, table)]
 
 

@@ -28,7 +28,7 @@ def compose_hash(
 ) -> None:
     """Print the compose hash: the SHA-256 of app-compose.json, which dstack measures and a bounty pins.
 
-    Refuses a file in which an image is not named by its digest, since the hash would not say then what runs.
+    Every image must be named by its digest: otherwise the hash would not say what runs.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ def compose_hash(
     typer.echo(dstack.compose_hash(data))
 
 
-class Status(StrEnum):
+class TcbStatus(StrEnum):
     """The TCB status that the development authority reports."""
 
     UpToDate = "UpToDate"
@@ -62,15 +62,15 @@ class Status(StrEnum):
 def develop(
     socket: Annotated[Path, typer.Option(metavar="PATH", help="The Unix socket to listen on.", show_default=False)],
     state: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the secret here, so that a restart gives the same keys.")
+        Path | None, typer.Option(metavar="DIR", help="Store the secret here, so that a restart gives the same keys.")
     ] = None,
-    compose: Annotated[Path | None, typer.Option(metavar="FILE", help="The app-compose.json that it says it runs.")] = None,
-    tcb: Annotated[Status, typer.Option(help="What its authority says of the platform.")] = Status.UpToDate,
+    compose: Annotated[Path | None, typer.Option(metavar="FILE", help="The app-compose.json that it claims to run.")] = None,
+    tcb: Annotated[TcbStatus, typer.Option(help="The platform's status, as its authority reports it.")] = TcbStatus.UpToDate,
     collateral: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the quotes' collateral here.")] = None,
 ) -> None:
     """Answer as dstack does inside an enclave, for tests and demonstrations, on a machine that has none.
 
-    Its quotes are real in form, under a development root of its own: `assay enclave verify` refuses them unless it is told
+    Its quotes are real in form, under a development root of its own: `assay enclave verify` refuses them unless you give
     --development. Its keys are only as safe as this machine. Ctrl-C ends it.
 
     \b
@@ -109,26 +109,29 @@ def serve(
         typer.Option(metavar="ADDRESS", help="unix:PATH, or HOST:PORT; only if HOST is not loopback do other machines reach it."),
     ] = "127.0.0.1:8300",
     dstack: Annotated[
-        str | None, typer.Option(metavar="ENDPOINT", help="dstack's socket; else DSTACK_SIMULATOR_ENDPOINT, or its usual place.")
+        str | None,
+        typer.Option(metavar="ENDPOINT", help="dstack's socket; otherwise DSTACK_SIMULATOR_ENDPOINT, or its usual path."),
     ] = None,
     model_url: Annotated[
-        str | None, typer.Option("--model-url", metavar="URL", help="The model service; else ASSAY_LLM_BASE_URL.")
+        str | None, typer.Option("--model-url", metavar="URL", help="The model service; otherwise ASSAY_LLM_BASE_URL.")
     ] = None,
     model: ModelOption = None,
     fallback: FallbackOption = None,
     price: PriceOption = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Solutions that are judged at one time.", min=1)] = 8,
-    epoch: Annotated[int, typer.Option(metavar="N", help="Of the evidence.", min=0, max=LARGEST)] = 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", metavar="N", help="Solutions that are judged at the same time.", min=1)
+    ] = 8,
+    epoch: Annotated[int, typer.Option(metavar="N", help="The epoch of the evidence.", min=0, max=LARGEST)] = 1,
     collateral: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The quotes' collateral, to go with each attestation.")
+        Path | None, typer.Option(metavar="FILE", help="The quotes' collateral, added to each attestation.")
     ] = None,
 ) -> None:
     """Serve the bounty in DIR: take commitments and sealed solutions, judge them, give out results that anybody can verify.
 
-    It runs inside a dstack CVM. Its keys come from dstack and are never written; what it keeps in DIR/enclave is public or
-    sealed, and it goes on from there after a restart. Results are given out when the time for solutions is over, not before. A
-    model or dstack that does not answer keeps solutions waiting until the scoring deadline; who still waits then is unjudged,
-    never zero.
+    It runs inside a dstack CVM. Its keys come from dstack and are never written. Its files in DIR/enclave are public or sealed,
+    and it continues from them after a restart. Results are published when the time for solutions is over, not before. A
+    model or dstack that does not answer keeps solutions waiting until the scoring deadline; a solution that still waits
+    then is unjudged, never zero.
 
     The model's key is taken from ASSAY_LLM_API_KEY alone. Nothing of a solution, a key or an answer is ever logged.
 
@@ -147,15 +150,15 @@ def serve(
     from assay.judge import service
     from assay.judge.rubric.asking import Models, parse_prices
 
-    found = service.of_judges(os.environ, model_url)
-    if found is None:
+    model_service = service.of_judges(os.environ, model_url)
+    if model_service is None:
         hint = "give the address of an OpenAI-compatible service, or set ASSAY_LLM_BASE_URL; its key is ASSAY_LLM_API_KEY"
         raise BadInput("no model is named that could judge", field="--model-url", hint=hint)
 
     def tell(line: str) -> None:
         typer.echo(printable(line), err=True)
 
-    models = Models(found.base_url, found.key, model, fallback, parse_prices(price or ()))
+    models = Models(model_service.base_url, model_service.key, model, fallback, parse_prices(price or ()))
     setting = ServiceOptions(epoch=epoch, jobs=jobs, collateral=given_collateral(collateral))
     serve_competition(StartOptions(folder, listen, models, tell, dstack, setting))
 

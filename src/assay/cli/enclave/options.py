@@ -1,4 +1,4 @@
-"""Options and helpers that the commands of sealing and of the enclave share."""
+"""Options and helpers that the commands for sealing and for enclaves share."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ UrlOption = Annotated[
     str | None, typer.Option("--url", metavar="URL", help="The enclave's service: http://HOST:PORT or unix:PATH.")
 ]
 CollateralOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The quote's collateral, in place of the attestation's own.")
+    Path | None, typer.Option(metavar="FILE", help="The quote's collateral; replaces the attestation's own.")
 ]
 AtOption = Annotated[str | None, typer.Option(metavar="TIME", help="The time to verify at; otherwise now.")]
 
 
-def verification_time(said: str | None) -> int:
-    """Seconds since 1970 of the option's time, or of the clock. Raises BadInput."""
+def verification_time(text: str | None) -> int:
+    """The option's time, otherwise the clock's, in seconds since 1970. Raises BadInput."""
     import time
 
     from assay.errors import BadInput
     from assay.scheme.fields import instant
 
-    if said is None:
+    if text is None:
         return int(time.time())
     try:
-        return int(instant(said).timestamp())
+        return int(instant(text).timestamp())
     except BadInput as error:
         raise error.at(field="--at") from None
 
@@ -48,18 +48,20 @@ def given_collateral(file: Path | None) -> Collateral | None:
     return None if file is None else read_collateral(file)
 
 
-def enclave_keys(bounty: Bounty, found: Attestation, *, at: int, collateral: Collateral | None, verify: bool) -> EnclaveStatement:
-    """The keys of the bounty's enclave, verified unless that is waived; raises Refused. Warns on stderr about the risk."""
+def enclave_keys(
+    bounty: Bounty, attestation: Attestation, *, at: int, collateral: Collateral | None, verify: bool
+) -> EnclaveStatement:
+    """The keys of the bounty's enclave. Raises Refused if they do not verify; without `verify`, warns on stderr instead."""
     from assay.cli.errors import warn
     from assay.enclave import proofs
 
     if not verify:
-        warn(["the attestation is not verified: whoever gave it can read what is sealed to it, enclave or not"])
-        return proofs.stated_keys(bounty, found)
-    said, checked = proofs.check_enclave(bounty, found, now=at, collateral=collateral)
+        warn(["the attestation is not verified: whoever made it can read what you seal to it, with or without an enclave"])
+        return proofs.stated_keys(bounty, attestation)
+    statement, checked = proofs.check_enclave(bounty, attestation, now=at, collateral=collateral)
     if checked.development:
         warn(["the enclave is of a development root, which proves nothing: its operator can read what is sealed to it"])
-    return said
+    return statement
 
 
 def keep_answer(place: ParticipantFiles, file: Path, answer: bytes) -> Path:

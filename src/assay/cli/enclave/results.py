@@ -1,4 +1,4 @@
-"""`assay enclave collect`, `results`, `release`: the enclave's public results, and the files that are sealed to the sponsor."""
+"""`assay enclave collect`, `results`, `release`: fetch the public results, and the files sealed to the sponsor."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def collect(
 ) -> None:
     """Fetch what the enclave gives out, verify it, and put it into DIR: submissions, judgements, quotes, signed evidence.
 
-    The enclave's attestation and that of each judgement are verified against what bounty.toml pins; statement and evidence must
-    be signed by its key; each record must say what its judgement says. Then participants.csv gets submissions and times, the
-    ledger (or evidence/) the evidence, and judgements/ what anybody can verify again. The same command again changes nothing.
+    The attestations of the enclave and of each judgement are verified against what bounty.toml pins. Statement and evidence must
+    be signed by its key, and each record must agree with its judgement. Then participants.csv gets submissions and times, the
+    ledger (or evidence/) the evidence, and judgements/ the files that anybody can verify again. Repeating it changes nothing.
 
     \b
     Example:
@@ -46,13 +46,13 @@ def collect(
     with EnclaveClient(url) as client:
         attestation = parse_attestation(client.get("/attestation", ATTESTATION_BYTES), f"{url}/attestation")
         data = client.get("/results")
-    found = check_results(bounty, attestation, data, now=verification_time(at), collateral=given_collateral(collateral))
-    written = collecting.write_results(bounty, found)
+    results = check_results(bounty, attestation, data, now=verification_time(at), collateral=given_collateral(collateral))
+    written = collecting.write_results(bounty, results)
     if as_json:
         from assay.cli.output import emit
 
-        rows = [{"participant": row.participant, "submission": row.submission, "state": row.state} for row in found.rows]
-        emit({"epoch": found.epoch, "submissions": rows, "files": [str(path) for path in written]})
+        rows = [{"participant": row.participant, "submission": row.submission, "state": row.state} for row in results.rows]
+        emit({"epoch": results.epoch, "submissions": rows, "files": [str(path) for path in written]})
         return
 
     from assay.cli.errors import warn
@@ -60,18 +60,18 @@ def collect(
     from assay.scheme.fields import instant_text
     from assay.settle.story.telling import plural
 
-    if found.verified.development:
+    if results.verified.development:
         warn(["the enclave is of a development root: nothing of this is proven"])
     columns = [
-        Column("participant", [row.participant for row in found.rows], kind="key"),
-        Column("committed at", [instant_text(row.committed_at) for row in found.rows]),
-        Column("solution", [row.submission or "" for row in found.rows], kind="key"),
-        Column("", [row.state for row in found.rows]),
+        Column("participant", [row.participant for row in results.rows], kind="key"),
+        Column("committed at", [instant_text(row.committed_at) for row in results.rows]),
+        Column("solution", [row.submission or "" for row in results.rows], kind="key"),
+        Column("", [row.state for row in results.rows]),
     ]
-    show(heading(f"{bounty.scheme.name} · epoch {found.epoch}: collected"), *([grid(columns)] if found.rows else []), "")
-    if not found.rows:
+    show(heading(f"{bounty.scheme.name} · epoch {results.epoch}: collected"), *([grid(columns)] if results.rows else []), "")
+    if not results.rows:
         show(sentence("Nobody committed."))
-    show(note(f"{plural(len(found.judgements), 'judgement')}, each proven by a quote; signed by {found.stated.signer}"))
+    show(note(f"{plural(len(results.judgements), 'judgement')}, each proven by a quote; signed by {results.stated.signer}"))
 
 
 KeyOption = Annotated[str, typer.Option(metavar="NAME", help="The sponsor's key file: the key that bounty.toml names.")]
@@ -85,8 +85,8 @@ def results(
 ) -> None:
     """Fetch the results that are sealed to the sponsor, and show them: answers, models, what each judgement took and cost.
 
-    They are kept in DIR/results.sealed. Nothing of a solution's text is in them, and nothing that a model wrote of it: that comes
-    with `assay enclave release`, of the winners alone.
+    They are stored in DIR/results.sealed. They contain no text of a solution, and no text that a model wrote about one: only the
+    winners' texts are released, by `assay enclave release`.
 
     \b
     Example:
@@ -127,7 +127,7 @@ def results(
         Column("seconds", [_thousandth(_took(row, "milliseconds")) for row in rows], right=True),
         Column("cost", [_cost(row) for row in rows], right=True),
     ]
-    show(heading(f"{bounty.scheme.name}: what was judged"), grid(columns), "", note(_sums(rows)))
+    show(heading(f"{bounty.scheme.name}: judgements"), grid(columns), "", note(_sums(rows)))
 
 
 def release(
@@ -135,15 +135,15 @@ def release(
     url: FromOption,
     key: KeyOption = "sponsor",
     epoch: Annotated[int | None, typer.Option(metavar="N", help="The settled epoch; otherwise the ledger's last.", min=0)] = None,
-    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="The receipt, where the ledger is not here.")] = None,
-    settlement: Annotated[Path | None, typer.Option(metavar="FILE", help="The settlement that it is of.")] = None,
+    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="The receipt, if the ledger is not here.")] = None,
+    settlement: Annotated[Path | None, typer.Option(metavar="FILE", help="The settlement of that receipt.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
     """Ask the enclave for the winners' solutions, after settlement, and put them into DIR/solutions.
 
-    It gets the receipt of the settled epoch, signed by the log that bounty.toml names, and the settlement. What both that and
-    the enclave's own judgement pay is released, sealed to the sponsor's key; what lost stays sealed. What comes is checked
-    against the digests that were published. Transcripts go into DIR/transcripts, for `assay rejudge`.
+    The enclave gets the settlement and the receipt of the settled epoch, signed by the log that bounty.toml names. It releases
+    the solutions that both this settlement and its own one pay, sealed to the sponsor's key; the others stay sealed. They are
+    checked against the published digests. Transcripts go into DIR/transcripts, for `assay rejudge`.
 
     \b
     Examples:
@@ -161,39 +161,42 @@ def release(
     asked = sponsor.release_request(folder, epoch, receipt, settlement)
     with EnclaveClient(url) as client:
         data = client.post("/release", asked)
-    found = sponsor.open_release(bounty, sealing.parse_sealed(data), opener)
+    released = sponsor.open_release(bounty, sealing.parse_sealed(data), opener)
     write_bytes(folder / "release.sealed", data)
-    written = sponsor.write_released(bounty, found, opener)
+    written = sponsor.write_released(bounty, released, opener)
     if as_json:
         from assay.cli.output import emit
 
-        rows = [{"participant": one.participant, "submission": one.solution.digest, "quotes": one.quotes} for one in found]
+        rows = [
+            {"participant": solution.participant, "submission": solution.solution.digest, "quotes": solution.quotes}
+            for solution in released
+        ]
         emit({"released": rows, "files": [str(path) for path in written]})
         return
 
     from assay.cli.errors import printable
     from assay.cli.show import sentence, show
 
-    for one in found:
-        typer.echo(printable(f"{one.participant}  {', '.join(one.solution.files)}"))
-    show(sentence(f"{len(found)} released into {folder}." if found else "Nobody was paid, so nothing is released."))
+    for solution in released:
+        typer.echo(printable(f"{solution.participant}  {', '.join(solution.solution.files)}"))
+    show(sentence(f"{len(released)} released into {folder}." if released else "Nobody was paid, so nothing is released."))
 
 
 def _names(folder: Path, rows: list[dict[str, Any]]) -> list[Column]:
-    """A column of the names that participants.csv has; none where it has none."""
+    """A column of the names in participants.csv; no column if it has none."""
     from assay.cli.keys import names
     from assay.cli.show import Column
 
     known = names(folder)
-    found = [known.get(row["participant"], "") for row in rows]
-    return [Column("name", found, kind="crop", spare=4)] if any(found) else []
+    column = [known.get(row["participant"], "") for row in rows]
+    return [Column("name", column, kind="crop", spare=4)] if any(column) else []
 
 
 def _bps(rules: Any, row: dict[str, Any]) -> str:
     from assay.settle.score.rubric import judge
 
-    found = judge(row["baseline"], row["checks"], row["verdict"], rules) if row["outcome"] == "judged" else None
-    return "" if found is None else str(found.bps)
+    judged = judge(row["baseline"], row["checks"], row["verdict"], rules) if row["outcome"] == "judged" else None
+    return "" if judged is None else str(judged.bps)
 
 
 def _noes(row: dict[str, Any]) -> str:
@@ -222,8 +225,8 @@ def _sums(rows: list[dict[str, Any]]) -> str:
     from assay.exact import text
 
     took = [row["measured"] for row in rows if row["measured"] is not None]
-    counts = [one["usage"][name] for one in took for name in ("prompt", "completion")]
-    costs = [one["cost"] for one in took]
+    counts = [measured["usage"][name] for measured in took for name in ("prompt", "completion")]
+    costs = [measured["cost"] for measured in took]
     tokens = "an unknown number of tokens" if None in counts else f"{sum(counts)} tokens"
-    cost = "what it cost is not known" if None in costs else f"it cost {text(sum(costs), 6)}"
-    return f"In all {text(sum(one['milliseconds'] for one in took), 3)} s and {tokens}; {cost}"
+    cost = "the cost is not known" if None in costs else f"it cost {text(sum(costs), 6)}"
+    return f"In all {text(sum(measured['milliseconds'] for measured in took), 3)} s and {tokens}; {cost}"

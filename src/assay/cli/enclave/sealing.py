@@ -1,4 +1,4 @@
-"""`assay commit`, `assay seal`, `assay open`: commit to a solution, seal it for the bounty's enclave, open a sealed file."""
+"""`assay commit`, `assay seal`, `assay open`: commit to a solution, seal it for an enclave, and open a sealed file."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ if TYPE_CHECKING:
 def commit(
     folder: Folder,
     solution: Annotated[Path, typer.Argument(metavar="SOLUTION", help="A text file, or a folder of them.", show_default=False)],
-    key: Annotated[str, typer.Option(metavar="NAME", help="The participant's key file, which signs.")],
+    key: Annotated[str, typer.Option(metavar="NAME", help="The participant's key file, for signing.")],
     participant: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="The participant as participants.csv has it; otherwise by the key.", show_default=False),
+        typer.Option(
+            metavar="KEY", help="The participant, as participants.csv names it; otherwise found by the key.", show_default=False
+        ),
     ] = None,
     url: UrlOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
     """Commit to a solution before anybody sees it.
 
-    A commitment is a hash that binds bounty, participant, a secret salt and the solution. The salt goes into DIR/sealing, for
-    you alone: keep it, since without it the commitment is good for nothing. The signed commitment goes beside it, and with
-    --url to the enclave. A participant commits once to a bounty; the same command again is the same commitment, and does no
-    harm.
+    A commitment is a hash that binds bounty, participant, a secret salt and the solution. The salt is written to DIR/sealing,
+    for you alone: keep it, because without it the commitment is worthless. The signed commitment is written beside it, and with
+    --url sent to the enclave. A participant commits once to a bounty; repeating the command gives the same commitment.
 
     \b
     Examples:
@@ -46,29 +47,30 @@ def commit(
     from assay.scheme.bounty import read_bounty
 
     bounty, signer = read_bounty(folder), keys.load(key, asking())
-    whose = participant or submission.participant_of(bounty, signer.public)
-    place, secret, signed = submission.commit_to_file(bounty, read_solution(solution), whose, signer)
+    owner = participant or submission.participant_of(bounty, signer.public)
+    place, secret, signed = submission.commit_to_file(bounty, read_solution(solution), owner, signer)
     taken = None
     if url is not None:
         from assay.enclave.messages import EnclaveClient
 
         with EnclaveClient(url) as client:
             taken = keep_answer(place, place.commitment, client.post("/commitments", signed.envelope))
-    said = {"participant": whose, "submission": secret.submission, "commitment": secret.commitment}
-    print_values(said | {"salt": place.salt, "file": place.commitment, "taken": taken}, as_json=as_json)
+    values = {"participant": owner, "submission": secret.submission, "commitment": secret.commitment}
+    print_values(values | {"salt": place.salt, "file": place.commitment, "taken": taken}, as_json=as_json)
 
 
 def seal(
     folder: Folder,
     solution: Annotated[
-        Path | None, typer.Argument(metavar="SOLUTION", help="What was committed to.", show_default=False)
+        Path | None, typer.Argument(metavar="SOLUTION", help="The committed solution.", show_default=False)
     ] = None,
     participant: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Whose it is; needed if several committed from here.", show_default=False)
+        str | None,
+        typer.Option(metavar="KEY", help="The participant; needed if several committed from here.", show_default=False),
     ] = None,
     url: UrlOption = None,
     attestation: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The enclave's attestation, where it is not asked for.")
+        Path | None, typer.Option(metavar="FILE", help="The enclave's attestation, instead of fetching it.")
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Verify the attestation before anything is sealed to it.")
@@ -76,20 +78,22 @@ def seal(
     collateral: CollateralOption = None,
     at: AtOption = None,
     problem: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Seal a sponsor's problem instead, and say what bounty.toml needs.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Seal a sponsor's problem instead, and print the line that bounty.toml needs."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
     """Seal a solution so that only the bounty's enclave can read it.
 
-    First the enclave's attestation is verified: a real machine, up to date, that runs the program which bounty.toml pins, and
-    states this key for this bounty. --no-verify seals to a key that anybody may have. A solution that is too large, or is not
-    what was committed to, is refused before it is sealed.
+    First the enclave's attestation is verified: it must come from a real machine, up to date, that runs the program which
+    bounty.toml pins, and state this key for this bounty. With --no-verify anybody may hold the key. A solution that is too large,
+    or not the committed one, is refused before it is sealed.
 
-    With --url the attestation is fetched there, and the sealed solution handed in; with --attestation it is left in DIR/sealing.
+    With --url the attestation is fetched from there, and the sealed solution is handed in there; with --attestation it stays in
+    DIR/sealing.
 
-    A sponsor's problem: --problem alone prints the line for bounty.toml; once that is there, with --url or --attestation, it is
-    sealed into the file that the line names, which goes to the enclave with bounty.toml.
+    A sponsor's problem: --problem alone prints the line for bounty.toml. When bounty.toml has that line, --problem with --url or
+    --attestation seals the problem into the file that the line names; give that file to the enclave with bounty.toml.
 
     \b
     Examples:
@@ -109,11 +113,11 @@ def seal(
         _print_problem_line(problem, as_json=as_json)
         return
     bounty = read_bounty(folder)
-    whose, content = _read_committed(bounty, solution, participant) if solution is not None else ("", None)
-    given = _attestation(url, attestation)
-    stated = enclave_keys(bounty, given, at=verification_time(at), collateral=given_collateral(collateral), verify=verify)
+    owner, content = _read_committed(bounty, solution, participant) if solution is not None else ("", None)
+    attested = _attestation(url, attestation)
+    stated = enclave_keys(bounty, attested, at=verification_time(at), collateral=given_collateral(collateral), verify=verify)
     if content is not None:
-        print_values(_seal_solution(bounty, content, whose, stated, url), as_json=as_json)
+        print_values(_seal_solution(bounty, content, owner, stated, url), as_json=as_json)
         return
     assert problem is not None  # one of the two
     path = seal_problem(bounty, _text(problem), sealing(stated.seal))
@@ -121,13 +125,13 @@ def seal(
 
 
 def _read_committed(bounty: Bounty, file: Path, participant: str | None) -> tuple[str, Solution]:
-    """The participant, and the solution that they committed to; raises BadInput for another one."""
+    """The participant, and their committed solution. Raises BadInput for another solution."""
     from assay.enclave import submission
     from assay.judge.rubric.solution import read_solution
 
-    whose, solution = participant or submission.only_participant(bounty), read_solution(file)
-    submission.read_secret_for(bounty, solution, whose)
-    return whose, solution
+    owner, solution = participant or submission.only_participant(bounty), read_solution(file)
+    submission.read_secret_for(bounty, solution, owner)
+    return owner, solution
 
 
 def _seal_solution(
@@ -156,7 +160,7 @@ def _attestation(url: str | None, file: Path | None) -> Attestation:
     if file is not None:
         return read_attestation(file)
     if url is None:
-        raise BadInput("nothing says to which key", hint="give the enclave's --url, or a file with its --attestation")
+        raise BadInput("nothing says to which key to seal", hint="give the enclave's --url, or a file with its --attestation")
     from assay.enclave.messages import EnclaveClient
 
     with EnclaveClient(url) as client:
@@ -191,13 +195,13 @@ def open_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A sealed file (assay.sealed/1).", show_default=False)],
     key: Annotated[str, typer.Option(metavar="NAME", help="The key file that opens it: `assay keys new --kind x25519`.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file, for you alone.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the content to a file, for you alone.")
     ] = None,
 ) -> None:
     """Open a file that is sealed to your key.
 
-    That is results and released solutions, which are sealed to a sponsor's key. A solution is sealed to its enclave, whose key
-    never leaves it: nobody else opens that.
+    Results and released solutions are sealed to a sponsor's key. A solution is sealed to its enclave, whose key never leaves it:
+    nobody else can open it.
 
     \b
     Examples:
@@ -214,10 +218,10 @@ def open_(
     data = load(file, sealing.SEALED_BYTES, hint="give a file that was sealed")
     opener = keys.load(key, asking())
     try:
-        found = sealing.parse_sealed(data).open(opener)
+        plain = sealing.parse_sealed(data).open(opener)
     except BadInput as error:
         raise error.at(file=file) from None
     if output is None:
-        typer.echo(found, nl=False)
+        typer.echo(plain, nl=False)
     else:
-        write_bytes(output, found, private=True)
+        write_bytes(output, plain, private=True)

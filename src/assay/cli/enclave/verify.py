@@ -1,4 +1,4 @@
-"""`assay enclave verify` checks an attestation stage by stage; `assay enclave collateral` fetches what that needs offline."""
+"""`assay enclave verify` checks an attestation in stages; `assay enclave collateral` fetches what that needs offline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from assay.cli.enclave.options import AtOption, CollateralOption
 
 if TYPE_CHECKING:
-    from assay.enclave.attest import Attestation, Collateral, Verified
+    from assay.enclave.attest import Attestation, Collateral, VerifiedQuote
     from assay.scheme.bounty import Measurements
 
 
@@ -28,8 +28,8 @@ def collateral(
 ) -> None:
     """Fetch the collateral of a quote: what Intel says now of its platform, good for a month or so.
 
-    It is signed by Intel, so it does not matter who gives it. With it, `assay enclave verify --collateral` works offline. Nobody
-    but the service learns that you asked; it learns which model of platform.
+    Intel signs it, so it does not matter who serves it. With it, `assay enclave verify --collateral` works offline. Only the
+    service learns that you asked, and about which model of platform.
 
     \b
     Example:
@@ -45,7 +45,7 @@ def collateral(
 
 
 def quote_in(data: bytes, file: Path) -> bytes:
-    """The quote in the bytes of a file, be it an attestation, dstack's reply, bytes or hex; raises BadInput."""
+    """The quote in a file: an attestation, dstack's reply, bytes or hex. Raises BadInput."""
     from assay.enclave.attest.document import parse_attestation, parse_reply
 
     if (reply := parse_reply(data, file)) is not None:
@@ -67,7 +67,7 @@ SourceArgument = Annotated[
     ),
 ]
 BountyOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="A bounty's folder: what it pins, and that the attestation is about it.")
+    Path | None, typer.Option(metavar="DIR", help="A bounty's folder: use its pins, and require an attestation about it.")
 ]
 TcbOption = Annotated[
     list[str] | None, typer.Option(metavar="STATUS", help="A TCB status to accept beside UpToDate; may be repeated.")
@@ -79,10 +79,10 @@ def verify(
     bounty: BountyOption = None,
     compose_hash: Annotated[str | None, typer.Option(metavar="HEX", help="SHA-256 of the app-compose.json to run.")] = None,
     mrtd: Annotated[str | None, typer.Option(metavar="HEX", help="The firmware's measurement.")] = None,
-    rtmr0: Annotated[str | None, typer.Option(metavar="HEX", help="The virtual hardware's.")] = None,
-    rtmr1: Annotated[str | None, typer.Option(metavar="HEX", help="The kernel's.")] = None,
-    rtmr2: Annotated[str | None, typer.Option(metavar="HEX", help="The root file system's.")] = None,
-    rtmr3: Annotated[str | None, typer.Option(metavar="HEX", help="That of all that dstack logged.")] = None,
+    rtmr0: Annotated[str | None, typer.Option(metavar="HEX", help="The virtual hardware's measurement.")] = None,
+    rtmr1: Annotated[str | None, typer.Option(metavar="HEX", help="The kernel's measurement.")] = None,
+    rtmr2: Annotated[str | None, typer.Option(metavar="HEX", help="The root file system's measurement.")] = None,
+    rtmr3: Annotated[str | None, typer.Option(metavar="HEX", help="The register of all events that dstack logged.")] = None,
     tcb: TcbOption = None,
     collateral: CollateralOption = None,
     report_data: Annotated[str | None, typer.Option(metavar="HEX", help="The 64 bytes that a bare quote must carry.")] = None,
@@ -92,12 +92,12 @@ def verify(
 ) -> None:
     """Check what an enclave's attestation proves: a real machine, up to date, that runs this program and states these keys.
 
-    It works offline, with the collateral in the attestation or beside it. Says what was checked, or the first stage that is not
-    right, what was expected and what was found. What could not be looked at is said too. With --bounty, it is what that bounty
-    pins, and the attestation must be about that bounty; a judgement's must be of a judgement in its folder, and it says of which
-    submission that is.
+    It works offline, with the collateral in the attestation or in a file. It prints the checked stages; or the first stage that
+    is not right, with the expected and the actual value. It also prints what it could not check. With --bounty it uses that
+    bounty's pins, and the attestation must be about that bounty. The attestation of a judgement must be of a judgement in its
+    folder; the submission is printed too.
 
-    Ends with 0 if everything that was looked at is right, 1 if something is not.
+    The exit code is 0 if everything that was checked is right, and 1 if not.
 
     \b
     Examples:
@@ -128,17 +128,17 @@ def verify(
 
 
 def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool) -> Measurements:
-    """The measurements that the options pin; raises BadInput that names the option."""
+    """The measurements that the options pin. Raises BadInput that names the option."""
     from assay.errors import BadInput
     from assay.scheme.bounty import Measurements
     from assay.scheme.reading import validate
 
-    given: dict[str, Any] = {name: value for name, value in pins.items() if value is not None}
-    if not {"compose_hash", "rtmr3"} & given.keys():
+    fields: dict[str, Any] = {name: value for name, value in pins.items() if value is not None}
+    if not {"compose_hash", "rtmr3"} & fields.keys():
         what = "nothing says which program must run there"
         raise BadInput(what, hint="give --compose-hash (`assay enclave compose-hash` prints it) or --rtmr3")
     try:
-        return validate(Measurements, given | {"development": development} | ({"tcb": tcb} if tcb else {}))
+        return validate(Measurements, fields | {"development": development} | ({"tcb": tcb} if tcb else {}))
     except BadInput as error:
         error.field = f"--{error.field.partition('[')[0].replace('_', '-')}"
         raise
@@ -151,10 +151,10 @@ def _check_source(
     collateral: Collateral | None,
     report_data: str | None,
     now: int,
-) -> tuple[Verified, dict[str, str]]:
-    """Verify what is in the file, or what the service shows; a policy, or a bounty. Raises BadInput and Refused.
+) -> tuple[VerifiedQuote, dict[str, str]]:
+    """Verify the attestation or quote of a file or a service, by a policy or a bounty. Raises BadInput and Refused.
 
-    Beside it, of a judgement in the bounty's folder, `submission`: what it is a judgement of.
+    Returns also, for a judgement in the bounty's folder, its `submission`.
     """
     from assay.enclave.attest import verify as check
     from assay.enclave.attest import verify_quote
@@ -165,16 +165,14 @@ def _check_source(
     reply = parse_reply(data, file)
     if reply is None and data.lstrip().startswith(b"{"):
         if report_data is not None:
-            raise BadInput("an attestation says itself what it binds", field="--report-data", hint="leave it out")
-        found = parse_attestation(data, file)
+            raise BadInput("an attestation states what it binds", field="--report-data", hint="leave it out")
+        attestation = parse_attestation(data, file)
         if policy is None:
             assert bounty is not None  # one of the two is there
-            return _of_bounty(bounty, found, collateral, now)
-        return check(found, policy=policy, now=now, collateral=collateral), {}
+            return _of_bounty(bounty, attestation, collateral, now)
+        return check(attestation, policy=policy, now=now, collateral=collateral), {}
     if policy is None:
-        raise BadInput(
-            "is a bare quote, which says nothing of a bounty", file=file, hint="leave --bounty out, and say what is pinned"
-        )
+        raise BadInput("is a bare quote, which does not name a bounty", file=file, hint="leave --bounty out, and give the pins")
     wanted = None if report_data is None else _bytes(report_data)
     if reply is None:
         return verify_quote(quote_in(data, Path(file)), policy=policy, now=now, collateral=collateral, report_data=wanted), {}
@@ -184,7 +182,7 @@ def _check_source(
 
 
 def _data(source: str) -> tuple[bytes, str]:
-    """The bytes, and where they are from; raises BadInput, and Unreachable."""
+    """The bytes, and the name of their source. Raises BadInput and Unreachable."""
     from assay.enclave.attest.document import ATTESTATION_BYTES
     from assay.enclave.messages import EnclaveClient
     from assay.folder.files import load
@@ -195,8 +193,10 @@ def _data(source: str) -> tuple[bytes, str]:
     return load(Path(source), ATTESTATION_BYTES, hint="give an attestation, or a quote"), source
 
 
-def _of_bounty(folder: Path, found: Attestation, collateral: Collateral | None, now: int) -> tuple[Verified, dict[str, str]]:
-    """Verify that it is of the bounty's enclave, or of a judgement that is in the bounty's folder; raises Refused."""
+def _of_bounty(
+    folder: Path, attestation: Attestation, collateral: Collateral | None, now: int
+) -> tuple[VerifiedQuote, dict[str, str]]:
+    """Verify an attestation of the bounty's enclave, or of a judgement in its folder. Raises Refused."""
     from assay.enclave import proofs
     from assay.enclave.attest import JudgementStatement
     from assay.errors import Refused
@@ -204,13 +204,13 @@ def _of_bounty(folder: Path, found: Attestation, collateral: Collateral | None, 
     from assay.scheme.bounty import read_bounty
 
     terms = read_bounty(folder)
-    said = found.statement
-    if not isinstance(said, JudgementStatement):
-        return proofs.check_enclave(terms, found, now=now, collateral=collateral)[1], {}
-    document = document_of(folder, said.judgement)  # it is there, and is what its digest is of
+    statement = attestation.statement
+    if not isinstance(statement, JudgementStatement):
+        return proofs.check_enclave(terms, attestation, now=now, collateral=collateral)[1], {}
+    document = document_of(folder, statement.judgement)  # checked against its digest
     if document.get("bounty") != terms.digest:
         raise Refused("judgement", "it is of another bounty", expected=terms.digest, found=document.get("bounty"))
-    verified = proofs.check_judgement(terms, found, said.judgement, said.signer, now=now, collateral=collateral)
+    verified = proofs.check_judgement(terms, attestation, statement.judgement, statement.signer, now=now, collateral=collateral)
     return verified, {"submission": str(document.get("submission"))}
 
 
@@ -218,22 +218,24 @@ def _bytes(text: str) -> bytes:
     from assay.errors import BadInput
 
     try:
-        found = bytes.fromhex(text.removeprefix("0x"))
+        data = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
-        found = b""
-    if len(found) != 64:
+        data = b""
+    if len(data) != 64:
         raise BadInput("is not 64 bytes in hex", field="--report-data", hint="write 128 hex digits")
-    return found
+    return data
 
 
-def _show(found: Verified, about: dict[str, str]) -> None:
+def _show(verified: VerifiedQuote, about: dict[str, str]) -> None:
     from assay.cli.show import Column, grid, heading, sentence, show, stages
 
-    what = found.statement["type"] if found.statement else "quote"
-    how = "of a development root, so it proves nothing" if found.development else "verified"
-    show(heading(f"{what}: {how}"), stages(found.checked), "")
-    if found.development:
-        show(sentence("Anybody can make such an attestation. Never seal anything to it that is worth something."), "")
-    bound = {name: value for name, value in (found.statement or {"report data": found.report_data}).items() if name != "type"}
-    facts = bound | about | found.logged
+    what = verified.statement["type"] if verified.statement else "quote"
+    how = "of a development root, so it proves nothing" if verified.development else "verified"
+    show(heading(f"{what}: {how}"), stages(verified.checked), "")
+    if verified.development:
+        show(sentence("Anybody can make such an attestation. Never seal anything valuable to it."), "")
+    bound = {
+        name: value for name, value in (verified.statement or {"report data": verified.report_data}).items() if name != "type"
+    }
+    facts = bound | about | verified.logged
     show(grid([Column("", list(facts)), Column("what it says", list(facts.values()), kind="key")]))

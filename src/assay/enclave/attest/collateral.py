@@ -1,10 +1,10 @@
-"""Collateral: Intel's signed statements about platforms, quoting enclaves and revoked keys. It is valid for about a month.
+"""Reads, checks and fetches collateral: Intel's signed statements about platforms, quoting enclaves and revoked keys.
 
-It is the library's QuoteCollateralV3 as JSON, byte strings in hex. The library checks every signature; this module checks that
-all parts belong together and that they are valid at the requested time.
+Collateral is valid for about a month. Its form is the library's QuoteCollateralV3 as JSON, with byte strings in hex. The library
+checks every signature. This module checks that all parts belong together and that they are valid at the requested time.
 
 `fetch_collateral` gets it from Intel or from a cache (PCCS). Collateral is signed, so it does not matter who serves it. The
-library fetches without a bound on the bytes that it reads and unpacks, so it runs in a child process.
+library does not bound the bytes that it reads and unpacks, so it runs in a child process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Signature = Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
 
 @dataclass(frozen=True)
 class ValidityWindow:
-    """From when (seconds since 1970, inclusive) until when (exclusive) all of it is good."""
+    """The time in which all parts are valid: from `start` (seconds since 1970, inclusive) until `end` (exclusive)."""
 
     start: int
     end: int
@@ -52,7 +52,7 @@ class ValidityWindow:
 
 
 class Collateral(Section):
-    """The data needed beside a quote to verify it offline."""
+    """The data that an offline verification needs besides the quote."""
 
     pck_crl_issuer_chain: _Pem
     root_ca_crl: _Hex
@@ -64,7 +64,7 @@ class Collateral(Section):
     qe_identity: _Json
     qe_identity_signature: _Signature
     pck_certificate_chain: _Pem | None = None
-    """Services give the platform's own chain too. It is not used: the quote has one."""
+    """The platform's own chain, which some services add. It is not used: the quote has one."""
 
     def document(self) -> dict[str, Any]:
         """The fields that verification uses, as JSON."""
@@ -80,25 +80,25 @@ class Collateral(Section):
         return {name: CertificateChain.of(getattr(self, name).encode(), 2, _STAGE, f"those of {name}") for name in fields}
 
     def check(self, platform: CertificateChain) -> None:
-        """See that it is signed under the same root as the platform's chain; raises Refused."""
-        found = self.chains()
-        if found["pck_crl_issuer_chain"].certificates != platform.certificates[1:]:
+        """Check that it is signed under the same root as the platform's chain. Raises Refused."""
+        chains = self.chains()
+        if chains["pck_crl_issuer_chain"].certificates != platform.certificates[1:]:
             raise Refused(_STAGE, "pck_crl_issuer_chain is not of the authority that certified the platform")
-        for name, chain in found.items():
+        for name, chain in chains.items():
             if chain.root != platform.root:
                 raise Refused(_STAGE, f"{name} ends at another root than the quote's certificates")
 
     def window(self) -> ValidityWindow:
         """The time in which both JSON texts and both revocation lists are valid; raises Refused if it cannot be read.
 
-        Certificates are good for years; the library checks that they are.
+        Certificates are valid for years; the library checks them.
         """
         times = [_signed_times(self.tcb_info, "tcb_info"), _signed_times(self.qe_identity, "qe_identity")]
         try:
             for name in ("root_ca_crl", "pck_crl"):
                 crl = x509.load_der_x509_crl(bytes.fromhex(getattr(self, name)))
                 if crl.next_update_utc is None:
-                    raise ValueError(f"{name} does not say until when it is good")
+                    raise ValueError(f"{name} does not say until when it is valid")
                 times.append((crl.last_update_utc, crl.next_update_utc))
         except (ValueError, x509.InvalidVersion) as error:
             raise Refused(_STAGE, f"it cannot be read: {error}") from None
@@ -121,10 +121,10 @@ def _time(seconds: int) -> str:
 def _signed_times(text: str, name: str) -> tuple[datetime, datetime]:
     """issueDate and nextUpdate of a signed JSON; raises Refused."""
     try:
-        found = strict.parse(text)
-        if not isinstance(found, dict):
-            raise BadInput("is no object")
-        return instant(found.get("issueDate")), instant(found.get("nextUpdate"))
+        document = strict.parse(text)
+        if not isinstance(document, dict):
+            raise BadInput("is not an object")
+        return instant(document.get("issueDate")), instant(document.get("nextUpdate"))
     except BadInput as error:
         raise Refused(_STAGE, f"{name} {error.what}") from None
 
@@ -133,20 +133,20 @@ def read_collateral(file: Path) -> Collateral:
     """The collateral in a JSON file; raises BadInput."""
     data = load(file, COLLATERAL_BYTES, hint="give the collateral of the quote, as JSON")
     try:
-        found = strict.parse(decode(data, file))
+        document = strict.parse(decode(data, file))
     except BadInput as error:
         raise error.at(file=file) from None
-    return validate(Collateral, found, file=file)
+    return validate(Collateral, document, file=file)
 
 
 INTEL_SERVICE = "https://api.trustedservices.intel.com"
 FETCH_SECONDS = 60.0
-"""For all of it."""
+"""Seconds for the whole request."""
 _WORDS = Words()
 
 
 class CollateralLibrary:
-    """Fetches collateral, in the child process."""
+    """The library that fetches collateral; it runs in the child process."""
 
     def __init__(self, url: str, quote: bytes) -> None:
         self.url, self.quote, self.dcap = url, quote, load_library()
@@ -161,7 +161,7 @@ class CollateralLibrary:
 
 
 def fetch_collateral(quote: bytes, url: str = INTEL_SERVICE, *, seconds: float = FETCH_SECONDS) -> Collateral:
-    """The collateral of a quote now; nothing of it is checked yet. Raises Unreachable, Refused for what is no quote, BadInput."""
+    """Fetch the current collateral of a quote, unchecked. Raises Unreachable, BadInput, and Refused for an invalid quote."""
     if not url.startswith(("https://", "http://")):
         raise BadInput(
             f"{_WORDS(url, 100)!r} is not the address of a service", field="--from", hint=f"for example {INTEL_SERVICE}"
@@ -179,4 +179,4 @@ def fetch_collateral(quote: bytes, url: str = INTEL_SERVICE, *, seconds: float =
         why = _WORDS(" ".join(str(error).split()), 300)
         raise Unreachable(f"{url} gave no collateral: {why}", hint=hint) from None
     except BadInput as error:
-        raise Unreachable(f"{url} gave collateral that is none: {error}") from None
+        raise Unreachable(f"{url} sent invalid collateral: {error}") from None

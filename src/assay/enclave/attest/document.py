@@ -1,15 +1,15 @@
-"""The attestation document: a statement, the quote that binds it, dstack's event log, and the collateral to check them offline.
+"""Reads and writes the attestation document: a statement, its quote, dstack's event log and the collateral to check them.
 
 `assay.attestation/1`, canonical JSON, closed: `statement`, `quote` (hex), `event_log` (dstack's events), `vm_config` (dstack's
 description of the machine; no check depends on it) and, optionally, `collateral`.
 
     report_data = SHA-512("assay/report-data/v1" ‖ 0x00 ‖ canonical JSON of the statement)
 
-The tag keeps a quote that was made for another purpose from being taken for one of these; `type` keeps the two statements apart.
+The tag separates these quotes from quotes that were made for another purpose; `type` separates the two statements.
 
 RTMR3 is a register that can only be extended: SHA-384(register ‖ digest). dstack extends it by the digest of each event that it
-logs; replaying the log must give the register that the quote states. A digest alone proves no payload, so each digest is computed
-again from the event:
+logs, so replaying the log must give the register that the quote states. A digest alone does not prove the payload, so each digest
+is computed again from the event:
 
     version 1    SHA-384(type, 4 bytes little-endian ‖ ":" ‖ name ‖ ":" ‖ payload)
     version 2    SHA-384(canonical JSON of {"event", "event_type", "payload": hex, "version": 2})
@@ -56,7 +56,7 @@ class EnclaveStatement(Section):
 
 
 class JudgementStatement(Section):
-    """One judgement: the digest of its document, and who signs it."""
+    """One judgement: the digest of its document, and the key that signs it."""
 
     type: Literal["judgement"] = "judgement"
     bounty: Digest
@@ -82,14 +82,14 @@ EVENT_BYTES = 65_536
 """Bytes of one event's payload."""
 COMPOSE_EVENT = "compose-hash"
 READ_EVENTS = (COMPOSE_EVENT, "app-id", "instance-id", "key-provider", "os-image-hash")
-"""The events that are read."""
+"""The names of the events that are read."""
 _REGISTER = 48
 
 _Hex = Annotated[str, Field(pattern="^([0-9a-f]{2})*$", max_length=2 * EVENT_BYTES)]
 
 
-class Event(Section):
-    """An event of the log, as dstack has it. `imr` is the register, 0 to 3; `digest` may be left out where it can be computed."""
+class LogEvent(Section):
+    """An event of dstack's log. `imr` is the register, 0 to 3; `digest` may be left out where it can be computed."""
 
     imr: Annotated[int, Field(ge=0, le=3)]
     event_type: Annotated[int, Field(ge=0, le=2**32 - 1)]
@@ -99,35 +99,35 @@ class Event(Section):
     version: Literal[1, 2] = 1
 
     def document(self) -> dict[str, Any]:
-        """The event as JSON; version 1 goes without saying, as in dstack."""
+        """The event as JSON; version 1 is left out, as dstack does."""
         return self.model_dump(mode="json", exclude={"version"} if self.version == 1 else None)
 
     def computed(self) -> bytes:
-        """The digest of a runtime event by what it says."""
+        """The digest of a runtime event, computed from its content."""
         if self.version == 2:
-            said = {"event": self.event, "event_type": self.event_type, "payload": self.event_payload, "version": 2}
-            return hashlib.sha384(canonical(said)).digest()
+            content = {"event": self.event, "event_type": self.event_type, "payload": self.event_payload, "version": 2}
+            return hashlib.sha384(canonical(content)).digest()
         parts = (self.event_type.to_bytes(4, "little"), self.event.encode(), bytes.fromhex(self.event_payload))
         return hashlib.sha384(b":".join(parts)).digest()
 
 
-def events_of(log: str) -> tuple[Event, ...]:
-    """The events of dstack's `event_log`, a JSON text; what newer versions say beside is left out. Raises BadInput."""
-    found = strict.parse(log)
-    if not isinstance(found, list):
-        raise BadInput("is no list of events", field="event_log")
-    if len(found) > MOST_EVENTS:
+def events_of(log: str) -> tuple[LogEvent, ...]:
+    """The events of dstack's `event_log`, a JSON text; fields of newer versions are left out. Raises BadInput."""
+    listed = strict.parse(log)
+    if not isinstance(listed, list):
+        raise BadInput("is not a list of events", field="event_log")
+    if len(listed) > MOST_EVENTS:
         raise BadInput(f"has more than {MOST_EVENTS} events", field="event_log")
-    known = Event.model_fields
-    rows = [{name: one[name] for name in known if name in one} if isinstance(one, dict) else one for one in found]
+    known = LogEvent.model_fields
+    rows = [{name: item[name] for name in known if name in item} if isinstance(item, dict) else item for item in listed]
     try:
-        return tuple(validate(Event, row) for row in rows)
+        return tuple(validate(LogEvent, row) for row in rows)
     except BadInput as error:
         raise error.at(field="event_log") from None
 
 
-def replay_log(events: Iterable[Event]) -> bytes:
-    """RTMR3 (48 bytes) after the log's own events of it; raises Refused for an event that is not what its digest is of."""
+def replay_log(events: Iterable[LogEvent]) -> bytes:
+    """RTMR3 (48 bytes) after its events in the log. Raises Refused for an event whose digest does not match its content."""
     register = bytes(_REGISTER)
     for number, event in enumerate(events):
         if event.imr == RTMR3:
@@ -135,28 +135,28 @@ def replay_log(events: Iterable[Event]) -> bytes:
     return register
 
 
-def _event_digest(number: int, event: Event) -> bytes:
+def _event_digest(number: int, event: LogEvent) -> bytes:
     where = f"event {number}, {brief(event.event)}"
     if event.event_type != RUNTIME_EVENT:
         what = f"{where} of RTMR3 has a type whose digest does not come from its payload"
         raise Refused("events", what, expected=f"{RUNTIME_EVENT:#010x}", found=f"{event.event_type:#010x}")
     if ":" in event.event and event.version == 1:
         raise Refused("events", f"{where} has a colon in its name, so that it could be another event cut elsewhere")
-    found = event.computed()
-    if event.digest not in ("", found.hex()):
-        raise Refused("events", f"{where} has another digest than its payload", expected=found.hex(), found=event.digest)
-    return found
+    computed = event.computed()
+    if event.digest not in ("", computed.hex()):
+        raise Refused("events", f"{where} has another digest than its payload", expected=computed.hex(), found=event.digest)
+    return computed
 
 
-def logged_values(events: Sequence[Event]) -> dict[str, bytes]:
-    """Name → payload of the events of RTMR3 that are read; raises Refused if one of them is there twice."""
-    found: dict[str, bytes] = {}
+def logged_values(events: Sequence[LogEvent]) -> dict[str, bytes]:
+    """Name → payload of the events of RTMR3 that are read. Raises Refused if one of them occurs twice."""
+    payloads: dict[str, bytes] = {}
     for event in events:
         if event.imr == RTMR3 and event.event in READ_EVENTS:
-            if event.event in found:
-                raise Refused("events", f"{event.event} is there twice, so that nobody can say which is dstack's own")
-            found[event.event] = bytes.fromhex(event.event_payload)
-    return found
+            if event.event in payloads:
+                raise Refused("events", f"{event.event} occurs twice, so that nobody can tell which is dstack's own")
+            payloads[event.event] = bytes.fromhex(event.event_payload)
+    return payloads
 
 
 ATTESTATION_SCHEMA = "assay.attestation/1"
@@ -165,22 +165,22 @@ ATTESTATION_BYTES = 8 * 2**20
 
 
 class Attestation(Section):
-    """A statement and its proof. Nothing of it is checked yet: `verify` does."""
+    """A statement and its proof, not checked yet: `verify` checks them."""
 
     statement: Statement
     quote: Annotated[str, Field(pattern="^([0-9a-f]{2})+$", max_length=2 * QUOTE_BYTES)]
-    event_log: Annotated[tuple[Event, ...], Field(strict=False, max_length=MOST_EVENTS)] = ()
+    event_log: Annotated[tuple[LogEvent, ...], Field(strict=False, max_length=MOST_EVENTS)] = ()
     vm_config: Annotated[str, Field(max_length=65_536)] = ""
     collateral: Collateral | None = None
 
     def document(self) -> dict[str, Any]:
         """The document as JSON, with its schema's name."""
-        found = self.model_dump(mode="json", exclude={"event_log", "collateral"})
-        found |= {"schema": ATTESTATION_SCHEMA, "event_log": [one.document() for one in self.event_log]}
-        return found if self.collateral is None else found | {"collateral": self.collateral.document()}
+        document = self.model_dump(mode="json", exclude={"event_log", "collateral"})
+        document |= {"schema": ATTESTATION_SCHEMA, "event_log": [event.document() for event in self.event_log]}
+        return document if self.collateral is None else document | {"collateral": self.collateral.document()}
 
     def with_collateral(self, collateral: Collateral | None) -> Self:
-        """The same with other collateral, or without."""
+        """A copy with other collateral, or without any."""
         return self.model_copy(update={"collateral": collateral})
 
     @property
@@ -199,13 +199,13 @@ def parse_attestation(data: bytes, file: Path | str | None = None) -> Attestatio
     if len(data) > ATTESTATION_BYTES:
         raise BadInput(f"is larger than {ATTESTATION_BYTES} bytes", file=file, hint="is this an attestation?")
     try:
-        found = strict.parse(decode(data, file))
+        document = strict.parse(decode(data, file))
     except BadInput as error:
         raise error.at(file=file) from None
-    if not isinstance(found, dict) or found.get("schema") != ATTESTATION_SCHEMA:
-        said = brief(found.get("schema")) if isinstance(found, dict) else "no object"
-        raise BadInput(f"is not an attestation (schema: {said})", file=file, hint=f"its schema is {ATTESTATION_SCHEMA}")
-    rest = {name: value for name, value in found.items() if name != "schema"}
+    if not isinstance(document, dict) or document.get("schema") != ATTESTATION_SCHEMA:
+        schema = brief(document.get("schema")) if isinstance(document, dict) else "no object"
+        raise BadInput(f"is not an attestation (schema: {schema})", file=file, hint=f"its schema is {ATTESTATION_SCHEMA}")
+    rest = {name: value for name, value in document.items() if name != "schema"}
     return validate(Attestation, rest, file=file)
 
 
@@ -216,44 +216,44 @@ def read_attestation(file: Path) -> Attestation:
 
 @dataclass(frozen=True)
 class DstackReply:
-    """dstack's own answer to GetQuote: a bare quote, the log that leads to RTMR3, and what it was asked to bind."""
+    """dstack's own answer to GetQuote: a bare quote, the log that leads to RTMR3, and the requested report data."""
 
     quote: bytes
-    events: tuple[Event, ...]
+    events: tuple[LogEvent, ...]
     report_data: bytes
 
-    def check(self, found: str) -> None:
-        """Refuse a reply whose quote binds something else (its report data in hex) than it says. Short data end in zeros."""
-        if self.report_data.ljust(64, b"\0").hex() != found:
+    def check(self, quoted: str) -> None:
+        """Refuse a reply whose quote binds other report data (in hex) than the reply states. Short data end in zeros."""
+        if self.report_data.ljust(64, b"\0").hex() != quoted:
             what = "the quote is about something else than dstack's reply says"
-            raise Refused("report_data", what, expected=self.report_data.hex(), found=found)
+            raise Refused("report_data", what, expected=self.report_data.hex(), found=quoted)
 
 
 def parse_reply(data: bytes, file: Path | str | None = None) -> DstackReply | None:
-    """dstack's reply `{quote, event_log, report_data, vm_config}` in these bytes, as it is; None if they are something else.
+    """dstack's reply `{quote, event_log, report_data, vm_config}` in these bytes; None if they are something else.
 
-    What newer versions say beside is left out. Raises BadInput for a reply with a field that cannot be one.
+    Fields of newer versions are left out. Raises BadInput for a reply with an invalid field.
     """
     if len(data) > ATTESTATION_BYTES or not data.lstrip().startswith(b"{"):
         return None
     try:
-        found = strict.parse(decode(data, file))
+        reply = strict.parse(decode(data, file))
     except BadInput as error:
         raise error.at(file=file) from None
-    if not isinstance(found, dict) or "schema" in found or not {"quote", "event_log"} <= found.keys():
+    if not isinstance(reply, dict) or "schema" in reply or not {"quote", "event_log"} <= reply.keys():
         return None
-    log = found["event_log"]
+    log = reply["event_log"]
     if not isinstance(log, str):
         raise BadInput("is not a text of JSON", file=file, field="event_log", hint="give dstack's reply as it came")
     try:
         events = events_of(log) if log else ()
     except BadInput as error:
         raise error.at(file=file, field="" if error.field.startswith("event_log") else "event_log") from None
-    return DstackReply(_hex_field(found, "quote", file), events, _hex_field(found, "report_data", file))
+    return DstackReply(_hex_field(reply, "quote", file), events, _hex_field(reply, "report_data", file))
 
 
-def _hex_field(found: dict[str, Any], name: str, file: Path | str | None) -> bytes:
+def _hex_field(reply: dict[str, Any], name: str, file: Path | str | None) -> bytes:
     try:
-        return bytes.fromhex(found.get(name, "").removeprefix("0x"))
+        return bytes.fromhex(reply.get(name, "").removeprefix("0x"))
     except (ValueError, AttributeError):
         raise BadInput("is not hex", file=file, field=name, hint="give dstack's reply as it came") from None

@@ -1,13 +1,13 @@
-"""A TDX quote and its certificate chain, as bytes with exactly one reading: the library parses, this module is strict about form.
+"""Parses a TDX quote and its certificate chain strictly: each has exactly one form.
 
     header 48 │ body 584 │ length │ signature data              (version 4; in version 5, type and length stand before the body)
     signature data: signature 64 │ attestation key 64 │ type 6, length │ certification data
     certification data: report of the quoting enclave 384 │ its signature 64 │ length, data │ type 5, length │ certificates, PEM
 
-The library accepts inner lengths that do not add up, and ignores bytes after the end. Some machines pad quotes with zeros, which
-is allowed here; anything else after the end is refused. The library also starts from its own copy of the root and reads PEM
-generously: it would accept a chain with any root, or with other line ends. Those are refused here too. Every bit of a verified
-quote is therefore a bit that was signed. The library checks signatures, validity and revocation.
+The library parses quotes, and checks signatures, validity and revocation. It accepts inner lengths that do not add up, and
+ignores bytes after the end. Some machines pad quotes with zeros, which is allowed here; anything else after the end is refused.
+The library also starts from its own copy of the root and reads PEM generously: it would accept a chain with any root, or with
+other line ends. Those are refused here too. So every bit of a verified quote is a bit that was signed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def load_library() -> Any:
 
 
 INTEL_ROOT = "sha256:44a0196b2b99f889b8e149e95b807a350e7424964399e885a7cbb8ccfab674d3"
-"""The fingerprint (of the DER) of Intel's SGX Root CA, which platforms with TDX are certified under too."""
+"""The fingerprint (of the DER) of Intel's SGX Root CA, which also certifies platforms with TDX."""
 DEVELOPMENT_ROOT = "Assay development root, not Intel"
 """The name of every development root."""
 _CERTIFICATE = re.compile(b"-----BEGIN CERTIFICATE-----\n([A-Za-z0-9+/=\n]+)-----END CERTIFICATE-----\n?")
@@ -48,25 +48,25 @@ class CertificateChain:
 
     @classmethod
     def of(cls, pem: bytes, length: int, stage: str, whose: str) -> CertificateChain:
-        """The chain of `length` certificates in PEM, spelled as PEM is; raises Refused. Zero bytes after the end are allowed."""
+        """The chain of `length` certificates in plain PEM. Raises Refused. Zero bytes after the end are allowed."""
         text = pem.rstrip(b"\0")
-        found = []
+        certificates = []
         for body in _CERTIFICATE.findall(text):
             try:
-                found.append(base64.b64decode(body.replace(b"\n", b""), validate=True))
+                certificates.append(base64.b64decode(body.replace(b"\n", b""), validate=True))
             except ValueError:
                 break
-        made = cls(tuple(found))
-        if made.pem.rstrip(b"\n") != text.removesuffix(b"\n"):
+        chain = cls(tuple(certificates))
+        if chain.pem.rstrip(b"\n") != text.removesuffix(b"\n"):
             raise Refused(stage, f"{whose} are not certificates in plain PEM")
-        if len(found) != length:
-            raise Refused(stage, f"{whose} are too few or too many", expected=length, found=len(found))
-        return made
+        if len(certificates) != length:
+            raise Refused(stage, f"{whose} are too few or too many", expected=length, found=len(certificates))
+        return chain
 
     @property
     def pem(self) -> bytes:
         """The chain in PEM, with lines of 64 characters that end with a line feed."""
-        return b"".join(_pem(one) for one in self.certificates)
+        return b"".join(_pem(certificate) for certificate in self.certificates)
 
     @property
     def root(self) -> bytes:
@@ -102,7 +102,7 @@ _HEADER, _REPORT = 48, 584
 _QE_REPORT, _KEY = 64 + 64, 384 + 64
 _OUTER, _INNER = 6, 5
 _CERTIFICATES = 3
-"""Of a PCK chain: the platform's, the CA's, the root's."""
+"""The certificates of a PCK chain: the platform's, the CA's, the root's."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ class Quote:
     report: Any
     chain: CertificateChain
     size: int
-    """Bytes without padding."""
+    """The size in bytes, without padding."""
 
     @property
     def debug(self) -> bool:
-        """Whether the host may look into the TD: any of the attributes' first eight bits."""
+        """Whether the host may look into the TD: one of the attributes' first eight bits is set."""
         return bool(self.report.td_attributes[0])
 
     @property
@@ -135,9 +135,9 @@ def read_quote(raw: bytes) -> Quote:
     try:
         parsed = load_library().parse_quote(raw)
     except ValueError as error:
-        raise Refused(_STAGE, f"it is no quote: {' '.join(str(error).split())}") from None
+        raise Refused(_STAGE, f"it is not a quote: {' '.join(str(error).split())}") from None
     if not parsed.is_tdx():
-        raise Refused(_STAGE, "it is of another kind of enclave", expected="TDX", found=parsed.quote_type())
+        raise Refused(_STAGE, "it is a quote of another kind of enclave", expected="TDX", found=parsed.quote_type())
     pem, size = _certification_data(raw, parsed.header.version)
     return Quote(
         raw, parsed.header.version, parsed.report, CertificateChain.of(pem, _CERTIFICATES, "certificates", "the quote's"), size
@@ -145,7 +145,7 @@ def read_quote(raw: bytes) -> Quote:
 
 
 def _certification_data(raw: bytes, version: int) -> tuple[bytes, int]:
-    """The certificates and where the quote ends, every length followed to its end; raises Refused."""
+    """The certificates, and where the quote ends. Every length must lead exactly to its end; raises Refused."""
     reader = _ByteReader(raw)
     reader.take(_HEADER)
     if version == 5:
@@ -170,7 +170,7 @@ def _certification_data(raw: bytes, version: int) -> tuple[bytes, int]:
 
 @dataclass
 class _ByteReader:
-    """Bytes that are taken from the front."""
+    """Reads bytes from the front. Raises Refused at the end."""
 
     data: bytes
     at: int = 0
@@ -179,17 +179,17 @@ class _ByteReader:
         end = self.at + count
         if end > len(self.data):
             raise Refused(_STAGE, "a length in it is beyond its end")
-        found, self.at = self.data[self.at : end], end
-        return found
+        taken, self.at = self.data[self.at : end], end
+        return taken
 
     def number(self, size: int) -> int:
-        (found,) = struct.unpack({2: "<H", 4: "<I"}[size], self.take(size))
-        return int(found)
+        (value,) = struct.unpack({2: "<H", 4: "<I"}[size], self.take(size))
+        return int(value)
 
     def typed(self, wanted: int) -> None:
-        found = self.number(2)
-        if found != wanted:
-            raise Refused(_STAGE, "its certification data are of a type that is not used", expected=wanted, found=found)
+        kind = self.number(2)
+        if kind != wanted:
+            raise Refused(_STAGE, "its certification data are of a type that is not used", expected=wanted, found=kind)
 
     def done(self) -> None:
         if self.at != len(self.data):

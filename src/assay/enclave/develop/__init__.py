@@ -1,8 +1,7 @@
-"""dstack's guest API without a TEE, for tests and demonstrations: real quotes in form, of a development root, so worth nothing.
+"""dstack's guest API without a TEE, for tests and demonstrations: its quotes have the real form, and a root that proves nothing.
 
-    authority   a root, what it certifies, and its collateral
-    machine     one TD: its measurements, its log, its quotes and its keys
+    machine     one TD (measurements, log, quotes, keys), and the authority that certifies it
     server      the API on a Unix socket
 
-`verify` refuses what comes from here, unless a policy for tests says `development = true`.
+`verify` refuses these quotes, unless a policy for tests says `development = true`.
 """

@@ -1,7 +1,7 @@
-"""A development TD and the authority that certifies it: what a real platform and Intel's services give, under a development root.
+"""A development TD and the authority that certifies it: they give what a real platform and Intel's services give.
 
 The machine has measurements, a log, quotes, and the keys that dstack would derive for it. The authority has the certificates and
-the collateral. The little DER encoder writes one extension, in which Intel describes a platform.
+the collateral, under a development root. The little DER encoder writes one extension, in which Intel describes a platform.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cryptography.x509 import ObjectIdentifier, UnrecognizedExtension
 
 from assay.enclave.attest import document
 from assay.enclave.attest.collateral import Collateral
-from assay.enclave.attest.document import Event
+from assay.enclave.attest.document import LogEvent
 from assay.enclave.attest.quote import DEVELOPMENT_ROOT, CertificateChain
 from assay.exact import canonical
 from assay.scheme.fields import instant_text
@@ -86,9 +86,9 @@ PCE_SVN = 11
 FMSPC = bytes.fromhex("0de7e1000000")
 QE_SIGNER = sha256(b"assay development quoting enclave").digest()
 ADVISORY = "ASSAY-DEVELOPMENT-1"
-"""The advisory that stands beside any status but UpToDate."""
+"""The advisory that accompanies every status except UpToDate."""
 DAYS = 30
-"""How long collateral is good."""
+"""Days for which collateral is valid."""
 _SINCE, _UNTIL = datetime(2025, 1, 1, tzinfo=UTC), datetime(2049, 12, 31, tzinfo=UTC)
 _NAMES = {
     "root": DEVELOPMENT_ROOT,
@@ -112,12 +112,12 @@ def raw_signature(key: ec.EllipticCurvePrivateKey, message: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Authority:
-    """All of it, from one secret. status: what it says of every platform's firmware."""
+    """The certifying authority, derived from one secret. status: of every platform's firmware."""
 
     secret: bytes
     status: str = "UpToDate"
     revoked: bool = False
-    """Whether the platform's certificate is on the list of the revoked."""
+    """Whether the platform's certificate is on the revocation list."""
 
     def key(self, name: str) -> ec.EllipticCurvePrivateKey:
         """The key of this name."""
@@ -181,8 +181,8 @@ class Authority:
             .add_extension(usage, critical=True)
             .add_extension(x509.BasicConstraints(ca=not signs, path_length=authority), critical=True)
         )
-        for one in extensions:
-            builder = builder.add_extension(one, critical=False)
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
         return builder.sign(issuing, SHA256(), ecdsa_deterministic=True)
 
     def _crl(self, name: str, since: datetime, until: datetime) -> bytes:
@@ -196,8 +196,8 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
         )
         if self.revoked and name == "platform-ca":
-            one = x509.RevokedCertificateBuilder().serial_number(self._serial("platform")).revocation_date(since)
-            builder = builder.add_revoked_certificate(one.build())
+            revoked = x509.RevokedCertificateBuilder().serial_number(self._serial("platform")).revocation_date(since)
+            builder = builder.add_revoked_certificate(revoked.build())
         return builder.sign(key, SHA256(), ecdsa_deterministic=True).public_bytes(Encoding.DER)
 
     def _serial(self, name: str) -> int:
@@ -206,12 +206,12 @@ class Authority:
     def _tcb_info(self, dates: dict[str, Any]) -> dict[str, Any]:
         components = {"sgxtcbcomponents": CPU_SVN, "tdxtcbcomponents": TDX_SVN}
         level = {name: [{"svn": svn} for svn in svns] for name, svns in components.items()}
-        found = {"tcb": level | {"pcesvn": PCE_SVN}, "tcbDate": instant_text(_SINCE), "tcbStatus": self.status}
+        tcb_level = {"tcb": level | {"pcesvn": PCE_SVN}, "tcbDate": instant_text(_SINCE), "tcbStatus": self.status}
         if self.status != "UpToDate":
-            found["advisoryIDs"] = [ADVISORY]
+            tcb_level["advisoryIDs"] = [ADVISORY]
         module = {"mrsigner": "00" * 48, "attributes": "00" * 8, "attributesMask": "FF" * 8}
         head = {"id": "TDX", "version": 3, **dates, "fmspc": FMSPC.hex().upper(), "pceId": "0000", "tcbType": 0}
-        return head | {"tdxModule": module, "tdxModuleIdentities": [], "tcbLevels": [found]}
+        return head | {"tdxModule": module, "tdxModuleIdentities": [], "tcbLevels": [tcb_level]}
 
 
 def _qe_identity(dates: dict[str, Any]) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def _qe_identity(dates: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(content: dict[str, Any]) -> str:
-    """Without spaces, as Intel signs it."""
+    """JSON without spaces, as Intel signs it."""
     return json.dumps(content, separators=(",", ":"))
 
 
@@ -245,7 +245,7 @@ def _der(certificate: x509.Certificate) -> bytes:
 
 
 DEVELOPMENT_COMPOSE = b'{"manifest_version":2,"name":"assay-development","runner":"docker-compose"}'
-"""The app-compose.json of a machine that was not given one."""
+"""The app-compose.json of a machine that has no other."""
 PROVIDER = {"id": "", "name": "assay development, not a KMS"}
 _VENDOR = bytes.fromhex("939a7233f79c4ca9940a0db3957f0607")  # Intel's quoting enclaves; the library knows no other
 _DEBUG = 0x01
@@ -253,9 +253,9 @@ _SEPT_VE_DISABLE = 0x10  # of the fourth byte; the library asks for it
 _K256_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
-def runtime_event(name: str, payload: bytes, version: int = 1) -> Event:
+def runtime_event(name: str, payload: bytes, version: int = 1) -> LogEvent:
     """An event as dstack logs it, with its digest."""
-    found = Event.model_validate(
+    found = LogEvent.model_validate(
         {"imr": 3, "event_type": document.RUNTIME_EVENT, "event": name, "event_payload": payload.hex(), "version": version}
     )
     return found.model_copy(update={"digest": found.computed().hex()})
@@ -284,16 +284,16 @@ class Machine:
 
     @property
     def app_id(self) -> bytes:
-        """20 bytes, of the compose hash, as dstack has it where no other was chosen."""
+        """The first 20 bytes of the compose hash: dstack's default."""
         return self.compose_hash[:20]
 
     @property
     def instance_id(self) -> bytes:
-        """20 bytes."""
+        """The instance's id, 20 bytes."""
         return sha256(derived(self.authority.secret, "instance", 20) + self.app_id).digest()[:20]
 
     @cached_property
-    def log(self) -> tuple[Event, ...]:
+    def log(self) -> tuple[LogEvent, ...]:
         """The events that dstack logs when it starts."""
         return (
             runtime_event("system-preparing", b""),
@@ -308,7 +308,7 @@ class Machine:
 
     def log_text(self) -> str:
         """The log as `/GetQuote` gives it."""
-        return json.dumps([one.document() for one in self.log])
+        return json.dumps([event.document() for event in self.log])
 
     @cached_property
     def report(self) -> dict[str, bytes]:
@@ -363,12 +363,12 @@ class Machine:
         As in dstack, `purpose` is only signed: another purpose with the same path is the same key.
         """
         app = derived(self.authority.secret, f"app/{self.app_id.hex()}")
-        found = derived(app, f"path/{path}")
+        key = derived(app, f"path/{path}")
         chain = [
-            _dstack_signature(app, f"{purpose}:{_public_key(found).hex()}".encode()),
+            _dstack_signature(app, f"{purpose}:{_public_key(key).hex()}".encode()),
             _dstack_signature(derived(self.authority.secret, "kms"), b"dstack-kms-issued:" + self.app_id + _public_key(app)),
         ]
-        return found, chain
+        return key, chain
 
     def info(self) -> dict[str, Any]:
         """The answer to `/Info`."""
@@ -381,7 +381,7 @@ class Machine:
             "device_id": sha256(derived(self.authority.secret, "device")).digest(),
         }
         texts = {name: value.hex() for name, value in measured.items()}
-        log = [one.document() for one in self.log]
+        log = [event.document() for event in self.log]
         tcb = texts | {"event_log": log, "app_compose": self.compose.decode("utf-8", "replace")}
         return {
             "app_id": self.app_id.hex(),
@@ -404,5 +404,5 @@ def _public_key(secret: bytes) -> bytes:
 
 
 def _dstack_signature(secret: bytes, message: bytes) -> bytes:
-    """65 bytes like dstack's; over SHA-256 rather than Keccak, and so of no use on a chain."""
+    """A signature of 65 bytes like dstack's; it uses SHA-256 instead of Keccak, so no chain accepts it."""
     return raw_signature(_k256(secret), message) + b"\0"

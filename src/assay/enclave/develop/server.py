@@ -1,12 +1,12 @@
-"""dstack's guest API for one development machine, on a Unix socket: JSON over HTTP, bytes in hex, the log as a JSON text.
+"""Serves dstack's guest API for one development machine on a Unix socket: JSON over HTTP, bytes in hex, the log as a JSON text.
 
     POST /GetQuote {"report_data"}                      a quote of up to 64 bytes, and the log
-    POST /GetKey   {"path", "purpose", "algorithm"}     a key, by its path
+    POST /GetKey   {"path", "purpose", "algorithm"}     the key of a path
     POST /Info, /Version                                a description of the machine
     GET  /development/collateral                        not part of dstack: the collateral that `verify` needs
 
-Only the owner may use the socket, since keys come out of it. An error is answered with 400 and {"error"}, as dstack does. The
-secret from which all keys are derived is in memory, or in a folder, so that the keys survive a restart.
+Only the owner may use the socket, because it gives out keys. An error is answered with 400 and {"error"}, as dstack does. All
+keys are derived from one secret. It is in memory, or in a folder, so that the keys survive a restart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SECRET_FILE = "development-secret"
 
 
 def load_secret(folder: Path | None) -> bytes:
-    """32 bytes: new ones, or those of the folder, made there (0700, the file 0600) if it has none; raises BadInput."""
+    """The secret, 32 bytes: a new one, or the folder's. A missing one is made there (0700, the file 0600). Raises BadInput."""
     if folder is None:
         return secrets.token_bytes(_SECRET_BYTES)
     path = folder / _SECRET_FILE
@@ -44,16 +44,16 @@ def load_secret(folder: Path | None) -> bytes:
     except OSError as error:
         hint = "check the folder and its permissions"
         raise BadInput(f"cannot be written ({error.strerror})", file=path, hint=hint) from None
-    found = load(path, _SECRET_BYTES, hint="it is made when the endpoint starts")
+    secret = load(path, _SECRET_BYTES, hint="it is made when the endpoint starts")
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise BadInput("can be read by others", file=path, hint=f"make it yours alone: chmod 600 {path}")
-    if len(found) != _SECRET_BYTES:
-        raise BadInput(f"is not a secret of {_SECRET_BYTES} bytes", file=path, hint="remove it; its keys are lost then")
-    return found
+    if len(secret) != _SECRET_BYTES:
+        raise BadInput(f"is not a secret of {_SECRET_BYTES} bytes", file=path, hint="remove it; its keys are then lost")
+    return secret
 
 
 def _make_secret(path: Path) -> None:
-    """A new secret in a file that is whole or not there; one that another process has just made is left."""
+    """Write a new secret atomically. If another process has just written one, that one stays."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -92,7 +92,7 @@ class DevelopmentServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServ
         _freed(path)
         mask = os.umask(0o177)
         try:
-            super().__init__(str(path), _Handler)
+            super().__init__(str(path), _DstackHandler)
         except OSError as error:
             why = error.strerror or str(error)
             raise BadInput(f"cannot be a socket ({why})", file=path, hint="name a new file; its path is short") from None
@@ -105,7 +105,7 @@ class DevelopmentServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServ
         self.path.unlink(missing_ok=True)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that disconnects is no error."""
+        """Ignore a client that disconnects."""
 
     def collateral(self) -> Json:
         """The collateral now."""
@@ -123,7 +123,7 @@ class DevelopmentServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServ
                 if body.get("algorithm", "") not in _ALGORITHMS:
                     raise _Wrong("Unsupported algorithm")
                 key, chain = self.machine.key(_text(body, "path"), _text(body, "purpose"))
-                return {"key": key.hex(), "signature_chain": [one.hex() for one in chain]}
+                return {"key": key.hex(), "signature_chain": [signature.hex() for signature in chain]}
             case "/Info":
                 return self.machine.info()
             case "/Version":
@@ -138,7 +138,7 @@ def _freed(path: Path) -> None:
     except OSError:
         return
     if not stat.S_ISSOCK(mode):
-        raise BadInput("is there already, and is no socket", file=path, hint="name a new file")
+        raise BadInput("exists already, and is not a socket", file=path, hint="name a new file")
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
@@ -149,24 +149,24 @@ def _freed(path: Path) -> None:
 
 
 def _text(body: Json, name: str) -> str:
-    found = body.get(name, "")
-    if not isinstance(found, str):
+    value = body.get(name, "")
+    if not isinstance(value, str):
         raise _Wrong(f"{name} is not a string")
-    return found
+    return value
 
 
 def _hex(body: Json, name: str) -> bytes:
     try:
-        found = bytes.fromhex(_text(body, name))
+        data = bytes.fromhex(_text(body, name))
     except ValueError:
         raise _Wrong(f"{name} is not hex") from None
-    if not 0 < len(found) <= 64:
-        raise _Wrong("Report data is too long" if found else "Report data is empty")
-    return found
+    if not 0 < len(data) <= 64:
+        raise _Wrong("Report data is too long" if data else "Report data is empty")
+    return data
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
+class _DstackHandler(BaseHTTPRequestHandler):
+    """One connection of a client."""
 
     protocol_version = "HTTP/1.1"
     timeout = _SECONDS
@@ -196,8 +196,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answered(self, asked: Callable[[], Json | None]) -> None:
         try:
-            found = asked()
-            self._send(404, {"error": "there is no such path"}) if found is None else self._send(200, found)
+            answer = asked()
+            self._send(404, {"error": "there is no such path"}) if answer is None else self._send(200, answer)
         except _Wrong as error:
             self._send(400, {"error": str(error)})
 
@@ -213,12 +213,12 @@ class _Handler(BaseHTTPRequestHandler):
         return "a client"  # a Unix socket has no addresses
 
     def log_message(self, *_: Any) -> None:
-        """Nothing is logged, since paths of keys are private."""
+        """Log nothing: the paths of keys are private."""
 
 
 @contextmanager
 def serve_in_thread(path: Path, machine: Machine, now: Callable[[], int]) -> Iterator[DevelopmentServer]:
-    """The endpoint in a thread of this process, for tests."""
+    """Run the endpoint in a thread of this process, for tests."""
     server = DevelopmentServer(path, machine, now)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()

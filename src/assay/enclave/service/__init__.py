@@ -1,10 +1,10 @@
-"""The judging service: takes commitments and sealed solutions, judges, and gives out results that anybody can check.
+"""The judging service: takes commitments and sealed solutions, judges them, and publishes results that anybody can check.
 
-identity   its keys, which dstack derives
-state      what it keeps on disk: public, or sealed to itself, and signed by itself
-desk       commitments and solutions: what is taken, what is turned away
-work       judging, within the world's troubles, until the scoring deadline
-results    what is given out, and when
-release    the winners' solutions, after settlement
-app, run   HTTP, and the process
+state       its keys, which dstack derives; its files: public, or sealed to itself, and signed by itself
+intake      commitments and solutions, taken or rejected
+judging     judges the solutions; infrastructure errors make a solution wait until the scoring deadline
+results     the results, and the release of the winners' solutions after settlement
+lifecycle   the service without HTTP: start, judging, results
+http        the service over HTTP
+process     the process: checks before serving, the listening socket, the end
 """

@@ -1,4 +1,4 @@
-"""The service over HTTP: JSON in and out, every body bounded in size and time, every refusal a code and a sentence.
+"""Serves the enclave over HTTP: JSON in and out, bodies bounded in size and time, each refusal with a code and a sentence.
 
     GET  /attestation                 the enclave's keys, and the quote that binds them
     GET  /bounty                      the bounty that it judges
@@ -9,18 +9,18 @@
     GET  /results, /results/sealed    once they are published
     POST /release                     a receipt and its settlement → the winners' solutions, sealed to the sponsor
 
-A refusal is `{"error": {"code", "what", "hint"}}`. Nothing of a body is ever logged, and no stack trace leaves.
+A refusal is `{"error": {"code", "what", "hint"}}`. No part of a body is ever logged, and no stack trace leaves the process.
 
-`ConnectionGuard` decides which connections stay, so that no number of them shuts everybody out:
+`ConnectionGuard` decides which connections stay. No client can shut out the others by opening many:
 
-- A connection without a request counts as no request. Its first byte and its header have short time-outs. If there are too many
-  connections, the oldest silent one is closed, first of the address that has most of them.
+- A connection without a request does not count as a request. Its first byte and its header have short time-outs. If there are too
+  many connections, the oldest silent one is closed, beginning with the address that has most of them.
 - A public address has a share of connections and of requests. Addresses that are not public are shared (a gateway, this machine):
   they have no share of their own.
-- Some requests are reserved for known addresses: those that sent something that was taken (a commitment, a solution, a release).
-  Each such thing reserves a few, since it can be sent again from anywhere.
+- Some requests are reserved for known addresses: those whose commitment, solution or release was accepted. Each accepted thing
+  reserves only a few, because it can be sent again from anywhere.
 - A request whose body takes long is closed when there is no room for another one. So is an incomplete request of a network that
-  has several, in favour of a network that has fewer. An answer that the client does not read is given up.
+  has several, in favour of a network that has fewer. An answer that the client does not read is dropped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from assay.enclave.messages import ENVELOPE_BYTES, Code, Rejected
+from assay.enclave.messages import ENVELOPE_BYTES, Rejected, RejectionCode
 from assay.enclave.service.intake import sealed_limit
 from assay.enclave.service.lifecycle import Service
 from assay.enclave.service.results import RELEASE_BYTES
@@ -64,15 +64,15 @@ class ConnectionLimits:
     known: int = 1000
     """Addresses that are remembered."""
     each: int = 4
-    """Reserved requests for each thing that was taken."""
+    """Reserved requests for each accepted thing."""
     first_byte: float = 5.0
     header: float = 10.0
     body: float = 10.0
-    """After which a request whose body is not whole goes, if another needs the room."""
+    """After this time a request with an incomplete body is closed, if another needs the room."""
     rate: int = 16_384
-    """Bytes a second that who gets an answer has to take."""
+    """Bytes per second at which a client must read its answer."""
     look: float = 5.0
-    """Between two looks at how fast it is taken."""
+    """Seconds between two measurements of that rate."""
 
 
 CONNECTION_LIMITS = ConnectionLimits()
@@ -80,15 +80,15 @@ CONNECTION_LIMITS = ConnectionLimits()
 
 @dataclass(eq=False)
 class Connection:
-    """A connection. `unfinished`: whether its request has begun and is not whole; `leave`: what ends it."""
+    """A connection. `unfinished`: whether its request has begun and is incomplete; `leave`: closes it."""
 
     address: str
     leave: Callable[[], None]
     unfinished: Callable[[], bool]
     asking: float | None = None
-    """Since when it has a request."""
+    """The time since which it has a request; None without one."""
     network: str = field(init=False)
-    """A wider one that the address is in: whoever has one has many addresses."""
+    """The wider network of the address: its owner has many addresses."""
     shared: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class Connection:
 
 
 class ConnectionGuard:
-    """The connections of one service, in the order in which they came."""
+    """The connections of one service, in the order of their arrival."""
 
     def __init__(self, bounds: ConnectionLimits = CONNECTION_LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
         self.bounds, self._clock = bounds, clock
@@ -107,7 +107,7 @@ class ConnectionGuard:
         """Accept a connection, and close another one if there are too many; False if none can be closed."""
         self.guests[guest] = None
         while not guest.shared and self._of(guest.address) > self.bounds.address_connections:
-            if not self._one_leaves([one for one in self.guests if one.address == guest.address], guest):
+            if not self._one_leaves([other for other in self.guests if other.address == guest.address], guest):
                 return False
         while len(self.guests) > self.bounds.connections:
             if not self._one_leaves(list(self.guests), guest):
@@ -119,9 +119,9 @@ class ConnectionGuard:
         self.guests.pop(guest, None)
 
     def ask(self, guest: Connection) -> bool:
-        """Whether a connection may have a request now; a slow one of another goes for it."""
-        bounds, asking = self.bounds, [one for one in self.guests if one.asking is not None]
-        mine = [one for one in asking if one.address == guest.address]
+        """Whether a connection may have a request now. A slow request of another may be closed for it."""
+        bounds, asking = self.bounds, [other for other in self.guests if other.asking is not None]
+        mine = [other for other in asking if other.address == guest.address]
         if not guest.shared and len(mine) >= bounds.address_requests and not self._slow_leaves(mine):
             return False
         room = bounds.requests - (0 if self.is_known(guest) else bounds.kept)
@@ -135,7 +135,7 @@ class ConnectionGuard:
         guest.asking = None
 
     def welcome(self, guest: Connection, receipt: bytes) -> None:
-        """Reserve requests for an address that sent something valuable. receipt: the answer that it got."""
+        """Reserve requests for an address that sent something that was accepted. receipt: the answer that it got."""
         what = sha256(receipt).digest()
         several = guest.address not in self._known and Counter(self._known.values())[what] >= self.bounds.each
         if guest.shared or several:
@@ -146,44 +146,44 @@ class ConnectionGuard:
             self._known.popitem(last=False)
 
     def is_known(self, guest: Connection) -> bool:
-        """Whether something was taken from this address before."""
+        """Whether something from this address was accepted before."""
         return guest.address in self._known
 
     def _of(self, address: str) -> int:
-        return sum(one.address == address for one in self.guests)
+        return sum(guest.address == address for guest in self.guests)
 
     def _one_leaves(self, among: list[Connection], newcomer: Connection) -> bool:
-        """The silent one that has been there longest goes: strangers first, and of the address that has most."""
-        silent = [one for one in among if one.asking is None and one is not newcomer]
+        """Close the oldest silent connection: strangers first, then of the address that has most. False if there is none."""
+        silent = [guest for guest in among if guest.asking is None and guest is not newcomer]
         if not silent:
-            return self._slow_leaves([one for one in among if one is not newcomer])
+            return self._slow_leaves([guest for guest in among if guest is not newcomer])
         self._leaves(min(silent, key=self._order()))
         return True
 
     def _slow_leaves(self, among: list[Connection]) -> bool:
-        """A request that has been incomplete for long goes."""
+        """Close a request that has been incomplete for long. False if there is none."""
         late = self._clock() - self.bounds.body
-        slow = [one for one in among if one.asking is not None and one.asking <= late and one.unfinished()]
+        slow = [guest for guest in among if guest.asking is not None and guest.asking <= late and guest.unfinished()]
         if not slow:
             return False
         self._leaves(min(slow, key=self._order()))
         return True
 
     def _busiest_leaves(self, asking: list[Connection], network: str) -> bool:
-        """An incomplete request goes of a network that has two more than the newcomer's: who renews them is never slow."""
-        counts = Counter(one.network for one in asking)
+        """Close an incomplete request of a network with two more than the newcomer's. It need not be slow: it may be renewed."""
+        counts = Counter(guest.network for guest in asking)
         most = counts[network] + 1
-        those = [one for one in asking if not one.shared and counts[one.network] > most and one.unfinished()]
+        those = [guest for guest in asking if not guest.shared and counts[guest.network] > most and guest.unfinished()]
         if not those:
             return False
         order = self._order()
-        self._leaves(min(those, key=lambda one: (-counts[one.network], *order(one))))
+        self._leaves(min(those, key=lambda guest: (-counts[guest.network], *order(guest))))
         return True
 
     def _order(self) -> Callable[[Connection], tuple[bool, int]]:
         """The order in which connections are closed; of equals, `min` takes the oldest."""
-        counts = Counter(one.address for one in self.guests)
-        return lambda one: (self.is_known(one), -counts[one.address])
+        counts = Counter(guest.address for guest in self.guests)
+        return lambda guest: (self.is_known(guest), -counts[guest.address])
 
     def _leaves(self, guest: Connection) -> None:
         self.gone(guest)
@@ -205,12 +205,12 @@ class ConnectionGuard:
         return application
 
     def protocol(self) -> type[H11Protocol]:
-        """uvicorn's protocol with this guard before it."""
+        """uvicorn's protocol behind this guard."""
         return type("GuardedProtocol", (_GuardedProtocol,), {"guard": self})
 
 
 class _GuardedProtocol(H11Protocol):
-    """One connection, which `guard` may close."""
+    """A connection that `guard` may close."""
 
     guard: ConnectionGuard
     _heard = False
@@ -266,7 +266,7 @@ class _GuardedProtocol(H11Protocol):
             self._timer = None
 
     def _look(self, left: int) -> None:
-        """See that an answer is taken: it is in the transport's buffer, where nothing else bounds its time."""
+        """Watch that the client reads its answer: nothing else bounds the time in the transport's buffer."""
         self._held = self.loop.call_later(self.guard.bounds.look, self._taken, left) if left else None
 
     def _taken(self, before: int) -> None:
@@ -277,49 +277,48 @@ class _GuardedProtocol(H11Protocol):
             self._look(left)
 
 
-def _network_of(said: str) -> tuple[str, str, bool]:
-    """An address as it is counted (for IPv6 the /64 of one household), its wider network (/48; for IPv4 /24), and whether it may
-    be shared by many clients."""
+def _network_of(address: str) -> tuple[str, str, bool]:
+    """The address to count by (for IPv6 the /64), its wider network (/48; IPv4: /24), and whether many clients may share it."""
     try:
-        found = ipaddress.ip_address(said.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        return said, said, True
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return _network_of(str(found.ipv4_mapped))
-        own, wide = (str(ipaddress.ip_network((found, bits), strict=False)) for bits in (64, 48))
-        return own, wide, not found.is_global
-    return str(found), str(ipaddress.ip_network((found, 24), strict=False)), not found.is_global
+        return address, address, True
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return _network_of(str(parsed.ipv4_mapped))
+        own, wide = (str(ipaddress.ip_network((parsed, bits), strict=False)) for bits in (64, 48))
+        return own, wide, not parsed.is_global
+    return str(parsed), str(ipaddress.ip_network((parsed, 24), strict=False)), not parsed.is_global
 
 
 BODY_SECONDS = 60.0
-"""For a body to arrive whole."""
+"""Seconds in which a body must arrive whole."""
 STATUS = {
-    Code.MALFORMED: 400,
-    Code.TOO_LARGE: 413,
-    Code.OTHER_BOUNTY: 409,
-    Code.UNKNOWN_PARTICIPANT: 403,
-    Code.NO_KEY: 403,
-    Code.BAD_SIGNATURE: 403,
-    Code.LATE: 410,
-    Code.SECOND_COMMITMENT: 409,
-    Code.NO_COMMITMENT: 409,
-    Code.NOT_OPENED: 422,
-    Code.NOT_COMMITTED: 422,
-    Code.SECOND_SOLUTION: 409,
-    Code.NO_SOLUTION: 422,
-    Code.NOT_YET: 409,
-    Code.UNKNOWN: 404,
-    Code.NO_SPONSOR: 404,
-    Code.NOT_SETTLED: 403,
-    Code.STARTING: 503,
-    Code.BUSY: 503,
-    Code.INTERNAL: 500,
+    RejectionCode.MALFORMED: 400,
+    RejectionCode.TOO_LARGE: 413,
+    RejectionCode.OTHER_BOUNTY: 409,
+    RejectionCode.UNKNOWN_PARTICIPANT: 403,
+    RejectionCode.NO_KEY: 403,
+    RejectionCode.BAD_SIGNATURE: 403,
+    RejectionCode.LATE: 410,
+    RejectionCode.SECOND_COMMITMENT: 409,
+    RejectionCode.NO_COMMITMENT: 409,
+    RejectionCode.NOT_OPENED: 422,
+    RejectionCode.NOT_COMMITTED: 422,
+    RejectionCode.SECOND_SOLUTION: 409,
+    RejectionCode.NO_SOLUTION: 422,
+    RejectionCode.NOT_YET: 409,
+    RejectionCode.UNKNOWN: 404,
+    RejectionCode.NO_SPONSOR: 404,
+    RejectionCode.NOT_SETTLED: 403,
+    RejectionCode.STARTING: 503,
+    RejectionCode.BUSY: 503,
+    RejectionCode.INTERNAL: 500,
 }
 
 
 def make_app(service: Service, *, seconds: float = BODY_SECONDS, guard: ConnectionGuard | None = None) -> Asgi:
-    """The application; seconds: for a body to arrive whole; guard: decides which requests stay. Raises nothing."""
+    """The application. seconds: in which a body must arrive whole; guard: decides which requests stay."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     _refusals(app, service.tell)
     most = sealed_limit(service.bounty)
@@ -331,8 +330,8 @@ def make_app(service: Service, *, seconds: float = BODY_SECONDS, guard: Connecti
 
     @app.get("/bounty")
     async def bounty() -> Response:
-        found = service.bounty
-        return _json(canonical({"digest": found.digest, "bounty": found.document(), "problem": found.problem}))
+        bounty = service.bounty
+        return _json(canonical({"digest": bounty.digest, "bounty": bounty.document(), "problem": bounty.problem}))
 
     @app.post("/commitments")
     async def commitments(request: Request) -> Response:
@@ -363,7 +362,7 @@ def make_app(service: Service, *, seconds: float = BODY_SECONDS, guard: Connecti
         return taken(request, service.release(await _body(request, RELEASE_BYTES, seconds)))
 
     def taken(request: Request, data: bytes) -> Response:
-        """The request was valuable, so requests are reserved for its sender."""
+        """The answer to an accepted request, whose sender gets reserved requests."""
         if guard is not None:
             guard.welcome(request.scope["state"]["guest"], data)
         return _json(data)
@@ -372,11 +371,11 @@ def make_app(service: Service, *, seconds: float = BODY_SECONDS, guard: Connecti
 
 
 async def _answer_busy(scope: Any, receive: Any, send: Any) -> None:
-    await _error(Rejected(Code.BUSY, "too much is asked at once", hint="try again"))(scope, receive, send)
+    await _error(Rejected(RejectionCode.BUSY, "too much is asked at once", hint="try again"))(scope, receive, send)
 
 
 def _refusals(app: FastAPI, tell: Callable[[str], None]) -> None:
-    """Answers to exceptions. Of an internal error only its class and file are reported, not its message."""
+    """Register the answers to exceptions. Of an internal error only its class and file are reported."""
 
     async def rejected(_: Request, error: Exception) -> Response:
         assert isinstance(error, Rejected)
@@ -384,11 +383,15 @@ def _refusals(app: FastAPI, tell: Callable[[str], None]) -> None:
 
     async def http(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return _error(Rejected(Code.UNKNOWN, "there is no such thing here", hint="see docs/enclave.md"), error.status_code)
+        return _error(
+            Rejected(RejectionCode.UNKNOWN, "there is nothing at this address", hint="see docs/enclave.md"), error.status_code
+        )
 
     async def internal(_: Request, error: Exception) -> Response:
-        tell(f"internal trouble: {type(error).__name__} {getattr(error, 'file', None) or ''}".rstrip())
-        return _error(Rejected(Code.INTERNAL, "the enclave is in trouble; nothing was taken", hint="try again later"))
+        tell(f"internal error: {type(error).__name__} {getattr(error, 'file', None) or ''}".rstrip())
+        return _error(
+            Rejected(RejectionCode.INTERNAL, "the enclave has an internal error; nothing was accepted", hint="try again later")
+        )
 
     app.add_exception_handler(Rejected, rejected)
     app.add_exception_handler(HTTPException, http)
@@ -397,8 +400,8 @@ def _refusals(app: FastAPI, tell: Callable[[str], None]) -> None:
 
 
 def _error(error: Rejected, status: int | None = None) -> Response:
-    told = {"code": error.code.value, "what": error.what, "hint": error.hint}
-    return _json(canonical({"error": told}), status or STATUS[error.code])
+    document = {"code": error.code.value, "what": error.what, "hint": error.hint}
+    return _json(canonical({"error": document}), status or STATUS[error.code])
 
 
 def _json(data: bytes, status: int = 200) -> Response:
@@ -406,31 +409,33 @@ def _json(data: bytes, status: int = 200) -> Response:
 
 
 async def _body(request: Request, most: int, seconds: float) -> bytes:
-    """The body, whole; raises Rejected if it is too large or too slow."""
-    said = request.headers.get("content-length", "")
-    if re.fullmatch("[0-9]+", said, re.ASCII) and (len(said) > 18 or int(said) > most):
-        raise Rejected(Code.TOO_LARGE, f"this is larger than {most} bytes")
-    found = bytearray()
+    """The whole body. Raises Rejected if it is too large or too slow."""
+    declared = request.headers.get("content-length", "")
+    if re.fullmatch("[0-9]+", declared, re.ASCII) and (len(declared) > 18 or int(declared) > most):
+        raise Rejected(RejectionCode.TOO_LARGE, f"this is larger than {most} bytes")
+    body = bytearray()
     try:
         async with asyncio.timeout(seconds):
             async for piece in request.stream():
-                found += piece
-                if len(found) > most:
-                    raise Rejected(Code.TOO_LARGE, f"this is larger than {most} bytes")
+                body += piece
+                if len(body) > most:
+                    raise Rejected(RejectionCode.TOO_LARGE, f"this is larger than {most} bytes")
     except TimeoutError:
-        raise Rejected(Code.BUSY, f"the request did not arrive whole within {seconds:g} seconds", hint="try again") from None
+        raise Rejected(
+            RejectionCode.BUSY, f"the request did not arrive whole within {seconds:g} seconds", hint="try again"
+        ) from None
     except ClientDisconnect:
-        raise Rejected(Code.BUSY, "the request did not arrive whole", hint="try again") from None
-    return bytes(found)
+        raise Rejected(RejectionCode.BUSY, "the request did not arrive whole", hint="try again") from None
+    return bytes(body)
 
 
 def _guarded(app: Asgi) -> Asgi:
-    """The application so that no error comes out of it: what it says may be in a server's log."""
+    """The application without exceptions: their messages could get into a server's log."""
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         try:
             await app(scope, receive, send)
-        except Exception:  # noqa: BLE001  (it was answered, and its kind told)
+        except Exception:  # noqa: BLE001  (it was answered, and its class reported)
             return
 
     return guarded

@@ -1,9 +1,10 @@
-"""Intake: commitments and sealed solutions, taken or rejected. One call at a time; what it returned is on the disk.
+"""Takes or rejects commitments and sealed solutions. It handles one call at a time; what it accepted is on the disk.
 
-- A participant of participants.csv commits once, until `commitments_until` (left out: as long as solutions are taken).
-- Then it hands in what it committed to, until `submissions_until`, by the enclave's clock once the request was there whole.
+- A participant of participants.csv commits once, until `commitments_until` (if left out: as long as solutions are accepted).
+- Then the participant hands in the committed solution, until `submissions_until`. The time that counts is that of the enclave's
+  clock when the request had arrived whole.
 - A repeated request gets the first answer, even late, so that a participant who lost an answer may ask again.
-- Two rejections are final, since no other solution fits the commitment: it is too large, or it is not a solution.
+- Two rejections are final, because no other solution fits the commitment: it is too large, or it is not a solution.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from datetime import datetime
 from pathlib import Path
 
 from assay.enclave import sealing
-from assay.enclave.messages import ENVELOPE_BYTES, Code, Rejected
+from assay.enclave.messages import ENVELOPE_BYTES, Rejected, RejectionCode
 from assay.enclave.sealing import OpenedSolution
-from assay.enclave.service.state import Identity, State, TakenCommitment, TakenSubmission, id_of
+from assay.enclave.service.state import EnclaveState, Identity, TakenCommitment, TakenSubmission, id_of
 from assay.errors import BadInput
 from assay.folder import csvs
 from assay.judge.rubric.questions import check_size
@@ -26,7 +27,7 @@ from assay.scheme.fields import instant_text
 
 @dataclass(frozen=True)
 class Deadlines:
-    """The three deadlines of a bounty, all known."""
+    """The three deadlines of a bounty."""
 
     commitments: datetime
     solutions: datetime
@@ -37,16 +38,16 @@ class Deadlines:
         """A bounty's deadlines; raises BadInput if one is missing: an enclave needs all of them before it starts."""
         terms, payout = bounty.terms, bounty.scheme.payout
         if terms.submissions_until is None:
-            hint = "results are given out after it: submissions_until = 2026-12-01T00:00:00Z"
+            hint = "results are published after it: submissions_until = 2026-12-01T00:00:00Z"
             raise BadInput("is missing, and an enclave needs it", file=bounty.file, field="bounty.submissions_until", hint=hint)
         if payout is None or payout.scoring_deadline is None:
-            hint = "what cannot be judged until then is left out: scoring_deadline = 2026-12-02T00:00:00Z"
+            hint = "a solution that cannot be judged by then is left out: scoring_deadline = 2026-12-02T00:00:00Z"
             raise BadInput("is missing, and an enclave needs it", file=bounty.file, field="payout.scoring_deadline", hint=hint)
         return cls(terms.commitments_until or terms.submissions_until, terms.submissions_until, payout.scoring_deadline)
 
 
 def sealed_limit(bounty: Bounty) -> int:
-    """Most bytes of a valid sealed solution: JSON expands a byte to six at most, base64 twice over to 16/9."""
+    """The most bytes of a valid sealed solution: JSON makes at most six bytes of one, and base64, applied twice, 16/9."""
     return 12 * bounty.judge.solution_tokens + 1_000_000
 
 
@@ -57,78 +58,82 @@ class Intake:
     competition: Path
     bounty: Bounty
     identity: Identity
-    state: State
+    state: EnclaveState
     times: Deadlines
     check: Callable[[OpenedSolution], None] = lambda opened: None
     opened: dict[str, OpenedSolution] = field(default_factory=dict, repr=False)
     """The opened solutions of submissions that are not refused, by ID."""
 
     def __post_init__(self) -> None:
-        for name, one in self.state.submissions.items():
-            if not one.refused:
+        for name, submission in self.state.submissions.items():
+            if not submission.refused:
                 self.opened[name] = sealing.open_solution(
-                    one.sealed, self.identity.seal, self.state.commitments[name].said.digest
+                    submission.sealed, self.identity.seal, self.state.commitments[name].said.digest
                 )
 
     def commit(self, data: bytes, now: datetime) -> bytes:
         """Take a commitment and return the enclave's signed statement; raises Rejected."""
         if len(data) > ENVELOPE_BYTES:
-            raise Rejected(Code.TOO_LARGE, "this is larger than a commitment")
-        found = sealing.read_commitment(data)
-        self._same_bounty(found.bounty)
-        name = self._known(found.participant)
+            raise Rejected(RejectionCode.TOO_LARGE, "this is larger than a commitment")
+        commitment = sealing.read_commitment(data)
+        self._same_bounty(commitment.bounty)
+        name = self._known(commitment.participant)
         before = self.state.commitments.get(name)
-        if before is not None and before.said.digest == found.digest:
+        if before is not None and before.said.digest == commitment.digest:
             return before.taken.envelope
         if before is not None:
             at = instant_text(before.at)
             raise Rejected(
-                Code.SECOND_COMMITMENT, f"this participant committed at {at}", hint="a participant commits once to a bounty"
+                RejectionCode.SECOND_COMMITMENT,
+                f"this participant committed at {at}",
+                hint="a participant commits once to a bounty",
             )
         self._in_time(now, self.times.commitments, "commitments")
-        return self.state.commit(name, found, now).taken.envelope
+        return self.state.commit(name, commitment, now).taken.envelope
 
     def submit(self, data: bytes, now: datetime) -> bytes:
-        """Take a sealed solution and return the enclave's signed statement; raises Rejected, which reveals nothing of it."""
+        """Take a sealed solution and return the enclave's signed statement. Raises Rejected, which reveals nothing of it."""
         if len(data) > sealed_limit(self.bounty):
-            raise Rejected(Code.TOO_LARGE, f"this is larger than {sealed_limit(self.bounty)} bytes")
+            raise Rejected(RejectionCode.TOO_LARGE, f"this is larger than {sealed_limit(self.bounty)} bytes")
         try:
-            found = sealing.parse_sealed(data)
+            sealed = sealing.parse_sealed(data)
         except BadInput as error:
             where = f"{error.field}: " if error.field else ""
-            raise Rejected(Code.MALFORMED, f"{where}{error.what}", hint="`assay seal` makes a sealed solution") from None
-        if found.kind != "solution" or found.participant is None:
-            raise Rejected(Code.MALFORMED, f"this is sealed as {found.kind}, and no solution", hint="use `assay seal`")
-        self._same_bounty(found.bounty)
-        name = self._known(found.participant)
-        committed, before = self.state.commitments.get(name), self.state.submissions.get(name)
-        if committed is None or committed.said.participant != found.participant:
+            raise Rejected(RejectionCode.MALFORMED, f"{where}{error.what}", hint="`assay seal` makes a sealed solution") from None
+        if sealed.kind != "solution" or sealed.participant is None:
             raise Rejected(
-                Code.NO_COMMITMENT, "this participant has not committed", hint="first `assay commit`, then `assay seal`"
+                RejectionCode.MALFORMED, f"this is sealed as {sealed.kind}, not as a solution", hint="use `assay seal`"
+            )
+        self._same_bounty(sealed.bounty)
+        name = self._known(sealed.participant)
+        committed, before = self.state.commitments.get(name), self.state.submissions.get(name)
+        if committed is None or committed.said.participant != sealed.participant:
+            raise Rejected(
+                RejectionCode.NO_COMMITMENT, "this participant has not committed", hint="first `assay commit`, then `assay seal`"
             )
         if before is None:
             self._in_time(now, self.times.solutions, "solutions")
         try:
-            opened = sealing.open_solution(found, self.identity.seal, committed.said.digest)
+            opened = sealing.open_solution(sealed, self.identity.seal, committed.said.digest)
             self._check(opened)
         except Rejected as error:
-            if error.code == Code.NOT_COMMITTED and before is not None:
-                raise Rejected(Code.SECOND_SOLUTION, "this participant has handed in another solution") from None
-            if error.code in (Code.NO_SOLUTION, Code.TOO_LARGE) and before is None:
-                self.state.submit(name, found, now, refused=True)
+            if error.code == RejectionCode.NOT_COMMITTED and before is not None:
+                raise Rejected(RejectionCode.SECOND_SOLUTION, "this participant has handed in another solution") from None
+            if error.code in (RejectionCode.NO_SOLUTION, RejectionCode.TOO_LARGE) and before is None:
+                self.state.submit(name, sealed, now, refused=True)
             raise
         if before is not None:
             return before.taken.envelope
-        taken = self.state.submit(name, found, now).taken.envelope
+        taken = self.state.submit(name, sealed, now).taken.envelope
         self.opened[name] = opened
         return taken
 
-    def find(self, said: str) -> tuple[TakenCommitment, TakenSubmission | None, str]:
-        """The commitment of a participant, or of a digest, with what was handed in, and its ID; raises Rejected."""
-        for name, one in self.state.commitments.items():
-            if said in (one.said.participant, one.said.digest):
-                return one, self.state.submissions.get(name), name
-        raise Rejected(Code.UNKNOWN, "there is no such commitment")
+    def find(self, wanted: str) -> tuple[TakenCommitment, TakenSubmission | None, str]:
+        """The commitment of a participant or a digest, its submission if there is one, and its ID. Raises Rejected."""
+        for name, commitment in self.state.commitments.items():
+            if wanted in (commitment.said.participant, commitment.said.digest):
+                return commitment, self.state.submissions.get(name), name
+        raise Rejected(RejectionCode.UNKNOWN, "there is no such commitment")
 
     def _check(self, opened: OpenedSolution) -> None:
         try:
@@ -136,26 +141,28 @@ class Intake:
             self.check(opened)
         except BadInput:
             what = f"the solution is larger than the bounty's {self.bounty.judge.solution_tokens} tokens"
-            raise Rejected(Code.TOO_LARGE, what, hint="what was committed to cannot be changed") from None
+            raise Rejected(RejectionCode.TOO_LARGE, what, hint="what was committed to cannot be changed") from None
 
-    def _same_bounty(self, said: str) -> None:
-        if said != self.bounty.digest:
+    def _same_bounty(self, digest: str) -> None:
+        if digest != self.bounty.digest:
             what = f"this is for another bounty than {self.bounty.digest}"
-            raise Rejected(Code.OTHER_BOUNTY, what, hint="bounty.toml and scheme.toml must be those that the enclave has")
+            raise Rejected(
+                RejectionCode.OTHER_BOUNTY, what, hint="bounty.toml and scheme.toml must be those that the enclave has"
+            )
 
     def _known(self, participant: str) -> str:
-        """The ID of a participant of participants.csv, which is read each time: a bounty may gain participants."""
+        """The ID of a participant. participants.csv is read each time, because a bounty may gain participants."""
         rows = csvs.read(self.competition / csvs.PARTICIPANTS.name, csvs.PARTICIPANTS)
         if all(row.fields["key"] != participant for row in rows):
             hint = "ask the sponsor to enter the key, spelt the same"
-            raise Rejected(Code.UNKNOWN_PARTICIPANT, "participants.csv has no such participant", hint=hint)
+            raise Rejected(RejectionCode.UNKNOWN_PARTICIPANT, "participants.csv has no such participant", hint=hint)
         try:
             return id_of(participant)
         except BadInput as error:
-            raise Rejected(Code.NO_KEY, error.what, hint=error.hint) from None
+            raise Rejected(RejectionCode.NO_KEY, error.what, hint=error.hint) from None
 
     @staticmethod
     def _in_time(now: datetime, until: datetime, what: str) -> None:
         if now > until:
-            told = f"{what} were taken until {instant_text(until)}, and it is {instant_text(now)} here"
-            raise Rejected(Code.LATE, told, hint="what counts is the enclave's clock, once the request is there whole")
+            sentence = f"{what} were accepted until {instant_text(until)}, and it is {instant_text(now)} here"
+            raise Rejected(RejectionCode.LATE, sentence, hint="the enclave's clock counts, when the request has arrived whole")

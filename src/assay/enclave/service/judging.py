@@ -1,11 +1,11 @@
-"""Judging the solutions that were handed in, as they come, until the scoring deadline. SPEC 2.3, 5.
+"""Judges the solutions as they come in, until the scoring deadline. SPEC 2.3, 5.
 
-- A solution is judged once. If several participants hand in the same one, it is judged for the one among them who committed
-  first; for whom it counts is decided by the time of the commitment.
-- Each judgement is attested by a quote; without a quote it does not count.
+- A solution is judged once. If several participants hand in the same solution, it is judged for the participant who committed
+  first.
+- A quote attests each judgement; a judgement without a quote does not count.
 - Infrastructure errors (no model, no dstack, no disk) make a solution wait, with growing pauses. A waiting solution holds no
   worker slot. An error is never an answer. A solution that still waits at the scoring deadline is left unjudged.
-- Only the kind of an error is reported: the text of a service may repeat what it was asked.
+- Only the kind of an error is reported: the message of a service may repeat what it was asked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from assay.enclave.attest import Attestation, JudgementStatement
-from assay.enclave.dstack import Trouble
+from assay.enclave.dstack import DstackError
 from assay.enclave.sealing import OpenedSolution, SealedFile, seal_bytes
 from assay.enclave.service.intake import Intake
 from assay.enclave.service.state import Identity
@@ -33,7 +33,7 @@ JUDGED_SCHEMA = "assay.judged/1"
 
 @dataclass(frozen=True)
 class JudgedSolution:
-    """A judged solution: the record, the judgement's document, and the texts."""
+    """A judged solution: its record, the judgement's document, and the private texts."""
 
     record: Rubric
     document: Mapping[str, Any]
@@ -48,42 +48,44 @@ class JudgedSolution:
 
 
 def seal_judgement(
-    found: Judgement, identity: Identity, *, participant: str, salt: bytes, epoch: int, at: datetime
+    judgement: Judgement, identity: Identity, *, participant: str, salt: bytes, epoch: int, at: datetime
 ) -> tuple[JudgedSolution, SealedFile]:
-    """A judgement with its record, and both sealed to the enclave itself. The salt hides the quotes' digests."""
-    made = record_of(found, epoch=epoch, validator=identity.validator, participant=participant, observed_at=at, blind=salt)
-    one = JudgedSolution(made, found.document(salt), dict(found.quotes), dict(found.reasons), found.transcript.decode())
+    """A judgement with its record, and the same sealed to the enclave itself. The salt hides the quotes' digests."""
+    record = record_of(judgement, epoch=epoch, validator=identity.validator, participant=participant, observed_at=at, blind=salt)
+    judged = JudgedSolution(
+        record, judgement.document(salt), dict(judgement.quotes), dict(judgement.reasons), judgement.transcript.decode()
+    )
     plain = {
         "schema": JUDGED_SCHEMA,
-        "record": one.record.document(),
-        "judgement": one.document,
-        "quotes": one.quotes,
-        "reasons": one.reasons,
-        "transcript": one.transcript,
+        "record": judged.record.document(),
+        "judgement": judged.document,
+        "quotes": judged.quotes,
+        "reasons": judged.reasons,
+        "transcript": judged.transcript,
     }
-    return one, seal_bytes("judged", canonical(plain), identity.seal.public, bounty=identity.bounty)
+    return judged, seal_bytes("judged", canonical(plain), identity.seal.public, bounty=identity.bounty)
 
 
-def open_judgement(found: SealedFile, identity: Identity) -> JudgedSolution:
-    """The judgement that `seal_judgement` sealed; raises BadInput for anything else."""
-    said = strict.parse(found.open(identity.seal).decode())
-    if not isinstance(said, dict) or said.get("schema") != JUDGED_SCHEMA:
-        raise BadInput("is no judgement", hint="another version of the enclave wrote it")
-    made = record(said["record"])
-    assert isinstance(made, Rubric)  # we wrote it, and signed it
-    return JudgedSolution(made, said["judgement"], said["quotes"], said["reasons"], said["transcript"])
+def open_judgement(sealed: SealedFile, identity: Identity) -> JudgedSolution:
+    """Open what `seal_judgement` sealed. Raises BadInput for anything else."""
+    content = strict.parse(sealed.open(identity.seal).decode())
+    if not isinstance(content, dict) or content.get("schema") != JUDGED_SCHEMA:
+        raise BadInput("is not a judgement", hint="another version of the enclave wrote it")
+    evidence = record(content["record"])
+    assert isinstance(evidence, Rubric)  # this enclave wrote and signed it
+    return JudgedSolution(evidence, content["judgement"], content["quotes"], content["reasons"], content["transcript"])
 
 
 T = TypeVar("T")
 
 
 class ProblemMissing(AssayError):
-    """The sealed problem is not there yet, or does not open, or is another."""
+    """The sealed problem is missing, does not open, or is another one."""
 
 
 @dataclass(frozen=True)
 class RetryPauses:
-    """Seconds between tries: doubled from the first to the longest. tick: how often the clock is looked at."""
+    """Seconds between tries: doubled from `first` to `longest`. tick: between two looks at the clock."""
 
     first: float = 2.0
     longest: float = 120.0
@@ -92,7 +94,7 @@ class RetryPauses:
 
 @dataclass
 class JudgingQueue:
-    """The solutions under way. judge: asks the model. attest: asks dstack; it may block. tell: one line for the operator."""
+    """The solutions that are being judged. judge: asks the model. attest: asks dstack, may block. tell: shows a line."""
 
     desk: Intake
     judge: Callable[[OpenedSolution], Awaitable[Judgement]]
@@ -111,11 +113,11 @@ class JudgingQueue:
     def __post_init__(self) -> None:
         self._slots = asyncio.Semaphore(self.jobs)
         state = self.desk.state
-        for name, held in state.judgements.items():
-            self.done[name] = open_judgement(held.sealed, state.identity)
+        for name, judgement in state.judgements.items():
+            self.done[name] = open_judgement(judgement.sealed, state.identity)
 
     def groups(self) -> Iterator[list[str]]:
-        """The IDs of each solution that was handed in, earliest commitment first."""
+        """For each solution, the IDs of those who handed it in, earliest commitment first."""
         commitments = self.desk.state.commitments
         by_digest: dict[str, list[str]] = {}
         ordered = sorted(self.desk.opened, key=lambda name: (commitments[name].at, commitments[name].said.participant.encode()))
@@ -124,28 +126,28 @@ class JudgingQueue:
         yield from by_digest.values()
 
     def judged(self, group: list[str]) -> str | None:
-        """The ID under which a group's solution is judged; None if it is not yet."""
+        """The ID under which a group's solution was judged; None if it was not."""
         return next((name for name in group if name in self.done), None)
 
     def attested(self, group: list[str]) -> bool:
-        """Whether it is judged and attested."""
+        """Whether a group's solution is judged and attested."""
         name = self.judged(group)
         return name is not None and name in self.desk.state.quotes
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is to be judged at the moment."""
+        """Whether every solution is judged and attested."""
         return all(map(self.attested, self.groups()))
 
     def begin(self) -> None:
-        """Begin what is to be done and is not under way."""
+        """Start judging each solution that is not judged and not being judged."""
         for group in self.groups():
-            name = self.judged(group) or next((one for one in group if one in self._tasks), group[0])
+            name = self.judged(group) or next((other for other in group if other in self._tasks), group[0])
             if not self.attested(group) and name not in self._tasks:
                 self._tasks[name] = asyncio.create_task(self._one(name))
 
     async def stop(self) -> None:
-        """Give up what is under way."""
+        """Cancel everything that is being judged."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -154,23 +156,25 @@ class JudgingQueue:
 
     async def _one(self, name: str) -> None:
         if name not in self.done:
-            found = await self._patiently(name, lambda: self.judge(self.desk.opened[name]))
-            await self._patiently(name, lambda: self._keep(name, found))
+            judgement = await self._patiently(name, lambda: self.judge(self.desk.opened[name]))
+            await self._patiently(name, lambda: self._keep(name, judgement))
         statement = self.desk.identity.judged(self.done[name].digest)
         await self._patiently(name, lambda: self._attest(name, statement))
         self._tasks.pop(name, None)
 
-    async def _keep(self, name: str, found: Judgement) -> None:
-        given, state, at = self.desk.opened[name], self.desk.state, self.clock()
-        whose = state.commitments[name].said.participant
-        made, sealed = seal_judgement(found, self.desk.identity, participant=whose, salt=given.salt, epoch=self.epoch, at=at)
+    async def _keep(self, name: str, judgement: Judgement) -> None:
+        opened, state, at = self.desk.opened[name], self.desk.state, self.clock()
+        participant = state.commitments[name].said.participant
+        judged, sealed = seal_judgement(
+            judgement, self.desk.identity, participant=participant, salt=opened.salt, epoch=self.epoch, at=at
+        )
         state.judge(name, sealed, at)
-        self.done[name] = made
-        self.tell(f"judged {name}: {found.outcome}")
+        self.done[name] = judged
+        self.tell(f"judged {name}: {judgement.outcome}")
 
     async def _attest(self, name: str, statement: JudgementStatement) -> None:
-        found = await asyncio.to_thread(self.attest, statement)
-        self.desk.state.quote(name, found.data)
+        attestation = await asyncio.to_thread(self.attest, statement)
+        self.desk.state.quote(name, attestation.data)
 
     async def _patiently(self, name: str, act: Callable[[], Awaitable[T]]) -> T:
         """The result of `act`, retried until it succeeds."""
@@ -178,21 +182,21 @@ class JudgingQueue:
         while True:
             try:
                 async with self._slots:
-                    found = await act()
-            except Exception as error:  # noqa: BLE001  (whatever it is, it must not become a participant's loss)
+                    result = await act()
+            except Exception as error:  # noqa: BLE001  (no error may become a participant's loss)
                 trouble = error_kind(error)
                 if self.troubles.get(name) != trouble:
                     self.tell(f"waiting with {name}: {trouble}")
                 self.troubles[name] = trouble
             else:
                 self.troubles.pop(name, None)
-                return found
+                return result
             await asyncio.sleep(pause)
             pause = min(2 * pause, self.pauses.longest)
 
 
 def error_kind(error: Exception) -> str:
-    """The kind of an error, in our own words only."""
-    if isinstance(error, Unreachable | Trouble | ProblemMissing):
+    """The kind of an error, in our own words."""
+    if isinstance(error, Unreachable | DstackError | ProblemMissing):
         return str(error)
     return "something here is not as it should be" if isinstance(error, BadInput) else f"internal: {type(error).__name__}"

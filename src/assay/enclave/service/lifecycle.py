@@ -1,6 +1,7 @@
-"""The service without HTTP: it gets its keys from dstack, goes on from the disk, and answers. One thread, one event loop.
+"""The service without HTTP: it gets its keys from dstack, continues from the disk, judges, and answers requests.
 
-Until dstack has given the keys nothing is answered but that. What a request was told to be taken is on the disk.
+It runs in one thread, in one event loop. Until dstack has given the keys, every request is answered with that fact alone. An
+accepted request is on the disk before it is answered.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from assay.enclave.attest import Attestation, Collateral, JudgementStatement
-from assay.enclave.messages import Code, Rejected
+from assay.enclave.messages import Rejected, RejectionCode
 from assay.enclave.sealing import OpenedSolution
 from assay.enclave.service import results
 from assay.enclave.service.intake import Deadlines, Intake
 from assay.enclave.service.judging import JudgingQueue, RetryPauses, error_kind
 from assay.enclave.service.results import PublishedResults, release_solutions
-from assay.enclave.service.state import Attester, State, derive_identity
+from assay.enclave.service.state import Attester, EnclaveState, derive_identity
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
 from assay.folder.files import load, write_bytes
@@ -39,19 +40,19 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """Options of a service at its start; a test shortens the pauses and sets the clock."""
+    """The options of a service. A test shortens the pauses and sets the clock."""
 
     epoch: int = 1
     jobs: int = 4
     pauses: RetryPauses = field(default_factory=RetryPauses)
     collateral: Collateral | None = None
-    """Goes with each attestation, so that whoever checks it need not fetch it."""
+    """Added to each attestation, so that its readers need not fetch it."""
     clock: Callable[[], datetime] = now
 
 
 @dataclass
 class Service:
-    """One bounty's enclave. judge: a solution's judgement, see `assay.judge.rubric.asking`. check: refuses what that would."""
+    """The enclave of one bounty. judge: judges a solution (`assay.judge.rubric.asking`). check: refuses what it would refuse."""
 
     bounty: Bounty
     dstack: Callable[[], AbstractContextManager[Attester]]
@@ -63,7 +64,7 @@ class Service:
     attestation: bytes = b""
     results: PublishedResults | None = None
     trouble: str = ""
-    """The error that keeps it from starting."""
+    """The error that prevents its start."""
     _awake: asyncio.Event = field(default_factory=asyncio.Event)
     _seen: datetime = LONG_AGO
 
@@ -78,10 +79,10 @@ class Service:
         return self._seen
 
     async def live(self) -> None:
-        """Start, judge and give out, until it is cancelled; raises BadInput if what is on the disk is not its own."""
+        """Start, judge and publish, until it is cancelled. Raises BadInput if another enclave wrote the files on the disk."""
         self.work = await self._started()
         state = self.work.desk.state
-        signed = (one.at for kept in (state.commitments, state.submissions, state.judgements) for one in kept.values())
+        signed = (entry.at for entries in (state.commitments, state.submissions, state.judgements) for entry in entries.values())
         self._seen = max(self._seen, *signed, self.times.solutions + _SHORTEST_PAUSE if self.results else self._seen)
         work, pauses = self.work, self.setting.pauses
         try:
@@ -100,7 +101,7 @@ class Service:
             await work.stop()
 
     async def _started(self) -> JudgingQueue:
-        """The work, once dstack has given the keys and a quote of them."""
+        """The queue, when dstack has given the keys and a quote of them."""
         pause = self.setting.pauses.first
         while True:
             try:
@@ -108,10 +109,10 @@ class Service:
             except BadInput:
                 raise
             except AssayError as error:
-                told = error_kind(error)
-                if told != self.trouble:
-                    self.tell(f"not started yet: {told}")
-                self.trouble = told
+                reason = error_kind(error)
+                if reason != self.trouble:
+                    self.tell(f"not started yet: {reason}")
+                self.trouble = reason
             await asyncio.sleep(pause)
             pause = min(2 * pause, self.setting.pauses.longest)
 
@@ -120,7 +121,7 @@ class Service:
             identity = derive_identity(dstack, self.bounty.digest)
             self.attestation = dstack.attest(identity.statement, self.setting.collateral).data
         competition = self.bounty.file.parent
-        state = State.load(competition, identity)
+        state = EnclaveState.load(competition, identity)
         desk = Intake(competition, self.bounty, identity, state, self.times, lambda opened: self.check(self, opened))
         work = JudgingQueue(
             desk,
@@ -139,30 +140,30 @@ class Service:
         return work
 
     def _attest(self, statement: JudgementStatement) -> Attestation:
-        with self.dstack() as dstack:  # anew each time: it may have been restarted
+        with self.dstack() as dstack:  # a new connection each time: dstack may have been restarted
             return dstack.attest(statement, self.setting.collateral)
 
     async def _given_out(self, work: JudgingQueue) -> PublishedResults:
-        """The results, made once and on the disk before anybody sees them."""
-        made = results.make_results(work)
+        """Make the results once, and write them to the disk before anybody sees them."""
+        published = results.make_results(work)
         pause = self.setting.pauses.first
         while True:
             try:
-                write_bytes(work.desk.state.folder / "results.json", made.data)
+                write_bytes(work.desk.state.folder / "results.json", published.data)
             except BadInput as error:
                 self.tell(f"the results cannot be written: {error.what}")
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self.setting.pauses.longest)
             else:
                 self.tell("the results are given out")
-                return made
+                return published
 
-    # What is asked of it
+    # Requests
 
     def ready(self) -> JudgingQueue:
-        """The work; raises Rejected while there are no keys."""
+        """The queue. Raises Rejected while there are no keys."""
         if self.work is None:
-            raise Rejected(Code.STARTING, "the enclave has no keys yet", hint="try again in a minute")
+            raise Rejected(RejectionCode.STARTING, "the enclave has no keys yet", hint="try again in a minute")
         return self.work
 
     def commit(self, data: bytes) -> bytes:
@@ -176,17 +177,17 @@ class Service:
         return taken
 
     def given_out(self) -> PublishedResults:
-        """The results; raises Rejected before they are given out."""
+        """The results. Raises Rejected before they are published."""
         self.ready()
         if self.results is None:
             until = f"{instant_text(self.times.solutions)}, or {instant_text(self.times.scores)} if judging takes longer"
-            raise Rejected(Code.NOT_YET, f"results are given out after {until}", hint="ask again then")
+            raise Rejected(RejectionCode.NOT_YET, f"results are published after {until}", hint="ask again then")
         return self.results
 
     def sponsors(self) -> PublicKey:
         """The sponsor's key; raises Rejected if the bounty names none."""
         if self.sponsor is None:
-            raise Rejected(Code.NO_SPONSOR, "the bounty names no key of its sponsor", hint="[bounty] sponsor = x25519:…")
+            raise Rejected(RejectionCode.NO_SPONSOR, "the bounty names no key of its sponsor", hint="[bounty] sponsor = x25519:…")
         return self.sponsor
 
     def sealed_results(self) -> bytes:
@@ -195,16 +196,16 @@ class Service:
         return results.seal_for_sponsor(self.ready(), self.sponsors())
 
     def release(self, data: bytes) -> bytes:
-        """The winners' solutions, sealed to the sponsor, for a receipt and its settlement; raises Rejected."""
+        """The winners' solutions, sealed to the sponsor, in exchange for a receipt and its settlement. Raises Rejected."""
         self.given_out()
         return release_solutions(self.ready(), data, self.sponsors())
 
-    def about(self, said: str) -> bytes:
-        """The state of a participant or a commitment, without content; raises Rejected.
+    def about(self, wanted: str) -> bytes:
+        """The state of a participant or a commitment, without any content. Raises Rejected.
 
-        Before the results: committed, received, judging or refused; after them also judged or unjudged.
+        Before the results it is committed, received, judging or refused; after them it can also be judged or unjudged.
         """
-        committed, submission, name = self.ready().desk.find(said)
+        committed, submission, name = self.ready().desk.find(wanted)
         if submission is None:
             state = "committed"
         elif submission.refused:
@@ -224,24 +225,24 @@ class Service:
         )
 
     def status(self) -> bytes:
-        """Counts, errors that make solutions wait, and the cost of judging; per judgement once results are published."""
-        found: dict[str, Any] = {"bounty": self.bounty.digest, "now": instant_text(self.time())}
+        """Counts, the errors that make solutions wait, and, once results are published, the cost of each judgement."""
+        document: dict[str, Any] = {"bounty": self.bounty.digest, "now": instant_text(self.time())}
         if self.work is None:
-            return canonical(found | {"state": "starting", "trouble": self.trouble})
+            return canonical(document | {"state": "starting", "trouble": self.trouble})
         work, state = self.work, self.work.desk.state
         groups = list(work.groups())
-        found |= {
+        document |= {
             "state": "taking" if self.results is None else "given-out",
             "committed": len(state.commitments),
             "received": len(state.submissions),
-            "refused": sum(one.refused for one in state.submissions.values()),
+            "refused": sum(submission.refused for submission in state.submissions.values()),
             "waiting": sum(not work.attested(group) for group in groups) if self.results is None else 0,
             "troubles": sorted(set(work.troubles.values())),
             "judgements": None,
         }
         if self.results is not None:
-            found["judgements"] = [
-                {"commitment": state.commitments[name].said.digest} | (one.document["measured"] or {})
-                for name, one in sorted(work.done.items())
+            document["judgements"] = [
+                {"commitment": state.commitments[name].said.digest} | (judged.document["measured"] or {})
+                for name, judged in sorted(work.done.items())
             ]
-        return canonical(found)
+        return canonical(document)

@@ -1,4 +1,4 @@
-"""The service's process: all checks before serving, the listening socket, no secrets in logs or core dumps, and its end."""
+"""Runs the service's process: checks everything first, opens the socket, and keeps secrets out of logs and core dumps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from assay.folder import csvs
 from assay.folder.files import load
 from assay.judge.rubric import asking
 from assay.judge.rubric.asking import Models
-from assay.judge.rubric.judgement import LIMITS, Judgement, Limits, Measured
+from assay.judge.rubric.judgement import LIMITS, JudgeLimits, Judgement, JudgingCost
 from assay.ledger.keys import sealing
 from assay.scheme.bounty import PROBLEM_BYTES, Bounty, read_bounty
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 BACKLOG = 600
-"""Connections that wait to be taken."""
+"""Connections that may wait to be accepted."""
 IDLE_SECONDS = 5
 HEADER_BYTES = 65_536
 _PR_SET_DUMPABLE = 4
@@ -54,55 +54,55 @@ _PR_SET_DUMPABLE = 4
 class Listener:
     """A listening socket: `unix:PATH`, which only the owner may use, or `HOST:PORT`."""
 
-    def __init__(self, said: str) -> None:
+    def __init__(self, address: str) -> None:
         self.path: Path | None = None
-        if said.startswith("unix:"):
-            self.path = Path(said.removeprefix("unix:"))
+        if address.startswith("unix:"):
+            self.path = Path(address.removeprefix("unix:"))
             self.socket = _unix_socket(self.path)
-            self.words, self.loopback = said, True
+            self.words, self.loopback = address, True
             return
-        self.socket, self.loopback = _tcp_socket(said)
+        self.socket, self.loopback = _tcp_socket(address)
         host, port = self.socket.getsockname()[:2]
         self.words = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def close(self) -> None:
-        """Close it, and take away its file."""
+        """Close the socket, and remove its file."""
         self.socket.close()
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
 
-def open_listener(said: str) -> Listener:
+def open_listener(address: str) -> Listener:
     """The listening socket of `unix:PATH` or `HOST:PORT`; raises BadInput."""
     try:
-        return Listener(said)
+        return Listener(address)
     except OSError as error:
         hint = "use unix:PATH or 127.0.0.1:PORT; is another process listening there?"
-        raise BadInput(f"cannot listen at {said[:200]} ({error.strerror or error})", field="listen", hint=hint) from None
+        raise BadInput(f"cannot listen at {address[:200]} ({error.strerror or error})", field="listen", hint=hint) from None
 
 
 def _unix_socket(path: Path) -> socket.socket:
     with suppress(FileNotFoundError):
-        if stat.S_ISSOCK(path.lstat().st_mode):  # of a service that was killed: a living one has the folder's lock
+        if stat.S_ISSOCK(path.lstat().st_mode):  # left by a killed service: a living one holds the folder's lock
             path.unlink()
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
-        made.bind(str(path))
+        listener.bind(str(path))
     except OSError:
-        made.close()
+        listener.close()
         raise
     finally:
         os.umask(before)
-    made.listen(BACKLOG)
-    return made
+    listener.listen(BACKLOG)
+    return listener
 
 
-def _tcp_socket(said: str) -> tuple[socket.socket, bool]:
-    host, colon, port = said.rpartition(":")
+def _tcp_socket(address: str) -> tuple[socket.socket, bool]:
+    host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise BadInput(f"{said[:200]!r} is no address", field="listen", hint="use unix:PATH or 127.0.0.1:PORT")
+        raise BadInput(f"{address[:200]!r} is not an address", field="listen", hint="use unix:PATH or 127.0.0.1:PORT")
     try:
         loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -111,7 +111,7 @@ def _tcp_socket(said: str) -> tuple[socket.socket, bool]:
 
 
 def harden(tell: Callable[[str], None]) -> None:
-    """Let nothing of what this process holds reach a file or a log: no core dumps, no tracebacks with what they were about."""
+    """Keep the content of this process out of files and logs: no core dumps, and no tracebacks with values."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -124,8 +124,8 @@ def harden(tell: Callable[[str], None]) -> None:
         tell(f"ended by {kind.__name__}{_innermost_frame(trace)}")
 
     sys.excepthook = quiet
-    threading.excepthook = lambda said: tell(f"internal trouble: {said.exc_type.__name__}")
-    sys.unraisablehook = lambda said: tell(f"internal trouble: {said.exc_type.__name__}")
+    threading.excepthook = lambda failure: tell(f"internal error: {failure.exc_type.__name__}")
+    sys.unraisablehook = lambda failure: tell(f"internal error: {failure.exc_type.__name__}")
 
 
 def _innermost_frame(trace: TracebackType | None) -> str:
@@ -134,10 +134,10 @@ def _innermost_frame(trace: TracebackType | None) -> str:
     return "" if trace is None else f" in {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
 
 
-def serve(make: Callable[[], Service], competition: Path, said: str, *, tell: Callable[[str], None]) -> None:
-    """Serve until a signal ends the process; raises BadInput. make: makes the service within the event loop."""
+def serve(make: Callable[[], Service], competition: Path, address: str, *, tell: Callable[[str], None]) -> None:
+    """Serve until a signal ends the process. Raises BadInput. make: makes the service, within the event loop."""
     with locked(competition):
-        place = open_listener(said)
+        place = open_listener(address)
         try:
             tell(f"listening at {place.words}")
             asyncio.run(_serve(make, place, tell))
@@ -148,7 +148,7 @@ def serve(make: Callable[[], Service], competition: Path, said: str, *, tell: Ca
 async def _serve(make: Callable[[], Service], place: Listener, tell: Callable[[str], None]) -> None:
     from assay.enclave.service.http import ConnectionGuard
 
-    asyncio.get_running_loop().set_exception_handler(lambda _, said: tell(f"internal trouble: {_listen_error(said)}"))
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: tell(f"internal error: {_listen_error(context)}"))
     service = make()
     server = make_server(service, ConnectionGuard())
     living = asyncio.create_task(service.live())
@@ -170,11 +170,11 @@ def make_server(service: Service, guard: ConnectionGuard) -> uvicorn.Server:
     loop = asyncio.get_running_loop()
 
     class Server(uvicorn.Server):
-        """The server, with signals that end it and do not end the process before it has closed."""
+        """A server that a signal stops in order: the process ends only after it has closed."""
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
-            """Ctrl-C and SIGTERM."""
+            """Handle Ctrl-C and SIGTERM."""
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, self.handle_exit, number, None)
             yield
@@ -197,28 +197,28 @@ def make_server(service: Service, guard: ConnectionGuard) -> uvicorn.Server:
     )
 
 
-def _listen_error(said: dict[str, Any]) -> str:
-    error = said.get("exception")
+def _listen_error(context: dict[str, Any]) -> str:
+    error = context.get("exception")
     return "" if error is None else type(error).__name__
 
 
 class ProblemText:
-    """The text that solutions are judged by. A sealed one is opened when the keys are there, and its file."""
+    """The problem's text. A sealed problem is opened when the keys and its file are available."""
 
     def __init__(self, bounty: Bounty) -> None:
         self._bounty, self._text = bounty, bounty.problem
 
     def text(self, service: Service) -> str | None:
-        """The text; None if it cannot be had yet."""
+        """The text; None if it is not available yet."""
         if self._text is None and service.work is not None and self._bounty.sealed is not None:
             self._text = self._opened(service, self._bounty.sealed)
         return self._text
 
     def _opened(self, service: Service, file: Path) -> str | None:
         try:
-            found = parse_sealed(load(file, 8 * PROBLEM_BYTES, hint=""))
-            data = found.open(service.ready().desk.identity.seal)
-            right = found.kind == "problem" and f"sha256:{sha256(data).hexdigest()}" == self._bounty.problem_digest
+            sealed = parse_sealed(load(file, 8 * PROBLEM_BYTES, hint=""))
+            data = sealed.open(service.ready().desk.identity.seal)
+            right = sealed.kind == "problem" and f"sha256:{sha256(data).hexdigest()}" == self._bounty.problem_digest
             return data.decode() if right else None
         except (BadInput, UnicodeDecodeError):
             return None
@@ -226,7 +226,7 @@ class ProblemText:
 
 @dataclass(frozen=True)
 class StartOptions:
-    """Bounty, address and models of a service. dstack: its endpoint; None: its usual place. tell: prints one line."""
+    """What a service needs to start. dstack: its endpoint; None: the usual one. tell: prints one line."""
 
     competition: Path
     listen: str
@@ -234,19 +234,19 @@ class StartOptions:
     tell: Callable[[str], None]
     dstack: str | None = None
     setting: ServiceOptions = field(default_factory=ServiceOptions)
-    limits: Limits = LIMITS
+    limits: JudgeLimits = LIMITS
 
 
 def serve_competition(start: StartOptions) -> None:
-    """Serve until a signal ends the process; raises BadInput before serving, and if the stored state is another enclave's."""
+    """Serve until a signal ends the process. Raises BadInput before serving, and if another enclave wrote the stored state."""
     bounty = read_bounty(start.competition)
     _check_bounty(bounty)
     start.models.settings(bounty, start.limits)
     problem = ProblemText(bounty)
-    lost: dict[str, Measured] = {}
+    lost: dict[str, JudgingCost] = {}
 
     def heard(event: asking.JudgeProgress) -> None:
-        """Keeps what it took to ask without an answer: it is added to the judgement that comes in the end."""
+        """Add up the cost of failed tries: it is added to the final judgement."""
         if event.measured is not None:
             before = lost.get(event.submission)
             lost[event.submission] = event.measured if before is None else before + event.measured
@@ -255,9 +255,13 @@ def serve_competition(start: StartOptions) -> None:
         text = problem.text(service)
         if text is None:
             raise ProblemMissing("the sealed problem is not there", hint="`assay seal DIR --problem FILE` makes its file")
-        found = await asking.judge(bounty, text, opened.solution, start.models, on_event=heard, limits=start.limits)
-        before = lost.pop(found.submission, None)
-        return found if before is None or found.measured is None else replace(found, measured=before + found.measured)
+        judgement = await asking.judge(bounty, text, opened.solution, start.models, on_event=heard, limits=start.limits)
+        before = lost.pop(judgement.submission, None)
+        return (
+            judgement
+            if before is None or judgement.measured is None
+            else replace(judgement, measured=before + judgement.measured)
+        )
 
     def check(service: Service, opened: OpenedSolution) -> None:
         text = problem.text(service)
@@ -272,7 +276,7 @@ def serve_competition(start: StartOptions) -> None:
 
 
 def _check_bounty(bounty: Bounty) -> None:
-    """Refuse what would only be found when it matters: registry, keys, deadlines, extras."""
+    """Refuse errors in registry, keys, deadlines and extras before serving, not in the middle of the round."""
     Deadlines.of(bounty)
     csvs.read(bounty.file.with_name(csvs.PARTICIPANTS.name), csvs.PARTICIPANTS)
     if bounty.terms.sponsor is not None:

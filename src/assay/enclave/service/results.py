@@ -1,18 +1,19 @@
-"""Results for everybody once judging is over; for the sponsor, sealed results and then the winners' solutions. SPEC 5, 6, 7.
+"""Makes the results for everybody when judging is over, and for the sponsor the sealed results and the release. SPEC 5, 6, 7.
 
 `assay.enclave-results/1`, canonical JSON, closed:
 
-    statement      signed by the enclave: times of commitments, solutions handed in, their outcome; the digest of the batch
+    statement      signed by the enclave: the times of commitments, the solutions, their outcome, and the digest of the batch
     batch          the evidence, a signed batch for the ledger; null if no solution was handed in
     judgements     the documents that the records' `attestation` names
     attestations   a quote for each of them
 
-They are made when the time for solutions is over and every solution is judged, or else at the scoring deadline, and never change
-after that. A solution that is not judged or not attested by then is unjudged: it never gets a zero, and nothing waits for it.
+They are made when the time for solutions is over and every solution is judged, at the latest at the scoring deadline, and never
+change after that. A solution that is not judged or not attested by then is unjudged: it never gets a zero, and nothing waits for
+it.
 
-A release answers a receipt and its settlement. The log whose key the bounty names must have signed the receipt, for this very
-scheme. The sponsor may hold the log's key, so that is not enough: the enclave also settles its own judgements, and releases the
-solutions that both settlements pay for, sealed to the sponsor.
+The sponsor gets a release in exchange for a receipt and its settlement. The log whose key the bounty names must have signed the
+receipt, for this very scheme. The sponsor may hold the log's key, so that is not enough: the enclave also settles its own
+judgements, and releases the solutions that both settlements pay for, sealed to the sponsor.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from datetime import datetime
 from typing import Any
 
 from assay.enclave.attest.document import parse_attestation
-from assay.enclave.messages import Code, Rejected, StatementKind
+from assay.enclave.messages import Rejected, RejectionCode, StatementKind
 from assay.enclave.sealing import seal_bytes
 from assay.enclave.service.judging import JudgedSolution, JudgingQueue
 from assay.enclave.service.state import TakenCommitment, id_of
@@ -63,7 +64,7 @@ RESULTS_STATEMENT = StatementKind(
     },
     most=64 * 2**20,
 )
-"""What became of each commitment: nothing was handed in, it was refused, judged, or left unjudged."""
+"""The state of each commitment: no solution yet (committed), refused, judged, or left unjudged."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +76,18 @@ class PublishedResults:
 
 
 def make_results(work: JudgingQueue) -> PublishedResults:
-    """The results as they are now: what is not judged and attested is unjudged."""
+    """The results at this moment. A solution that is not judged and attested is unjudged."""
     state, identity = work.desk.state, work.desk.identity
     counted = {name: _counted(work, group) for group in work.groups() for name in group}
     rows, states = [], {}
-    for name, one in sorted(state.commitments.items(), key=lambda row: (row[1].at, row[1].said.participant.encode())):
+    for name, commitment in sorted(state.commitments.items(), key=lambda row: (row[1].at, row[1].said.participant.encode())):
         states[name] = _state(work, name, counted.get(name))
-        rows.append(_row(work, name, one, states[name]))
+        rows.append(_row(work, name, commitment, states[name]))
     records = records_of(work)
-    made = None
+    batch = None
     if records:
         scheme = work.desk.bounty.scheme
-        made = batches.make(
+        batch = batches.make(
             records,
             origin=work.desk.bounty.origin,
             competition=scheme.name,
@@ -94,12 +95,12 @@ def make_results(work: JudgingQueue) -> PublishedResults:
             signer=identity.signer,
             validator=identity.validator,
         )
-    said = {"epoch": work.epoch, "batch": None if made is None else made.digest, "submissions": rows}
-    judged = {one.digest: name for name, one in _judgements(work)}
+    predicate = {"epoch": work.epoch, "batch": None if batch is None else batch.digest, "submissions": rows}
+    judged = {judged.digest: name for name, judged in _judgements(work)}
     document = {
         "schema": RESULTS_SCHEMA,
-        "statement": json.loads(RESULTS_STATEMENT.make(identity.bounty, said, identity.signer).envelope),
-        "batch": None if made is None else made.data.decode(),
+        "statement": json.loads(RESULTS_STATEMENT.make(identity.bounty, predicate, identity.signer).envelope),
+        "batch": None if batch is None else batch.data.decode(),
         "judgements": [work.done[name].document for _, name in sorted(judged.items())],
         "attestations": [parse_attestation(state.quotes[name]).document() for _, name in sorted(judged.items())],
     }
@@ -107,29 +108,30 @@ def make_results(work: JudgingQueue) -> PublishedResults:
 
 
 def records_of(work: JudgingQueue) -> list[Rubric]:
-    """The evidence, a record for each solution."""
+    """The evidence: one record for each solution."""
     return [_record(work, group) for group in work.groups()]
 
 
 def seal_for_sponsor(work: JudgingQueue, sponsor: PublicKey) -> bytes:
     """Judgements and their cost, sealed to the sponsor. SPEC 7.
 
-    It contains no text of a solution, and none that a model wrote after reading one: those are released with the winners'
-    solutions only.
+    They contain no text of a solution, and no text that a model wrote about one: only a release has those.
     """
     names = {name: work.desk.state.commitments[name].said.participant for name, _ in _judgements(work)}
-    rows = [_sponsor_row(work.done[name], whose) for name, whose in sorted(names.items(), key=lambda row: row[1].encode())]
+    rows = [
+        _sponsor_row(work.done[name], participant) for name, participant in sorted(names.items(), key=lambda row: row[1].encode())
+    ]
     plain = {"schema": SPONSOR_SCHEMA, "bounty": work.desk.identity.bounty, "judgements": rows}
     return seal_bytes("results", canonical(plain), sponsor, bounty=work.desk.identity.bounty).file
 
 
-def _sponsor_row(one: JudgedSolution, participant: str) -> dict[str, Any]:
+def _sponsor_row(judged: JudgedSolution, participant: str) -> dict[str, Any]:
     names = ("outcome", "baseline", "checks", "verdict", "reason", "detectors", "model", "exchanges", "measured")
-    return {"participant": participant, "submission": one.record.submission} | {name: one.document[name] for name in names}
+    return {"participant": participant, "submission": judged.record.submission} | {name: judged.document[name] for name in names}
 
 
 def _judgements(work: JudgingQueue) -> Iterator[tuple[str, JudgedSolution]]:
-    """The judgements that count: the attested ones."""
+    """The judgements that count: those that are attested."""
     for group in work.groups():
         name = _counted(work, group)
         if name is not None:
@@ -137,12 +139,12 @@ def _judgements(work: JudgingQueue) -> Iterator[tuple[str, JudgedSolution]]:
 
 
 def _counted(work: JudgingQueue, group: list[str]) -> str | None:
-    """The ID under which a group is judged and attested."""
+    """The ID under which a group is judged and attested; None if it is not."""
     return work.judged(group) if work.attested(group) else None
 
 
 def _record(work: JudgingQueue, group: list[str]) -> Rubric:
-    """The evidence about a solution, for whoever committed to it first."""
+    """The record of a solution, about the participant who committed to it first."""
     first = work.desk.state.commitments[group[0]].said.participant
     name = _counted(work, group)
     if name is not None:
@@ -167,12 +169,12 @@ def _state(work: JudgingQueue, name: str, counted: str | None) -> str:
     return "unjudged" if counted is None else work.done[counted].record.outcome
 
 
-def _row(work: JudgingQueue, name: str, one: TakenCommitment, state: str) -> dict[str, Any]:
+def _row(work: JudgingQueue, name: str, commitment: TakenCommitment, state: str) -> dict[str, Any]:
     submission, opened = work.desk.state.submissions.get(name), work.desk.opened.get(name)
     return {
-        "participant": one.said.participant,
-        "commitment": one.said.digest,
-        "committed_at": instant_text(one.at),
+        "participant": commitment.said.participant,
+        "commitment": commitment.said.digest,
+        "committed_at": instant_text(commitment.at),
         "received_at": None if submission is None else instant_text(submission.at),
         "submission": None if opened is None else opened.solution.digest,
         "state": state,
@@ -180,19 +182,19 @@ def _row(work: JudgingQueue, name: str, one: TakenCommitment, state: str) -> dic
 
 
 def read_results(data: bytes, work: JudgingQueue) -> PublishedResults:
-    """Results as they were given out before; raises BadInput unless we signed them."""
+    """Results that were published before. Raises BadInput unless this enclave signed them."""
     try:
-        said = strict.parse(decode(data, None))
-        statement = RESULTS_STATEMENT.read(canonical(said["statement"]))
+        document = strict.parse(decode(data, None))
+        statement = RESULTS_STATEMENT.read(canonical(document["statement"]))
     except (BadInput, check.CheckError, KeyError, TypeError):
-        raise BadInput("is not as the enclave wrote it", hint="restore it from a copy, or take it away") from None
+        raise BadInput("was changed after the enclave wrote it", hint="restore it from a copy, or remove it") from None
     if not statement.is_by(work.desk.identity.signer.public) or statement.digest != work.desk.identity.bounty:
-        raise BadInput("is not signed by this enclave, for this bounty", hint="restore it from a copy, or take it away")
+        raise BadInput("is not signed by this enclave, for this bounty", hint="restore it from a copy, or remove it")
     return PublishedResults(data, {id_of(row["participant"]): row["state"] for row in statement.predicate["submissions"]})
 
 
 def results_due(work: JudgingQueue, now: datetime) -> bool:
-    """Whether the results are to be made: nothing more can come in, and nothing is waited for any longer."""
+    """Whether it is time for the results: no solution can come any more, and all are judged or the deadline is over."""
     times = work.desk.times
     return now > times.solutions and (work.finished or now > times.scores)
 
@@ -203,7 +205,7 @@ RELEASE_BYTES = 64 * 2**20
 
 
 def release_solutions(work: JudgingQueue, data: bytes, sponsor: PublicKey) -> bytes:
-    """The sealed release for a receipt and its settlement, `{"receipt", "settlement"}`; raises Rejected. The same each time."""
+    """The sealed release for `{"receipt", "settlement"}`, with the same content each time. Raises Rejected."""
     receipt, settlement = _parse_request(data)
     _check_receipt(work, receipt, settlement)
     names = _paid_participants(settlement) & _own_payouts(work)
@@ -218,55 +220,65 @@ def release_solutions(work: JudgingQueue, data: bytes, sponsor: PublicKey) -> by
 
 def _parse_request(data: bytes) -> tuple[check.Receipt, dict[str, Any]]:
     try:
-        said = strict.parse(decode(data, None))
-        if not isinstance(said, dict) or said.keys() != {"receipt", "settlement"} or not isinstance(said["settlement"], dict):
-            raise Rejected(Code.MALFORMED, "this is not a receipt and a settlement", hint="`assay enclave release` sends them")
-        return check.Receipt.parse(canonical(said["receipt"])), said["settlement"]
+        request = strict.parse(decode(data, None))
+        if (
+            not isinstance(request, dict)
+            or request.keys() != {"receipt", "settlement"}
+            or not isinstance(request["settlement"], dict)
+        ):
+            raise Rejected(
+                RejectionCode.MALFORMED, "this is not a receipt and a settlement", hint="`assay enclave release` sends them"
+            )
+        return check.Receipt.parse(canonical(request["receipt"])), request["settlement"]
     except (BadInput, check.CheckError) as error:
-        raise Rejected(Code.MALFORMED, error.what) from None
+        raise Rejected(RejectionCode.MALFORMED, error.what) from None
 
 
 def _check_receipt(work: JudgingQueue, receipt: check.Receipt, settlement: dict[str, Any]) -> None:
-    """Refuse what is not a settlement of this bounty, signed by its log."""
+    """Reject a receipt or settlement that is not of this bounty, signed by its log."""
     bounty = work.desk.bounty
     if bounty.terms.log is None:
-        raise Rejected(Code.NOT_SETTLED, "the bounty names no log", hint="nothing can be released without [bounty] log")
+        raise Rejected(RejectionCode.NOT_SETTLED, "the bounty names no log", hint="nothing can be released without [bounty] log")
     try:
         check.check_receipt(receipt, [check.LogKey.parse(bounty.terms.log)])
     except check.CheckError as refused:
-        raise Rejected(Code.NOT_SETTLED, f"the receipt is not right: {refused}") from None
-    said = receipt.predicate
-    found = digest({name: value for name, value in settlement.items() if name != "digest"})
-    for what, wanted, given in (
-        ("competition", bounty.scheme.name, said["competition"]),
-        ("scheme", bounty.scheme.digest, said["scheme"]),
-        ("settlement", said["settlement"], found),
-        ("digest", found, settlement.get("digest")),
+        raise Rejected(RejectionCode.NOT_SETTLED, f"the receipt is not right: {refused}") from None
+    predicate = receipt.predicate
+    computed = digest({name: value for name, value in settlement.items() if name != "digest"})
+    for what, wanted, actual in (
+        ("competition", bounty.scheme.name, predicate["competition"]),
+        ("scheme", bounty.scheme.digest, predicate["scheme"]),
+        ("settlement", predicate["settlement"], computed),
+        ("digest", computed, settlement.get("digest")),
     ):
-        if wanted != given:
-            raise Rejected(Code.NOT_SETTLED, f"the receipt and the settlement are not of this bounty: another {what}")
-    if said["epoch"] < work.epoch:
-        raise Rejected(Code.NOT_SETTLED, f"the receipt is of epoch {said['epoch']}, what was judged here is of {work.epoch}")
+        if wanted != actual:
+            raise Rejected(RejectionCode.NOT_SETTLED, f"the receipt and the settlement are not of this bounty: another {what}")
+    if predicate["epoch"] < work.epoch:
+        raise Rejected(
+            RejectionCode.NOT_SETTLED, f"the receipt is of epoch {predicate['epoch']}, what was judged here is of {work.epoch}"
+        )
 
 
 def _paid_participants(settlement: dict[str, Any]) -> set[str]:
-    """Whom the settlement pays."""
+    """The participants whom the settlement pays."""
     try:
         return {row["participant"] for row in settlement["payouts"] if int(row["gross"]) > 0}
     except (KeyError, TypeError, ValueError):
-        raise Rejected(Code.NOT_SETTLED, "the settlement has no payouts that can be read") from None
+        raise Rejected(RejectionCode.NOT_SETTLED, "the settlement has no payouts that can be read") from None
 
 
 def _own_payouts(work: JudgingQueue) -> set[str]:
-    """Whom a settlement on what was judged here alone pays."""
+    """The participants whom a settlement of this enclave's own judgements pays."""
     rules = work.desk.bounty.scheme
     alone = {"min_validators": 1, "min_stake": 0, "min_validator_stake": 0, "assign": None, "max_age_epochs": None}
     people = [
-        Participant(key=one.said.participant, submission=work.desk.opened[name].solution.digest, submitted_at=one.at)
-        for name, one in work.desk.state.commitments.items()
+        Participant(
+            key=commitment.said.participant, submission=work.desk.opened[name].solution.digest, submitted_at=commitment.at
+        )
+        for name, commitment in work.desk.state.commitments.items()
         if name in work.desk.opened
     ]
-    made = pipeline.settle(
+    settled = pipeline.settle(
         Inputs(
             scheme=rules.model_copy(update={"consensus": rules.consensus.model_copy(update=alone)}),
             epoch=work.epoch,
@@ -275,7 +287,7 @@ def _own_payouts(work: JudgingQueue) -> set[str]:
             evidence=records_of(work),
         )
     )
-    return _paid_participants(made.document)
+    return _paid_participants(settled.document)
 
 
 def _whose(work: JudgingQueue, group: list[str]) -> str:
@@ -283,17 +295,17 @@ def _whose(work: JudgingQueue, group: list[str]) -> str:
 
 
 def _released(work: JudgingQueue, group: list[str]) -> dict[str, Any]:
-    """A solution, the salt of its quotes' digests, and the whole transcript."""
+    """A solution as it is released, with the salt of its quotes' digests and the whole transcript."""
     name = work.judged(group)
     assert name is not None  # it was paid
-    one, given = work.done[name], work.desk.opened[name]
+    judged, opened = work.done[name], work.desk.opened[name]
     return {
         "participant": _whose(work, group),
-        "submission": given.solution.digest,
-        "judgement": one.digest,
-        "solution": base64.b64encode(given.solution.data).decode(),
-        "salt": given.salt.hex(),
-        "quotes": one.quotes,
-        "reasons": one.reasons,
-        "transcript": one.transcript,
+        "submission": opened.solution.digest,
+        "judgement": judged.digest,
+        "solution": base64.b64encode(opened.solution.data).decode(),
+        "salt": opened.salt.hex(),
+        "quotes": judged.quotes,
+        "reasons": judged.reasons,
+        "transcript": judged.transcript,
     }

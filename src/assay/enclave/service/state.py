@@ -1,4 +1,4 @@
-"""The enclave's keys, and the files that the service stores in `enclave/` beside bounty.toml. SPEC 6.
+"""Derives the enclave's keys, and stores the service's files in `enclave/` beside bounty.toml. SPEC 6.
 
     commitments/ID.json    {"commitment": the participant's envelope, "taken": the enclave's statement}
     submissions/ID.json    {"sealed": the sealed solution as it arrived, "taken": the enclave's statement}
@@ -7,8 +7,8 @@
     results.json           the published results
 
 Every file is public, or sealed to the enclave itself. ID is the beginning of the SHA-256 of the participant's public key. `taken`
-is a statement that the enclave signs: what it is, of which participant, since when, and its digest. An attacker who can write to
-the disk can therefore delete, but cannot change or add. A file is complete and on the disk before its request is answered.
+is a signed statement of the enclave: what was taken, from which participant, when, and its digest. So an attacker who can write
+to the disk can delete files, but cannot change or add them. A file is complete and on the disk before its request is answered.
 
 dstack derives the keys, so they are the same after a restart of the same app. One process at a time serves a folder (`locked`).
 """
@@ -55,7 +55,7 @@ class Attester(Protocol):
 
 @dataclass(frozen=True)
 class Identity:
-    """The enclave of one bounty: solutions are sealed to `seal`, results are signed by `signer`."""
+    """The keys of one bounty's enclave: solutions are sealed to `seal`, and `signer` signs the results."""
 
     bounty: str
     seal: PrivateKey
@@ -79,8 +79,8 @@ class Identity:
 def derive_identity(dstack: Attester, bounty: str) -> Identity:
     """The keys for a bounty (its digest): the same after a restart, and on another machine if dstack is configured so.
 
-    Each key has a path of its own, since dstack's keys depend on nothing else, and goes through HKDF, since dstack shows the
-    public part of its derived keys to others. Raises dstack's Trouble.
+    Each key has its own path, because dstack's keys depend on nothing else. It goes through HKDF, because dstack shows others
+    the public part of its derived keys. Raises DstackError.
     """
     return Identity(bounty, _derived_key(dstack, bounty, X25519), _derived_key(dstack, bounty, ED25519))
 
@@ -98,18 +98,18 @@ TAKEN_STATEMENT = StatementKind(
     "taken",
     {"what": "commitment|submission|refused|judgement", "bounty": check.DIGEST, "participant": check.WORD, "at": _TIME},
 )
-"""The enclave's statement about a thing that it took; the subject is the digest of the commitment or of the sealed file."""
+"""The enclave's statement about what it took; the subject is the digest of the commitment or of the sealed file."""
 _FOLDERS = ("commitments", "submissions", "judgements", "quotes")
 
 
 def id_of(participant: str) -> str:
-    """The name of a participant's files; raises BadInput if it is no public key. Two spellings of one key have one name."""
+    """The name of a participant's files, the same for each spelling of a key. Raises BadInput if it is not a public key."""
     return sha256(sealing.signing_key(participant).id.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class TakenCommitment:
-    """A commitment that was taken."""
+    """A commitment that the enclave accepted."""
 
     said: SignedCommitment
     at: datetime
@@ -118,7 +118,7 @@ class TakenCommitment:
 
 @dataclass(frozen=True)
 class TakenSubmission:
-    """A sealed solution that was taken, or, for good, refused: then `code` says why."""
+    """A sealed solution that the enclave accepted; or, if `refused`, one that it can never accept."""
 
     sealed: SealedFile = field(repr=False)
     at: datetime
@@ -135,8 +135,8 @@ class SealedJudgement:
 
 
 @dataclass
-class State:
-    """The folder, and what is in it by ID. Every change is on the disk first."""
+class EnclaveState:
+    """The content of the folder, by ID. Every change is written to the disk first."""
 
     folder: Path
     identity: Identity
@@ -146,125 +146,125 @@ class State:
     quotes: dict[str, bytes] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, competition: Path, identity: Identity) -> State:
+    def load(cls, competition: Path, identity: Identity) -> EnclaveState:
         """The stored state, empty if there is none; raises BadInput for a changed or foreign file."""
-        found = cls(competition / STATE_FOLDER, identity)
+        state = cls(competition / STATE_FOLDER, identity)
         try:
             for name in _FOLDERS:
-                (found.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-                clear(found.folder / name)
-            clear(found.folder)
+                (state.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+                clear(state.folder / name)
+            clear(state.folder)
         except OSError as error:
-            raise BadInput(f"cannot be made ({error.strerror})", file=found.folder, hint="check its permissions") from None
-        for path in sorted((found.folder / "commitments").glob("*.json")):
-            found.commitments[path.stem] = found._commitment(path)
-        for path in sorted((found.folder / "submissions").glob("*.json")):
-            found.submissions[path.stem] = found._submission(path)
-        for path in sorted((found.folder / "judgements").glob("*.json")):
-            found.judgements[path.stem] = found._judgement(path)
-        for path in sorted((found.folder / "quotes").glob("*.json")):
-            found.quotes[path.stem] = load(path, ENTRY_BYTES, hint="")
-        return found
+            raise BadInput(f"cannot be made ({error.strerror})", file=state.folder, hint="check its permissions") from None
+        for path in sorted((state.folder / "commitments").glob("*.json")):
+            state.commitments[path.stem] = state._commitment(path)
+        for path in sorted((state.folder / "submissions").glob("*.json")):
+            state.submissions[path.stem] = state._submission(path)
+        for path in sorted((state.folder / "judgements").glob("*.json")):
+            state.judgements[path.stem] = state._judgement(path)
+        for path in sorted((state.folder / "quotes").glob("*.json")):
+            state.quotes[path.stem] = load(path, ENTRY_BYTES, hint="")
+        return state
 
-    def commit(self, name: str, said: SignedCommitment, at: datetime) -> TakenCommitment:
-        """Keep a commitment."""
-        taken = self._taken("commitment", said.digest, said.participant, at)
-        self._write("commitments", name, {"commitment": _document(said.envelope), "taken": _document(taken.envelope)})
-        made = self.commitments[name] = TakenCommitment(said, at, taken)
-        return made
+    def commit(self, name: str, commitment: SignedCommitment, at: datetime) -> TakenCommitment:
+        """Store a commitment."""
+        taken = self._taken("commitment", commitment.digest, commitment.participant, at)
+        self._write("commitments", name, {"commitment": _document(commitment.envelope), "taken": _document(taken.envelope)})
+        kept = self.commitments[name] = TakenCommitment(commitment, at, taken)
+        return kept
 
-    def submit(self, name: str, found: SealedFile, at: datetime, *, refused: bool = False) -> TakenSubmission:
-        """Keep a sealed solution; refused: it can never be judged."""
-        assert found.participant is not None  # it is a solution
-        taken = self._taken("refused" if refused else "submission", digest(found.document()), found.participant, at)
-        self._write("submissions", name, {"sealed": found.document(), "taken": _document(taken.envelope)})
-        made = self.submissions[name] = TakenSubmission(found, at, taken, refused)
-        return made
+    def submit(self, name: str, sealed: SealedFile, at: datetime, *, refused: bool = False) -> TakenSubmission:
+        """Store a sealed solution. refused: it can never be judged."""
+        assert sealed.participant is not None  # it is a solution
+        taken = self._taken("refused" if refused else "submission", digest(sealed.document()), sealed.participant, at)
+        self._write("submissions", name, {"sealed": sealed.document(), "taken": _document(taken.envelope)})
+        kept = self.submissions[name] = TakenSubmission(sealed, at, taken, refused)
+        return kept
 
-    def judge(self, name: str, found: SealedFile, at: datetime) -> SealedJudgement:
-        """Keep a judgement, which must be the only one of its solution."""
+    def judge(self, name: str, sealed: SealedFile, at: datetime) -> SealedJudgement:
+        """Store a judgement. Raises ValueError if its solution has one already."""
         if name in self.judgements:
             raise ValueError("it is judged already")
-        whose = self.commitments[name].said.participant
-        taken = self._taken("judgement", digest(found.document()), whose, at)
-        self._write("judgements", name, {"sealed": found.document(), "taken": _document(taken.envelope)})
-        made = self.judgements[name] = SealedJudgement(found, at)
-        return made
+        participant = self.commitments[name].said.participant
+        taken = self._taken("judgement", digest(sealed.document()), participant, at)
+        self._write("judgements", name, {"sealed": sealed.document(), "taken": _document(taken.envelope)})
+        kept = self.judgements[name] = SealedJudgement(sealed, at)
+        return kept
 
     def quote(self, name: str, attestation: bytes) -> None:
-        """Keep the attestation of a judgement."""
+        """Store the attestation of a judgement."""
         write_bytes(self.folder / "quotes" / f"{name}.json", attestation)
         self.quotes[name] = attestation
 
     def _taken(self, what: str, about: str, participant: str, at: datetime) -> SignedStatement:
-        said = {"what": what, "bounty": self.identity.bounty, "participant": participant, "at": instant_text(at)}
-        return TAKEN_STATEMENT.make(about, said, self.identity.signer)
+        predicate = {"what": what, "bounty": self.identity.bounty, "participant": participant, "at": instant_text(at)}
+        return TAKEN_STATEMENT.make(about, predicate, self.identity.signer)
 
     def _write(self, kind: str, name: str, document: dict[str, Any]) -> None:
         write_bytes(self.folder / kind / f"{name}.json", canonical(document) + b"\n")
 
     def _commitment(self, path: Path) -> TakenCommitment:
-        found, taken = self._read(path, "commitment", "commitment")
+        envelope, taken = self._read(path, "commitment", "commitment")
         try:
-            said = sealing.read_commitment(canonical(found))
+            commitment = sealing.read_commitment(canonical(envelope))
         except Rejected as error:
             raise _changed_file(path, error) from None
-        at = self._check(path, taken, ("commitment",), said.digest, said.participant)
-        if path.stem != id_of(said.participant):
+        at = self._check(path, taken, ("commitment",), commitment.digest, commitment.participant)
+        if path.stem != id_of(commitment.participant):
             raise _changed_file(path)
-        return TakenCommitment(said, at, taken)
+        return TakenCommitment(commitment, at, taken)
 
     def _submission(self, path: Path) -> TakenSubmission:
-        found, taken = self._read(path, "sealed", "submission")
-        one = self._sealed(path, found, "solution")
-        at = self._check(path, taken, ("submission", "refused"), digest(one.document()), one.participant or "")
-        if path.stem not in self.commitments or path.stem != id_of(one.participant or ""):
+        document, taken = self._read(path, "sealed", "submission")
+        sealed = self._sealed(path, document, "solution")
+        at = self._check(path, taken, ("submission", "refused"), digest(sealed.document()), sealed.participant or "")
+        if path.stem not in self.commitments or path.stem != id_of(sealed.participant or ""):
             raise _changed_file(path)
-        return TakenSubmission(one, at, taken, taken.predicate["what"] == "refused")
+        return TakenSubmission(sealed, at, taken, taken.predicate["what"] == "refused")
 
     def _judgement(self, path: Path) -> SealedJudgement:
-        found, taken = self._read(path, "sealed", "judgement")
-        one = self._sealed(path, found, "judged")
+        document, taken = self._read(path, "sealed", "judgement")
+        sealed = self._sealed(path, document, "judged")
         if path.stem not in self.submissions:
             raise _changed_file(path)
-        whose = self.commitments[path.stem].said.participant
-        return SealedJudgement(one, self._check(path, taken, ("judgement",), digest(one.document()), whose))
+        participant = self.commitments[path.stem].said.participant
+        return SealedJudgement(sealed, self._check(path, taken, ("judgement",), digest(sealed.document()), participant))
 
     def _read(self, path: Path, name: str, what: str) -> tuple[Any, SignedStatement]:
         data = load(path, ENTRY_BYTES, hint="")
         try:
-            found = strict.parse(decode(data, path))
-            if not isinstance(found, dict) or found.keys() != {name, "taken"}:
+            entry = strict.parse(decode(data, path))
+            if not isinstance(entry, dict) or entry.keys() != {name, "taken"}:
                 raise _changed_file(path)
-            return found[name], TAKEN_STATEMENT.read(canonical(found["taken"]))
+            return entry[name], TAKEN_STATEMENT.read(canonical(entry["taken"]))
         except (BadInput, check.CheckError) as error:
             raise _changed_file(path, error) from None
 
-    def _sealed(self, path: Path, found: Any, kind: str) -> SealedFile:
+    def _sealed(self, path: Path, document: Any, kind: str) -> SealedFile:
         try:
-            one = sealing.parse_sealed(canonical(found))
+            sealed = sealing.parse_sealed(canonical(document))
         except BadInput as error:
             raise _changed_file(path, error) from None
-        if one.kind != kind or one.bounty != self.identity.bounty:
+        if sealed.kind != kind or sealed.bounty != self.identity.bounty:
             raise _changed_file(path)
-        return one
+        return sealed
 
     def _check(self, path: Path, taken: SignedStatement, what: tuple[str, ...], about: str, participant: str) -> datetime:
-        """The time at which it was taken; raises BadInput unless this enclave signed that, for this very file."""
-        said = taken.predicate
+        """The time at which it was taken. Raises BadInput unless this enclave signed a statement about this very file."""
+        predicate = taken.predicate
         if not taken.is_by(self.identity.signer.public):
-            told = f"is not signed by this enclave, {self.identity.signer.public}"
-            raise BadInput(told, file=path, hint="another app, or another dstack, wrote it: dstack gives each keys of its own")
-        if (said["bounty"], said["participant"], taken.digest) != (self.identity.bounty, participant, about):
+            problem = f"is not signed by this enclave, {self.identity.signer.public}"
+            raise BadInput(problem, file=path, hint="another app or another dstack wrote it: each has its own keys")
+        if (predicate["bounty"], predicate["participant"], taken.digest) != (self.identity.bounty, participant, about):
             raise _changed_file(path)
-        if said["what"] not in what:
+        if predicate["what"] not in what:
             raise _changed_file(path)
-        return instant(said["at"])
+        return instant(predicate["at"])
 
 
 def _changed_file(path: Path, why: AssayError | check.CheckError | None = None) -> BadInput:
-    told = "" if why is None else f" ({why.what})"
-    return BadInput(f"is not as the enclave wrote it{told}", file=path, hint="restore it from a copy, or take it away")
+    reason = "" if why is None else f" ({why.what})"
+    return BadInput(f"was changed after the enclave wrote it{reason}", file=path, hint="restore it from a copy, or remove it")
 
 
 def _document(data: bytes) -> Any:

@@ -32,8 +32,8 @@ from pydantic import TypeAdapter
 from assay.errors import BadInput, brief
 from assay.exact import canonical
 from assay.folder import csvs
-from assay.folder.csvs import Table
-from assay.folder.files import Place, Row
+from assay.folder.csvs import CsvFormat
+from assay.folder.files import Place, TableRow
 from assay.judge.entries import known
 from assay.judge.github import client, rules
 from assay.judge.github.client import GitHub, Gone, Moved, Unread, parse_answer
@@ -42,7 +42,7 @@ from assay.ledger import check
 from assay.ledger.keys import PrivateKey, PublicKey, as_bad_input, public, sign_envelope
 from assay.scheme.load import read as read_scheme
 
-ACCOUNTS_FILE = Table("accounts.csv", ("participant", "url"), ("key",))
+ACCOUNTS_FILE = CsvFormat("accounts.csv", ("participant", "url"), ("key",))
 _HINT = "give the address of a gist, or of a comment on an issue, such as https://github.com/OWNER/NAME/issues/7#issuecomment-41"
 _GIST_URL = re.compile(r"https?://[^/?#@]+(?:/gist)?/(?:[A-Za-z0-9_-]{1,60}/)?([0-9a-f]{20,40})/?", re.ASCII)
 _COMMENT_URL = re.compile(
@@ -89,7 +89,7 @@ def read_links(folder: Path, participants: Iterable[str]) -> tuple[AccountLink, 
     return tuple(found.values())
 
 
-def _parse_link(row: Row, known: set[str]) -> AccountLink:
+def _parse_link(row: TableRow, known: set[str]) -> AccountLink:
     participant, url = row.fields["participant"], row.fields["url"]
     if participant not in known:
         raise row.place.refuse(

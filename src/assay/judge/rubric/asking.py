@@ -1,6 +1,6 @@
-"""Asking a model service: its address and names for the models, and the three phases from a bounty and a solution to a judgement.
+"""Asks a model service the three phases of questions about a solution, and returns the judgement. SPEC 2.3.
 
-Questions are asked again within bounds. SPEC 2.3.
+It also holds the service's address, its names for the two models, and their prices. Questions are repeated within bounds.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from assay.judge.rubric.conversation import (
     ServiceFailure,
     foreign_reply,
 )
-from assay.judge.rubric.judgement import LIMITS, NAME_CHARACTERS, Judgement, Limits, Measured, Spent, Usage
-from assay.judge.rubric.questions import Case
+from assay.judge.rubric.judgement import LIMITS, NAME_CHARACTERS, JudgeLimits, Judgement, JudgingCost, Spent, TokenUsage
+from assay.judge.rubric.questions import RubricCase
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.solution import Solution
 from assay.scheme.bounty import Bounty, ModelChoice
@@ -44,8 +44,8 @@ class Price:
     prompt: int
     completion: int
 
-    def of(self, usage: Usage) -> int | None:
-        """The cost of these tokens, in millionths of the unit, halves to even; None if their number is not known."""
+    def of(self, usage: TokenUsage) -> int | None:
+        """The cost of these tokens in millionths of the unit, rounded half to even; None if their number is not known."""
         if usage.prompt is None or usage.completion is None:
             return None
         return half_even(self.prompt * usage.prompt + self.completion * usage.completion, _MILLION)
@@ -70,16 +70,16 @@ def parse_prices(given: Sequence[str]) -> dict[str, Price]:
 
 @dataclass(frozen=True)
 class Models:
-    """An OpenAI-compatible service and what it calls the two models; raises BadInput for a bad address."""
+    """An OpenAI-compatible service, and its names for the two models. Raises BadInput for a bad address."""
 
     base_url: str
-    """Such as https://api.example.com/v1. Over plain http a solution can be read on its way: for this machine alone."""
+    """For example https://api.example.com/v1. Use plain http only on this machine: others could read a solution on its way."""
     api_key: str = field(default="", repr=False)
     primary: str | None = None
-    """As the service calls it; None: as the bounty does."""
+    """The service's name for the first model; None: the bounty's name."""
     fallback: str | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
-    """By the name that the service is asked for."""
+    """Prices by the service's names of the models."""
 
     def __post_init__(self) -> None:
         try:
@@ -89,7 +89,7 @@ class Models:
             raise _bad_url(self.base_url, str(error)) from None
         if parts.scheme not in ("http", "https") or not parts.hostname or not self.base_url.isprintable():
             raise _bad_url(self.base_url, "it must begin with http:// or https:// and a host")
-        if "@" in parts.netloc:  # not said again: what stands before the @ may be a password
+        if "@" in parts.netloc:  # the message does not repeat the address: it may have a password before the @
             raise BadInput("the address of the model has a user in it", field="model", hint="give the key by itself")
         if parts.query or parts.fragment:
             raise _bad_url(self.base_url, "it may have a path, but no query or fragment")
@@ -104,8 +104,8 @@ class Models:
         """The service's host, for messages."""
         return urlsplit(self.base_url).netloc
 
-    def settings(self, bounty: Bounty, limits: Limits) -> ModelSettings:
-        """The two models as this service calls them; raises BadInput for a name that the bounty does not list."""
+    def settings(self, bounty: Bounty, limits: JudgeLimits) -> ModelSettings:
+        """The two models under this service's names. Raises BadInput for a name that the bounty does not list."""
         return ModelSettings(
             primary=_named_model("model", self.primary, bounty.judge.model, bounty),
             fallback=_named_model("fallback", self.fallback, bounty.judge.fallback, bounty),
@@ -128,27 +128,27 @@ def _bad_url(url: str, why: str) -> BadInput:
 
 
 ProgressKind = Literal["asking", "waiting", "malformed", "failed", "judged", "unjudged", "missing"]
-"""`waiting`: the service is asked again; `failed`: a model is given up; `missing`: there is no judgement, which is no zero."""
+"""`waiting`: the request is repeated later; `failed`: a model is given up; `missing`: there is no judgement (and no zero)."""
 
 
 @dataclass(frozen=True)
 class JudgeProgress:
-    """Something happened while a solution was judged: for a display. No text of the solution or of a model is in it."""
+    """One event of judging, for a display. It contains no text of the solution or of a model."""
 
     kind: ProgressKind
     submission: str
     model: str = ""
     phase: str = ""
     detail: str = ""
-    """The code of a fault, or of what the service failed with."""
+    """The code of a fault, or of the service's failure."""
     words: str = ""
-    """The service's own words to it, printable and without secrets."""
-    measured: Measured | None = None
-    """With `missing`: what the solution took until then."""
+    """The service's own message, printable and without secrets."""
+    measured: JudgingCost | None = None
+    """With `missing`: the cost until then."""
 
 
 _FINAL = FOREIGN | {"status-404"}
-"""Where both models end so, every other solution has it too, until somebody mends it."""
+"""If both models fail with one of these, every other solution would fail too, until somebody repairs it."""
 
 
 def _quiet(event: JudgeProgress) -> None:
@@ -156,8 +156,8 @@ def _quiet(event: JudgeProgress) -> None:
 
 
 def check_case(bounty: Bounty, problem: str, solution: Solution) -> None:
-    """Raise BadInput as `judge` would before it asks; without a sealed problem's text use `check_size`."""
-    Case(bounty, problem, solution)
+    """Raise BadInput as `judge` would, without asking. If the problem is sealed, use `check_size`."""
+    RubricCase(bounty, problem, solution)
 
 
 async def judge(
@@ -167,13 +167,13 @@ async def judge(
     models: Models,
     *,
     on_event: Callable[[JudgeProgress], None] = _quiet,
-    limits: Limits = LIMITS,
+    limits: JudgeLimits = LIMITS,
 ) -> Judgement:
     """The judgement of one solution.
 
-    problem: the text itself; a sealed bounty has only its digest. Raises BadInput if the digest is another, if something
-    is larger than its bound, or if the extra `llm` is missing. Raises Unreachable if the service fails beyond the bounds, or
-    refuses the key: the submission is then missing, and no record of it is written.
+    problem: the text itself; a sealed bounty has only its digest. Raises BadInput if the digest differs, if something is larger
+    than its bound, or if the extra `llm` is missing. Raises Unreachable if the service fails beyond the bounds, or refuses the
+    key: the judgement is then missing, and no record is written.
     """
     check_case(bounty, problem, solution)  # before the service is opened
     async with open_judge(bounty, problem, models, on_event, limits) as judge_one:
@@ -186,9 +186,9 @@ SolutionJudge = Callable[[Solution], Awaitable[Judgement]]
 
 @asynccontextmanager
 async def open_judge(
-    bounty: Bounty, problem: str, models: Models, on_event: Callable[[JudgeProgress], None] = _quiet, limits: Limits = LIMITS
+    bounty: Bounty, problem: str, models: Models, on_event: Callable[[JudgeProgress], None] = _quiet, limits: JudgeLimits = LIMITS
 ) -> AsyncIterator[SolutionJudge]:
-    """Judges solutions over one client, also several at a time. After an Unreachable that is `final` it asks nothing more."""
+    """Judge solutions over one client, also several at a time. After an Unreachable that is `final` it asks nothing more."""
     async with _open_service(models, limits) as service:
         final: Unreachable | None = None
 
@@ -197,7 +197,7 @@ async def open_judge(
             if final is not None:
                 raise final
             try:
-                return await _judged(Case(bounty, problem, solution), service, on_event)
+                return await _judged(RubricCase(bounty, problem, solution), service, on_event)
             except Unreachable as error:
                 final = error if error.final else final
                 raise
@@ -206,44 +206,44 @@ async def open_judge(
 
 
 @asynccontextmanager
-async def _open_service(models: Models, limits: Limits) -> AsyncIterator[ModelService]:
+async def _open_service(models: Models, limits: JudgeLimits) -> AsyncIterator[ModelService]:
     try:
         from assay.judge.rubric import service
     except ImportError as error:
         raise BadInput("judging by a rubric needs the Python package openai", hint="pip install 'assay[llm]'") from error
-    async with service.open_service(models, limits) as made:
-        yield made
+    async with service.open_service(models, limits) as opened:
+        yield opened
 
 
-async def _judged(case: Case, service: ModelService, on_event: Callable[[JudgeProgress], None]) -> Judgement:
+async def _judged(case: RubricCase, service: ModelService, on_event: Callable[[JudgeProgress], None]) -> Judgement:
     course = Conversation(case, service.models.settings(case.bounty, service.limits))
     under_way = _RunningJudgement(course, service, on_event)
     try:
-        found = await under_way.end()
+        judgement = await under_way.end()
     except (Unreachable, asyncio.CancelledError):
         under_way.tell("missing", measured=under_way.measured())
         raise
-    under_way.tell(found.outcome, found.model or "")
-    return found
+    under_way.tell(judgement.outcome, judgement.model or "")
+    return judgement
 
 
 class _RunningJudgement:
-    """One judgement under way: asks what its course asks, tells of it, and adds up what it takes."""
+    """A running judgement: asks the questions of its conversation, reports events, and adds up the cost."""
 
     def __init__(self, course: Conversation, service: ModelService, on_event: Callable[[JudgeProgress], None]) -> None:
         self.course, self.service, self.on_event = course, service, on_event
-        self.tries, self.usage = 0, Usage()
+        self.tries, self.usage = 0, TokenUsage()
         self.cost: int | None = 0 if service.models.prices else None
         self.started = time.monotonic_ns()
 
     def tell(self, kind: ProgressKind, model: str = "", phase: str = "", detail: str = "", **more: Any) -> None:
-        """Tell whoever watches."""
+        """Report an event."""
         self.on_event(JudgeProgress(kind, self.course.case.solution.digest, model, phase, detail, **more))
 
-    def measured(self) -> Measured:
+    def measured(self) -> JudgingCost:
         """The cost so far."""
         milliseconds = (time.monotonic_ns() - self.started) // 1_000_000
-        return Measured(self.usage, self.cost, milliseconds, self.tries)
+        return JudgingCost(self.usage, self.cost, milliseconds, self.tries)
 
     async def end(self) -> Judgement:
         """The judgement; raises Unreachable."""
@@ -257,10 +257,10 @@ class _RunningJudgement:
                 finally:
                     self._tell_fault()
         except StopIteration as end:
-            found: Judgement | None = end.value
-        if found is None:
+            judgement: Judgement | None = end.value
+        if judgement is None:
             raise self._unreachable()
-        return replace(found, measured=self.measured())
+        return replace(judgement, measured=self.measured())
 
     async def _answer(self, asked: AskedQuestion) -> Reply | ServiceFailure:
         model, phase = asked.model, asked.question.phase
@@ -269,7 +269,7 @@ class _RunningJudgement:
         try:
             answer = await self.service.ask(asked, lambda reason: self.tell("waiting", model, phase, reason), spent)
             if isinstance(answer, Reply) and foreign_reply(answer, asked.called.model) is not None:
-                price = None  # of another model
+                price = None  # the price is of another model
             return answer
         finally:
             self.tries += spent.tries
@@ -280,15 +280,19 @@ class _RunningJudgement:
     def _tell_fault(self) -> None:
         last = self.course.exchanges[-1]
         if last.fault is not None:
-            failed = next((one for model, one in self.course.failed if (model, one.reason) == (last.asked, last.fault)), None)
+            failed = next(
+                (failure for model, failure in self.course.failed if (model, failure.reason) == (last.asked, last.fault)), None
+            )
             words = "" if failed is None else failed.words
             self.tell("malformed" if failed is None else "failed", last.asked, last.phase, last.fault, words=words)
 
     def _unreachable(self) -> Unreachable:
         failed = self.course.failed
-        said = ", ".join(f"{model} ({one.reason}{': ' if one.words else ''}{one.words})" for model, one in failed)
+        reasons = ", ".join(
+            f"{model} ({failure.reason}{': ' if failure.words else ''}{failure.words})" for model, failure in failed
+        )
         return Unreachable(
-            f"the model at {self.service.models.host} gave no judgement: {said}",
-            final=len(failed) == len(self.course.settings.models) and all(one.reason in _FINAL for _, one in failed),
-            hint="nothing is concluded of the submission; try again later, or check the names of the models",
+            f"the model at {self.service.models.host} gave no judgement: {reasons}",
+            final=len(failed) == len(self.course.settings.models) and all(failure.reason in _FINAL for _, failure in failed),
+            hint="this says nothing about the submission; try again later, or check the names of the models",
         )

@@ -1,12 +1,13 @@
 """The conversation of one judgement, without a network: it yields questions and receives replies. SPEC 2.3.
 
-- Baseline, checks, verdict, in this order; where the baseline is not met, it ends there.
-- An answer that is not accepted is asked for again, and the model is told what was wrong: at temperature 0 the same question
-  would have the same answer. After `attempts` answers the fallback model is asked, from the start: one judgement is one model's.
-- Where both models' answers stay malformed, the solution is unjudged. Where the service failed one of them, there is no
-  judgement: that is not the participant's doing. A reply of a model that the bounty does not name is such a failure.
+- The phases are baseline, checks and verdict, in this order. If the baseline is not met, it ends there.
+- A rejected answer is asked for again, and the model is told what was wrong: at temperature 0 the same question would get the
+  same answer. After `attempts` answers the fallback model is asked, from the start: a judgement has the answers of one model
+  only.
+- If the answers of both models stay malformed, the solution is unjudged. If the service failed for one of them, there is no
+  judgement, because that is not the participant's fault. A reply of a model that the bounty does not name is such a failure.
 
-Asking and replaying use the same conversation, so that they cannot differ.
+Asking and replaying use the same conversation, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from assay.exact import canonical
 from assay.judge.rubric import prompts
 from assay.judge.rubric.injections import detect
 from assay.judge.rubric.judgement import Exchange, Judgement
-from assay.judge.rubric.questions import PARAMETERS, Case, Question
-from assay.judge.rubric.reply import Answers, Faulty, Reply, Verdict, read_baseline, read_checks, read_verdict
+from assay.judge.rubric.questions import PARAMETERS, RubricCase, RubricQuestion
+from assay.judge.rubric.reply import Answers, Faulty, Reply, VerdictAnswer, read_baseline, read_checks, read_verdict
 from assay.scheme.bounty import ModelChoice
 from assay.settle.score.rubric import answer_text
 
 TRANSCRIPT_SCHEMA = "assay.transcript/2"
 Role = Literal["primary", "fallback"]
 FOREIGN = frozenset({"another-model", "unnamed-model"})
-"""Faults of a service whose reply names a model that the bounty does not, or none."""
+"""Faults of a service whose reply names no model, or one that the bounty does not list."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,17 @@ class NamedModel:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters of each request beside model, messages and form."""
+        """Parameters of each request, besides model, messages and form."""
         return {**PARAMETERS, "max_tokens": self.model.max_tokens}
 
     def document(self) -> dict[str, Any]:
-        """How it is asked, for a judgement's document."""
+        """How the model is asked, for a judgement's document."""
         return {"asked": self.name, **self.model.model_dump(mode="json")}
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """Settings of a conversation beside the case; the transcript has them."""
+    """The settings of a conversation, which its transcript contains."""
 
     primary: NamedModel
     fallback: NamedModel
@@ -59,7 +60,7 @@ class ModelSettings:
 
     @property
     def models(self) -> dict[Role, NamedModel]:
-        """The models to ask, in this order, each once."""
+        """The models in the order in which they are asked, each once."""
         both: dict[Role, NamedModel] = {"primary": self.primary}
         return both if self.primary == self.fallback else {**both, "fallback": self.fallback}
 
@@ -70,23 +71,23 @@ class AskedQuestion:
 
     role: Role
     called: NamedModel
-    question: Question
+    question: RubricQuestion
     attempt: int
     body: Mapping[str, Any]
     texts: Sequence[str] = field(repr=False)
-    """Untrusted texts in the request, not to be repeated outside of it."""
+    """Untrusted texts in the request. They must not be repeated outside of it."""
 
     @property
     def model(self) -> str:
-        """As the service calls it."""
+        """The service's name for the model."""
         return self.called.name
 
 
 @dataclass(frozen=True)
 class ServiceFailure:
-    """The service had no answer of this model, however often it was asked; the reason is a code.
+    """The service gave no answer of this model, however often it was asked. The reason is a code.
 
-    `words` are the service's own, as `service_message` makes them printable; in no document and no transcript.
+    `words`: the service's message, made printable by `service_message`. No document and no transcript contains it.
     """
 
     reason: str
@@ -94,11 +95,11 @@ class ServiceFailure:
 
 
 Steps = Generator[AskedQuestion, Reply | ServiceFailure, Judgement | None]
-"""Ends with the judgement; with None where the service failed, so that there is none."""
+"""Yields questions, and returns the judgement; None if the service failed."""
 
 
 class _GaveUp(Exception):
-    """This model's part is over."""
+    """The conversation with this model is over, without a judgement."""
 
     def __init__(self, code: str, *, service: bool) -> None:
         super().__init__(code)
@@ -110,19 +111,19 @@ T = TypeVar("T")
 
 @dataclass
 class Conversation:
-    """One judgement under way: the exchanges so far."""
+    """One running judgement, with its exchanges so far."""
 
-    case: Case
+    case: RubricCase
     settings: ModelSettings
     exchanges: list[Exchange] = field(default_factory=list)
     said: list[dict[str, Any]] = field(default_factory=list)
-    """The exchanges as the transcript has them."""
+    """The exchanges in the form of the transcript."""
     texts: dict[str, str] = field(default_factory=dict)
-    """Digest → text, of all parts of all messages: a repeated text is stored once."""
+    """Digest → text, for all parts of all messages. A repeated text is stored once."""
     gave_up: str | None = None
-    """Why the primary model was given up, a code."""
+    """Why the primary model was given up: a code."""
     failed: list[tuple[str, ServiceFailure]] = field(default_factory=list)
-    """The models that the service failed, and how."""
+    """The models for which the service failed, and how."""
 
     def steps(self) -> Steps:
         """The questions, in order."""
@@ -146,62 +147,62 @@ class Conversation:
         quotes: dict[str, str] = {}
         for part, chunk in enumerate(case.chunks, 1):
             ids = [check.id for check in chunk]
-            found = yield from self._answer(
+            part_answers = yield from self._answer(
                 role, case.checks(part), partial(read_checks, ids=ids, texts=case.texts, gutter=case.gutter)
             )
-            answers |= found.answers
-            reasons |= found.reasons
-            quotes |= found.quotes
+            answers |= part_answers.answers
+            reasons |= part_answers.reasons
+            quotes |= part_answers.quotes
         verdict = yield from self._answer(role, case.verdict(answers), read_verdict)
         return self._judgement("judged", role, baseline, Answers(answers, reasons, quotes), verdict)
 
     def _answer(
-        self, role: Role, question: Question, read: Callable[[Reply], T]
+        self, role: Role, question: RubricQuestion, read: Callable[[Reply], T]
     ) -> Generator[AskedQuestion, Reply | ServiceFailure, T]:
-        """The answer to one question, asked as often as it may be; raises _GaveUp."""
+        """The accepted answer to one question, after at most `attempts` tries. Raises _GaveUp."""
         asked = question
         code = ""
         for attempt in range(1, self.settings.attempts + 1):
             called = self.settings.models[role]
             body = asked.body(called.name, called.model.format, called.parameters)
-            came = yield AskedQuestion(role, called, asked, attempt, body, (*self.case.texts, self.case.problem))
-            failed = came if isinstance(came, ServiceFailure) else foreign_reply(came, called.model)
+            reply = yield AskedQuestion(role, called, asked, attempt, body, (*self.case.texts, self.case.problem))
+            failed = reply if isinstance(reply, ServiceFailure) else foreign_reply(reply, called.model)
             if failed is not None:
-                self._note(role, asked, attempt, came if isinstance(came, Reply) else None, failed.reason)
+                self._note(role, asked, attempt, reply if isinstance(reply, Reply) else None, failed.reason)
                 self.failed.append((called.name, failed))
                 raise _GaveUp(failed.reason, service=True)
-            assert isinstance(came, Reply)  # or it failed
+            assert isinstance(reply, Reply)  # a failure was handled above
             try:
-                found = read(_bare(came, called.model))
+                accepted = read(_bare(reply, called.model))
             except Faulty as fault:
                 code = fault.code
-                self._note(role, asked, attempt, came, code)
+                self._note(role, asked, attempt, reply, code)
                 asked = question.with_faults(fault.told)
             else:
-                self._note(role, asked, attempt, came, None)
-                return found
+                self._note(role, asked, attempt, reply, None)
+                return accepted
         raise _GaveUp(code, service=False)
 
-    def _note(self, role: Role, asked: Question, attempt: int, came: Reply | None, fault: str | None) -> None:
+    def _note(self, role: Role, asked: RubricQuestion, attempt: int, received: Reply | None, fault: str | None) -> None:
         model = self.settings.models[role].name
         self.exchanges.append(
             Exchange(
                 phase=asked.phase,
                 part=asked.part,
                 asked=model,
-                answered=came.model if came is not None else None,
-                fingerprint=came.fingerprint if came is not None else None,
+                answered=received.model if received is not None else None,
+                fingerprint=received.fingerprint if received is not None else None,
                 fault=fault,
             )
         )
         reply = None
-        if came is not None:
+        if received is not None:
             reply = {
-                "content": came.content,
-                "refusal": came.refusal,
-                "finish": came.finish,
-                "model": came.model,
-                "fingerprint": came.fingerprint,
+                "content": received.content,
+                "refusal": received.refusal,
+                "finish": received.finish,
+                "model": received.model,
+                "fingerprint": received.fingerprint,
             }
         self.said.append(
             {
@@ -245,13 +246,13 @@ class Conversation:
         role: Role | None = None,
         baseline: Answers | None = None,
         checks: Answers | None = None,
-        verdict: Verdict | None = None,
+        verdict: VerdictAnswer | None = None,
         *,
         reason: str | None = None,
     ) -> Judgement:
         reasons: dict[str, str] = {}
-        for phase, one in (("baseline", baseline), ("checks", checks)):
-            reasons |= {} if one is None else {f"{phase}.{name}": said for name, said in one.reasons.items()}
+        for phase, answers in (("baseline", baseline), ("checks", checks)):
+            reasons |= {} if answers is None else {f"{phase}.{name}": sentence for name, sentence in answers.reasons.items()}
         if verdict is not None:
             reasons["verdict"] = verdict.reason
         return Judgement(
@@ -276,20 +277,20 @@ class Conversation:
         )
 
 
-def foreign_reply(came: Reply, model: ModelChoice) -> ServiceFailure | None:
-    """The failure if a reply is from another model; a filter that rejected a question has no model."""
-    if came.model is None:
-        return None if came.finish == "content_filter" else ServiceFailure("unnamed-model", "the reply names no model")
-    return None if model.served_as(came.model) else ServiceFailure("another-model", f"the reply is of {came.model!r}")
+def foreign_reply(reply: Reply, model: ModelChoice) -> ServiceFailure | None:
+    """The failure if a reply is of another model; None if it is not. A filter that rejected a question names no model."""
+    if reply.model is None:
+        return None if reply.finish == "content_filter" else ServiceFailure("unnamed-model", "the reply names no model")
+    return None if model.served_as(reply.model) else ServiceFailure("another-model", f"the reply is of {reply.model!r}")
 
 
-def _bare(came: Reply, model: ModelChoice) -> Reply:
-    """The reply without what the model's format lets stand around an answer."""
-    return came if came.content is None else replace(came, content=answer_text(came.content, model.format))
+def _bare(reply: Reply, model: ModelChoice) -> Reply:
+    """The reply without the text that the model's format allows around an answer."""
+    return reply if reply.content is None else replace(reply, content=answer_text(reply.content, model.format))
 
 
 def run_conversation(course: Conversation, replies: Sequence[Reply | ServiceFailure]) -> Judgement | None:
-    """The judgement that these replies lead to; raises ValueError if they are too few or too many."""
+    """The judgement that follows from these replies. Raises ValueError if there are too few or too many."""
     steps, left = course.steps(), list(replies)
     try:
         next(steps)
@@ -298,6 +299,6 @@ def run_conversation(course: Conversation, replies: Sequence[Reply | ServiceFail
     except StopIteration as end:
         if left:
             raise ValueError("there are more replies than questions") from None
-        found: Judgement | None = end.value
-        return found
+        judgement: Judgement | None = end.value
+        return judgement
     raise ValueError("there are fewer replies than questions")

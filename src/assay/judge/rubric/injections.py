@@ -1,11 +1,11 @@
-"""Signs that a solution speaks to its judge: evidence, not answers. A scheme may act on them, this judge does not. SPEC 2.3.
+"""Detects signs that a solution speaks to its judge. They change no answer, but a scheme may act on them. SPEC 2.3.
 
-The result is the same on any version of Python: characters are folded by the tables of Unicode 3.2, which every version carries,
-and by Unicode's confusables in the one version of a library that the extra pins; a character that neither knows becomes a space.
-A sign is no proof: a solution about such attacks has many. The absence of signs proves nothing either: the frame is the defence.
+The result is the same on any version of Python: characters are folded by the tables of Unicode 3.2, which every version has, and
+by Unicode's confusables in the library version that the extra pins. A character that is in neither becomes a space. A sign is not
+a proof: a solution about such attacks has many. The absence of signs proves nothing either: the frame is the defence.
 
-Phrases are found in the lower-case text by their first words. A line of `_LINES` is the first words, a colon, and the phrases
-that may follow: a space matches anything between two words, ~4 up to four words, a name in capitals one of `_NAMES`; the
+Phrases are found in the lower-case text by their first words. A line of `_LINES` has the first words, a colon, and the phrases
+that may follow. There a space matches anything between two words, ~4 up to four words, a name in capitals one of `_NAMES`; the
 rest is a regular expression. Every repetition has a bound.
 """
 
@@ -84,18 +84,18 @@ def _name_pattern(pattern: str) -> str:
 def _phrase_pattern(pattern: str) -> re.Pattern[str]:
     """The gap between words is bounded and contains no word characters, so no text makes the search slow."""
     between = r"\W{1,40}"
-    spaced = re.sub(" ?~([0-9]) ", lambda found: f" (?:\\w{{1,40}} ){{0,{found[1]}}}?", pattern).lstrip()
+    spaced = re.sub(" ?~([0-9]) ", lambda gap: f" (?:\\w{{1,40}} ){{0,{gap[1]}}}?", pattern).lstrip()
     return re.compile(f"{between}{_name_pattern(spaced)}(?!\\w)".replace(" ", between))
 
 
 def _by_first_word() -> dict[str, tuple[re.Pattern[str], ...]]:
-    found: dict[str, list[re.Pattern[str]]] = {}
+    by_word: dict[str, list[re.Pattern[str]]] = {}
     for line in _LINES.strip().splitlines():
         first, _, rest = line.partition(": ")
         pattern = _phrase_pattern(rest)
         for word in first.split():
-            found.setdefault(word, []).append(pattern)
-    return {word: tuple(patterns) for word, patterns in found.items()}
+            by_word.setdefault(word, []).append(pattern)
+    return {word: tuple(patterns) for word, patterns in by_word.items()}
 
 
 _PHRASES = _by_first_word()
@@ -144,7 +144,7 @@ DETECTORS = {
     "tags": "has invisible tag characters or selectors",
     "zero-width": "has characters without a width between letters",
 }
-"""Names, and what each says of a solution."""
+"""Name of a sign → what it says about a solution."""
 
 _INVISIBLE = "\u00ad\u034f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff"
 _HIDDEN = re.compile(f"[{_INVISIBLE}]")
@@ -158,7 +158,7 @@ _SIGNS = {
 }
 _OPEN = r"[^\w\s.,;:!?'\"`=-][^\w\n'\"`]{0,11}"
 _FRAME = re.compile(rf"{_OPEN}(?:(?:begin|end)[^\w\n]{{1,8}}assay\b|assay[^\w\n]{{1,8}}(?:begin|end|item)\b)")
-"""A line of a frame in any brackets, once it is folded."""
+"""A line of a frame, in any brackets, after folding."""
 _BLOB = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}(?:\s{1,8}[A-Za-z0-9+/_-]{16,}={0,2}){0,400}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :,]?){16,}|(?:\\x[0-9a-fA-F]{2}){8,}|(?:\\u00[0-9a-fA-F]{2}){8,}")
 _SPACED = re.compile(r"(?<=\b[a-z])[ ._*-](?=[a-z]\b)")
@@ -166,29 +166,29 @@ _ALIKE = str.maketrans("авекмнорстухіјѕԁԛԝһαβεικνορτ
 
 
 def detect(solution: Solution, ids: Sequence[str] = ()) -> tuple[str, ...]:
-    """The names of the signs that a solution has, in its texts or the names of its files; `ids`: the rubric's. Sorted."""
+    """The sorted names of the signs in a solution's texts and file names. ids: of the rubric's checks."""
     raw = "\n\n".join(part for row in solution.files.items() for part in row)
-    found = {name for name, sign in _SIGNS.items() if sign.search(raw)}
+    signs = {name for name, sign in _SIGNS.items() if sign.search(raw)}
     text = _old(raw)
     low, forged, folded = text.lower(), _forged(ids), [*_folded(raw)]
     if addresses_judge(low):
-        found.add("address")
+        signs.add("address")
     elif any(addresses_judge(other) for other in folded if other != low):
-        found.add("homoglyphs")
+        signs.add("homoglyphs")
     if any(map(_FRAME.search, folded)):
-        found.add("marker")
+        signs.add("marker")
     if plays_a_role(low):
-        found.add("role")
+        signs.add("role")
     if forged.search(text):
-        found.add("forged-answer")
-    coded = [*_blobs(text), *([] if found & {"address", "forged-answer"} else _recoded(text))]
+        signs.add("forged-answer")
+    coded = [*_blobs(text), *([] if signs & {"address", "forged-answer"} else _recoded(text))]
     if any(addresses_judge(other.lower()) or forged.search(other) for other in coded):
-        found.add("encoded")
-    return tuple(sorted(found))
+        signs.add("encoded")
+    return tuple(sorted(signs))
 
 
 def _old(text: str) -> str:
-    """The text with a space for each character that Unicode 3.2 does not know, tags and selectors excepted."""
+    """The text with a space for each character that Unicode 3.2 does not have, except tags and selectors."""
     if text.isascii():
         return text
     known = {c: c if ucd_3_2_0.category(c) != "Cn" or "\U000e0000" <= c <= "\U000e0fff" else " " for c in set(text)}
@@ -196,7 +196,7 @@ def _old(text: str) -> str:
 
 
 def _folded(text: str) -> Iterator[str]:
-    """The text in plain letters, without what is invisible; with spaced-out words drawn together; and what tags spell."""
+    """The text in plain letters without invisible characters; the same with spaced-out words joined; the text in tags."""
     plain = _HIDDEN.sub("", text)
     if not plain.isascii():
         alike = _alike()
@@ -211,21 +211,21 @@ def _folded(text: str) -> Iterator[str]:
 
 @cache
 def _alike() -> dict[int, str]:
-    """Letters and signs that look like ASCII ones → those: Unicode's confusables, small Cyrillic and Greek, letters in boxes."""
+    """A character that looks like an ASCII one → that one: Unicode's confusables, Cyrillic and Greek, boxed letters."""
     try:
         from confusable_homoglyphs.confusables import confusables_data
     except ImportError as error:
         what = "judging by a rubric needs the Python package confusable-homoglyphs"
         raise BadInput(what, hint="pip install 'assay[llm]'") from error
-    found = {
+    letters = {
         ord(char): row["c"]
         for char, rows in confusables_data.items()
         for row in rows
         if len(char) == 1 and not char.isascii() and row["c"].isascii() and len(row["c"]) == 1
     }
     for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6):  # squared, circled, squared again, of flags
-        found |= {first + place: chr(ord("a") + place) for place in range(26)}
-    return found | _ALIKE
+        letters |= {first + place: chr(ord("a") + place) for place in range(26)}
+    return letters | _ALIKE
 
 
 def _blobs(text: str) -> Iterator[str]:

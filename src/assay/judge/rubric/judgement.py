@@ -1,7 +1,7 @@
-"""A judgement and its document, whose digest a record's `attestation` is; and every bound of the rubric judge. SPEC 2.3, 6, 7.
+"""Defines a judgement, its public document and its record, and every bound of the rubric judge. SPEC 2.3, 6, 7.
 
-The document is public. It contains answers and verdict; of a quote it contains only the digest, hidden by `blind`. The texts
-(quotes, reasons, the transcript) belong to the sponsor and are stored sealed.
+The record's `attestation` is the digest of the document. The document contains answers and verdict; of a quote it contains only
+the digest, hidden by `blind`. The texts (quotes, reasons, the transcript) belong to the sponsor and are stored sealed.
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ from assay.exact import digest
 from assay.records import Rubric
 
 CHECKS_AT_ONCE = 20
-"""Checks of one question; more are asked in several."""
+"""Most checks in one question; more checks are asked in several questions."""
 CHECKS_BYTES = 32_000
-"""Bytes of the checks of one question as they are shown; one check alone may have more."""
+"""Bytes of the shown checks in one question; a single check may have more."""
 REQUEST_BYTES = 400_000
-"""Bytes of a question's messages beside the solution: our prompts, the problem, the checks."""
+"""Bytes of a question's messages without the solution: our prompts, the problem, the checks."""
 ANSWER_BYTES = 256_000
-"""Bytes of what a model answers."""
+"""Bytes of a model's answer."""
 BODY_BYTES = 1_000_000
 """Bytes of a body that the service sends."""
 NAME_CHARACTERS = 200
-"""Characters of what a service calls a model, and of its fingerprint."""
+"""Characters of a service's name for a model, and of its fingerprint."""
 QUOTE_CHARACTERS = 2_000
 """Most characters of a quote."""
 QUOTE_LEAST = 8
-"""Least characters of a quote that are not white space, unless the file in which it is found has fewer."""
+"""Least characters of a quote without white space, unless its file has fewer."""
 REASON_CHARACTERS = 2_000
 """Most characters of a reason."""
 WORDS_CHARACTERS = 300
-"""Most characters of a service's own words that are shown."""
+"""Most characters that are shown of a service's own message."""
 TRANSCRIPT_BYTES = 64_000_000
 """Bytes of a transcript that is read."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Bounds of attempts and times in seconds. Users need not change them; tests shorten them."""
+class JudgeLimits:
+    """Bounds of attempts, and of times in seconds. Users need not change them; tests shorten them."""
 
     attempts: int = 3
     """Answers of one model to one question; when the last is malformed too, the other model is asked from the start."""
     seconds: float = 3600.0
     """Seconds of one request, from its first byte to the last of the reply; a bounty sets less for each model (300)."""
     tries: int = 6
-    """Requests for one answer that the service may fail otherwise than by 429: no connection, a time-out, 5xx, no completion."""
+    """Failed requests for one answer, 429 not counted: no connection, a time-out, 5xx, no completion."""
     patience: float = 900.0
-    """Seconds of all pauses for one answer; the only bound on 429."""
+    """Seconds of all pauses for one answer. It is the only bound on 429."""
     first_pause: float = 1.0
-    """Doubled with each failure."""
+    """Seconds of the first pause; each failure doubles it."""
     longest_pause: float = 60.0
     """Seconds of one pause, `Retry-After` included."""
 
 
-LIMITS = Limits()
+LIMITS = JudgeLimits()
 
 
 JUDGEMENT_SCHEMA = "assay.judgement/2"
@@ -66,36 +66,36 @@ _QUOTE = b"assay.quote/1\x00"
 
 
 @dataclass(frozen=True)
-class Usage:
-    """Tokens as the service counts them; None if it does not report them, which is not 0."""
+class TokenUsage:
+    """Tokens as the service counts them; None (not 0) if it does not report them."""
 
     prompt: int | None = 0
     completion: int | None = 0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(_sum(self.prompt, other.prompt), _sum(self.completion, other.completion))
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        return TokenUsage(_sum(self.prompt, other.prompt), _sum(self.completion, other.completion))
 
     @property
     def total(self) -> int | None:
-        """Both together."""
+        """The sum of both."""
         return _sum(self.prompt, self.completion)
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
+def _sum(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
 
 
 @dataclass
 class Spent:
-    """The cost of one question so far, whatever its result: requests, and the tokens of all of them."""
+    """The cost of one question so far, whatever its result: the number of requests, and their tokens."""
 
     tries: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: TokenUsage = field(default_factory=TokenUsage)
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question and what came back, without the texts: for the document, and for people."""
+    """One question and its answer without the texts, for the document and for people."""
 
     phase: str
     """`baseline`, `checks` or `verdict`."""
@@ -104,27 +104,27 @@ class Exchange:
     asked: str
     """The model that was asked."""
     answered: str | None
-    """The model that says it answered; None where none did."""
+    """The model that the answer names; None without an answer."""
     fingerprint: str | None
     """`system_fingerprint`."""
     fault: str | None
-    """Why the answer was not accepted, a code; None where it was."""
+    """Why the answer was not accepted: a code; None if it was accepted."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The cost of a judgement. Nothing is computed from it; a replay has none."""
+class JudgingCost:
+    """The cost of a judgement. No score depends on it; a replay has none."""
 
-    usage: Usage
+    usage: TokenUsage
     cost: int | None
-    """Millionths of the unit that prices are in; None where a price or a count of tokens is not known."""
+    """Millionths of the prices' unit; None if a price or a number of tokens is not known."""
     milliseconds: int
     """From the first question to the last answer, pauses included."""
     tries: int
-    """Requests in all, those included that the service failed."""
+    """All requests, including those that failed."""
 
-    def __add__(self, other: Measured) -> Measured:
-        return Measured(
+    def __add__(self, other: JudgingCost) -> JudgingCost:
+        return JudgingCost(
             self.usage + other.usage,
             _sum(self.cost, other.cost),
             self.milliseconds + other.milliseconds,
@@ -134,7 +134,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Judgement:
-    """One solution judged, or `unjudged` with the reason; never a zero for what was no answer. SPEC 2.3."""
+    """The judgement of one solution; or `unjudged` with the reason. A missing answer is never a zero. SPEC 2.3."""
 
     bounty: str
     submission: str
@@ -142,34 +142,34 @@ class Judgement:
     baseline: Mapping[str, bool] | None
     """B1 … B4; None where unjudged."""
     checks: Mapping[str, bool] | None
-    """By check id; None where unjudged, and where the baseline is not met."""
+    """By check id; None if it is unjudged, or if the baseline is not met."""
     verdict: str | None
-    """As `checks`."""
+    """One of the six verdicts; None as for `checks`."""
     quotes: Mapping[str, str] = field(repr=False)
-    """Check id → the quote as the model was shown the text, for each check answered YES. Private."""
+    """Check id → the quote in the shown form of the text, for each check answered YES. Private."""
     reasons: Mapping[str, str] = field(repr=False)
-    """`baseline.B1`, `checks.C1`, `verdict` → what the model says of it, printable. Private."""
+    """`baseline.B1`, `checks.C1`, `verdict` → the model's reason, printable. Private."""
     detectors: tuple[str, ...]
     """Signs of an injection in the solution, sorted. Evidence only: they change no answer."""
     reason: str | None
-    """Why it is unjudged, a code; None where it is judged."""
+    """Why it is unjudged: a code; None if it is judged."""
     model: str | None
-    """The model whose answers these are, as it was asked; None where unjudged."""
+    """The service's name of the model that gave the answers; None if unjudged."""
     asked: Mapping[str, Mapping[str, Any]]
-    """`primary`, `fallback` → how that model is asked, by the bounty: name, names, format, most tokens, time-out."""
+    """`primary`, `fallback` → how the bounty asks that model: name, names, format, most tokens, time-out."""
     fallback: str | None
-    """Why the fallback model judged: the code with which the primary was given up. None where it did not."""
+    """Why the fallback model judged: the code with which the primary model was given up. None if the primary judged."""
     parameters: Mapping[str, Any]
-    """Parameters of each request beside model, messages, form and most tokens: temperature 0, seed 42."""
+    """Parameters of each request, besides model, messages, form and most tokens: temperature 0, seed 42."""
     prompts: str
     """The digest of our prompts."""
     exchanges: tuple[Exchange, ...]
     transcript: bytes = field(repr=False)
-    """Canonical JSON of what was asked and answered. Private."""
-    measured: Measured | None = None
+    """The questions and answers as canonical JSON. Private."""
+    measured: JudgingCost | None = None
     """None in a replay."""
     words: str = field(default="", repr=False)
-    """The service's own words to `fallback`, for whoever judges; not in the document."""
+    """The service's own message about `fallback`, for the validator; not in the document."""
 
     @property
     def injection_suspected(self) -> bool:
@@ -183,7 +183,7 @@ class Judgement:
 
     @property
     def answers(self) -> dict[str, Any]:
-        """All that decides the score, and the outcome."""
+        """The outcome, and all answers that decide the score."""
         return {"outcome": self.outcome, "baseline": self.baseline, "checks": self.checks, "verdict": self.verdict}
 
     def document(self, blind: bytes = b"") -> dict[str, Any]:
@@ -213,7 +213,7 @@ class Judgement:
 
 
 def why_fallback(document: Mapping[str, Any]) -> str:
-    """Why the fallback model judged, in words, by a judgement's document; empty where it did not."""
+    """Why the fallback model judged, in words, from a judgement's document; empty if the primary judged."""
     code = document.get("fallback")
     if code is None:
         return ""
@@ -224,13 +224,13 @@ def why_fallback(document: Mapping[str, Any]) -> str:
     status = re.fullmatch("status-([0-9]{3})", str(code))
     if status is not None:
         return f"the service refused {primary} (status {status[1]})"
-    told = {
+    sentences = {
         "unnamed-model": f"the service did not say that {primary} answered",
         "timeout": f"{primary} did not answer in time",
         "cut-off": f"the connection to {primary} was cut off",
-        "no-completion": f"what the service sent for {primary} was no completion",
+        "no-completion": f"the service's answer for {primary} was not a completion",
     }
-    return told.get(str(code), f"the answers of {primary} stayed malformed ({code})")
+    return sentences.get(str(code), f"the answers of {primary} stayed malformed ({code})")
 
 
 def quote_digest(quote: str, blind: bytes = b"") -> str:

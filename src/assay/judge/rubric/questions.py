@@ -1,19 +1,20 @@
-"""The questions of the three phases as requests: the same bounty, solution and earlier answers make the same bytes. SPEC 2.3.
+"""Makes the questions of the three phases as requests. Equal bounty, solution and earlier answers give equal bytes. SPEC 2.3.
 
 A request has two messages. The system message contains only our text. The user message has parts: the problem and the solution in
 their frames, the checks in theirs (if any), our question, and the faults of an answer that was not accepted.
 
 Untrusted text is escaped, so that invisible characters and imitations of our markers become visible:
 
-- `⟦U+202E⟧` stands for one character: a control, a bidirectional or zero-width one, a tag, an unusual space, a private one.
+- `⟦U+202E⟧` stands for one character: a control, bidirectional or zero-width character, a tag, an unusual space, a private one.
 - The brackets of our own markers, ⟪ and ⟫, and those of the escape, ⟦ and ⟧, are escaped too: no text can write a marker or an
   escape, and two texts never look alike.
-- The first character of an imitated marker is escaped, and of the tokens by which chat templates tell speakers apart.
+- The first character of an imitated marker is escaped, and of each token by which chat templates separate speakers.
 - Line ends are \\n. A carriage return that ends no line is escaped.
 
-The characters are listed here, not looked up in Unicode's tables: those differ between versions of Python, a request must not.
+The characters are listed here, not looked up in Unicode's tables: those differ between versions of Python, but a request must
+not.
 
-Untrusted text stands in a frame, whose lines its author cannot write, since each has a key that they cannot know:
+Untrusted text stands in a frame. Its author cannot write the lines of the frame, because each has a key that they cannot know:
 
     ⟪assay begin solution KEY: sha256:…, 1 file, 56 bytes⟫
     ⟪assay item 1 of 1 KEY: "main.py", 56 bytes⟫
@@ -22,11 +23,11 @@ Untrusted text stands in a frame, whose lines its author cannot write, since eac
     ⟪assay end item 1 of 1 KEY⟫
     ⟪assay end solution KEY⟫
 
-KEY is derived from the digests of the bounty, the solution and the prompts, and from the frame's content: a solution that has its
-key in it would have to contain its own digest. The content is escaped, and so has neither ⟪ nor ⟫. Sizes are those of the escaped
-text. Each line of a text has a gutter: the first eight digits of the key, and the line's number. So no line of the text begins as
-one of ours does, whatever its characters look like. The key is the same in each phase, so that all questions about a solution
-begin alike and a service can cache what it has read.
+KEY is derived from the digests of the bounty, the solution and the prompts, and from the kind of the frame: a solution that
+contains its key would have to contain its own digest. The content is escaped, so it has neither ⟪ nor ⟫. Sizes are those of the
+escaped text. Each line of a text has a gutter: the first eight digits of the key, and the line's number. So no line of the text
+begins like one of ours, whatever its characters look like. The key is the same in each phase, so all questions about a solution
+begin with the same bytes, and a service can cache them.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ _HIDDEN_CHARACTERS = (
 )
 _OURS = "⟪⟫⟦⟧"
 MARKERS = r"[<＜《«≪⟨‹⦅⧼]{1,2}[ \t/]{0,8}(?:begin|end)?[ \t]{0,8}assay"
-"""What looks like the beginning of a marker of ours."""
+"""Text that looks like the beginning of one of our markers."""
 CHAT_TOKENS = (
     r"[<＜][|｜][A-Za-z0-9_▁.:/-]{1,60}[|｜][>＞]"
     r"|[\[［]/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|gMASK)[\]］]"
     r"|[<＜]{2}/?SYS[>＞]{2}"
     r"|[<＜]/?(?:start_of_turn|end_of_turn|bos|eos|unk|pad|s|sop|eop|think|tool_call|tool_response)[>＞]"
 )
-"""What servers may take for the tokens of a chat template."""
+"""Text that a server may take for a token of a chat template."""
 _ESCAPED = re.compile(f"[{_HIDDEN_CHARACTERS}{_OURS}]|(?={MARKERS}|{CHAT_TOKENS}).", re.ASCII | re.IGNORECASE | re.DOTALL)
 
 
@@ -73,27 +74,27 @@ def normal_lines(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """The text as a model is shown it; no two texts that differ in more than line ends are shown alike."""
-    return _ESCAPED.sub(lambda found: f"⟦U+{ord(found[0]):04X}⟧", normal_lines(text))
+    """The text as a model is shown it. Two texts look the same only if they differ in nothing but line ends."""
+    return _ESCAPED.sub(lambda match: f"⟦U+{ord(match[0]):04X}⟧", normal_lines(text))
 
 
 FRAME_KINDS = ("problem", "solution", "checks")
 GUTTER = 8
-"""Digits of the key in a gutter."""
+"""Digits of the key in the gutter of a line."""
 _FRAME_TAG = b"assay.frame/2\x00"
 
 
 @dataclass(frozen=True)
 class FramedText:
-    """One untrusted text in a frame: what it is called (a path, an id) and the text, both as they came."""
+    """One untrusted text for a frame: its name (a path, an id) and the text, both unescaped."""
 
     name: str
     text: str
 
 
 @dataclass(frozen=True)
-class Frames:
-    """The frames of one judgement: of this bounty and this solution, under these prompts."""
+class JudgementFrames:
+    """Makes the frames of one judgement, from the digests of bounty, solution and prompts."""
 
     bounty: str
     submission: str
@@ -104,7 +105,7 @@ class Frames:
         return sha256(_FRAME_TAG + canonical([self.bounty, self.submission, self.prompts, kind])).hexdigest()[:32]
 
     def around(self, kind: str, items: Sequence[FramedText], *, about: str = "") -> str:
-        """The items in their frame; `about` is our own text in the frame's first line."""
+        """A frame with these items. about: our own text for the first line of the frame."""
         key, count = self.key(kind), len(items)
         lines: list[str] = []
         total = 0
@@ -117,8 +118,8 @@ class Frames:
                 guttered(key[:GUTTER], text.removesuffix("\n")),
                 f"⟪assay end item {number} of {count} {key}⟫",
             ]
-        said = ", ".join(part for part in (about, f"{count} items" if count != 1 else "1 item", f"{total} bytes") if part)
-        return "\n".join([f"⟪assay begin {kind} {key}: {said}⟫", *lines, f"⟪assay end {kind} {key}⟫"])
+        summary = ", ".join(part for part in (about, f"{count} items" if count != 1 else "1 item", f"{total} bytes") if part)
+        return "\n".join([f"⟪assay begin {kind} {key}: {summary}⟫", *lines, f"⟪assay end {kind} {key}⟫"])
 
 
 def guttered(key: str, text: str) -> str:
@@ -133,14 +134,14 @@ def _quoted_name(name: str) -> str:
 Phase = Literal["baseline", "checks", "verdict"]
 PHASES: tuple[Phase, ...] = ("baseline", "checks", "verdict")
 PARAMETERS: Mapping[str, Any] = {"temperature": 0, "seed": 42}
-"""What each request has; `max_tokens` comes with the bounty."""
+"""Parameters of every request; the bounty adds `max_tokens`."""
 _YES_NO = {"type": "string", "enum": ["YES", "NO"]}
 _STRING = {"type": "string"}
 
 
 @dataclass(frozen=True)
-class Question:
-    """One request but for the model's name and the most tokens."""
+class RubricQuestion:
+    """One request, without the model's name and the most tokens."""
 
     phase: Phase
     part: int
@@ -151,18 +152,18 @@ class Question:
     form: Mapping[str, Any]
     """The JSON schema of the answer."""
 
-    def with_faults(self, faults: Sequence[str]) -> Question:
-        """The question again, with the faults of the last answer in our own words."""
-        said = prompts.filled("again", faults="\n".join(f"- {fault}" for fault in faults))
-        return Question(self.phase, self.part, self.system, (*self.parts, said), self.form)
+    def with_faults(self, faults: Sequence[str]) -> RubricQuestion:
+        """The same question with the faults of the last answer, in our own words."""
+        listed = prompts.filled("again", faults="\n".join(f"- {fault}" for fault in faults))
+        return RubricQuestion(self.phase, self.part, self.system, (*self.parts, listed), self.form)
 
     def body(self, model: str, form: Format, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The request as the service gets it; form: how the form of the answer is asked for."""
+        """The request as the service gets it. form: the way in which the answer's form is requested."""
         schema = {"name": f"assay_{self.phase}", "strict": True, "schema": self.form}
         asked: dict[Format, dict[str, Any]] = {
             "json_schema": {"response_format": {"type": "json_schema", "json_schema": schema}},
             "json_object": {"response_format": {"type": "json_object"}},
-            "text": {},  # the question says the form in words
+            "text": {},  # the question describes the form in words
         }
         return {
             "model": model,
@@ -176,18 +177,18 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Case:
-    """One solution to one bounty; raises BadInput for a problem that is not the bounty's, and for what is above its bound."""
+class RubricCase:
+    """One solution of one bounty. Raises BadInput for another bounty's problem, and for texts above their bounds."""
 
     bounty: Bounty
     problem: str
     solution: Solution
 
     def __post_init__(self) -> None:
-        found = f"sha256:{sha256(self.problem.encode()).hexdigest()}"
-        if found != self.bounty.problem_digest:
+        digest = f"sha256:{sha256(self.problem.encode()).hexdigest()}"
+        if digest != self.bounty.problem_digest:
             raise BadInput(
-                f"the problem has digest {found}, the bounty's is {self.bounty.problem_digest}",
+                f"the problem has digest {digest}, the bounty's is {self.bounty.problem_digest}",
                 hint="judge with the text that the bounty was published with",
             )
         check_size(self.bounty, self.solution)
@@ -202,9 +203,9 @@ class Case:
                 )
 
     @cached_property
-    def frames(self) -> Frames:
+    def frames(self) -> JudgementFrames:
         """The frames of this case."""
-        return Frames(self.bounty.digest, self.solution.digest, prompts.digest())
+        return JudgementFrames(self.bounty.digest, self.solution.digest, prompts.digest())
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
@@ -213,27 +214,27 @@ class Case:
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """The files' texts as a model is shown them: in one of them a quote is to be found."""
+        """The files' texts as a model is shown them. A quote must occur in one of them."""
         return tuple(escape(text) for text in self.solution.files.values())
 
     @property
     def gutter(self) -> str:
-        """The digits with which each line of the solution begins: a quote may have them, and they are no part of it."""
+        """The digits with which each shown line begins. A quote may contain them; they do not count as part of it."""
         return self.frames.key("solution")[:GUTTER]
 
     @cached_property
     def chunks(self) -> tuple[tuple[Check, ...], ...]:
-        """The checks as they are asked: at most so many at once, and not too long."""
-        made: list[list[Check]] = []
+        """The checks, divided into questions: not too many in one, and not too long."""
+        chunks: list[list[Check]] = []
         room = 0
         for check in self.bounty.rules.checks:
             size = len(escape(_wording(check)).encode())
-            if not made or len(made[-1]) == CHECKS_AT_ONCE or size > room:
-                made.append([])
+            if not chunks or len(chunks[-1]) == CHECKS_AT_ONCE or size > room:
+                chunks.append([])
                 room = CHECKS_BYTES
-            made[-1].append(check)
+            chunks[-1].append(check)
             room -= size
-        return tuple(map(tuple, made))
+        return tuple(map(tuple, chunks))
 
     @cached_property
     def system(self) -> str:
@@ -253,34 +254,34 @@ class Case:
     def _checks(self, checks: Sequence[Check], answers: Mapping[str, bool] | None = None) -> str:
         if answers is None:
             return self.frames.around("checks", [FramedText(check.id, _wording(check)) for check in checks])
-        said = {True: "answered YES", False: "answered NO"}
-        items = [FramedText(check.id, f"{said[answers[check.id]]}\n{check.label}".rstrip()) for check in checks]
+        answered = {True: "answered YES", False: "answered NO"}
+        items = [FramedText(check.id, f"{answered[answers[check.id]]}\n{check.label}".rstrip()) for check in checks]
         return self.frames.around("checks", items)
 
-    def _question(self, phase: Phase, part: int, form: Mapping[str, Any], *parts: str) -> Question:
-        return Question(phase, part, self.system, (self._problem, self._solution, *parts), form)
+    def _question(self, phase: Phase, part: int, form: Mapping[str, Any], *parts: str) -> RubricQuestion:
+        return RubricQuestion(phase, part, self.system, (self._problem, self._solution, *parts), form)
 
-    def baseline(self) -> Question:
-        """Phase 1."""
+    def baseline(self) -> RubricQuestion:
+        """The question of phase 1."""
         form = _object({name: _object({"reason": _STRING, "answer": _YES_NO}) for name in BASELINE})
         return self._question("baseline", 1, form, prompts.filled("baseline"))
 
-    def checks(self, part: int) -> Question:
-        """Phase 2, its question number `part`, from 1."""
+    def checks(self, part: int) -> RubricQuestion:
+        """Question number `part` of phase 2, from 1."""
         chunk = self.chunks[part - 1]
         form = _object({check.id: _object({"reason": _STRING, "quote": _STRING, "answer": _YES_NO}) for check in chunk})
         asked = prompts.filled("checks", least=QUOTE_LEAST, most=QUOTE_CHARACTERS)
         return self._question("checks", part, form, self._checks(chunk), asked)
 
-    def verdict(self, answers: Mapping[str, bool]) -> Question:
-        """Phase 3, with the answers to the checks."""
+    def verdict(self, answers: Mapping[str, bool]) -> RubricQuestion:
+        """The question of phase 3, with the answers to the checks."""
         form = _object({"reason": _STRING, "verdict": {"type": "string", "enum": list(VERDICTS)}})
-        told = self._checks(self.bounty.rules.checks, answers)
-        return self._question("verdict", 1, form, told, prompts.filled("verdict"))
+        framed = self._checks(self.bounty.rules.checks, answers)
+        return self._question("verdict", 1, form, framed, prompts.filled("verdict"))
 
 
 def check_size(bounty: Bounty, solution: Solution) -> None:
-    """Raise BadInput where the solution, its texts and names as a model is shown them, has more bytes than the bounty allows."""
+    """Raise BadInput if the texts and names of the solution, as they are shown, have more bytes than the bounty allows."""
     gutter = "0" * GUTTER
     size = sum(len(escape(path).encode()) + len(guttered(gutter, escape(text)).encode()) for path, text in solution.files.items())
     most = bounty.judge.solution_tokens

@@ -1,6 +1,6 @@
-"""A judgement looked at again: its transcript replayed offline, or the models asked again and every change shown. SPEC 2.3, 6.
+"""Checks a stored judgement again: replays its transcript offline, or asks the models again and shows every change. SPEC 2.3, 6.
 
-It informs only. Evidence, judgements and settlements stay what they are, whatever the result.
+The result is only information. Evidence, judgements and settlements stay as they are.
 """
 
 from __future__ import annotations
@@ -26,8 +26,16 @@ from assay.judge.rubric.conversation import (
     ServiceFailure,
     run_conversation,
 )
-from assay.judge.rubric.judgement import BODY_BYTES, LIMITS, NAME_CHARACTERS, TRANSCRIPT_BYTES, Judgement, Limits, quote_digest
-from assay.judge.rubric.questions import Case
+from assay.judge.rubric.judgement import (
+    BODY_BYTES,
+    LIMITS,
+    NAME_CHARACTERS,
+    TRANSCRIPT_BYTES,
+    JudgeLimits,
+    Judgement,
+    quote_digest,
+)
+from assay.judge.rubric.questions import RubricCase
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.solution import Solution
 from assay.judge.rubric.stored import TRANSCRIPTS, Transcript, digest_hex, document_of, open_transcript
@@ -47,13 +55,13 @@ _REPLAY_STAGE = "transcript"
 
 @dataclass(frozen=True)
 class ChangedAnswer:
-    """An answer that two judgements of one solution do not share: `B3`, a check's id, `verdict`, `outcome`; before and after."""
+    """An answer that differs between two judgements of one solution: `B3`, a check's id, `verdict` or `outcome`."""
 
     name: str
     before: bool | str | None
     after: bool | str | None
     phase: str = ""
-    """`outcome`, `baseline`, `checks` or `verdict`: a check may be called as something else is."""
+    """`outcome`, `baseline`, `checks` or `verdict`: a check may have the same name as another answer."""
 
 
 class _Reply(Section):
@@ -99,19 +107,19 @@ class _Transcript(Section):
 
 
 def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution: Solution) -> Judgement:
-    """The judgement that a transcript's replies lead to; no network.
+    """The judgement that follows from a transcript's replies, without a network.
 
-    Every request is made anew and compared. Raises Refused (stage `transcript`) where it is not what we would have asked, and
-    BadInput where it is no transcript.
+    Every request is made again and compared. Raises Refused (stage `transcript`) if this program would have asked something else,
+    and BadInput if it is not a transcript.
     """
-    case, kept = Case(bounty, problem, solution), _parse_transcript(transcript)
-    for what, found, expected in (
+    case, kept = RubricCase(bounty, problem, solution), _parse_transcript(transcript)
+    for what, actual, expected in (
         ("it is of another bounty", kept.bounty, bounty.digest),
         ("it is of another submission", kept.submission, solution.digest),
         ("its prompts are not those of this version of assay", kept.prompts, prompts.digest()),
     ):
-        if found != expected:
-            raise Refused(_REPLAY_STAGE, what, expected=expected, found=found)
+        if actual != expected:
+            raise Refused(_REPLAY_STAGE, what, expected=expected, found=actual)
     models = kept.models
     for name, model in ((models.primary, bounty.judge.model), (models.fallback, bounty.judge.fallback)):
         if not model.served_as(name):
@@ -121,54 +129,54 @@ def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution:
     )
     course = Conversation(case, settings)
     try:
-        judgement = run_conversation(course, [_answer(said) for said in kept.exchanges])
+        judgement = run_conversation(course, [_answer(answered) for answered in kept.exchanges])
     except ValueError as error:
         _compare_requests(course, kept)
-        raise Refused(_REPLAY_STAGE, f"its replies do not make a judgement: {error}") from None
+        raise Refused(_REPLAY_STAGE, f"its replies do not lead to a judgement: {error}") from None
     _compare_requests(course, kept)
     if course.transcript() != transcript:
-        raise Refused(_REPLAY_STAGE, "it has texts that were not asked")
+        raise Refused(_REPLAY_STAGE, "it has texts that no request contains")
     if judgement is None:
         raise Refused(_REPLAY_STAGE, "the service failed in it, so that there is no judgement")
     return judgement
 
 
 def _parse_transcript(data: bytes) -> _Transcript:
-    hint = "give the transcript as it was kept"
+    hint = "give the transcript as it was stored"
     if len(data) > TRANSCRIPT_BYTES:
         raise BadInput(f"the transcript is larger than {TRANSCRIPT_BYTES} bytes", hint=hint)
     try:
-        found = json.loads(data)
-        kept = _Transcript.model_validate(found)
-        if canonical(found) == data:
+        document = json.loads(data)
+        kept = _Transcript.model_validate(document)
+        if canonical(document) == data:
             return kept
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
-        raise BadInput("this is no transcript", field=place, hint=hint) from None
+        raise BadInput("this is not a transcript", field=place, hint=hint) from None
     except (ValueError, RecursionError):
         pass
-    raise BadInput("this is no transcript: it is not canonical JSON", hint=hint)
+    raise BadInput("this is not a transcript: it is not canonical JSON", hint=hint)
 
 
-def _answer(said: _Answered) -> Reply | ServiceFailure:
-    reply = said.reply
+def _answer(answered: _Answered) -> Reply | ServiceFailure:
+    reply = answered.reply
     if reply is None:
-        return ServiceFailure(said.fault or "")
+        return ServiceFailure(answered.fault or "")
     return Reply(reply.content, reply.refusal, reply.finish, reply.model, reply.fingerprint)
 
 
 def _compare_requests(course: Conversation, kept: _Transcript) -> None:
-    """Refuse the first exchange that is not what we would have asked, or that was judged otherwise."""
-    for number, (ours, said) in enumerate(zip(course.said, kept.exchanges, strict=False), 1):
-        theirs = said.model_dump()
+    """Refuse the first exchange with another request, or another fault, than this program would have."""
+    for number, (ours, recorded) in enumerate(zip(course.said, kept.exchanges, strict=False), 1):
+        theirs = recorded.model_dump()
         for name, value in ours.items():
             if theirs[name] != value:
-                what = f"exchange {number}: {name} is not what this bounty and this solution lead to"
+                what = f"exchange {number}: {name} does not follow from this bounty and this solution"
                 raise Refused(_REPLAY_STAGE, what)
 
 
 def compare_judgements(old: Judgement, new: Judgement) -> list[ChangedAnswer]:
-    """Every answer that changed, in the order outcome, baseline, checks, verdict; empty: the same score."""
+    """Every changed answer, in the order outcome, baseline, checks, verdict. If there is none, the score is the same."""
     changes = [ChangedAnswer("outcome", old.outcome, new.outcome, "outcome")]
     before, after = old.baseline or {}, new.baseline or {}
     changes += [ChangedAnswer(name, before.get(name), after.get(name), "baseline") for name in BASELINE]
@@ -180,7 +188,7 @@ def compare_judgements(old: Judgement, new: Judgement) -> list[ChangedAnswer]:
 
 @dataclass(frozen=True)
 class StoredJudgement:
-    """A judgement that is evidence, with its bounty and solution."""
+    """A judgement in the evidence, with its bounty and solution."""
 
     bounty: Bounty
     participant: Participant
@@ -189,7 +197,7 @@ class StoredJudgement:
 
     @property
     def problem(self) -> str:
-        """The problem's text; raises BadInput where it is sealed."""
+        """The problem's text. Raises BadInput if it is sealed."""
         if self.bounty.problem is None:
             raise BadInput("the problem is sealed", file=self.bounty.file, field="problem", hint="only the enclave reads it")
         return self.bounty.problem
@@ -197,12 +205,12 @@ class StoredJudgement:
 
 @dataclass(frozen=True)
 class JudgementRound:
-    """One more judgement of the solution, and its differences."""
+    """One more judgement of the solution, and its changes."""
 
     judgement: Judgement
     changes: tuple[ChangedAnswer, ...]
     bps: int | None
-    """None where it is unjudged."""
+    """The score in BPS; None if it is unjudged."""
 
 
 def find_judgement(
@@ -210,17 +218,17 @@ def find_judgement(
 ) -> StoredJudgement:
     """The judgement of a participant's current submission; find: chooses the participant's key.
 
-    Raises BadInput if there is none, if there are several and `validator` names none, and if the solution is not here.
+    Raises BadInput if there is none, if there are several and `validator` is not given, and if the solution is not here.
     """
     bounty = read_bounty(competition)
     file = competition / csvs.PARTICIPANTS.name
     everybody = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), bounty.scheme)
     key = find(everybody)
-    who = next(one for one in everybody if one.key == key)
+    who = next(entry for entry in everybody if entry.key == key)
     record = _find_record(competition, everybody, who, validator)
     solution = stored.find_solution(competition, who)
     if solution is None:
-        hint = "only who has the solution can judge it: `assay submit` puts it there"
+        hint = "only someone who has the solution can judge it: `assay submit` puts it there"
         raise BadInput(f"the solution of {key!r} is not here", file=stored.solution_file(competition, who.submission), hint=hint)
     return StoredJudgement(bounty, who, solution, record)
 
@@ -229,80 +237,80 @@ def _find_record(competition: Path, everybody: tuple[Participant, ...], who: Par
     place = competition / "evidence"
     judges = frozenset(row.fields["key"] for row in csvs.read(competition / "validators.csv", csvs.VALIDATORS))
     names = evidence.Registry("rubric", judges, frozenset(one.key for one in everybody))
-    records = [] if not config.exists(competition) else _in_ledger(competition)  # what an enclave handed in is there alone
+    records = [] if not config.exists(competition) else _in_ledger(competition)  # an enclave's evidence is only there
     records += evidence.read(sorted(place.glob("*.jsonl")), names).records
-    found = [one for one in records if isinstance(one, Rubric) and who.submission and one.submission == who.submission]
-    found = [one for one in found if validator in (None, one.validator)]
-    if not found:
+    matching = [entry for entry in records if isinstance(entry, Rubric) and who.submission and entry.submission == who.submission]
+    matching = [entry for entry in matching if validator in (None, entry.validator)]
+    if not matching:
         by = "" if validator is None else f" by {validator!r}"
         hint = "`assay run` judges what has no evidence yet"
         raise BadInput(f"there is no judgement of the submission of {who.key!r}{by}", file=place, hint=hint)
-    if len({one.validator for one in found}) > 1:
-        several = ", ".join(sorted({one.validator for one in found}))
-        raise BadInput(f"{who.key!r} was judged by {several}", field="--validator", hint="say whose judgement is meant")
-    return found[0]
+    if len({entry.validator for entry in matching}) > 1:
+        several = ", ".join(sorted({entry.validator for entry in matching}))
+        raise BadInput(f"{who.key!r} was judged by {several}", field="--validator", hint="choose the validator")
+    return matching[0]
 
 
 def _in_ledger(competition: Path) -> list[Evidence]:
-    """The records of the competition's ledger that count, the first accepted first."""
+    """The records of the competition's ledger that count, in the order of their acceptance."""
     with open_ledger(competition) as ledger, ledger.counted() as view:
         return [record(json.loads(row.body)) for row in view.records()]
 
 
 def judgement_bps(judgement: Judgement, bounty: Bounty) -> int | None:
-    """The BPS of a judgement; None where it is unjudged."""
+    """The score of a judgement in BPS; None if it is unjudged."""
     if judgement.outcome == "unjudged":
         return None
-    found = score.judge(judgement.baseline, judgement.checks, judgement.verdict, bounty.rules)
-    return None if found is None else found.bps
+    score_of_rubric = score.judge(judgement.baseline, judgement.checks, judgement.verdict, bounty.rules)
+    return None if score_of_rubric is None else score_of_rubric.bps
 
 
-def replay_stored(competition: Path, one: StoredJudgement, *keys: PrivateKey) -> JudgementRound:
+def replay_stored(competition: Path, original: StoredJudgement, *keys: PrivateKey) -> JudgementRound:
     """Replay the stored transcript offline; raises BadInput if it does not open, Refused if it does not fit.
 
-    keys: one that it is sealed to is enough.
+    keys: one of them must be a key that it is sealed to.
     """
-    attestation = one.record.attestation
+    attestation = original.record.attestation
     if attestation is None:
         raise BadInput("the judgement names no document", field="attestation", hint="it was not made by `assay run`")
     document = document_of(competition, attestation)
-    if document.get("bounty") != one.bounty.digest:
-        hint = f"it is {one.bounty.digest} now, and was judged as {document.get('bounty')}: get that back"
-        raise BadInput("the bounty was changed since", file=one.bounty.file, hint=hint)
+    if document.get("bounty") != original.bounty.digest:
+        hint = f"it is {original.bounty.digest} now, and was judged as {document.get('bounty')}: restore that version"
+        raise BadInput("the bounty was changed since", file=original.bounty.file, hint=hint)
     file = competition / TRANSCRIPTS / f"{digest_hex(attestation)}.sealed"
-    transcript = open_transcript(file, *keys, bounty=one.bounty.digest, judgement=attestation)
-    found = replay_transcript(transcript.data, one.bounty, one.problem, one.solution)
-    if document.get("transcript") != found.transcript_digest:
+    transcript = open_transcript(file, *keys, bounty=original.bounty.digest, judgement=attestation)
+    replayed = replay_transcript(transcript.data, original.bounty, original.problem, original.solution)
+    if document.get("transcript") != replayed.transcript_digest:
         raise Refused("transcript", "it is not the one that the judgement names", file=file)
-    _check_same(one.record, found, transcript)
-    return JudgementRound(found, (), judgement_bps(found, one.bounty))
+    _check_same(original.record, replayed, transcript)
+    return JudgementRound(replayed, (), judgement_bps(replayed, original.bounty))
 
 
-def _check_same(record: Rubric, found: Judgement, transcript: Transcript) -> None:
-    """Refuse evidence that says something else than its own transcript."""
-    told = {"outcome": record.outcome, "baseline": record.baseline, "checks": record.checks, "verdict": record.verdict}
-    for name, answer in found.answers.items():
-        if told[name] != answer:
-            raise Refused("evidence", f"its field {name!r} is not what the transcript leads to", participant=record.participant)
-    if (record.quotes or {}) != {name: quote_digest(quote, transcript.blind) for name, quote in found.quotes.items()}:
+def _check_same(record: Rubric, replayed: Judgement, transcript: Transcript) -> None:
+    """Refuse evidence that contradicts its own transcript."""
+    recorded = {"outcome": record.outcome, "baseline": record.baseline, "checks": record.checks, "verdict": record.verdict}
+    for name, answer in replayed.answers.items():
+        if recorded[name] != answer:
+            raise Refused("evidence", f"its field {name!r} does not follow from the transcript", participant=record.participant)
+    if (record.quotes or {}) != {name: quote_digest(quote, transcript.blind) for name, quote in replayed.quotes.items()}:
         raise Refused("evidence", "its quotes are not those of the transcript", participant=record.participant)
 
 
 async def ask_again(
-    one: StoredJudgement,
+    original: StoredJudgement,
     before: Judgement,
     models: Models,
     times: int,
     on_round: Callable[[JudgementRound], None],
     *,
-    limits: Limits = LIMITS,
+    limits: JudgeLimits = LIMITS,
 ) -> list[JudgementRound]:
-    """Ask again `times` times, one after the other; on_round: called as each ends. Raises Unreachable."""
-    found: list[JudgementRound] = []
+    """Ask again `times` times, one after the other. on_round: called when one ends. Raises Unreachable."""
+    rounds: list[JudgementRound] = []
     for _ in range(times):
-        judgement = await asking.judge(one.bounty, one.problem, one.solution, models, limits=limits)
-        found.append(
-            JudgementRound(judgement, tuple(compare_judgements(before, judgement)), judgement_bps(judgement, one.bounty))
+        judgement = await asking.judge(original.bounty, original.problem, original.solution, models, limits=limits)
+        rounds.append(
+            JudgementRound(judgement, tuple(compare_judgements(before, judgement)), judgement_bps(judgement, original.bounty))
         )
-        on_round(found[-1])
-    return found
+        on_round(rounds[-1])
+    return rounds

@@ -1,6 +1,6 @@
-"""A model's answer, read strictly: one JSON object of the requested form, or its faults. SPEC 2.3.
+"""Reads a model's answer strictly: it is one JSON object of the requested form, or it has faults. SPEC 2.3.
 
-A fault is told to the model in our words alone: neither the solution's nor the answer's text is said again outside of a frame.
+The model is told a fault in our own words: no text of the solution or of the answer is repeated outside of a frame.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAULTS: Mapping[str, str] = {
     "long-quote": "the quote was too long",
     "quote-not-found": "the quote was not found, character for character, in an item of the solution's frame",
 }
-"""Codes, and what the model is told."""
+"""Code of a fault → the sentence for the model."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,21 @@ class Reply:
     finish: str | None
     """`finish_reason`."""
     model: str | None
-    """The model that says it answered."""
+    """The model that the service names."""
     fingerprint: str | None
 
 
 class Faulty(Exception):
-    """An answer that is not accepted: the code of the first fault, and each fault in words."""
+    """The answer is not accepted. It has the code of the first fault, and each fault in words."""
 
-    def __init__(self, code: str, told: Sequence[str] = ()) -> None:
+    def __init__(self, code: str, sentences: Sequence[str] = ()) -> None:
         super().__init__(code)
-        self.code, self.told = code, tuple(told) or (FAULTS[code],)
+        self.code, self.told = code, tuple(sentences) or (FAULTS[code],)
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers by name, with the reason of each, and the quotes of those that are true."""
+    """Answers by name, with the reason of each, and the quote of each that is true."""
 
     answers: Mapping[str, bool]
     reasons: Mapping[str, str]
@@ -66,7 +66,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictAnswer:
     """A verdict and its reason."""
 
     verdict: str
@@ -81,23 +81,23 @@ def read_baseline(reply: Reply) -> Answers:
 def read_checks(reply: Reply, ids: Sequence[str], texts: Sequence[str], gutter: str = "") -> Answers:
     """The answers to the checks `ids`, each YES with a quote that is in one of the texts; raises Faulty.
 
-    gutter: the digits with which each line is shown (`frame`), and which are no part of a quote.
+    gutter: the digits with which each shown line begins; they are not part of a quote.
     """
     return _answers(_object(reply, ids), ids, texts, gutter)
 
 
-def read_verdict(reply: Reply) -> Verdict:
+def read_verdict(reply: Reply) -> VerdictAnswer:
     """The answer of phase 3; raises Faulty."""
-    found = _strings(_object(reply, ("reason", "verdict")), ("reason", "verdict"))
-    if found["verdict"] not in VERDICTS:
+    answer = _strings(_object(reply, ("reason", "verdict")), ("reason", "verdict"))
+    if answer["verdict"] not in VERDICTS:
         raise Faulty("no-verdict")
-    if len(found["reason"]) > REASON_CHARACTERS:
+    if len(answer["reason"]) > REASON_CHARACTERS:
         raise Faulty("long-reason")
-    return Verdict(found["verdict"], _printable(found["reason"]))
+    return VerdictAnswer(answer["verdict"], _printable(answer["reason"]))
 
 
 def _object(reply: Reply, keys: Sequence[str]) -> dict[str, Any]:
-    """The one object that the reply is, with exactly these keys."""
+    """The reply's JSON object, with exactly these keys. Raises Faulty."""
     if reply.refusal or reply.finish == "content_filter":
         raise Faulty("refused")
     if reply.finish == "length":
@@ -123,30 +123,30 @@ def _object(reply: Reply, keys: Sequence[str]) -> dict[str, Any]:
 def _strings(value: object, keys: Sequence[str]) -> dict[str, str]:
     if not isinstance(value, dict) or value.keys() != set(keys):
         raise Faulty("wrong-form")
-    if not all(isinstance(one, str) for one in value.values()):
+    if not all(isinstance(text, str) for text in value.values()):
         raise Faulty("wrong-form")
     return value
 
 
-def _answers(found: Mapping[str, Any], names: Sequence[str], texts: Sequence[str] | None, gutter: str = "") -> Answers:
-    """Every fault is collected, so that the model hears of all at once; names are given by position, since they are untrusted."""
+def _answers(document: Mapping[str, Any], names: Sequence[str], texts: Sequence[str] | None, gutter: str = "") -> Answers:
+    """The answers. Raises Faulty with all faults; it names items by position, because their names are untrusted."""
     wrong: list[tuple[str, int]] = []
     answers: dict[str, bool] = {}
     reasons: dict[str, str] = {}
     quotes: dict[str, str] = {}
     for place, name in enumerate(names, 1):
         try:
-            one = _strings(found[name], ("reason", "answer") if texts is None else ("reason", "quote", "answer"))
-            if one["answer"] not in ("YES", "NO"):
+            item = _strings(document[name], ("reason", "answer") if texts is None else ("reason", "quote", "answer"))
+            if item["answer"] not in ("YES", "NO"):
                 raise Faulty("no-answer")
-            if len(one["reason"]) > REASON_CHARACTERS:
+            if len(item["reason"]) > REASON_CHARACTERS:
                 raise Faulty("long-reason")
-            yes = one["answer"] == "YES"
+            yes = item["answer"] == "YES"
             if texts is not None:
-                quote = _quote(one["quote"], texts, gutter, yes=yes)
+                quote = _quote(item["quote"], texts, gutter, yes=yes)
                 if yes:
                     quotes[name] = quote
-            answers[name], reasons[name] = yes, _printable(one["reason"])
+            answers[name], reasons[name] = yes, _printable(item["reason"])
         except Faulty as fault:
             wrong.append((fault.code, place))
     if wrong:
@@ -154,19 +154,19 @@ def _answers(found: Mapping[str, Any], names: Sequence[str], texts: Sequence[str
     return Answers(answers, reasons, quotes)
 
 
-def _quote(given: str, texts: Sequence[str], gutter: str, *, yes: bool) -> str:
+def _quote(quoted: str, texts: Sequence[str], gutter: str, *, yes: bool) -> str:
     if not yes:
-        if given:
+        if quoted:
             raise Faulty("contradiction")
         return ""
-    quote = normal_lines(given)
+    quote = normal_lines(quoted)
     size = _ink(quote)
     if not size:
         raise Faulty("no-quote")
     if len(quote) > QUOTE_CHARACTERS:
         raise Faulty("long-quote")
     bare = re.sub(rf"^{gutter} [0-9]+\|", "", quote, flags=re.MULTILINE) if gutter else quote
-    for read in (quote, escape(quote), bare, escape(bare)):  # it may have read an escape, and quoted the character
+    for read in (quote, escape(quote), bare, escape(bare)):  # the model may quote the character that an escape stands for
         within = [text for text in texts if read in text]
         if within:
             break
@@ -181,7 +181,7 @@ def _quote(given: str, texts: Sequence[str], gutter: str, *, yes: bool) -> str:
 
 
 def _ink(text: str) -> int:
-    """Characters that are not white space."""
+    """The number of characters that are not white space."""
     return sum(map(len, text.split()))
 
 

@@ -22,10 +22,10 @@ from assay.judge.entries import Entries
 from assay.judge.judge_run import JudgeRun
 from assay.judge.rubric import asking, stored
 from assay.judge.rubric.asking import Models, Price, SolutionJudge, parse_prices
-from assay.judge.rubric.judgement import LIMITS, Judgement, Limits, Measured, Usage, why_fallback
+from assay.judge.rubric.judgement import LIMITS, JudgeLimits, Judgement, JudgingCost, TokenUsage, why_fallback
 from assay.judge.rubric.stored import JUDGEMENTS, JudgementStore, digest_hex, document_of, transcript_key
 from assay.judge.running import Judged, RunEvent, RunOptions, RunSummary, Tell, quiet
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.ledger import keys
 from assay.records import Evidence, Participant, Rubric
 from assay.scheme.bounty import Bounty, read_bounty
@@ -39,7 +39,7 @@ from assay.settle.story.telling import named, plural
 class RubricOptions:
     """`running.RunOptions.own` of this judge."""
 
-    model: Model | None = None
+    model: ModelAccess | None = None
     """What answers a rubric."""
     primary: str | None = None
     fallback: str | None = None
@@ -89,7 +89,7 @@ class _Tally:
     milliseconds: list[int] = field(default_factory=list)
     missing: int = 0
     """Solutions that ended without a judgement after they were asked about: what they took is in the sums."""
-    usage: Usage = field(default_factory=Usage)
+    usage: TokenUsage = field(default_factory=TokenUsage)
     cost: int | None = 0
     suspected: list[str] = field(default_factory=list)
     fallbacks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -106,13 +106,13 @@ class _Tally:
             why = why_fallback(judgement.document()) + (f": {judgement.words}" if judgement.words else "")
             self.fallbacks.setdefault((str(judgement.model), why), []).append(participant)
 
-    def add_missing(self, measured: Measured) -> None:
+    def add_missing(self, measured: JudgingCost) -> None:
         """Add the cost of one that ended without a judgement."""
         if measured.tries:
             self.missing += 1
             self._add(measured)
 
-    def _add(self, found: Measured) -> None:
+    def _add(self, found: JudgingCost) -> None:
         self.usage += found.usage
         self.cost = None if self.cost is None or found.cost is None else self.cost + found.cost
 
@@ -156,7 +156,7 @@ def run(
     options: RunOptions | None = None,
     on_event: Tell = quiet,
     *,
-    limits: Limits = LIMITS,
+    limits: JudgeLimits = LIMITS,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> RunSummary:
     """Judges what is missing; raises BadInput and RunBusy before anything is judged."""
@@ -175,7 +175,7 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
         options: RunOptions | None,
         on_event: Tell,
         *,
-        limits: Limits,
+        limits: JudgeLimits,
         now: Callable[[], datetime],
     ) -> None:
         super().__init__(competition, validator, options, on_event)

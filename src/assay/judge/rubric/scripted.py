@@ -1,6 +1,6 @@
-"""A scripted model: an OpenAI-compatible server on loopback whose answers and failures are written beforehand, in TOML.
+"""The script of a model whose answers and failures are written beforehand, in TOML; `scripted_server` serves it.
 
-For demonstrations and tests. `scripted_server` serves it.
+It is for demonstrations and tests.
 
     [[solutions]]
     name = "good"                       # for the reader, and for [[faults]]
@@ -43,23 +43,23 @@ _QUESTION = re.compile(r"^Question: the (baseline|checks|verdict)\.", re.MULTILI
 
 @dataclass(frozen=True)
 class SeenFrame:
-    """The content of one frame: the words of its first line, and its texts by name."""
+    """The content of one frame: the text of its first line, and its items by name."""
 
     about: str
     items: Mapping[str, str]
-    """Without the gutters."""
+    """The texts without gutters."""
     raw: str
-    """All of it, as it is shown."""
+    """The whole content as it is shown."""
 
 
 @dataclass(frozen=True)
 class SeenRequest:
-    """One request. `outside` is all of the user message that is in no frame: to a model, instructions."""
+    """One request. `outside`: the part of the user message that is in no frame, which a model takes as instructions."""
 
     model: str
     phase: str
     ids: tuple[str, ...]
-    """The names to answer, by the form or the question."""
+    """The names that need an answer, from the form or the question."""
     system: str
     user: str
     keys: Mapping[str, str]
@@ -68,13 +68,13 @@ class SeenRequest:
 
     @property
     def submission(self) -> str:
-        """The solution's digest, as the frame says it."""
-        found = re.search("sha256:[0-9a-f]{64}", self.frames["solution"].about) if "solution" in self.frames else None
-        return found[0] if found else ""
+        """The solution's digest, from its frame."""
+        match = re.search("sha256:[0-9a-f]{64}", self.frames["solution"].about) if "solution" in self.frames else None
+        return match[0] if match else ""
 
     @property
     def solution(self) -> str:
-        """All texts of the solution, as they are shown, but for the gutters."""
+        """All texts of the solution as they are shown, without the gutters."""
         return "\n".join(self.frames["solution"].items.values()) if "solution" in self.frames else ""
 
 
@@ -106,21 +106,21 @@ def read_request(body: Mapping[str, Any]) -> SeenRequest:
 
 
 def _asked_phase(body: Mapping[str, Any], outside: str, frames: Mapping[str, SeenFrame]) -> tuple[str, tuple[str, ...]]:
-    """The phase and the names to answer: by the schema, or without one by the question's words."""
+    """The phase and the names that need an answer, from the schema; without a schema, from the question's words."""
     form = body.get("response_format", {}).get("json_schema")
     if form is not None:
         return form["name"].removeprefix("assay_"), tuple(form["schema"]["properties"])
-    found = _QUESTION.search(outside)
-    if found is None:
+    match = _QUESTION.search(outside)
+    if match is None:
         raise ValueError("there is no question")
-    if found[1] == "checks":
-        return found[1], tuple(frames["checks"].items)
-    return found[1], BASELINE if found[1] == "baseline" else ("reason", "verdict")
+    if match[1] == "checks":
+        return match[1], tuple(frames["checks"].items)
+    return match[1], BASELINE if match[1] == "baseline" else ("reason", "verdict")
 
 
-def spoil_answer(kind: str, said: dict[str, Any]) -> str:
-    """The content that a fault of this kind makes of an answer."""
-    text = json.dumps(said, ensure_ascii=False)
+def spoil_answer(kind: str, answer: dict[str, Any]) -> str:
+    """The answer's content with a fault of this kind."""
+    text = json.dumps(answer, ensure_ascii=False)
     whole = {
         "empty": "",
         "prose": f"Here is my answer: {text}",
@@ -129,14 +129,14 @@ def spoil_answer(kind: str, said: dict[str, Any]) -> str:
         "not-json": text[:-1],
         "list": f"[{text}]",
         "twice": f"{text[:-1]}, {text[1:]}",
-        "missing": json.dumps(dict(list(said.items())[1:])),
-        "extra": json.dumps({**said, "score": "10000"}),
+        "missing": json.dumps(dict(list(answer.items())[1:])),
+        "extra": json.dumps({**answer, "score": "10000"}),
         "surrogate": text[:-1] + ', "\\ud800": ""}',
     }
     if kind in whole:
         return whole[kind]
-    first = next(iter(said))
-    one = said[first] if isinstance(said[first], dict) else said
+    first = next(iter(answer))
+    part = answer[first] if isinstance(answer[first], dict) else answer
     spoils: dict[str, dict[str, Any]] = {
         "booleans": {"answer": True, "verdict": True},
         "numbers": {"answer": 1, "verdict": 1},
@@ -148,8 +148,8 @@ def spoil_answer(kind: str, said: dict[str, Any]) -> str:
         "no-verdict": {"verdict": "SUPERB"},
         "long-reason": {"reason": "so " * 2000},
     }
-    changed = {**one, **{name: value for name, value in spoils[kind].items() if name in one}}
-    return json.dumps(changed if one is said else {**said, first: changed})
+    changed = {**part, **{name: value for name, value in spoils[kind].items() if name in part}}
+    return json.dumps(changed if part is answer else {**answer, first: changed})
 
 
 CONTENT_FAULTS = (
@@ -170,12 +170,12 @@ CONTENT_FAULTS = (
     ),
     *("no-quote", "foreign-quote", "short-quote", "no-verdict", "long-reason", "surrogate"),
 )
-"""Faults of what is said."""
+"""Faults of an answer's content."""
 FAULT_KINDS = (
     *("slow", "close", "cut", "no-json", "no-choices", "huge", "refusal", "length", "other-model", "no-model", "no-usage"),
     *CONTENT_FAULTS,
 )
-"""Faults that are no status."""
+"""Faults that are not a status."""
 _Name = Annotated[str, Field(max_length=200)]
 _Text = Annotated[str, Field(max_length=10_000)]
 
@@ -195,24 +195,24 @@ class ScriptedSolution(Section):
     reasons: _Words = Field(default_factory=dict)
 
     def fits(self, seen: SeenRequest) -> bool:
-        """Whether it is written for this solution."""
+        """Whether this entry is for the request's solution."""
         named = self.digest is None or self.digest == seen.submission
         return named and (self.contains is None or self.contains in seen.solution)
 
     def answer(self, seen: SeenRequest) -> dict[str, object]:
-        """The answer to a question."""
+        """The answer to the request's question."""
         if seen.phase == "verdict":
             return {"reason": self.reasons.get("verdict", "as the script says"), "verdict": self.verdict}
-        said: dict[str, object] = {}
+        answers: dict[str, object] = {}
         for name in seen.ids:
             if seen.phase == "baseline":
                 why = self.baseline.get(name)
-                said[name] = {"reason": why or "as the script says", "answer": "YES" if why is None else "NO"}
+                answers[name] = {"reason": why or "as the script says", "answer": "YES" if why is None else "NO"}
             else:
                 quote = self.checks.get(name, "")
                 reason = self.reasons.get(name, "as the script says")
-                said[name] = {"reason": reason, "quote": quote, "answer": "YES" if quote else "NO"}
-        return said
+                answers[name] = {"reason": reason, "quote": quote, "answer": "YES" if quote else "NO"}
+        return answers
 
 
 class ScriptedFault(Section):
@@ -232,14 +232,16 @@ class ScriptedFault(Section):
     def _known(self) -> Self:
         if self.kind not in FAULT_KINDS and not (self.kind.isdigit() and 300 <= int(self.kind) < 600):
             raise PydanticCustomError(
-                "assay", "{kind} is no kind of fault; use a status or one that the documentation names", {"kind": repr(self.kind)}
+                "assay",
+                "{kind} is not a kind of fault; use a status, or a kind that the documentation names",
+                {"kind": repr(self.kind)},
             )
         return self
 
     def fits(self, seen: SeenRequest, name: str) -> bool:
-        """Whether it is for this request, of the solution that the script calls `name`."""
+        """Whether it applies to this request. name: the script's name of the request's solution."""
         wanted = ((self.solution, name), (self.phase, seen.phase), (self.model, seen.model))
-        return all(one is None or one == found for one, found in wanted)
+        return all(limit is None or limit == actual for limit, actual in wanted)
 
 
 class Script(Section):

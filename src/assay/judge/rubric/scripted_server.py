@@ -1,4 +1,4 @@
-"""The server: `/v1/chat/completions` and `/v1/models`; every reply's `model` begins with `scripted/`."""
+"""Serves a scripted model: `/v1/chat/completions` and `/v1/models`. The `model` of every reply begins with `scripted/`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ PREFIX = "scripted/"
 _BODY_BYTES = 64_000_000
 _FINGERPRINT = "scripted"
 Brain = Callable[[SeenRequest], dict[str, Any] | None]
-"""What answers a question: an object as the form wants it; None where it has nothing to say."""
+"""Answers a question with an object of the requested form; None if it has no answer."""
 
 
 @dataclass
 class ScriptedServer:
-    """A server that runs. `url` is the `base_url` for clients; `seen` are the requests in the order of their arrival."""
+    """A running server. `url`: the `base_url` for clients; `seen`: the requests in the order of their arrival."""
 
     script: Script
     brain: Brain
@@ -46,7 +46,7 @@ class ScriptedServer:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fault(self, seen: SeenRequest, body: bytes) -> ScriptedFault | None:
-        """The fault that this request meets, if any; it is counted."""
+        """The fault for this request, or None. It counts the request."""
         name = next((solved.name for solved in self.script.solutions if solved.fits(seen)), "")
         with self._lock:
             self.seen.append(seen)
@@ -59,7 +59,7 @@ class ScriptedServer:
         return None
 
     def note(self, status: int) -> None:
-        """A reply was given."""
+        """Count a reply."""
         with self._lock:
             self.statuses[status] += 1
 
@@ -82,43 +82,43 @@ class _Http(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A connection, which is kept for further requests."""
+        """Remember the connection, which may get further requests."""
         self.open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """The end of one."""
+        """Forget a connection that ends."""
         self.open.discard(request)
         super().shutdown_request(request)
 
     def server_close(self) -> None:
-        """Close all connections, those kept open included."""
+        """Close all connections, also idle ones."""
         super().server_close()
         for connection in tuple(self.open):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
+        """Ignore a client that went away."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _CompletionHandler(BaseHTTPRequestHandler):
     server: _Http
     protocol_version = "HTTP/1.1"
     timeout = 60
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing of what is asked is written anywhere."""
+        """Log nothing of a request."""
 
     def do_GET(self) -> None:
-        """`/v1/models`: whatever is asked for is there."""
+        """Answer `/v1/models`."""
         if self.path != "/v1/models":
             self._send(404, {"error": {"message": "there is nothing here", "code": "not_found"}})
             return
         self._send(200, {"object": "list", "data": [{"id": "scripted", "object": "model", "owned_by": "assay"}]})
 
     def do_POST(self) -> None:
-        """`/v1/chat/completions`."""
+        """Answer `/v1/chat/completions`."""
         if self.path != "/v1/chat/completions":
             self._send(404, {"error": {"message": "there is nothing here", "code": "not_found"}})
             return
@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(seen, fault)
 
     def _fails(self, fault: ScriptedFault) -> bool:
-        """Faults without an answer; whether it was one."""
+        """Send the reply of a fault that has no answer. False if the fault is of another kind."""
         if fault.kind.isdigit():
             extra = {"Retry-After": f"{fault.seconds:g}"} if fault.seconds else {}
             self._send(int(fault.kind), {"error": {"message": fault.message, "code": "scripted"}}, extra)
@@ -159,13 +159,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, seen: SeenRequest, fault: ScriptedFault | None) -> None:
         kind = "" if fault is None else fault.kind
-        found = self.server.model.brain(seen)
-        if found is None:
+        answer = self.server.model.brain(seen)
+        if answer is None:
             self._send(400, {"error": {"message": "the script has no answer to this solution", "code": "no_answer"}})
             return
         if fault is not None and kind == "slow":
             time.sleep(fault.seconds)
-        content = spoil_answer(kind, found) if kind in CONTENT_FAULTS else json.dumps(found, ensure_ascii=False)
+        content = spoil_answer(kind, answer) if kind in CONTENT_FAULTS else json.dumps(answer, ensure_ascii=False)
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if kind == "refusal":
             message |= {"content": None, "refusal": "I cannot help with that."}
@@ -198,9 +198,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def make_server(script: Script, *, port: int = 0, brain: Brain | None = None) -> tuple[ScriptedServer, ThreadingHTTPServer]:
-    """A server that listens on loopback, and does not serve yet; raises OSError where the port is taken."""
+    """A server that listens on loopback, but does not serve yet. Raises OSError if the port is in use."""
     model = ScriptedServer(script, brain or _scripted(script))
-    http = _Http(("127.0.0.1", port), _Handler)
+    http = _Http(("127.0.0.1", port), _CompletionHandler)
     http.model = model
     model.url = f"http://127.0.0.1:{http.server_address[1]}/v1"
     return model, http
@@ -208,7 +208,7 @@ def make_server(script: Script, *, port: int = 0, brain: Brain | None = None) ->
 
 @contextmanager
 def scripted_model(script: Script | Path, *, port: int = 0, brain: Brain | None = None) -> Iterator[ScriptedServer]:
-    """The server of a script, on loopback, in threads of this process; raises BadInput for a bad script."""
+    """Run the server of a script on loopback, in threads of this process. Raises BadInput for a bad script."""
     model, http = make_server(script if isinstance(script, Script) else read_script(script), port=port, brain=brain)
     with http:
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})

@@ -1,16 +1,17 @@
-"""One model service, asked through the `openai` client: bounded in time, bytes and patience; no question appears in a log.
+"""Asks one model service through the `openai` client, bounded in time, bytes and patience. No question appears in a log.
 
-- 429, 408, 409, 5xx, time-outs, lost connections and bodies that are no completion are retried, after pauses that double;
+- 429, 408, 409, 5xx, time-outs, lost connections and bodies that are not a completion are retried, after pauses that double;
   `Retry-After` is respected, within a bound. After a 429 no question is asked before the pause is over.
-- A compressed body is no completion: no content coding was asked for. Time and bytes are bounded as those of every peer.
-- When the bounds are reached, that model has failed (`ServiceFailure`). So has a model that does not exist (404) or refuses the
-  question (other 4xx). If nothing listens at the address, no other model would answer either: Unreachable.
+- A compressed body is not a completion: no content coding was requested. Time and bytes are bounded as for every peer.
+- When the bounds are reached, the service has failed for that model (`ServiceFailure`). The same holds for a model that does not
+  exist (404) or a question that is refused (other 4xx). If nothing listens at the address, no other model would answer either:
+  Unreachable.
 - A refused key, an empty account and a redirect need an operator: Unreachable, and final.
 - A service's filter that rejects a question counts as a refusal by the model.
 - The service's message about a refusal is kept (`service_message`): printable, cut, without the key, and without our question.
-- Tokens of a request whose reply never told them are unknown: the reply was cut off, timed out, or was no completion.
+- The tokens of a request are unknown if its reply did not tell them: it was cut off, timed out, or was not a completion.
 
-The client's own retries and redirects are switched off. A body that is no completion is the service's fault, not the model's.
+The client's own retries and redirects are switched off. A body that is not a completion is the service's fault, not the model's.
 """
 
 from __future__ import annotations
@@ -33,74 +34,74 @@ from assay.errors import Unreachable, printable
 from assay.exact import canonical
 from assay.judge.rubric.asking import Models
 from assay.judge.rubric.conversation import AskedQuestion, ServiceFailure
-from assay.judge.rubric.judgement import BODY_BYTES, NAME_CHARACTERS, WORDS_CHARACTERS, Limits, Spent, Usage
+from assay.judge.rubric.judgement import BODY_BYTES, NAME_CHARACTERS, WORDS_CHARACTERS, JudgeLimits, Spent, TokenUsage
 from assay.judge.rubric.reply import Reply
 from assay.peers import NoAnswer, Overrun, Packed, Silent, peer, retry_after
 
 if TYPE_CHECKING:
-    from assay.peers.http import Answer
+    from assay.peers.http import PeerAnswer
 
 
 ECHO = 20
-"""Characters that a text and an error share before they are taken for an echo."""
+"""A run of so many characters of the question in an error message counts as an echo."""
 LETTERS = 14
-"""Letters and digits that they share, whatever is between them and however it is written."""
+"""A run of so many letters and digits also does, whatever is between them and however they are escaped."""
 _MOST_TOKENS = 2**31
 _WRITTEN = re.compile(
     r"\\+(?:u(?P<u>[0-9a-f]{4})|x(?P<x>[0-9a-f]{2})|[a-z])|&#?\w{1,8};|<br ?/?>|%[0-9a-f]{2}"
     r"|(?<![0-9a-f])[0-9a-f]{8} [0-9]{1,7}\||(?P<letter>[^\W_])",
     re.IGNORECASE,
 )
-"""A letter or digit, plain or escaped; what stands for something else in escaped text; a gutter."""
+"""A letter or digit, plain or escaped; an escape of another character; a gutter."""
 
 
-def parse_completion(data: bytes) -> tuple[Reply, Usage] | None:
-    """The reply in a body, and the tokens it took (None where it does not say); None if it is no chat completion."""
+def parse_completion(data: bytes) -> tuple[Reply, TokenUsage] | None:
+    """The reply in a body, and its tokens (None if not told); None if the body is not a chat completion."""
     try:
-        found: Any = json.loads(data)
-        choice = found["choices"][0]
+        document: Any = json.loads(data)
+        choice = document["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
         content, refusal = message.get("content"), message.get("refusal")
-        if not all(one is None or isinstance(one, str) for one in (content, refusal, finish)):
+        if not all(text is None or isinstance(text, str) for text in (content, refusal, finish)):
             return None
-        for one in (content, refusal, finish):
-            (one or "").encode()  # a lone surrogate is no text
+        for text in (content, refusal, finish):
+            (text or "").encode()  # a lone surrogate is not text
         reply = Reply(
-            content, refusal, finish, _printable_name(found.get("model")), _printable_name(found.get("system_fingerprint"))
+            content, refusal, finish, _printable_name(document.get("model")), _printable_name(document.get("system_fingerprint"))
         )
-        usage = found.get("usage")
-        return reply, Usage(_tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens"))
+        usage = document.get("usage")
+        return reply, TokenUsage(_tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens"))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def parse_error(data: bytes) -> tuple[str, str]:
-    """`error.code` and `error.message` of the body of an error, as far as it has them; the message is as the service wrote it."""
+    """`error.code` and `error.message` in the body of an error, empty if absent. The message is not made printable."""
     try:
-        found: Any = json.loads(data)
-        error = found.get("error", found)
-        if isinstance(error, str):  # some say only this
+        document: Any = json.loads(data)
+        error = document.get("error", document)
+        if isinstance(error, str):  # some services send only a message
             return "", error
-        return tuple(one if isinstance(one := error.get(name), str) else "" for name in ("code", "message"))  # type: ignore[return-value]
+        return tuple(text if isinstance(text := error.get(name), str) else "" for name in ("code", "message"))  # type: ignore[return-value]
     except (ValueError, AttributeError, RecursionError):
         return "", ""
 
 
-def service_message(said: str, secrets: Sequence[str], texts: Sequence[str]) -> str:
+def service_message(message: str, secrets: Sequence[str], texts: Sequence[str]) -> str:
     """A service's message made safe to show: printable, cut, without secrets, and without the texts of the question.
 
-    texts: untrusted texts of the request. A run of `ECHO` characters of the said that one of them has is left out, and one of
-    `LETTERS` letters and digits: services repeat what they were sent with escapes, and as it was sent, with gutters.
+    texts: the untrusted texts of the request. A run of `ECHO` characters that one of them has is left out, and so is a run of
+    `LETTERS` letters and digits: services repeat a request with escapes, or as it was sent, with gutters.
     """
     for secret in secrets:
-        said = said.replace(secret, "…") if secret else said
-    said = " ".join(said[: 4 * WORDS_CHARACTERS].split())
+        message = message.replace(secret, "…") if secret else message
+    message = " ".join(message[: 4 * WORDS_CHARACTERS].split())
     plain = [" ".join(text.split()) for text in texts]
-    hidden = bytearray(len(said))
-    for start in range(len(said) - ECHO + 1):
-        if any(said[start : start + ECHO] in text for text in plain):
+    hidden = bytearray(len(message))
+    for start in range(len(message) - ECHO + 1):
+        if any(message[start : start + ECHO] in text for text in plain):
             hidden[start : start + ECHO] = b"\x01" * ECHO
-    letters, places = _letters(said)
+    letters, places = _letters(message)
     bare = [_letters(text)[0] for text in texts]
     for start in range(len(letters) - LETTERS + 1):
         if any(letters[start : start + LETTERS] in text for text in bare):
@@ -108,26 +109,26 @@ def service_message(said: str, secrets: Sequence[str], texts: Sequence[str]) -> 
             hidden[first:last] = b"\x01" * (last - first)
     kept = "".join(
         "" if hide and hidden[place - 1 : place] == b"\x01" else "…" if hide else c
-        for place, (c, hide) in enumerate(zip(said, hidden, strict=True))
+        for place, (c, hide) in enumerate(zip(message, hidden, strict=True))
     )
     return printable(kept if len(kept) <= WORDS_CHARACTERS else f"{kept[:WORDS_CHARACTERS]}…")
 
 
 def _letters(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """The letters and digits of a text, small, with escapes read; and where each begins and ends in it."""
+    """The letters and digits of a text in lower case, with escapes read, and where each begins and ends."""
     letters: list[str] = []
     places: list[tuple[int, int]] = []
-    for found in _WRITTEN.finditer(text):
-        code = found["u"] or found["x"]
-        one = (chr(int(code, 16)) if code else found["letter"] or "").lower()[:1]
-        if one.isalnum():
-            letters.append(one)
-            places.append(found.span())
+    for match in _WRITTEN.finditer(text):
+        code = match["u"] or match["x"]
+        letter = (chr(int(code, 16)) if code else match["letter"] or "").lower()[:1]
+        if letter.isalnum():
+            letters.append(letter)
+            places.append(match.span())
     return "".join(letters), places
 
 
 def _printable_name(value: object) -> str | None:
-    """A name of the service's, as it may be shown: cut, and nothing that a terminal would act on."""
+    """A name that the service sent, made printable and cut; None if it is not a text."""
     if not isinstance(value, str):
         return None
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in value[:NAME_CHARACTERS])
@@ -142,31 +143,31 @@ _AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.
 _TO_MEND = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
 _FILTERED = frozenset({"content_filter", "content_policy_violation", "data_inspection_failed"})
 _NO_CONNECTION = "no-connection"
-_UNTOLD = Usage(None, None)
-"""The service may have computed, and did not say how much."""
+_UNTOLD = TokenUsage(None, None)
+"""The service may have computed tokens, but did not tell how many."""
 
 
 class _StatusError(openai.OpenAIError):
-    """A status that is no success, and what is needed of headers and body. The client hands errors of its kind on as they are."""
+    """A status other than success, with the needed parts of headers and body. The client passes its own kind of errors on."""
 
-    def __init__(self, status: int, code: str, said: str, retry_after: str | None) -> None:
+    def __init__(self, status: int, code: str, message: str, retry_after: str | None) -> None:
         super().__init__(f"status {status}")
-        self.status, self.code, self.said, self.retry_after = status, code, said, retry_after
+        self.status, self.code, self.said, self.retry_after = status, code, message, retry_after
 
 
 class _UnusableBody(openai.OpenAIError):
-    """A body that cannot be a completion: too large, or with a content coding."""
+    """The body cannot be a completion: it is too large, or has a content coding."""
 
 
 class _PeerTransport(httpx2.AsyncBaseTransport):
-    """The client's way out: a `Peer`, in threads of its own, so that what comes is bounded before the client sees it."""
+    """The client's transport: a `Peer` in its own threads, which bounds answers before the client sees them."""
 
-    def __init__(self, models: Models, limits: Limits) -> None:
+    def __init__(self, models: Models, limits: JudgeLimits) -> None:
         options = {"seconds": limits.seconds, "proxies": True, "keep": False}
         self._peer = peer(models.base_url, extra="llm", **options)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """One request and its whole answer; raises _Status for what is no success, _TooMuch, and httpx2's errors."""
+        """Send a request and return its whole answer. Raises _StatusError, _UnusableBody and httpx2's errors."""
         headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers.raw}
         try:
             answer = await self._peer.ask_aside(
@@ -186,14 +187,14 @@ class _PeerTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(answer.status, headers=answer.headers, content=answer.body, request=request)
 
 
-def _status(answer: Answer) -> _StatusError:
+def _status(answer: PeerAnswer) -> _StatusError:
     return _StatusError(answer.status, *parse_error(answer.body), answer.header("retry-after"))
 
 
 class _Retry(Exception):
-    """The service failed a request; it may be asked again after `pause` seconds, if that is known.
+    """The service failed; the request may be repeated after `pause` seconds, if that is known.
 
-    words: what the service says of it.
+    words: the service's message about it.
     """
 
     def __init__(self, reason: str, *, pause: float = 0.0, words: str = "") -> None:
@@ -202,15 +203,15 @@ class _Retry(Exception):
 
 
 class ModelService:
-    """One client for many questions. `opened` makes it."""
+    """One client for many questions. `open_service` makes it."""
 
-    def __init__(self, models: Models, limits: Limits, client: openai.AsyncOpenAI) -> None:
+    def __init__(self, models: Models, limits: JudgeLimits, client: openai.AsyncOpenAI) -> None:
         self.models, self.limits = models, limits
         self._client = client
         self._not_before = 0.0
 
     async def ask(self, asked: AskedQuestion, waiting: Callable[[str], None], spent: Spent) -> Reply | ServiceFailure:
-        """One question, asked until there is an answer or the bounds are reached; raises Unreachable. Adds to `spent`."""
+        """Ask one question until there is an answer or the bounds are reached. Raises Unreachable. Adds to `spent`."""
         limits, spread = self.limits, _spread(asked)
         failures = 0
         waited, pause = 0.0, limits.first_pause
@@ -240,61 +241,61 @@ class ModelService:
             await asyncio.sleep(left)
 
     async def _once(self, asked: AskedQuestion, spent: Spent) -> Reply | ServiceFailure:
-        """One request; raises _Trouble where it is worth another one, and Unreachable where it is not."""
+        """Send one request. Raises _Retry if it is worth repeating, and Unreachable if it is not."""
         usage = _UNTOLD
         try:
             async with asyncio.timeout(min(self.limits.seconds, asked.called.model.timeout)):
                 data = await self._body(asked)
-            found = parse_completion(data)
-            if found is None:
+            completion = parse_completion(data)
+            if completion is None:
                 raise _Retry("no-completion")
-            usage = found[1]
-            return found[0]
+            usage = completion[1]
+            return completion[0]
         except (TimeoutError, openai.APITimeoutError, httpx2.TimeoutException):
             raise _Retry("timeout") from None
         except _UnusableBody:
             raise _Retry("no-completion") from None
         except _StatusError as error:
-            usage = Usage()
+            usage = TokenUsage()
             return self._refused(error, asked)
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             if isinstance(error.__cause__ or error, httpx2.ConnectError):
-                usage = Usage()
+                usage = TokenUsage()
                 raise _Retry(_NO_CONNECTION) from None
             raise _Retry("cut-off") from None
         finally:
             spent.usage += usage
 
     async def _body(self, asked: AskedQuestion) -> bytes:
-        """The bytes of a reply."""
+        """The bytes of the reply to a request."""
         create = self._client.chat.completions.with_streaming_response.create
         async with create(**asked.body) as response:
             return bytes(await response.read())
 
     def _refused(self, error: _StatusError, asked: AskedQuestion) -> Reply | ServiceFailure:
-        """The meaning of a status; raises _Retry or Unreachable."""
+        """What a status means. Raises _Retry or Unreachable."""
         status, host = error.status, self.models.host
-        said = service_message(error.said, [self.models.api_key], asked.texts)
-        told = f": {said}" if said else ""
+        message = service_message(error.said, [self.models.api_key], asked.texts)
+        quoted = f": {message}" if message else ""
         if status in _TO_MEND or error.code == "insufficient_quota":
             raise Unreachable(
-                f"the model at {host} refuses us (status {status}){told}", final=True, hint="check the key and the account"
+                f"the model at {host} refuses us (status {status}){quoted}", final=True, hint="check the key and the account"
             )
         if status < HTTPStatus.BAD_REQUEST:
             raise Unreachable(
-                f"the model at {host} sends us elsewhere (status {status})", final=True, hint="give the address itself"
+                f"the model at {host} redirects us (status {status})", final=True, hint="give the address that it redirects to"
             )
         if status in _AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise _Retry(f"status-{status}", pause=retry_after(error.retry_after) or 0.0, words=said)
+            raise _Retry(f"status-{status}", pause=retry_after(error.retry_after) or 0.0, words=message)
         if error.code in _FILTERED:
             return Reply(content=None, refusal=error.code, finish="content_filter", model=None, fingerprint=None)
-        return ServiceFailure(f"status-{status}", said)
+        return ServiceFailure(f"status-{status}", message)
 
 
 @asynccontextmanager
-async def open_service(models: Models, limits: Limits) -> AsyncIterator[ModelService]:
-    """A client that is closed in the end."""
-    logging.getLogger("openai").setLevel(logging.WARNING)  # some versions log at debug what is asked, which is private
+async def open_service(models: Models, limits: JudgeLimits) -> AsyncIterator[ModelService]:
+    """Open a client, which is closed at the end of the block."""
+    logging.getLogger("openai").setLevel(logging.WARNING)  # some versions log requests at level debug, but they are private
     http = openai.DefaultAsyncHttpxClient(
         follow_redirects=False,
         timeout=limits.seconds,
@@ -313,5 +314,5 @@ async def open_service(models: Models, limits: Limits) -> AsyncIterator[ModelSer
 
 
 def _spread(asked: AskedQuestion) -> float:
-    """From 0.5 to 1.5, by the question: so that those who were turned down at once do not come back at once."""
+    """A factor from 0.5 to 1.5, from the question's digest: it spreads requests that were refused at the same moment."""
     return 0.5 + int.from_bytes(sha256(canonical(dict(asked.body))).digest()[:4], "big") / 2**32

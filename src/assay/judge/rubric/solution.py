@@ -1,4 +1,4 @@
-"""A solution: the text files that a participant hands in, and the digest that is its submission. SPEC 2, 2.3.
+"""Reads a solution: the text files that a participant hands in, and the digest that is their submission. SPEC 2, 2.3.
 
 Its document is {"schema": "assay.solution/1", "files": {path: text}}; the bytes are its canonical JSON, the digest is over them.
 """
@@ -20,9 +20,9 @@ from assay.folder.files import load
 
 SOLUTION_SCHEMA = "assay.solution/1"
 SOLUTION_FILES = 200
-"""Files of a solution."""
+"""Most files of a solution."""
 SOLUTION_BYTES = 1_000_000
-"""Bytes of all texts together; a bounty's `solution_tokens` is what usually binds."""
+"""Most bytes of all texts together. Usually the bounty's `solution_tokens` is the smaller bound."""
 _PATH = re.compile(r"(?!/)(?!.*(?:^|/)\.{1,2}(?:/|$))[^\x00-\x1f\x7f\\]{1,200}", re.ASCII)
 
 
@@ -47,56 +47,54 @@ class Solution:
                 f"the solution has {self.tokens} bytes, the most are {SOLUTION_BYTES}", hint="leave out what need not be read"
             )
         if not any(text.strip() for text in self.files.values()):
-            raise BadInput("the solution is empty", hint="there is nothing to be judged")
+            raise BadInput("the solution is empty", hint="hand in at least one file with text")
         object.__setattr__(self, "files", dict(sorted(self.files.items(), key=lambda row: row[0].encode())))
 
     @property
     def tokens(self) -> int:
-        """The texts' bytes: no tokenizer of bytes makes more tokens of them. Raises BadInput for a lone surrogate."""
+        """The bytes of all texts: a tokenizer of bytes makes at most as many tokens. Raises BadInput for a lone surrogate."""
         try:
             return sum(len(text.encode()) for text in self.files.values())
         except UnicodeEncodeError:
-            raise BadInput(
-                "the solution has a character that is none (a lone surrogate)", hint="save the file as UTF-8"
-            ) from None
+            raise BadInput("the solution has an invalid character (a lone surrogate)", hint="save the file as UTF-8") from None
 
     @cached_property
     def data(self) -> bytes:
-        """Its bytes: canonical JSON."""
+        """The bytes of the solution: canonical JSON."""
         return canonical({"schema": SOLUTION_SCHEMA, "files": dict(self.files)})
 
     @cached_property
     def digest(self) -> str:
-        """`sha256:…` over its bytes: the submission."""
+        """`sha256:…` over the bytes: the submission."""
         return f"sha256:{sha256(self.data).hexdigest()}"
 
 
 def read_solution(path: Path) -> Solution:
-    """The solution in a text file, or in a folder of them; raises BadInput, with the file, for anything but text."""
+    """The solution in a text file, or in a folder of text files. Raises BadInput with the file for anything else."""
     if not path.is_dir():
         return Solution({path.name: _text(path, SOLUTION_BYTES)})
     files: dict[str, str] = {}
     left = SOLUTION_BYTES
-    for found in sorted(path.rglob("*")):
-        if found.is_symlink() or not (found.is_file() or found.is_dir()):
-            raise BadInput("is a link or a device", file=found, hint="hand in text files alone")
-        if found.is_file():
+    for entry in sorted(path.rglob("*")):
+        if entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
+            raise BadInput("is a link or a device", file=entry, hint="hand in text files alone")
+        if entry.is_file():
             if len(files) == SOLUTION_FILES:
                 raise BadInput(f"has more than {SOLUTION_FILES} files", file=path, hint="hand in what need be read")
-            text = _text(found, left)
+            text = _text(entry, left)
             left -= len(text.encode())
-            files[found.relative_to(path).as_posix()] = text
+            files[entry.relative_to(path).as_posix()] = text
     return Solution(files)
 
 
 def parse_solution(data: bytes) -> Solution:
-    """The solution in its bytes; raises BadInput unless they are exactly those that it has."""
+    """The solution in these bytes. Raises BadInput unless they are exactly its canonical form."""
     what = "these are not the bytes of a solution"
     if len(data) > 8 * SOLUTION_BYTES:
         raise BadInput(what, hint="`assay seal` makes them")
     try:
-        found: Any = json.loads(data)
-        files = found["files"]
+        document: Any = json.loads(data)
+        files = document["files"]
         solution = Solution(files if isinstance(files, dict) else {})
         if solution.data == data:
             return solution
@@ -110,4 +108,4 @@ def _text(path: Path, most: int) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise BadInput("is not UTF-8 text", file=path, hint="a model reads text; leave out what is none") from None
+        raise BadInput("is not UTF-8 text", file=path, hint="a model reads only text: remove files that are not text") from None

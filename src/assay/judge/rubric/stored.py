@@ -1,18 +1,17 @@
-"""The rubric judge's files: solutions, judgements, sealed transcripts. A crash loses none and counts none twice. SPEC 2, 6, 7.
+"""Stores solutions, judgements and sealed transcripts, so that a crash loses none and counts none twice. SPEC 2, 6, 7.
 
-    solutions/<hex>.json                     a solution that was handed in, under its digest, readable by its owner alone
-    judging/<validator>/.lock, <hex>.json    the run in progress; judgements on their way to their place, by submission
+    solutions/<hex>.json                     a solution under its digest, readable by its owner alone
+    judging/<validator>/.lock, <hex>.json    the running run; judgements that are being stored, by submission
     judgements/<hex>.json                    the document of a judgement, under its digest, which evidence names as `attestation`
-    transcripts/<hex>.sealed                 its transcript, sealed
-    evidence/run-<validator>.jsonl           one line for each solution that is judged or unjudged; none for a missing one
+    transcripts/<hex>.sealed                 the judgement's transcript, sealed
+    evidence/run-<validator>.jsonl           one line for each judged or unjudged solution; none if the judgement is missing
 
-First the transcript is written, then one file with the document and the record, from which the rest can be made: the next run
-finishes what a crash interrupted.
+First the transcript is written, then one file with the document and the record. The rest can be made from that file, so the next
+run finishes what a crash interrupted.
 
 A transcript is canonical JSON {"schema": "assay.sealed-transcript/1", "bounty", "judgement", "sealed": {public key: base64}}. The
-plaintext, sealed to each key separately, is the canonical JSON {"blind": hex, "transcript": text}; it opens only as the
-transcript of this judgement of this bounty. Its readers are the validator who judged, and the sponsor if the bounty names a key
-of theirs.
+plaintext is the canonical JSON {"blind": hex, "transcript": text}, sealed to each key separately. It opens only as the transcript
+of this judgement of this bounty. Its readers are the validator who judged, and the sponsor if the bounty names their key.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ from assay.scheme.fields import Digest, Section, instant_text
 from assay.scheme.reading import validate
 
 TRANSCRIPT_KEY = "transcripts"
-"""Name of the key in the folder of keys."""
+"""Name of the judge's own key in the folder of keys."""
 SPONSOR_KEY = "sponsor"
-"""Default name of a sponsor's key: an enclave seals its releases to it."""
+"""Default name of a sponsor's key, to which an enclave seals its releases."""
 
 
 def transcript_keys(name: str | None, ask: Callable[[], str] | None = None) -> list[PrivateKey]:
-    """The keys that may open a transcript: the one of this name, or those of one's own judgements and of a sponsor."""
+    """The keys that may open a transcript: the named key, or the default keys of a judge and of a sponsor."""
     if name is not None:
         return [transcript_key(name, ask)]
     there = [each for each in (TRANSCRIPT_KEY, SPONSOR_KEY) if keys.path_of(each).exists()]
@@ -67,18 +66,18 @@ def transcript_key(name: str = TRANSCRIPT_KEY, ask: Callable[[], str] | None = N
         try:
             keys.save(name, keys.new(X25519), os.environ.get("ASSAY_PASSPHRASE", ""))
         except BadInput:
-            if not keys.path_of(name).exists():  # else somebody made it at the same moment
+            if not keys.path_of(name).exists():  # otherwise another process has just made it
                 raise
-    found = keys.load(name, ask)
-    if found.public.kind != X25519:
-        what, hint = f"is a key that signs ({found.public.kind})", "transcripts are sealed to an x25519 key: move this one away"
+    key = keys.load(name, ask)
+    if key.public.kind != X25519:
+        what, hint = f"is a key that signs ({key.public.kind})", "transcripts are sealed to an x25519 key: move this one away"
         raise BadInput(what, file=keys.path_of(name), hint=hint)
-    return found
+    return key
 
 
 SEALED_TRANSCRIPT_SCHEMA: Literal["assay.sealed-transcript/1"] = "assay.sealed-transcript/1"
 MOST_KEYS = 8
-"""Keys that one transcript may be sealed to."""
+"""Most keys that one transcript may be sealed to."""
 
 
 class _SealedTranscript(Section):
@@ -90,41 +89,41 @@ class _SealedTranscript(Section):
 
 @dataclass(frozen=True)
 class Transcript:
-    """The plaintext: the transcript's bytes, and the blind of the quotes' digests."""
+    """An opened transcript: its bytes, and the blind of the quotes' digests."""
 
     data: bytes = field(repr=False)
     blind: bytes = field(repr=False)
 
 
 def seal_transcript(transcript: Transcript, to: list[PublicKey], *, bounty: str, judgement: str) -> bytes:
-    """The bytes of the file; bounty, judgement: their digests."""
+    """The bytes of a sealed transcript. bounty, judgement: their digests."""
     inner = canonical({"blind": transcript.blind.hex(), "transcript": transcript.data.decode()})
     whole = {key.id: base64.b64encode(seal(inner, key, _hpke_info(bounty, judgement))).decode() for key in to}
     return canonical({"schema": SEALED_TRANSCRIPT_SCHEMA, "bounty": bounty, "judgement": judgement, "sealed": whole})
 
 
 def open_transcript(file: Path, *keys: PrivateKey, bounty: str, judgement: str) -> Transcript:
-    """The transcript in a file; raises BadInput where it is of something else, sealed to none of these keys, or damaged."""
-    data = load(file, MOST_KEYS * 2 * TRANSCRIPT_BYTES, hint="transcripts are kept by who judged: `assay run`")
+    """The transcript in a file. Raises BadInput if it is another one, sealed to none of these keys, or damaged."""
+    data = load(file, MOST_KEYS * 2 * TRANSCRIPT_BYTES, hint="the validator who judged keeps the transcripts: `assay run`")
     try:
-        found = validate(_SealedTranscript, strict.parse(decode(data, file)))
-        if (found.bounty, found.judgement) != (bounty, judgement):
-            raise BadInput("is the transcript of another judgement", hint="get the file back that belongs to it")
-        key = next((each for each in keys if each.public.id in found.sealed), None)
+        sealed = validate(_SealedTranscript, strict.parse(decode(data, file)))
+        if (sealed.bounty, sealed.judgement) != (bounty, judgement):
+            raise BadInput("is the transcript of another judgement", hint="restore the file that belongs to it")
+        key = next((each for each in keys if each.public.id in sealed.sealed), None)
         if key is None:
-            hint = f"it is sealed to {', '.join(sorted(found.sealed))}; say which key opens it with --key"
+            hint = f"it is sealed to {', '.join(sorted(sealed.sealed))}; say which key opens it with --key"
             raise BadInput(f"is not sealed to {' or '.join(str(each.public) for each in keys)}", hint=hint)
-        mine = found.sealed[key.public.id]
+        mine = sealed.sealed[key.public.id]
         return _parse_transcript(open_sealed(base64.b64decode(mine, validate=True), key, _hpke_info(bounty, judgement)))
     except BadInput as error:
         raise error.at(file=file) from None
     except ValueError:  # of base64
-        raise BadInput("is damaged", file=file, hint="get it back from a copy") from None
+        raise BadInput("is damaged", file=file, hint="restore it from a copy") from None
 
 
 def _parse_transcript(inner: bytes) -> Transcript:
-    found: Any = json.loads(inner)  # it was sealed for us; what it says is checked where it is replayed
-    return Transcript(found["transcript"].encode(), bytes.fromhex(found["blind"]))
+    document: Any = json.loads(inner)  # it was sealed to us; the replay checks its content
+    return Transcript(document["transcript"].encode(), bytes.fromhex(document["blind"]))
 
 
 def _hpke_info(bounty: str, judgement: str) -> bytes:
@@ -145,7 +144,7 @@ class SubmittedSolution:
     before: str
     """The participant's submission until now; empty if there was none."""
     epoch: int | None = None
-    """In which epoch the ledger has it as accepted; None without a ledger."""
+    """The epoch in which the ledger accepted it; None without a ledger."""
 
     @property
     def changed(self) -> bool:
@@ -154,45 +153,47 @@ class SubmittedSolution:
 
 
 def submit_solution(
-    competition: Path, participant: str, said: Path, *, at: datetime | None = None, epoch: int | None = None
+    competition: Path, participant: str, source: Path, *, at: datetime | None = None, epoch: int | None = None
 ) -> SubmittedSolution:
     """Make a solution (a text file, or a folder of them) the current submission of a participant.
 
-    Raises BadInput for a bad, too large or late solution, and in a bounty that takes only sealed ones; epoch
-    and further errors as of `assay.judge.submitting`.
+    Raises BadInput for a bad, large or late solution, and if the bounty takes only sealed solutions; for epoch and
+    further errors see `assay.judge.submitting`.
     """
     bounty, when = read_bounty(competition), at or datetime.now(UTC)
     row = submitting.find(competition, participant)
     if bounty.enclave is not None or bounty.problem is None:
         hint = "`assay commit` and `assay seal` hand in a solution that nobody else reads"
         raise BadInput("takes sealed solutions only: an enclave judges them", file=bounty.file, field="enclave", hint=hint)
-    solution = _fitting(bounty, bounty.problem, said)
+    solution = _fitting(bounty, bounty.problem, source)
     before = row.submission
     until = bounty.terms.submissions_until
     if until is not None and when > until and before != solution.digest:
         what = f"no solution is taken any more: the deadline was {instant_text(until)}"
-        raise BadInput(what, file=bounty.file, field="bounty.submissions_until", hint="what was handed in before stands")
+        raise BadInput(
+            what, file=bounty.file, field="bounty.submissions_until", hint="the solution that was handed in before still counts"
+        )
     file = solution_file(competition, solution.digest)
     private_folder(file.parent)
     write_bytes(file, solution.data, private=True)
     return SubmittedSolution(solution, file, before, row.enter(solution.digest, at=when, epoch=epoch))
 
 
-def _fitting(bounty: Bounty, problem: str, said: Path) -> Solution:
+def _fitting(bounty: Bounty, problem: str, source: Path) -> Solution:
     try:
-        solution = read_solution(said)
+        solution = read_solution(source)
         asking.check_case(bounty, problem, solution)
     except BadInput as error:
-        raise error.at(file=said) from None
+        raise error.at(file=source) from None
     return solution
 
 
 def find_solution(competition: Path, participant: Participant) -> Solution | None:
-    """The solution that a participant handed in; None if it is not here. Raises BadInput if its file holds something else."""
+    """The solution that a participant handed in; None if it is not here. Raises BadInput if its file has another."""
     file = solution_file(competition, participant.submission) if _DIGEST_TEXT.fullmatch(participant.submission) else None
     if file is None or not file.exists():
         return None
-    hint = "hand it in again, or get the file back that was handed in"
+    hint = "hand it in again, or restore its file"
     try:
         solution = parse_solution(load(file, 8 * SOLUTION_BYTES, hint=hint))
     except BadInput as error:
@@ -208,7 +209,7 @@ def solution_file(competition: Path, digest: str) -> Path:
 
 
 def private_folder(folder: Path) -> None:
-    """Makes a folder that its owner alone may look into; raises BadInput if it cannot be, or if others may."""
+    """Make a folder that only its owner may read. Raises BadInput if that fails, or if others may read it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = folder.stat().st_mode & 0o777
@@ -216,18 +217,18 @@ def private_folder(folder: Path) -> None:
         hint = "check permissions and space"
         raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint=hint) from None
     if mode & 0o077:
-        raise BadInput(f"others may look into it (mode {mode:04o})", file=folder, hint=f"make it yours alone: chmod 700 {folder}")
+        raise BadInput(f"other users may read it (mode {mode:04o})", file=folder, hint=f"make it yours alone: chmod 700 {folder}")
 
 
 JUDGEMENTS, TRANSCRIPTS, JUDGING = "judgements", "transcripts", "judging"
 BLIND = 32
-"""Bytes of the secret that keeps short quotes from being guessed by their digests."""
+"""Bytes of the secret that protects short quotes: their digests alone could be guessed."""
 DOCUMENT_BYTES = 16_000_000
 
 
-def digest_hex(found: str) -> str:
+def digest_hex(digest: str) -> str:
     """The hex digits of a digest."""
-    return found.removeprefix("sha256:")
+    return digest.removeprefix("sha256:")
 
 
 class JudgementStore:
@@ -239,11 +240,11 @@ class JudgementStore:
         self.evidence = run_files.evidence_file(competition, validator)
 
     def lock(self) -> AbstractContextManager[int]:
-        """Holds the validator's lock; raises RunBusy, and BadInput where nothing can be written."""
+        """Hold the validator's lock. Raises RunBusy, and BadInput if nothing can be written."""
         return run_files.held(self.root, self.validator)
 
     def clear(self) -> None:
-        """Takes away what a killed run was writing, and mends the evidence, with the lock held. Raises BadInput."""
+        """Remove what a killed run was writing, and mend the evidence, while the lock is held. Raises BadInput."""
         private_folder(self.competition / TRANSCRIPTS)
         try:
             (self.competition / JUDGEMENTS).mkdir(exist_ok=True)
@@ -255,25 +256,25 @@ class JudgementStore:
             raise BadInput(f"cannot be written ({error.strerror})", file=error.filename, hint=hint) from None
 
     def add(self, judgement: Judgement, *, participant: str, epoch: int, at: datetime) -> Rubric:
-        """Keeps a judgement; when this returns it is evidence. Raises BadInput and OSError where it cannot be written."""
+        """Store a judgement; when this returns, it is evidence. Raises BadInput and OSError if it cannot be written."""
         blind = secrets.token_bytes(BLIND)
         document = judgement.document(blind)
         named = digest(document)
-        found = make_record(
+        record = make_record(
             judgement, epoch=epoch, validator=self.validator, participant=participant, observed_at=at, blind=blind
         )
         transcript = Transcript(judgement.transcript, blind)
         data = seal_transcript(transcript, self.to, bounty=self.bounty, judgement=named)
         write_bytes(self.competition / TRANSCRIPTS / f"{digest_hex(named)}.sealed", data, private=True)
         pending = self.root / f"{digest_hex(judgement.submission)}.json"
-        write_bytes(pending, canonical({"record": found.document(), "judgement": document}))
-        self._finish(pending, found, document)
-        return found
+        write_bytes(pending, canonical({"record": record.document(), "judgement": document}))
+        self._finish(pending, record, document)
+        return record
 
     def recover(self, done: Container[str]) -> list[str]:
-        """Finishes what a crash left undone; done: submissions that have evidence. Returns the submissions that have it now.
+        """Finish what a crash interrupted, and return the submissions that got their evidence now.
 
-        Raises BadInput where it cannot be written.
+        done: submissions that have evidence. Raises BadInput if nothing can be written.
         """
         try:
             return self._recovered(done)
@@ -282,28 +283,28 @@ class JudgementStore:
             raise BadInput(f"cannot be written ({error.strerror})", file=self.evidence, hint=hint) from None
 
     def _recovered(self, done: Container[str]) -> list[str]:
-        found = []
+        finished = []
         for pending in sorted(self.root.glob("*.json")):
             try:
                 content: Any = strict.parse(decode(load(pending, DOCUMENT_BYTES, hint=""), pending))
-                one, document = read_record(content["record"]), content["judgement"]
-            except (BadInput, KeyError, TypeError):  # it is written whole or not at all; whatever else it is, it is not ours
+                record, document = read_record(content["record"]), content["judgement"]
+            except (BadInput, KeyError, TypeError):  # this program writes it whole or not at all, so it is not ours
                 pending.unlink(missing_ok=True)
                 continue
-            whole = isinstance(one, Rubric) and one.attestation == digest(document) and one.validator == self.validator
-            if isinstance(one, Rubric) and whole and document.get("bounty") == self.bounty and one.submission not in done:
-                self._finish(pending, one, document)
-                found.append(one.submission)
+            whole = isinstance(record, Rubric) and record.attestation == digest(document) and record.validator == self.validator
+            if isinstance(record, Rubric) and whole and document.get("bounty") == self.bounty and record.submission not in done:
+                self._finish(pending, record, document)
+                finished.append(record.submission)
             pending.unlink(missing_ok=True)
-        return found
+        return finished
 
-    def _finish(self, pending: Path, found: Rubric, document: dict[str, Any]) -> None:
-        write_bytes(self.competition / JUDGEMENTS / f"{digest_hex(str(found.attestation))}.json", canonical(document) + b"\n")
-        run_files.append(self.evidence, canonical(found.document()) + b"\n")
+    def _finish(self, pending: Path, record: Rubric, document: dict[str, Any]) -> None:
+        write_bytes(self.competition / JUDGEMENTS / f"{digest_hex(str(record.attestation))}.json", canonical(document) + b"\n")
+        run_files.append(self.evidence, canonical(record.document()) + b"\n")
         pending.unlink(missing_ok=True)
 
     def forget_unjudged(self) -> int:
-        """Takes this validator's own `unjudged` records out of its file of evidence, to judge again; returns how many."""
+        """Remove this validator's own `unjudged` records from its evidence, to judge them again. Returns their number."""
         try:
             lines = self.evidence.read_bytes().splitlines(keepends=True)
         except FileNotFoundError:
@@ -316,7 +317,7 @@ class JudgementStore:
 
 @dataclass(frozen=True)
 class ByFallback:
-    """A counting judgement by the fallback model: participant, validator, model, and the reason in words."""
+    """A judgement by the fallback model: participant, validator, model, and the reason in words."""
 
     participant: str
     validator: str
@@ -325,28 +326,30 @@ class ByFallback:
 
 
 def by_fallback(competition: Path, participants: Iterable[Participant], records: Iterable[object]) -> list[ByFallback]:
-    """The judgements of current submissions that the fallback model made, as far as their documents are here."""
-    current = {one.key: one.submission for one in participants}
-    found = []
-    for one in records:
-        if not isinstance(one, Rubric) or one.attestation is None:
+    """The fallback model's judgements of current submissions, if their documents are here."""
+    current = {record.key: record.submission for record in participants}
+    judgements = []
+    for record in records:
+        if not isinstance(record, Rubric) or record.attestation is None:
             continue
-        if one.submission and one.submission != current.get(one.participant):
+        if record.submission and record.submission != current.get(record.participant):
             continue
         try:
-            document = document_of(competition, one.attestation)
-        except BadInput:  # it is not here: an exported epoch has evidence alone
+            document = document_of(competition, record.attestation)
+        except BadInput:  # an exported epoch has no documents
             continue
         why = why_fallback(document)
         if why:
-            found.append(ByFallback(one.participant, one.validator, str(document["model"]), why))
-    return found
+            judgements.append(ByFallback(record.participant, record.validator, str(document["model"]), why))
+    return judgements
 
 
 def document_of(competition: Path, attestation: str) -> dict[str, Any]:
-    """The document of a judgement; raises BadInput if it is not here, or not what the evidence names."""
+    """The document of a judgement. Raises BadInput if it is not here, or has another digest."""
     file = competition / JUDGEMENTS / f"{digest_hex(attestation)}.json"
-    found: Any = strict.parse(decode(load(file, DOCUMENT_BYTES, hint="judgements are kept by who judged: `assay run`"), file))
-    if not isinstance(found, dict) or digest(found) != attestation:
-        raise BadInput("is not the judgement that the evidence names", file=file, hint="get it back from a copy")
-    return found
+    document: Any = strict.parse(
+        decode(load(file, DOCUMENT_BYTES, hint="the validator who judged keeps the judgements: `assay run`"), file)
+    )
+    if not isinstance(document, dict) or digest(document) != attestation:
+        raise BadInput("is not the judgement that the evidence names", file=file, hint="restore it from a copy")
+    return document

@@ -27,12 +27,12 @@ from urllib.parse import urlsplit
 
 import h11
 
-from assay.judge.service import HEADER, PATH, Model
+from assay.judge.service import HEADER, PATH, ModelAccess
 from assay.judge.terminal import model_requests
 from assay.judge.terminal.model_requests import LIMITS, ModelTraffic, NotForwarded, ProxyLimits
 from assay.judge.terminal.upstream import Closed, ModelRequest, Upstream
 from assay.peers import NoAnswer, Overrun
-from assay.peers.http import Exchange
+from assay.peers.http import StreamedAnswer
 
 __all__ = ["open_proxy"]
 
@@ -54,7 +54,7 @@ _HEARD_OUT = 5.0
 
 
 @contextmanager
-def open_proxy(model: Model, path: Path, limits: ProxyLimits = LIMITS) -> Iterator[ModelTraffic]:
+def open_proxy(model: ModelAccess, path: Path, limits: ProxyLimits = LIMITS) -> Iterator[ModelTraffic]:
     """Serves on a new Unix socket while the context lasts; afterwards no connection of it is open. Raises OSError."""
     server = _ProxyServer(str(path), model, limits)
     try:
@@ -77,7 +77,7 @@ class _ProxyServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, path: str, model: Model, limits: ProxyLimits) -> None:
+    def __init__(self, path: str, model: ModelAccess, limits: ProxyLimits) -> None:
         self.model, self.limits, self.seen = model, limits, ModelTraffic()
         self.lock = threading.Lock()
         self.open: set[socket.socket] = set()
@@ -234,7 +234,7 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
             with suppress(OSError, h11.LocalProtocolError):  # the agent has hung up, and that is its affair
                 self._hand_back(request, opened)
 
-    def _hand_back(self, request: ModelRequest, opened: Exchange) -> None:
+    def _hand_back(self, request: ModelRequest, opened: StreamedAnswer) -> None:
         answer = opened.answer
         headers = [
             (name, value.strip())
@@ -278,7 +278,7 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
             self._send(h11.EndOfMessage())
 
 
-def _passes(name: str, value: str, model: Model) -> bool:
+def _passes(name: str, value: str, model: ModelAccess) -> bool:
     """Whether a header of the agent's is forwarded: a well-formed one that says how to answer, and is not where the key goes."""
     well_formed = value.isascii() and value.replace("\t", " ").isprintable()
     return well_formed and name.lower() in _PASSED and name.lower() != model.header.lower()

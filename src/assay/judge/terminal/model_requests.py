@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class NotForwarded(Exception):
         self.status, self.why = status, why
 
 
-def check(model: Model, method: str, target: str) -> None:
+def check(model: ModelAccess, method: str, target: str) -> None:
     """Raises NotForwarded for a path outside the base_url, and for an endpoint that is not let through."""
     path = target.partition("?")[0]
     parts = path.split("/")
@@ -189,7 +189,7 @@ def _model(body: bytes) -> Any:
     return found.get("model") if isinstance(found, dict) else None
 
 
-def stateless(model: Model, target: str, body: bytes) -> bytes:
+def stateless(model: ModelAccess, target: str, body: bytes) -> bytes:
     """The body that is forwarded: one that asks the service to keep nothing and run no tool. Raises NotForwarded otherwise."""
     path = target.partition("?")[0]
     keeping = path.endswith(_ASKED)
@@ -234,7 +234,7 @@ def _object(body: bytes) -> tuple[dict[str, Any], bool]:
     return found, twice
 
 
-def _check_names(model: Model, found: dict[str, Any]) -> None:
+def _check_names(model: ModelAccess, found: dict[str, Any]) -> None:
     """Raises NotForwarded for a model that the validator does not name; some gateways take a list of them as well."""
     more = found.get("models")
     asked = [found.get("model"), *(more if isinstance(more, list) else [] if more is None else [more])]

@@ -26,7 +26,7 @@ from assay.errors import BadInput
 from assay.exact import digest
 from assay.judge import tree
 from assay.judge.sandbox import Box, Image, Limits, Ran, Sandbox, Trouble
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.agent import (
     AGENT,
@@ -89,7 +89,7 @@ class TrialSetup:
 
     sandbox: Sandbox
     agent_timeout: AgentTimeout = "fail"
-    model: Model | None = None
+    model: ModelAccess | None = None
     proxy: ProxyLimits = LIMITS
     env: Mapping[str, str] = field(default_factory=dict)
     """What agents may be given, by name."""

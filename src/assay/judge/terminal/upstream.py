@@ -26,11 +26,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.judge.terminal import model_requests
 from assay.judge.terminal.model_requests import ModelTraffic, ProxyLimits
 from assay.peers import NoAnswer, Overrun, Silent, retry_after
-from assay.peers.http import Exchange, Peer
+from assay.peers.http import Peer, StreamedAnswer
 
 __all__ = ["Closed", "ModelRequest", "Upstream"]
 
@@ -86,7 +86,7 @@ class _Doubt:
 class Upstream:
     """One trial's way to the service. May be used by several threads; to be closed."""
 
-    def __init__(self, model: Model, limits: ProxyLimits, seen: ModelTraffic, lock: threading.Lock) -> None:
+    def __init__(self, model: ModelAccess, limits: ProxyLimits, seen: ModelTraffic, lock: threading.Lock) -> None:
         """seen: what is noted, under the lock."""
         self._model, self._limits, self._seen, self._lock = model, limits, seen, lock
         self._peer = Peer(model.base_url, seconds=limits.whole, idle=limits.seconds, keep=False)
@@ -101,7 +101,7 @@ class Upstream:
         self._doubts: set[_Doubt] = set()
 
     @contextmanager
-    def answer(self, request: ModelRequest) -> Iterator[Exchange | None]:
+    def answer(self, request: ModelRequest) -> Iterator[StreamedAnswer | None]:
         """What the agent is given, a refusal perhaps; None where nothing came. Raises Closed."""
         doubt = _Doubt(request)
         with self._lock:
@@ -150,7 +150,7 @@ class Upstream:
                 waited = now - doubts[0].since
                 self._seen.trouble(f"{doubts[0].request.method}: no answer for {waited:.0f} s when the trial ended; {refusal}")
 
-    def _once(self, request: ModelRequest, later: ExitStack) -> tuple[Exchange | None, _Failure | None]:
+    def _once(self, request: ModelRequest, later: ExitStack) -> tuple[StreamedAnswer | None, _Failure | None]:
         """One request, when it is its turn: its answer, and what is wrong with it."""
         self._turn()
         try:
@@ -163,7 +163,7 @@ class Upstream:
         named = status == 404 and bool(self._model.names) and request.method == "POST"  # the validator says that it is there
         return opened, _Failure(f"status {status}") if status in _FOR_GOOD or named else None
 
-    def _exchange(self, peer: Peer, request: ModelRequest, most: int) -> AbstractContextManager[Exchange]:
+    def _exchange(self, peer: Peer, request: ModelRequest, most: int) -> AbstractContextManager[StreamedAnswer]:
         body = request.body if request.method == "POST" else None
         return peer.exchange(request.method, self._root + request.target, headers=request.headers, body=body, most=most)
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from assay.errors import AssayError, BadInput
 from assay.judge import tree
 from assay.judge.sandbox import Image, Sandbox, Trouble, choose
-from assay.judge.service import Model
+from assay.judge.service import ModelAccess
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import calibration
 from assay.judge.terminal import record as records
@@ -43,7 +43,7 @@ class WorkerSettings:
 
     sandbox: str
     agent_timeout: AgentTimeout
-    model: Model | None = None
+    model: ModelAccess | None = None
     env: dict[str, str] = field(default_factory=dict)
     keeping: Keeping = KEEPING
     engine: str | None = None
@@ -61,7 +61,7 @@ class WorkerSettings:
         """The settings in a line."""
         found = json.loads(line)
         if (model := found["model"]) is not None:
-            found["model"] = Model(**model | {name: tuple(model[name]) for name in ("endpoints", "names")})
+            found["model"] = ModelAccess(**model | {name: tuple(model[name]) for name in ("endpoints", "names")})
         return cls(**found | {"keeping": Keeping(**found["keeping"])})
 
 

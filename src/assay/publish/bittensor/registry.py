@@ -16,7 +16,7 @@ from typing import Any
 
 from assay.errors import BadInput
 from assay.folder import csvs, registry
-from assay.folder.files import Place, Row, write_all
+from assay.folder.files import Place, TableRow, write_all
 from assay.publish.bittensor.settings import respelled
 from assay.publish.bittensor.subnet import SubnetState
 from assay.records import Pulled, Registered
@@ -124,7 +124,7 @@ def _check_same(folder: Path, subnet: SubnetState, chain: str) -> None:
     )
 
 
-def _rows(folder: Path, table: csvs.Table) -> dict[str, Cells]:
+def _rows(folder: Path, table: csvs.CsvFormat) -> dict[str, Cells]:
     """The rows of a file by key, in the chain's spelling; the file may have another spelling. Empty if there is no file."""
     path = folder / table.name
     by_key: dict[str, Cells] = {}
@@ -137,7 +137,7 @@ def _rows(folder: Path, table: csvs.Table) -> dict[str, Cells]:
     return by_key
 
 
-def _dumped(table: csvs.Table, rows: Sequence[Cells]) -> bytes:
+def _dumped(table: csvs.CsvFormat, rows: Sequence[Cells]) -> bytes:
     """The rows as CSV, without optional columns that are empty in every row."""
     columns = [name for name in table.columns if name in table.needed or any(row.get(name) for row in rows)]
     return csvs.dumped(columns, rows)
@@ -145,7 +145,7 @@ def _dumped(table: csvs.Table, rows: Sequence[Cells]) -> bytes:
 
 def _read_back(files: Mapping[str, bytes], scheme: Scheme) -> tuple[int, str]:
     """The number of participants, and the digest of uids and stakes, as a settlement reads the files. Raises BadInput."""
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[TableRow]] = {}
     for table in (csvs.PARTICIPANTS, csvs.VALIDATORS):
         rows[table.name] = csvs.parse(files[table.name], table)
     people = registry.participants(rows[csvs.PARTICIPANTS.name], Place(csvs.PARTICIPANTS.name), scheme)
