@@ -282,9 +282,9 @@ class _RubricKind(Kind):
         return RubricOptions.of(values)
 
     def sample_rules(self, text: str) -> dict[str, str]:
-        from assay.cli.bounty import files_of
+        from assay.cli.init import bounty_files
 
-        return files_of(text)
+        return bounty_files(text)
 
     def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
         from assay.judge.rubric.stored import submit_solution
@@ -352,9 +352,9 @@ class _PointsKind(Kind):
             yield {"repository": repository, "valid": (9, 5, 1)[level], "invalid": (1, 0, 2)[level], "starred": level < 2}
 
     def sample_files(self, rules: Any) -> dict[str, str]:
-        from assay.cli.issues import files_of
+        from assay.cli.init import issues_files
 
-        return files_of(rules)
+        return issues_files(rules)
 
     def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
         return _submit_agent(folder, participant, given, epoch)

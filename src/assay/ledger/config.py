@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from assay.errors import BadInput
-from assay.folder import write_text
+from assay.folder.files import write_text
 from assay.ledger.check import LogKey
 from assay.ledger.keys import as_bad_input
 from assay.scheme.fields import Section, refused

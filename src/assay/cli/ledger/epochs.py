@@ -35,7 +35,7 @@ def settled(
     Nothing is stored in a dry run. hold: raises if the settlement must not be stored yet.
     """
     from assay.cli.ledger.keys import asking
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.ledger import config, keys, settling
     from assay.ledger.access import open_ledger
 
@@ -203,7 +203,7 @@ def export_epoch(
       assay export epoch my-competition 12 -o epoch-12
       assay verify epoch-12 --key "example.org/my-competition+…"
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import command, show
     from assay.ledger import bundle
     from assay.ledger.access import open_ledger
@@ -234,7 +234,7 @@ def export_emission(
       assay export emission my-subnet.toml 12 -o emission-12
       assay verify emission-12 --key "example.org/my-subnet+…" --subnet my-subnet.toml
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import command, show
     from assay.ledger import config, subnet_bundle
 
@@ -258,7 +258,7 @@ def import_epoch(
     Example:
       assay import epoch copy-of-my-competition epoch-12
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import sentence, show
     from assay.ledger.access import open_ledger
     from assay.ledger.exchange import import_bundle

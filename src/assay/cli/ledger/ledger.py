@@ -85,7 +85,7 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
     Example:
       assay ledger check my-competition
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import sentence, show
     from assay.ledger import config, settling
     from assay.ledger.audit import audit, audit_receipts
@@ -133,7 +133,7 @@ def _rest(aside: int) -> str:
 
 
 def _check_subnet(subnet: Path, *, as_json: bool) -> None:
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import sentence, show
     from assay.ledger import subnet_bundle
     from assay.ledger.access import open_ledger
@@ -157,7 +157,7 @@ def replay(folder: Folder, as_json: AsJson = False) -> None:
     Example:
       assay ledger replay my-competition
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import Column, grid, sentence, show
     from assay.ledger import config, settling, subnet_bundle
     from assay.ledger.access import open_ledger

@@ -39,7 +39,7 @@ def backup(
       assay ledger backup my-competition /backup/my-competition-12.zip
       assay ledger backup my-subnet.toml /backup/my-subnet-12.zip
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.ledger.backup import back_up
 
     with Working(f"copying the ledger of {folder}"):
@@ -68,7 +68,7 @@ def restore(
       assay ledger restore my-competition /backup/my-competition-12.zip
       assay ledger restore my-competition /backup/my-competition-11.zip --older
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import command, show
     from assay.ledger.backup import restore as do
 

@@ -57,8 +57,7 @@ def verify(
       assay verify miner-7-epoch-12.proof --key log.vkey
       assay verify emission-12 --key "example.org/my-subnet+1a2b3c4d+Ab…" --subnet my-subnet.toml
     """
-    from assay.cli.output import emit, refused_json
-    from assay.cli.progress import Working
+    from assay.cli.output import Working, emit, refused_json
     from assay.errors import Refused
     from assay.ledger.verify import verify as check
 
