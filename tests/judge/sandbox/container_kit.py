@@ -1,4 +1,4 @@
-"""What the tests of the containers sandbox share. Time is far away in all of them, so that a slow machine changes nothing."""
+"""What the tests of the containers sandbox share. Time limits are far away, so that a slow machine changes no result."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Root file systems of images for bubblewrap: added from archives and engines, found by name, refused by name. SPEC 2.1."""
+"""Root file systems for bubblewrap: adding them from archives and engines, finding them, refusing a missing one. SPEC 2.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bubblewrap sandbox: what any sandbox must hold, and what one of its boxes is."""
+"""The bubblewrap sandbox: every check of a sandbox holds, and what its boxes contain."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""A folder that a box was in is used for the next, and nothing of the box before can be seen there."""
+"""A box that reuses the folder of an earlier box sees nothing of that box."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""Bounds on what runs in bubblewrap's boxes: what counts, what stops, what is told."""
+"""Limits in bubblewrap boxes: what counts towards them, what stops a command, and what is reported."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""What bubblewrap's boxes start from: Dockerfiles that are built, root file systems, the host."""
+"""The images of bubblewrap boxes: built Dockerfiles, root file systems, and the host."""
 
 import os
 import textwrap

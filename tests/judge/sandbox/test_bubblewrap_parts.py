@@ -1,4 +1,4 @@
-"""Parts of the bubblewrap sandbox: its door, its filter, what is printed, its command line."""
+"""Parts of the bubblewrap sandbox: its door, its filter, its output files and its command line."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What goes wrong around bubblewrap's boxes is InfrastructureError; what dead runs leave behind is cleared."""
+"""Failures around bubblewrap boxes raise InfrastructureError, and a later run removes what dead runs left."""
 
 import os
 import secrets

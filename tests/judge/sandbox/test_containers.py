@@ -1,4 +1,4 @@
-"""The containers sandbox as a whole: what any sandbox must hold, images, freezing, sweeping, trouble that is nobody's fault."""
+"""The containers sandbox as a whole: every check holds; images, freezing, sweeping, and failures of the engine."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Commands in containers: how they end, every bound, what an agent leaves behind, and what it does to the engine."""
+"""Commands in containers: how they end, every limit, what an agent leaves behind, and what it does to the engine."""
 
 import uuid
 from dataclasses import replace

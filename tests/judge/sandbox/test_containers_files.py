@@ -1,4 +1,4 @@
-"""Files into and out of containers, with an agent in between who wants them elsewhere; and archives that no engine would send."""
+"""Files into and out of containers: an agent that tries to redirect them, and archives that no engine would send."""
 
 import errno
 import io

@@ -1,4 +1,4 @@
-"""Dockerfiles as steps: what is read as Docker reads it, what is refused and where, and what a COPY may take."""
+"""Dockerfiles as steps: what is read as Docker reads it, what is refused and on which line, and what a COPY takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders as values: what a digest says, what a copy keeps and leaves, and that nothing is reached through a link."""
+"""Trees of files: what a digest covers, what a copy keeps and skips, and that no link is followed."""
 
 from __future__ import annotations
 
