@@ -62,7 +62,7 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: Chain) -> No
     judged(place, chain, {P1: 9000, P2: 6000, P3: None})
     early = said("publish", place, "--to", "local", "--yes")
     assert early["outcome"]["state"] == "too-early"
-    assert "It can be sent from 20" in output("publish", place, "--to", "local")
+    assert "It can be sent from 20" in " ".join(output("publish", place, "--to", "local").split())
     assert bounty("settle", place)["outcome"]["state"] == "too-early"
     chain.at(chain.now + HOUR + 1)
     dry = output("publish", place, "--to", "local", columns=200)
