@@ -29,7 +29,7 @@ LINES = 20
 _MEANS = {
     "bounty.commitments_until": "commitments",
     "bounty.submissions_until": "solutions",
-    "payout.scoring_deadline": "judgements: later ones do not count",
+    "payout.scoring_deadline": "judgements: unjudged solutions are then left out",
 }
 _RULES = {
     "EXCEPTIONAL": "all points missed on skippable checks come back",

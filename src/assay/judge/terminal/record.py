@@ -315,7 +315,7 @@ class TrialStore:
     def lock(self) -> Iterator[int]:
         """Holds the validator's lock, and gives its descriptor, which workers hold too: nobody begins before they are gone.
 
-        Raises Busy if another run has it, and BadInput where nothing can be written. Waits for the workers of a run that is dead.
+        Raises RunBusy if another run has it, and BadInput where nothing can be written. Waits for the workers of a dead run.
         """
         try:
             self._partial.mkdir(parents=True, exist_ok=True)
