@@ -98,7 +98,7 @@ from pathlib import Path
 import jsonschema
 
 import assay
-from assay.cli.output import settlement_csv
+from assay.cli.board import settlement_csv
 from assay.conformance.schemas import schemas
 from assay.folder import previous_of
 

@@ -58,6 +58,21 @@ def plain(row: Json) -> Json:
     return row | shown | {name: str(value).lower() for name, value in row.items() if isinstance(value, bool)}
 
 
+def settlement_csv(settlement: Settlement) -> bytes:
+    """The rows of the ranking, of weights or of payouts; the last row of these, without a participant, burns or is refunded."""
+    from assay.folder.csvs import dumped
+    from assay.settle.document import BURNT, PAYOUTS, WEIGHTS
+    from assay.tables import flat
+
+    document = settlement.document
+    if settlement.inputs.scheme.reward.kind == "ranking":
+        return dumped(COLUMNS, [plain(row) for row in rows(settlement)])
+    if document["burn"] is None:
+        return dumped(tuple(flat(PAYOUTS)), [*document["payouts"], {"net": document["refund"]}])
+    burn = {name: document["burn"][name] for name in BURNT}
+    return dumped(tuple(flat(WEIGHTS)), [*document["weights"], burn])
+
+
 def _value(row: Json) -> object:
     return row["score"] if row["bps"] is None else row["bps"]
 

@@ -16,9 +16,8 @@ from assay.exact import canonical
 
 if TYPE_CHECKING:
     from assay.errors import Refused
-    from assay.settle import Settlement
 
-__all__ = ["AsJson", "Working", "emit", "json_bytes", "put", "refused_json", "settlement_csv"]
+__all__ = ["AsJson", "Working", "emit", "json_bytes", "put", "refused_json"]
 
 Json = dict[str, Any]
 AsJson = Annotated[bool, typer.Option("--json", help="As one line of canonical JSON.")]
@@ -53,23 +52,6 @@ def refused_json(error: Refused) -> Json:
         **plain,
         **place,
     }
-
-
-def settlement_csv(settlement: Settlement) -> bytes:
-    """The rows of the ranking, of weights or of payouts; the last row of these, without a participant, burns or is refunded."""
-    from assay.folder.csvs import dumped
-    from assay.settle.document import BURNT, PAYOUTS, WEIGHTS
-    from assay.tables import flat
-
-    document = settlement.document
-    if settlement.inputs.scheme.reward.kind == "ranking":
-        from assay.cli import board
-
-        return dumped(board.COLUMNS, [board.plain(row) for row in board.rows(settlement)])
-    if document["burn"] is None:
-        return dumped(tuple(flat(PAYOUTS)), [*document["payouts"], {"net": document["refund"]}])
-    burn = {name: document["burn"][name] for name in BURNT}
-    return dumped(tuple(flat(WEIGHTS)), [*document["weights"], burn])
 
 
 def put(data: bytes, file: Path | None) -> None:

@@ -110,9 +110,14 @@ def settle(
     flags = ClosingFlags(skip, without_scores, yes)
     settlement, remark, without = _settled(folder, epoch, previous, key, dry_run=dry_run, early=early, flags=flags)
     if as_json or as_csv or output is not None:
-        from assay.cli.output import json_bytes, put, settlement_csv
+        from assay.cli.output import json_bytes, put
 
-        put(settlement_csv(settlement) if as_csv else json_bytes(settlement.document), output)
+        if as_csv:
+            from assay.cli.board import settlement_csv
+
+            put(settlement_csv(settlement), output)
+        else:
+            put(json_bytes(settlement.document), output)
     if str(output) != "-" and (output is not None or not (as_json or as_csv)):
         _show(settlement, folder, " ".join(filter(None, (remark, without))), top)
     elif without:
