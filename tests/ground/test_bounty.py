@@ -208,7 +208,7 @@ def test_advice(tmp_path: Path) -> None:
     assert "judge.solution_tokens is 100001" in said((NAME, NAME + "[judge]\nsolution_tokens = 100001\n"))
     assert "no judge can read the problem" in said((INLINE, SEALED))
     sealed = said((INLINE, SEALED), (NAME, NAME + ENCLAVE))
-    assert "the problem is sealed: tell the participants" in sealed
+    assert "the problem is sealed: tell the participants in another way what it asks for" in sealed
     assert "bounty.commitments_until is missing" in sealed
     assert "enclave: mrtd, rtmr0, rtmr1, rtmr2 not pinned" in sealed
     assert "these prove nothing" in said((NAME, NAME + ENCLAVE + "development = true\n"))
