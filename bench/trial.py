@@ -158,11 +158,11 @@ class Rounds:
 
 PLACES: tuple[tuple[str, tuple[tuple[Any, tuple[str, ...]], ...]], ...] = (
     ("boxes' folders made ready", ((root.Root, ("__init__", "prepare", "fresh")), (reuse._Start, ("passed",)))),
-    ("boxes' folders made as they were", ((reuse._Start, ("restore",)), (scratch._Run, ("remove",)))),
+    ("boxes' folders made as they were", ((reuse._Start, ("restore",)), (scratch._RunFolder, ("remove",)))),
     ("control groups made, looked at, removed",
      ((cgroups.Groups, ("make",)), (cgroups._V1Group, ("early", "add", "look", "cpu_seconds", "peak", "close")),
       (cgroups._V2Group, ("early", "add", "look", "cpu_seconds", "peak", "close")))),
-    ("what the boxes hold on disk, measured", ((usage.Watch, ("__init__", "look", "over")),)),
+    ("what the boxes hold on disk, measured", ((usage.DiskWatch, ("__init__", "look", "over")),)),
     ("bubblewrap started, the commands, the end of both", ((bubblewrap, ("supervise",)),)),
     ("files copied in and out", ((tree, ("copy", "peek")),)),
     ("digests of task, agent and work", ((tree, ("digest",)),)),

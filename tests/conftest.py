@@ -1,9 +1,11 @@
 """What every test shares: Hypothesis profiles, the folder of real data, and how earlier steps of `make test` are reported."""
 
+import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -58,6 +60,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Put back what a library raises when a test imports it: see assay.publish.evm.libraries."""
     sys.setrecursionlimit(RECURSION)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report a failed test even if its source cannot be shown, so that its name is never lost.
+
+    To show the source pytest parses it. CPython 3.11 raises SystemError if a finalizer, or another thread, parses something
+    meanwhile; pytest-xdist would then end the whole run without the test's name. No collection of garbage runs finalizers here.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return (yield)
+    except (SystemError, RecursionError) as error:
+        text = f"pytest could not show this failure ({error!r}); the plain traceback:\n"
+        if call.excinfo is not None:
+            text += "".join(traceback.format_exception(call.excinfo.value))
+        report = pytest.TestReport.from_item_and_call(item, pytest.CallInfo.from_call(lambda: None, call.when))
+        report.outcome, report.longrepr, report.duration = "failed", text, call.duration
+        return report
+    finally:
+        if collects:
+            gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

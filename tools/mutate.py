@@ -163,7 +163,7 @@ def passes(tests: tuple[str, ...], mutant: Mutant | None = None) -> bool:
             (place / mutant.file).write_text(source[: mutant.begin] + mutant.text + source[mutant.end :], encoding="utf-8")
         files = [str(path.relative_to(ROOT)) for pattern in tests for path in sorted(ROOT.glob(pattern))]
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *files]
-        env = os.environ | {"PYTHONPATH": str(place), "ASSAY_PROFILE": "check", "PYTHONDONTWRITEBYTECODE": "1"}
+        env = os.environ | {"PYTHONPATH": str(place), "ASSAY_PROFILE": "check"}
         try:
             ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=SECONDS, check=False)
         except subprocess.TimeoutExpired:

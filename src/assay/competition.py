@@ -14,7 +14,7 @@ from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.scheme.reading import present
 from assay.settle import Settlement, pipeline
-from assay.settle.emission import Emission, Settled, part, split
+from assay.settle.emission import Emission, SplitInput, split, split_input
 
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
@@ -116,21 +116,21 @@ def _settled_by_all(competitions: Sequence[Competition]) -> int | None:
     return last_epoch(folders)
 
 
-def _settled(competition: Competition, epoch: int | None) -> Settled:
+def _settled(competition: Competition, epoch: int | None) -> SplitInput:
     """What the split takes from the settlement of an epoch, and from its receipt if it has one."""
     if not competition.has_ledger:
-        return part(competition.settle(epoch))
+        return split_input(competition.settle(epoch))
     from assay.ledger import settling
 
     with competition.ledger as ledger:
         found = settling.draft(ledger, settling.newest(ledger) if epoch is None else epoch)
-        if not isinstance(found, settling.Outcome) or found.receipt is None:
-            return part(found.settlement)
+        if not isinstance(found, settling.SettledEpoch) or found.receipt is None:
+            return split_input(found.settlement)
         settling.check_receipt(ledger, found.receipt)
-        return part(found.settlement, found.receipt.digest, str(ledger.key))
+        return split_input(found.settlement, found.receipt.digest, str(ledger.key))
 
 
-def _settled_or_none(competition: Competition, epoch: int | None) -> Settled | None:
+def _settled_or_none(competition: Competition, epoch: int | None) -> SplitInput | None:
     """The same; None if there is no evidence to say which epoch it is of."""
     try:
         return _settled(competition, epoch)

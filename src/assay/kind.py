@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from assay.scheme.model import ScoreRules
     from assay.settle.inputs import Frame, Scored
     from assay.settle.settlement import Settlement
-    from assay.settle.story.telling import Case, Chapter
+    from assay.settle.story.telling import Chapter, Subject
 
 __all__ = ["GROUP", "JUDGES", "Kind", "Option", "SubmitResult", "find", "known", "names", "origin", "plugins"]
 
@@ -119,11 +119,11 @@ class Kind:
         """A validator's work, as the settlement has it, in a few words."""
         return ", ".join(f"{name} {value}" for name, value in work.items())
 
-    def failing(self, settlement: Settlement, case: Case, records: Sequence[Any]) -> Chapter | None:
+    def failing(self, settlement: Settlement, subject: Subject, records: Sequence[Any]) -> Chapter | None:
         """What a participant did not pass, by name; None where that cannot be said."""
         return None
 
-    def enough(self, case: Case, value: int) -> tuple[tuple[str, ...], Json]:
+    def enough(self, subject: Subject, value: int) -> tuple[tuple[str, ...], Json]:
         """What would give this score (nanos), in sentences and as facts; nothing where that cannot be said."""
         return (), {}
 

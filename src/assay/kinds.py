@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from assay.scheme.model import ScoreRules
     from assay.settle.inputs import Frame, Scored
     from assay.settle.settlement import Settlement
-    from assay.settle.story.telling import Case, Chapter
+    from assay.settle.story.telling import Chapter, Subject
 
 __all__ = ["GIVEN", "POINTS", "RUBRIC", "TESTS", "WORKFLOW"]
 
@@ -63,15 +63,15 @@ class _Tests(Kind):
     def saw(self, work: Json) -> str:
         return f"{work['passed']} of {work['trials']} passed"
 
-    def failing(self, settlement: Settlement, case: Case, records: Sequence[Any]) -> Chapter | None:
+    def failing(self, settlement: Settlement, subject: Subject, records: Sequence[Any]) -> Chapter | None:
         from assay.settle.story.agreement import tests
 
-        return tests(settlement, case, records)
+        return tests(settlement, subject, records)
 
-    def enough(self, case: Case, value: int) -> tuple[tuple[str, ...], Json]:
+    def enough(self, subject: Subject, value: int) -> tuple[tuple[str, ...], Json]:
         from assay.settle.story.weights import trials_enough
 
-        return trials_enough(case, value)
+        return trials_enough(subject, value)
 
     def work_schema(self) -> Json:
         from assay.conformance.schema_parts import COUNT, closed
@@ -144,10 +144,10 @@ class _Workflow(Kind):
     def saw(self, work: Json) -> str:
         return f"mean of {work['tasks']} {'task' if work['tasks'] == 1 else 'tasks'}"
 
-    def failing(self, settlement: Settlement, case: Case, records: Sequence[Any]) -> Chapter | None:
+    def failing(self, settlement: Settlement, subject: Subject, records: Sequence[Any]) -> Chapter | None:
         from assay.settle.story.agreement import workflow_tasks
 
-        return workflow_tasks(settlement, case, records)
+        return workflow_tasks(settlement, subject, records)
 
     def work_schema(self) -> Json:
         from assay.conformance.schema_parts import COUNT, closed
@@ -223,10 +223,10 @@ class _Rubric(Kind):
         capped = ", unskippable check missed" if work["capped"] else ""
         return f"base {work['base']}, {work['verdict']}{capped}: {work['bps']}"
 
-    def failing(self, settlement: Settlement, case: Case, records: Sequence[Any]) -> Chapter | None:
+    def failing(self, settlement: Settlement, subject: Subject, records: Sequence[Any]) -> Chapter | None:
         from assay.settle.story.agreement import rubric
 
-        return rubric(settlement, case, records)
+        return rubric(settlement, subject, records)
 
     def work_schema(self) -> Json:
         from assay.conformance.schema_parts import BPS, FLAG, TEXT, closed, or_null

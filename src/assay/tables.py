@@ -17,7 +17,7 @@ from assay.errors import CannotSettle
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ABSENT", "NEEDS", "Column", "Holds", "Tables", "flat", "tables"]
+__all__ = ["ABSENT", "NEEDS", "Field", "Holds", "Tables", "flat", "tables"]
 
 NEEDS = "install it: pip install 'assay[bulk]'"
 
@@ -31,7 +31,7 @@ class Holds(StrEnum):
     TEXT = "text"
     SUBMISSION = "submission"
     WORD = "word"
-    """One of `Column.words`."""
+    """One of `Field.words`."""
     SCORE = "score"
     """0 … 1 in nanos; read back as a number, since the next settlement may rest on it."""
     SHARE = "share"
@@ -54,13 +54,13 @@ class Holds(StrEnum):
     """What a kind of evidence says of its own: an object."""
     KEYS = "keys"
     OBJECT = "object"
-    """Of `Column.columns`."""
+    """Of `Field.columns`."""
     ROWS = "rows"
-    """A list of objects of `Column.columns`."""
+    """A list of objects of `Field.columns`."""
 
 
 @dataclass(frozen=True)
-class Column:
+class Field:
     """A field of the document or of a row in it."""
 
     name: str
@@ -70,7 +70,7 @@ class Column:
     null: bool = False
     optional: bool = False
     words: tuple[str | None, ...] = ()
-    columns: tuple[Column, ...] = ()
+    columns: tuple[Field, ...] = ()
 
 
 ABSENT = object()
@@ -100,12 +100,12 @@ class Tables:
     """A row for every place that is paid; amounts are text."""
 
 
-def flat(columns: Iterable[Column]) -> dict[str, Holds]:
+def flat(columns: Iterable[Field]) -> dict[str, Holds]:
     """The columns that a table has: those of one value that every row has."""
     return {column.name: column.holds for column in columns if column.holds in _ARROW and not column.optional}
 
 
-def tables(document: Json, columns: Sequence[Column], burnt: Sequence[str]) -> Tables:
+def tables(document: Json, columns: Sequence[Field], burnt: Sequence[str]) -> Tables:
     """The tables of a settlement's document; raises CannotSettle where pyarrow is not installed. SPEC 6.
 
     columns: those of the document. burnt: those that the burn has as a row of weights.

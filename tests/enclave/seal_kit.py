@@ -26,7 +26,7 @@ from assay.judge.rubric.solution import Solution
 from assay.ledger import keys
 from assay.ledger import log as note
 from assay.ledger.keys import PrivateKey, PublicKey
-from assay.scheme.bounty import Bounty, Measured, read_bounty
+from assay.scheme.bounty import Bounty, Measurements, read_bounty
 
 LOG = keys.read(b"77" * 32)
 """Signs the log's receipts."""
@@ -286,7 +286,7 @@ async def until(done: Callable[[], object]) -> None:
 
 def with_enclave(bounty: Bounty, machine: Machine) -> Bounty:
     """The bounty as if it pinned this machine; its digest is as it was."""
-    pinned = Measured(compose_hash=machine.compose_hash.hex(), development=True)
+    pinned = Measurements(compose_hash=machine.compose_hash.hex(), development=True)
     made = replace(bounty, contents=bounty.contents.model_copy(update={"enclave": pinned}))
     made.__dict__["digest"] = bounty.digest
     return made

@@ -21,7 +21,7 @@ from assay.enclave.attest.quote import DEVELOPMENT_ROOT, load_library, read_quot
 from assay.enclave.develop.machine import ADVISORY, Authority, Machine
 from assay.errors import BadInput, Refused
 from assay.exact import canonical
-from assay.scheme.bounty import STATUSES, Measured
+from assay.scheme.bounty import STATUSES, Measurements
 from assay.scheme.reading import validate
 from enclave_kit import AUTHORITY, MACHINE, NOW, STATEMENT, attested, policy, refused, stages, with_changes
 
@@ -264,7 +264,7 @@ def test_what_is_no_json() -> None:
 
 def test_a_policy_pins_the_program() -> None:
     with pytest.raises(BadInput, match="neither compose_hash nor rtmr3"):
-        validate(Measured, {"mrtd": "00" * 48})
+        validate(Measurements, {"mrtd": "00" * 48})
     with pytest.raises(BadInput, match="Revoked"):
         policy(tcb=["Revoked"])
     with pytest.raises(BadInput, match="64 lower-case hex digits"):

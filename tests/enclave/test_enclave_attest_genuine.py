@@ -9,14 +9,14 @@ import pytest
 from assay.enclave.attest import Collateral, read_collateral, verify_quote
 from assay.enclave.attest.quote import INTEL_ROOT, read_quote
 from assay.errors import BadInput, Refused
-from assay.scheme.bounty import Measured
+from assay.scheme.bounty import Measurements
 from assay.scheme.reading import validate
 from enclave_kit import AUTHORITY, stages
 
 FIRST, LAST = 1750329147, 1752919234
 NOW = 1751000000
 SIGNED = 4936  # bytes of header, TD report and signature data; 70 of padding follow
-POLICY = Measured(rtmr3="00" * 48)  # a TD that logged nothing
+POLICY = Measurements(rtmr3="00" * 48)  # a TD that logged nothing
 
 
 @pytest.fixture(scope="module")
@@ -141,16 +141,16 @@ def test_what_is_pinned_must_be_there(quote: bytes, collateral: Collateral) -> N
     measured = read_quote(quote).measurements
     for name, value in measured.items():
         other = flipped(bytes.fromhex(value), 7).hex()
-        right, wrong = (validate(Measured, {"rtmr3": measured["rtmr3"]} | {name: one}) for one in (value, other))
+        right, wrong = (validate(Measurements, {"rtmr3": measured["rtmr3"]} | {name: one}) for one in (value, other))
         assert verify_quote(quote, policy=right, now=NOW, collateral=collateral)
         with pytest.raises(Refused, match=name) as error:
             verify_quote(quote, policy=wrong, now=NOW, collateral=collateral)
         assert error.value.stage == "measurements"
     with pytest.raises(Refused, match="no log") as error:
-        verify_quote(quote, policy=Measured(compose_hash="00" * 32), now=NOW, collateral=collateral)
+        verify_quote(quote, policy=Measurements(compose_hash="00" * 32), now=NOW, collateral=collateral)
     assert error.value.stage == "events"
 
 
 def test_a_policy_for_tests_still_takes_intels_root(quote: bytes, collateral: Collateral) -> None:
-    found = verify_quote(quote, policy=Measured(rtmr3="00" * 48, development=True), now=NOW, collateral=collateral)
+    found = verify_quote(quote, policy=Measurements(rtmr3="00" * 48, development=True), now=NOW, collateral=collateral)
     assert not found.development

@@ -18,7 +18,7 @@ from assay.enclave.sealing import SealedFile
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.ledger import keys
-from assay.ledger.keys.hpke import seal
+from assay.ledger.keys import seal
 from assay.scheme.bounty import Bounty
 
 ENCLAVE = keys.read(b"88" * 32, kind=keys.X25519)

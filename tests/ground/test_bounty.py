@@ -11,7 +11,7 @@ import pytest
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.scheme.advice import advice
-from assay.scheme.bounty import PROBLEM_BYTES, Model, read_bounty
+from assay.scheme.bounty import PROBLEM_BYTES, ModelChoice, read_bounty
 from bounty_kit import BOUNTY, SCHEME, make_bounty
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -32,8 +32,8 @@ def test_a_bounty_says_what_is_asked_and_has_defaults(tmp_path: Path) -> None:
     assert (found.problem, found.terms.name, found.terms.title) == ("Write a haiku about integers.", "haiku", "")
     assert found.problem_digest == f"sha256:{sha256(b'Write a haiku about integers.').hexdigest()}"
     assert (found.judge.model, found.judge.fallback) == (
-        Model(name="deepseek-ai/DeepSeek-V3"),
-        Model(name="Qwen/Qwen2.5-72B-Instruct"),
+        ModelChoice(name="deepseek-ai/DeepSeek-V3"),
+        ModelChoice(name="Qwen/Qwen2.5-72B-Instruct"),
     )
     assert [(check.id, check.weight, check.skippable) for check in found.rules.checks] == [
         ("C1", 6000, False),

@@ -22,7 +22,7 @@ ALONE = "ledger/check.py"
         ('pattern="^x25519:', ["scheme/fields.py"]),
         ("** (attempt - 1)", ["judge/running.py"]),
         ("JSONDecoder(object_pairs_hook", ["folder/strict.py"]),
-        ("class Refused(", ["errors.py", ALONE]),
+        ("class Refused(", ["errors.py"]),
     ],
 )
 def test_it_is_written_once(what: str, homes: list[str]) -> None:

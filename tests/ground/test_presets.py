@@ -10,7 +10,7 @@ import pytest
 from assay.scheme.load import parse, presets, warnings
 from assay.scheme.model import Scheme
 from assay.scheme.reading import validate
-from assay.scheme.subnet import Subnet
+from assay.scheme.subnet import SubnetFile
 
 NAMES = ["agonaut", "benchmark", "bounty-challenge", "cswon", "platform", "term-challenge"]
 SCHEMES = [name for name in NAMES if name != "platform"]
@@ -110,11 +110,11 @@ def test_what_is_written_out_beyond_spec_is_the_default(name: str) -> None:
 
 
 def test_platform_divides_the_emission_between_the_two() -> None:
-    subnet = validate(Subnet, everything("platform"))
+    subnet = validate(SubnetFile, everything("platform"))
     assert [member.path for member in subnet.competitions] == ["term-challenge", "bounty-challenge"]
     assert {member.path for member in subnet.competitions} <= set(SCHEMES)
     assert sum(member.share for member in subnet.competitions) == 10**9
-    assert set(Subnet.model_fields) == set(everything("platform"))
+    assert set(SubnetFile.model_fields) == set(everything("platform"))
 
 
 @pytest.mark.parametrize("name", NAMES)

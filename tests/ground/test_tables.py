@@ -90,7 +90,7 @@ def test_without_pyarrow_it_says_what_to_install(settlement: assay.Settlement, m
         settlement.to_arrow()
 
 
-ADDED = '    Column("halved", Holds.SHARE, lambda at: text(at.weight.score // 2)),\n'
+ADDED = '    Field("halved", Holds.SHARE, lambda at: text(at.weight.score // 2)),\n'
 SEEN_EVERYWHERE = """
 import json, sys
 from pathlib import Path
@@ -120,7 +120,7 @@ def test_a_column_is_one_line_and_is_seen_everywhere(tmp_path: Path) -> None:
     package = tmp_path / "src" / "assay"
     shutil.copytree(Path(assay.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     file = package / "settle" / "document.py"
-    place = '    Column("chain_u16", Holds.U16, lambda at: at.weight.chain_u16),\n'
+    place = '    Field("chain_u16", Holds.U16, lambda at: at.weight.chain_u16),\n'
     file.write_text(file.read_text("utf-8").replace(place, place + ADDED), "utf-8")
     season = made(tmp_path / "season")
     env = os.environ | {"PYTHONPATH": str(tmp_path / "src")}

@@ -60,7 +60,7 @@ RECORDS, CONFLICTS, BATCHES = 13, 1, 5
 def cycle(ledger: Ledger, epoch: int, say: Say) -> None:
     """Take in, settle, export; what was done before may be done again."""
     say("begun", epoch)
-    terms = intake.terms(ledger.folder)
+    terms = intake.intake_rules(ledger.folder)
     for participant, submission in (("m1", f"s1-{epoch}"), ("m2", f"s2-{epoch}")):
         with ledger.store.writing() as tx:
             if participant not in (held := tx.submissions()) or held[participant].epoch < epoch:

@@ -9,7 +9,7 @@ import pytest
 from assay.enclave.attest import Attestation, EnclaveStatement, Event, Verified, report_data, verify
 from assay.enclave.develop.machine import Authority, Machine
 from assay.errors import Refused
-from assay.scheme.bounty import Measured
+from assay.scheme.bounty import Measurements
 from assay.scheme.reading import validate
 
 __all__ = ["AUTHORITY", "MACHINE", "NOW", "STATEMENT", "attested", "compose_hash", "policy", "refused", "stages", "with_changes"]
@@ -36,9 +36,9 @@ def compose_hash(machine: Machine = MACHINE) -> str:
     return machine.compose_hash.hex()
 
 
-def policy(machine: Machine = MACHINE, **changes: Any) -> Measured:
+def policy(machine: Machine = MACHINE, **changes: Any) -> Measurements:
     """A policy for tests that pins the machine's compose hash."""
-    return validate(Measured, {"compose_hash": compose_hash(machine), "development": True} | changes)
+    return validate(Measurements, {"compose_hash": compose_hash(machine), "development": True} | changes)
 
 
 def refused(found: Attestation, stage: str, words: str | None = None, *, now: int = NOW, **pins: Any) -> Refused:

@@ -95,7 +95,7 @@ def records(
 
 def batches(place: Path, found: Iterable[Mapping[str, Any]]) -> Iterator[batch.Batch]:
     """A signed batch of each validator's records of each epoch."""
-    terms = intake.terms(place)
+    terms = intake.intake_rules(place)
     origin = config.read(place).origin
     several: dict[tuple[str, int], list[Evidence]] = {}
     for one in map(record, found):
@@ -116,7 +116,7 @@ def add(place: Path, found: Iterable[Mapping[str, Any]]) -> None:
     """Take records into the ledger, signed."""
     with opened(place) as ledger:
         for one in batches(place, found):
-            intake.accept(ledger.store, one, intake.terms(place))
+            intake.accept(ledger.store, one, intake.intake_rules(place))
 
 
 def two_epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -16,10 +16,10 @@ import small_folder
 from assay.ledger import settling
 from assay.publish import publishers, settled_epoch
 from assay.publish.evm.publisher import EvmPublisher, open_publisher
-from assay.publish.evm.signers import Local, Request
+from assay.publish.evm.signers import LocalSigner, TransactionRequest
 from assay.publish.outcome import Outcome
-from assay.publish.publishers import Plan
-from assay.publish.sender import Clock
+from assay.publish.publishers import PublishPlan
+from assay.publish.sender import SystemClock
 from evm_kit import CHAIN_ID, ETHER, World
 from ledger_kit import SIGNER, V1
 
@@ -134,8 +134,8 @@ class Passing:
             self.then.pop(0)()
 
     @property
-    def clock(self) -> Clock:
-        return Clock(now=lambda: self.seconds, sleep=self.sleep)
+    def clock(self) -> SystemClock:
+        return SystemClock(now=lambda: self.seconds, sleep=self.sleep)
 
     def tell(self, what: str) -> None:
         self.told.append(what)
@@ -145,7 +145,7 @@ def opened(place: Path, time: Passing | None = None, name: str = "local") -> Evm
     return open_publisher(publishers.read_target(place, name), clock=(time or Passing()).clock)
 
 
-def planned(place: Path, epoch: int = EPOCH) -> Plan:
+def planned(place: Path, epoch: int = EPOCH) -> PublishPlan:
     with ledger_kit.opened(place) as ledger:
         return opened(place).plan(settled_epoch.read(ledger, epoch))
 
@@ -167,6 +167,6 @@ def nonce(world: World, account: str) -> int:
     return int(world.chain.w3.eth.get_transaction_count(account))
 
 
-def signers_raw(account: LocalAccount, request: Request) -> str:
+def signers_raw(account: LocalAccount, request: TransactionRequest) -> str:
     """A transaction as a signer gives it back."""
-    return "0x" + Local(account).transaction(request).hex()
+    return "0x" + LocalSigner(account).transaction(request).hex()

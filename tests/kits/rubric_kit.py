@@ -15,7 +15,7 @@ from assay.judge.rubric.questions import Case
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.scripted import Script
 from assay.judge.rubric.solution import Solution
-from assay.scheme.bounty import Bounty, Model, read_bounty
+from assay.scheme.bounty import Bounty, ModelChoice, read_bounty
 
 __all__ = [
     "ADD",
@@ -44,7 +44,7 @@ NAMES = {"big": ("vendor/big", "scripted/big", "scripted/vendor/big"), "small": 
 
 def called(name: str, **more: Any) -> NamedModel:
     """A model that may be served under its name, and as `m`, of which `says` makes replies."""
-    return NamedModel(name, Model(name=name, **{"names": ("m", *NAMES.get(name, ())), "max_tokens": 1000, **more}))
+    return NamedModel(name, ModelChoice(name=name, **{"names": ("m", *NAMES.get(name, ())), "max_tokens": 1000, **more}))
 
 
 SETTINGS = ModelSettings(called("primary"), called("fallback"), attempts=3)

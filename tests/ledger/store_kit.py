@@ -10,7 +10,7 @@ import postgres
 import small_folder
 from assay.ledger import batch, intake
 from assay.ledger.batch import Batch
-from assay.ledger.store import Meta, Receipt, Settled, Store, Submission
+from assay.ledger.store import Meta, Store, StoredReceipt, StoredSettlement, Submission
 from assay.records import record
 from ledger_kit import V1, VALIDATORS
 
@@ -18,7 +18,7 @@ META = Meta("small", "example.org/small", "example.org/small+1a2b3c4d+Ab")
 PUBLIC = {name: key.public for name, key in VALIDATORS.items()}
 ATTEMPTS = {"chain": [b'{"state":"planned"}', b'{"state":"sent"}'], "other": [b'{"state":"planned"}']}
 """What was sent to targets, as `fill` has it."""
-TERMS = intake.Terms("small", "tests", PUBLIC, frozenset({"m1", "m2"}))
+TERMS = intake.IntakeRules("small", "tests", PUBLIC, frozenset({"m1", "m2"}))
 
 
 def one(**changes: Any) -> dict[str, Any]:
@@ -41,11 +41,11 @@ def trials(tasks: Iterable[int], **changes: Any) -> list[dict[str, Any]]:
     return [one(**{"task": f"t{task}"} | changes) for task in tasks]
 
 
-def settled(epoch: int, position: int = 0) -> tuple[Settled, bytes, Receipt]:
+def settled(epoch: int, position: int = 0) -> tuple[StoredSettlement, bytes, StoredReceipt]:
     """What settling an epoch would keep."""
     digest = f"sha256:{epoch:064x}"
-    receipt = Receipt(epoch, position, digest, b"envelope %d" % epoch, b"checkpoint %d" % epoch)
-    return Settled(epoch, digest, "sha256:inputs", b'{"epoch":%d}' % epoch), b"{}", receipt
+    receipt = StoredReceipt(epoch, position, digest, b"envelope %d" % epoch, b"checkpoint %d" % epoch)
+    return StoredSettlement(epoch, digest, "sha256:inputs", b'{"epoch":%d}' % epoch), b"{}", receipt
 
 
 def fill(store: Store) -> None:

@@ -30,7 +30,7 @@ def given(place: Path, **changes: Any) -> list[Batch]:
 
 def accept(place: Path, found: Batch) -> Accepted:
     with ledger_kit.opened(place) as ledger:
-        return intake.accept(ledger.store, found, intake.terms(place))
+        return intake.accept(ledger.store, found, intake.intake_rules(place))
 
 
 def rows(place: Path) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ def test_what_could_vanish_unseen_is_added_again_or_signed(place: Path, tmp_path
 def test_a_folder_without_a_ledger_has_nothing_to_write_down(tmp_path: Path) -> None:
     import small_folder
 
-    assert intake.terms(small_folder.make(tmp_path, validators_csv=ledger_kit.NAMES)).answers is None
+    assert intake.intake_rules(small_folder.make(tmp_path, validators_csv=ledger_kit.NAMES)).answers is None
 
 
 def test_lines_longer_than_what_is_read_from_the_end(place: Path) -> None:

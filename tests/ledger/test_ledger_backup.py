@@ -214,7 +214,7 @@ def test_a_checkpoint_that_is_not_the_logs_is_refused(taken: tuple[Path, Path], 
             last = tx.last_receipt()
             assert last is not None
             note = last.checkpoint if text is None else text.encode()
-            tx.add_settled(settled, document, store.Receipt(9, 1, receipt.digest, receipt.envelope, note))
+            tx.add_settled(settled, document, store.StoredReceipt(9, 1, receipt.digest, receipt.envelope, note))
         odd = tmp_path / f"{text}.zip"
         back_up(place, odd, now=NOW)
         (place / "ledger.db").unlink()

@@ -457,11 +457,11 @@ def late_batches(place: Path) -> tuple[signing.Late, list[batch.Batch]]:
 
 
 def test_late_evidence_states_the_task_set_with_which_its_epoch_was_settled(late: Path) -> None:
-    today = intake.terms(late).task_set
+    today = intake.intake_rules(late).task_set
     chosen, found = late_batches(late)
     assert ({one.statement.task_set for one in found}, chosen.chosen, chosen.outdated) == ({today}, 4, 0)
     rewrite(late / "tasks.txt", "t2", "t2\nt3")
-    assert intake.terms(late).task_set != today
+    assert intake.intake_rules(late).task_set != today
     chosen, found = late_batches(late)
     assert (found, chosen.chosen, chosen.outdated) == ([], 0, 4)
     keys.save("val-3", ledger_kit.VALIDATORS[ledger_kit.V3])

@@ -14,7 +14,7 @@ from assay.errors import AssayError, BadInput, CannotSettle, Refused
 from assay.folder import files
 from assay.ledger import bundle, evidence, settling
 from assay.ledger.audit import audit
-from assay.ledger.exchange import Imported, import_bundle
+from assay.ledger.exchange import ImportedEpoch, import_bundle
 from assay.ledger.verify import verify
 from cli_kit import files_under
 from ledger_kit import SIGNER, V1
@@ -63,7 +63,7 @@ def test_a_round_trip_loses_nothing(as_parquet: bool, database: str, tmp_path: P
         source = exported(place, epoch, tmp_path / f"epoch-{epoch}", as_parquet=as_parquet)
         with ledger_kit.opened(copy) as ledger:
             assert import_bundle(ledger, source).records > 0
-            assert import_bundle(ledger, source) == Imported(epoch, 0, 0, new=False)
+            assert import_bundle(ledger, source) == ImportedEpoch(epoch, 0, 0, new=False)
     assert content(copy) == content(place)
     assert files_under(copy / "log") == files_under(place / "log")
     with ledger_kit.opened(copy) as ledger:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay.ledger import check
-from assay.ledger.check import Refused
+from assay.ledger.check import CheckError
 from check_kit import (
     DIGEST,
     KEY,
@@ -80,6 +80,6 @@ def test_it_imports_nothing_but_python_and_cryptography() -> None:
 
 
 def test_an_error_tells_what_was_expected_and_found() -> None:
-    assert str(Refused("log", "it is wrong")) == "log: it is wrong"
-    assert str(Refused("log", "it is wrong", 1, "x" * 300)) == f"log: it is wrong (expected 1, found {'x' * 200})"
+    assert str(CheckError("log", "it is wrong")) == "log: it is wrong"
+    assert str(CheckError("log", "it is wrong", 1, "x" * 300)) == f"log: it is wrong (expected 1, found {'x' * 200})"
     assert hashlib.sha256().digest() == check.EMPTY_ROOT

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from assay.ledger import check
-from assay.ledger.check import Envelope, Refused
+from assay.ledger.check import CheckError, Envelope
 from check_kit import ONE, THREE, TWO, public
 from oracle import envelopes
 
@@ -43,7 +43,7 @@ def test_a_key_that_anybody_can_sign_for_is_none() -> None:
     assert len(weak) == 5
     for y in weak:
         for sign in (0, 1 << 255):
-            with pytest.raises(Refused, match="not an Ed25519 public key"):
+            with pytest.raises(CheckError, match="not an Ed25519 public key"):
                 check.Ed25519Key((y | sign).to_bytes(32, "little"))
 
 
@@ -51,7 +51,7 @@ def test_a_key_that_anybody_can_sign_for_is_none() -> None:
     "raw", [b"", bytes(31), bytes(33), b"\xff" * 32, *((2**255 - 19 + y).to_bytes(32, "little") for y in (0, 1, 3))]
 )
 def test_a_key_has_one_spelling(raw: bytes) -> None:
-    with pytest.raises(Refused, match="key: it is not an Ed25519 public key"):
+    with pytest.raises(CheckError, match="key: it is not an Ed25519 public key"):
         check.Ed25519Key(raw)
 
 
@@ -119,9 +119,9 @@ def test_the_alphabet_of_an_envelope_is_its_own_business() -> None:
     ],
 )
 def test_what_is_no_envelope_is_refused(change: dict[str, Any], why: str) -> None:
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(CheckError, match=why):
         Envelope.parse(envelopes.dsse(b"{}", ONE) | change, "s")
-    with pytest.raises(Refused, match="not a DSSE envelope"):
+    with pytest.raises(CheckError, match="not a DSSE envelope"):
         Envelope.parse([], "s")
 
 
@@ -129,11 +129,11 @@ def test_a_threshold_counts_keys() -> None:
     twice = Envelope.parse(envelopes.dsse(b"{}", ONE, ONE, THREE), "s")
     keys = [public(ONE), public(TWO), public(ONE)]
     assert check.check_envelope(twice, keys, "s") == [public(ONE)]
-    with pytest.raises(Refused, match=r"expected 2 of ed25519:.*found one said to be of"):
+    with pytest.raises(CheckError, match=r"expected 2 of ed25519:.*found one said to be of"):
         check.check_envelope(twice, keys, "s", 2)
-    with pytest.raises(Refused, match="expected 1 of no key at all"):
+    with pytest.raises(CheckError, match="expected 1 of no key at all"):
         check.check_envelope(twice, [], "s")
-    with pytest.raises(Refused, match="it is not signed by the key"):
+    with pytest.raises(CheckError, match="it is not signed by the key"):
         check.check_envelope(twice, [public(TWO)], "s", 0)
 
 
@@ -142,16 +142,16 @@ def test_a_keyid_is_a_hint() -> None:
     document["signatures"][0]["keyid"] = public(ONE).id
     envelope = Envelope.parse(document, "s")
     assert check.check_envelope(envelope, [public(TWO)], "s") == [public(TWO)]
-    with pytest.raises(Refused, match="it is not signed by the key"):
+    with pytest.raises(CheckError, match="it is not signed by the key"):
         check.check_envelope(envelope, [public(ONE)], "s")
     del document["signatures"][0]["keyid"]
-    with pytest.raises(Refused, match="found one without a keyid"):
+    with pytest.raises(CheckError, match="found one without a keyid"):
         check.check_envelope(Envelope.parse(document, "s"), [public(ONE)], "s")
 
 
 def test_the_type_of_the_payload_is_signed_and_asked_for() -> None:
-    with pytest.raises(Refused, match="the payload is of another type"):
+    with pytest.raises(CheckError, match="the payload is of another type"):
         check.check_envelope(Envelope.parse(envelopes.dsse(b"{}", ONE, kind="text/plain"), "s"), [public(ONE)], "s")
     renamed = envelopes.dsse(b"{}", ONE, kind="text/plain") | {"payloadType": check.IN_TOTO}
-    with pytest.raises(Refused, match="it is not signed by the key"):
+    with pytest.raises(CheckError, match="it is not signed by the key"):
         check.check_envelope(Envelope.parse(renamed, "s"), [public(ONE)], "s")

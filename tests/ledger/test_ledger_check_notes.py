@@ -3,7 +3,7 @@
 import pytest
 
 from assay.ledger import check
-from assay.ledger.check import Checkpoint, LogKey, LogProof, Refused
+from assay.ledger.check import CheckError, Checkpoint, LogKey, LogProof
 from check_kit import KEY, LEAVES, NAME, ONE, OTHER, TWO, b64, checkpoint
 from oracle import trees
 
@@ -31,7 +31,7 @@ def test_the_key_of_the_checksum_database_of_go_is_read() -> None:
     ],
 )
 def test_what_is_no_vkey_is_refused(text: str) -> None:
-    with pytest.raises(Refused, match="key: "):
+    with pytest.raises(CheckError, match="key: "):
         LogKey.parse(text)
 
 
@@ -44,7 +44,7 @@ def test_what_is_no_vkey_is_refused(text: str) -> None:
     ],
 )
 def test_a_private_key_that_was_given_for_the_public_one_is_not_shown(private: str) -> None:
-    with pytest.raises(Refused) as error:
+    with pytest.raises(CheckError) as error:
         LogKey.parse(private)
     assert str(error.value) == "key: it is not a vkey NAME+HEX+BASE64 of an Ed25519 key"
 
@@ -67,21 +67,21 @@ def test_signatures_of_strangers_are_ignored() -> None:
     assert check.check_note(note, [OTHER, KEY, KEY])[1] == [OTHER, KEY]
     twice = f"{text}\n{lines[3] * 2}".encode()
     assert check.check_note(twice, [KEY])[1] == [KEY]
-    with pytest.raises(Refused, match="the note is not signed by the key"):
+    with pytest.raises(CheckError, match="the note is not signed by the key"):
         check.check_note(f"{text}\n{''.join(lines[:3])}".encode(), [KEY])
 
 
 @pytest.mark.parametrize("character", ["\t", "\r", "\0", "\x1f"])
 def test_a_note_has_no_control_characters_though_they_were_signed(character: str) -> None:
     text = f"{NAME}\n3\n{b64(trees.tree_of(LEAVES[:3]))}\na{character}b\n"
-    with pytest.raises(Refused, match="log: it is not a signed note"):
+    with pytest.raises(CheckError, match="log: it is not a signed note"):
         check.check_note(f"{text}\n{trees.signature(text, NAME, ONE)}".encode(), [KEY])
 
 
 def test_a_wrong_signature_of_a_known_key_spoils_the_note() -> None:
     text = f"{NAME}\n3\n{b64(trees.tree_of(LEAVES[:3]))}\n"
     wrong = f"— {NAME} {b64(KEY.hint + bytes(64))}\n"
-    with pytest.raises(Refused, match="a signature of the note is wrong"):
+    with pytest.raises(CheckError, match="a signature of the note is wrong"):
         check.check_note(f"{text}\n{trees.signature(text, NAME, ONE)}{wrong}".encode(), [KEY])
 
 
@@ -121,7 +121,7 @@ TEXT, LINE = GOOD.split("\n\n")
     ],
 )
 def test_what_is_no_signed_note_is_refused(note: bytes) -> None:
-    with pytest.raises(Refused, match="log: it is not"):
+    with pytest.raises(CheckError, match="log: it is not"):
         check.check_note(note, [KEY])
 
 
@@ -137,7 +137,7 @@ def test_a_note_is_read_up_to_its_bound_and_not_above() -> None:
     largest = noted(2**20)
     assert len(largest) == 2**20
     assert check.check_note(largest, [KEY])[1] == [KEY]
-    with pytest.raises(Refused, match="log: it is not a signed note"):
+    with pytest.raises(CheckError, match="log: it is not a signed note"):
         check.check_note(noted(2**20 + 1), [KEY])
 
 
@@ -145,7 +145,7 @@ def test_a_log_proof_is_read_up_to_its_bound_and_not_above() -> None:
     head = "c2sp.org/tlog-proof@v1\nindex 1\n\n"
     rest = "a" * (2**20 - len(head))
     assert LogProof.parse(head + rest).checkpoint == rest.encode()
-    with pytest.raises(Refused, match="log: it is not"):
+    with pytest.raises(CheckError, match="log: it is not"):
         LogProof.parse(head + rest + "a")
 
 
@@ -164,13 +164,13 @@ def test_a_log_proof_is_read_up_to_its_bound_and_not_above() -> None:
     ],
 )
 def test_what_is_no_checkpoint_is_refused(text: str) -> None:
-    with pytest.raises(Refused, match="log: it is not"):
+    with pytest.raises(CheckError, match="log: it is not"):
         Checkpoint.parse(text)
 
 
 def test_a_checkpoint_is_of_the_log_whose_key_signed_it() -> None:
     text = f"example.org/other\n3\n{b64(bytes(32))}\n"
-    with pytest.raises(Refused, match="the checkpoint is of another log"):
+    with pytest.raises(CheckError, match="the checkpoint is of another log"):
         check.check_checkpoint(f"{text}\n{trees.signature(text, NAME, ONE)}".encode(), [KEY])
 
 
@@ -201,5 +201,5 @@ def test_a_log_proof_is_read() -> None:
     ],
 )
 def test_what_is_no_log_proof_is_refused(text: str) -> None:
-    with pytest.raises(Refused, match="log: it is not"):
+    with pytest.raises(CheckError, match="log: it is not"):
         LogProof.parse(text)

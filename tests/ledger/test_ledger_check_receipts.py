@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.ledger import check
-from assay.ledger.check import LogKey, Receipt, Refused
+from assay.ledger.check import CheckError, LogKey, Receipt
 from check_kit import KEY, NAME, ONE, OTHER, TWO, file_of, parsed, receipts
 from oracle import envelopes, trees
 
@@ -26,7 +26,7 @@ def test_each_step_of_a_receipt_is_checked() -> None:
         (file_of(2, 5, key=TWO), [KEY], "log: the note is not signed by the key"),
         (wrong_proof, [KEY], "log: the proof does not lead to the root"),
     ):
-        with pytest.raises(Refused, match=why):
+        with pytest.raises(CheckError, match=why):
             check.check_receipt(parsed(document), keys)
 
 
@@ -44,7 +44,7 @@ def test_a_receipt_goes_on_from_a_checkpoint_seen_before() -> None:
         (foreign, [KEY, other], "the checkpoint that was seen is of another log"),
         (foreign, [KEY], "consistency: the note is not signed"),
     ):
-        with pytest.raises(Refused, match=why):
+        with pytest.raises(CheckError, match=why):
             check.check_receipt(parsed(file_of(2, 3)), keys, note, trees.consistency(2, hashes[:3]))
 
 
@@ -67,7 +67,7 @@ def test_a_receipt_goes_on_from_a_checkpoint_seen_before() -> None:
     ],
 )
 def test_what_is_no_receipt_is_refused(change: dict[str, Any], why: str) -> None:
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(CheckError, match=why):
         parsed(file_of(2, 5) | change)
 
 
@@ -80,6 +80,6 @@ def test_every_bit_of_a_receipt_is_held() -> None:
         changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         try:
             check.check_receipt(Receipt.parse(changed), [KEY])
-        except Refused:
+        except CheckError:
             continue
         assert at in range(says_nothing.start(), says_nothing.end()), (at, changed[max(0, at - 20) : at + 20])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.ledger import check
-from assay.ledger.check import Refused
+from assay.ledger.check import CheckError
 from check_kit import (
     b64,
 )
@@ -32,7 +32,7 @@ from check_kit import (
     ],
 )
 def test_json_has_one_reading(data: bytes) -> None:
-    with pytest.raises(Refused, match="s: it is not JSON with one reading"):
+    with pytest.raises(CheckError, match="s: it is not JSON with one reading"):
         check.parse_json(data, "s")
 
 
@@ -40,13 +40,13 @@ def test_json_has_one_reading(data: bytes) -> None:
     ("data", "said"), [(b'"\xff"', "bytes that are not UTF-8"), (b"[" * 100_000, "brackets too deep inside")]
 )
 def test_why_it_is_no_json_is_said_in_plain_words(data: bytes, said: str) -> None:
-    with pytest.raises(Refused, match=f"found {said}"):
+    with pytest.raises(CheckError, match=f"found {said}"):
         check.parse_json(data, "s")
 
 
 def test_json_is_read_up_to_a_size() -> None:
     assert check.parse_json(b'{"a": "\\ud83d\\ude00"}', "s", 21) == {"a": "😀"}
-    with pytest.raises(Refused, match=r"s: it is too large \(expected at most 20 bytes, found 21 bytes\)"):
+    with pytest.raises(CheckError, match=r"s: it is too large \(expected at most 20 bytes, found 21 bytes\)"):
         check.parse_json(b'{"a": "\\ud83d\\ude00"}', "s", 20)
 
 
@@ -61,20 +61,20 @@ def test_base64_is_read_in_both_alphabets(data: bytes) -> None:
     "text", ["YQ", "YQ=", "YR==", "YQ==\n", " YQ==", "Y Q==", "YQ==YQ==", "-_8=", "é", "YQ===", None, 7, b"YQ=="]
 )
 def test_base64_has_one_spelling(text: Any) -> None:
-    with pytest.raises(Refused, match="it is not base64"):
+    with pytest.raises(CheckError, match="it is not base64"):
         check.unbase64(text, "s")
 
 
 @pytest.mark.parametrize("text", ["-+8=", "_/8=", "-/8=", "-_8", "YR==", "-_9="])
 def test_the_alphabets_of_base64_do_not_mix(text: str) -> None:
-    with pytest.raises(Refused, match="it is not base64"):
+    with pytest.raises(CheckError, match="it is not base64"):
         check.unbase64(text, "s", either=True)
 
 
 def test_numbers_have_one_spelling() -> None:
     assert [check.number(text, "s") for text in ("0", "7", "9223372036854775807")] == [0, 7, 2**63 - 1]
     for text in ("", "00", "01", "+1", "-1", "1 ", "１", "9223372036854775808", "1" * 20, "1e3", "0x1"):
-        with pytest.raises(Refused, match="it is not a number"):
+        with pytest.raises(CheckError, match="it is not a number"):
             check.number(text, "s")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from assay.ledger import check
-from assay.ledger.check import Refused
+from assay.ledger.check import CheckError
 from check_kit import LEAVES
 from oracle import trees
 
@@ -55,13 +55,13 @@ def test_inclusion_is_proven_by_its_proof_alone(size: int) -> None:
         proof = trees.inclusion(index, hashes)
         check.check_inclusion(top, size, index, hashes[index], proof)
         for wrong in mutations(proof):
-            with pytest.raises(Refused, match="log: the proof"):
+            with pytest.raises(CheckError, match="log: the proof"):
                 check.check_inclusion(top, size, index, hashes[index], wrong)
         for other in {0, index ^ 1, size - 1} - {index}:
-            with pytest.raises(Refused, match="log: "):
+            with pytest.raises(CheckError, match="log: "):
                 check.check_inclusion(top, size, other, hashes[index], proof)
     for index in (-1, size):
-        with pytest.raises(Refused, match="beyond the tree"):
+        with pytest.raises(CheckError, match="beyond the tree"):
             check.check_inclusion(top, size, index, hashes[0], [])
 
 
@@ -73,12 +73,12 @@ def test_consistency_is_proven_by_its_proof_alone(new: int) -> None:
         proof = trees.consistency(old, LEAVES[:new])
         check.check_consistency(old, before, new, after, proof)
         for wrong in mutations(proof):
-            with pytest.raises(Refused, match="consistency: the "):
+            with pytest.raises(CheckError, match="consistency: the "):
                 check.check_consistency(old, before, new, after, wrong)
-        with pytest.raises(Refused, match="consistency: the "):
+        with pytest.raises(CheckError, match="consistency: the "):
             check.check_consistency(old, trees.leaf(b"?"), new, after, proof)
         if old or not new:
-            with pytest.raises(Refused, match="consistency: the "):
+            with pytest.raises(CheckError, match="consistency: the "):
                 check.check_consistency(old, before, new, trees.leaf(b"?"), proof)
-    with pytest.raises(Refused, match="has become smaller"):
+    with pytest.raises(CheckError, match="has become smaller"):
         check.check_consistency(new + 1, after, new, after, [])

@@ -40,7 +40,7 @@ def made(tmp_path: Path, *epochs: int, **changes: Any) -> Path:
     return place
 
 
-def settle(place: Path, epoch: int | None = None, **meant: bool) -> settling.Outcome:
+def settle(place: Path, epoch: int | None = None, **meant: bool) -> settling.SettledEpoch:
     with ledger_kit.opened(place) as ledger:
         return settling.settle(ledger, SIGNER, epoch, **meant)
 

@@ -117,7 +117,7 @@ def test_a_conflict_changes_nothing_of_the_settlement(tmp_path: Path) -> None:
         ledger_kit.add(place, ledger_kit.records())
         with ledger_kit.opened(place) as ledger:
             for one in ledger_kit.batches(place, more):
-                assert intake.accept(ledger.store, one, intake.terms(place)).conflicting == one.statement.count
+                assert intake.accept(ledger.store, one, intake.intake_rules(place)).conflicting == one.statement.count
             digests.append(_settled(ledger))
     assert digests[0] == digests[1]
 

@@ -24,7 +24,7 @@ from ledger_kit import KEY, ORIGIN, SIGNER
 FULL, READ_ONLY = "No space left on device", "Read-only file system"
 
 
-def settle(place: Path, epoch: int) -> settling.Outcome:
+def settle(place: Path, epoch: int) -> settling.SettledEpoch:
     with ledger_kit.opened(place) as ledger:
         return settling.settle(ledger, SIGNER, epoch)
 

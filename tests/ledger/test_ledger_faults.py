@@ -48,9 +48,9 @@ def test_a_locked_database_is_waited_for_and_then_named(tmp_path: Path) -> None:
     store.create(place, kit.META).close()
     with store.open(place, wait=0.05) as ledger, closing(sqlite3.connect(place, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(store.Busy) as error:
+        with pytest.raises(store.DatabaseBusy) as error:
             add(ledger, 1)
-        refused(error.value, store.Busy, "another program kept it locked, nothing of this was kept", "try again")
+        refused(error.value, store.DatabaseBusy, "another program kept it locked, nothing of this was kept", "try again")
         with ledger.reading() as view:  # readers do not wait
             assert view.count() == 0
         other.execute("ROLLBACK")
@@ -62,9 +62,9 @@ def test_a_writer_of_postgresql_waits_as_long(postgresql: postgres.Cluster) -> N
     place = postgresql.database()
     with store.create(place, kit.META) as first, store.open(place, wait=0.05) as second, first.writing() as tx:
         tx.add_batch(kit.signed(kit.one()))
-        with pytest.raises(store.Busy) as error:
+        with pytest.raises(store.DatabaseBusy) as error:
             add(second, 2)
-        refused(error.value, store.Busy, "another program kept it locked, nothing of this was kept")
+        refused(error.value, store.DatabaseBusy, "another program kept it locked, nothing of this was kept")
         with second.reading() as view:
             assert view.count() == 0
 
@@ -75,9 +75,9 @@ def test_more_threads_than_connections_are_told(tmp_path: Path) -> None:
         open_ones = [ledger.reading() for _ in range(15)]
         for one in open_ones:
             one.__enter__()
-        with pytest.raises(store.Busy) as error, ledger.reading():
+        with pytest.raises(store.DatabaseBusy) as error, ledger.reading():
             pass
-        refused(error.value, store.Busy, "too many at once")
+        refused(error.value, store.DatabaseBusy, "too many at once")
         for one in open_ones:
             one.__exit__(None, None, None)
 
@@ -109,7 +109,7 @@ def test_a_ledger_is_not_half_made_on_a_full_disk(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "40k") as disk:
         with pytest.raises(store.StoreError) as error:
             store.create(disk / "ledger.db", kit.META)
-        assert type(error.value) in (store.Full, store.Unreachable)
+        assert type(error.value) in (store.Full, store.DatabaseUnreachable)
         assert list(disk.iterdir()) == []
 
 
@@ -122,9 +122,9 @@ def test_a_read_only_disk_is_named(tmp_path: Path) -> None:
         with pytest.raises(store.ReadOnly) as error:
             store.open(place)
         refused(error.value, store.ReadOnly, "it cannot be written", "the mount")
-        with pytest.raises(store.Unreachable) as refusal:
+        with pytest.raises(store.DatabaseUnreachable) as refusal:
             store.create(disk / "new.db", kit.META)
-        refused(refusal.value, store.Unreachable, "cannot be made (Read-only file system)")
+        refused(refusal.value, store.DatabaseUnreachable, "cannot be made (Read-only file system)")
         remount(disk, "rw")
         assert tasks_in(place) == 1
 
@@ -139,9 +139,9 @@ def test_what_is_no_database_is_named(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_folder_in_its_place_is_named(tmp_path: Path) -> None:
-    with pytest.raises(store.Unreachable) as error:
+    with pytest.raises(store.DatabaseUnreachable) as error:
         store.open(tmp_path)
-    refused(error.value, store.Unreachable, "it cannot be opened")
+    refused(error.value, store.DatabaseUnreachable, "it cannot be opened")
 
 
 def _large(place: Path) -> None:
@@ -211,9 +211,9 @@ def test_a_restart_in_mid_transaction(server: postgres.Cluster, number: int) -> 
     place = server.database()
     with store.create(place, kit.META) as ledger:
         add(ledger, 1)
-        with pytest.raises(store.Unreachable) as error:
+        with pytest.raises(store.DatabaseUnreachable) as error:
             _write_while(ledger, lambda: server.restart(number))
-        refused(error.value, store.Unreachable, "the server does not answer, or ended the connection", "try again")
+        refused(error.value, store.DatabaseUnreachable, "the server does not answer, or ended the connection", "try again")
         with ledger.reading() as view:  # the same store goes on
             assert (view.count(), len(list(view.batches()))) == (1, 1)
         add(ledger, 2, 3)
@@ -231,9 +231,9 @@ def test_a_server_that_is_gone(server: postgres.Cluster) -> None:
     with store.create(place, kit.META) as ledger:
         server.stop()
         for use in (lambda: add(ledger, 1), lambda: store.open(place)):
-            with pytest.raises(store.Unreachable) as error:
+            with pytest.raises(store.DatabaseUnreachable) as error:
                 use()
-            refused(error.value, store.Unreachable, "does not answer")
+            refused(error.value, store.DatabaseUnreachable, "does not answer")
         server.start()
         add(ledger, 1)
 
@@ -258,9 +258,9 @@ def test_who_may_not_come_in(postgresql: postgres.Cluster) -> None:
     ],
 )
 def test_errors_name_a_url_as_it_is_written_without_its_passwords(place: str, named: str) -> None:
-    with pytest.raises(store.Unreachable) as error:
+    with pytest.raises(store.DatabaseUnreachable) as error:
         store.open(place)
-    refused(error.value, store.Unreachable, named)
+    refused(error.value, store.DatabaseUnreachable, named)
 
 
 def test_who_may_only_read(postgresql: postgres.Cluster) -> None:

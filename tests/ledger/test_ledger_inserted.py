@@ -147,5 +147,5 @@ def test_what_is_forged_makes_no_late_evidence_one_that_was_handed_in(database: 
         found = signing.sign_folder(place, VALIDATORS[V3], late=signing.late_in(view, str(KEY)))
     assert [(one.statement.epoch, one.statement.count) for one in found] == [(4, 2), (4, 2)]
     with ledger_kit.opened(place) as ledger:
-        assert [intake.accept(ledger.store, one, intake.terms(place)).new for one in found] == [2, 2]
+        assert [intake.accept(ledger.store, one, intake.intake_rules(place)).new for one in found] == [2, 2]
         assert settling.settle(ledger, SIGNER, 4).settlement.ranking == ["m1", "m2"]

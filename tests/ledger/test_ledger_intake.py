@@ -165,8 +165,8 @@ def test_evidence_on_an_unsaid_task_set_is_taken(ledger: Store) -> None:
         assert intake.accept(ledger, kit.signed(kit.one(task="t2"), task_set=terms.task_set), terms).new == 1
 
 
-def _terms(place: Path, kind: str = "tests", /, **changes: Any) -> intake.Terms:
-    return intake.terms(small_folder.make(place, kind, **{"validators_csv": NAMES} | changes))
+def _terms(place: Path, kind: str = "tests", /, **changes: Any) -> intake.IntakeRules:
+    return intake.intake_rules(small_folder.make(place, kind, **{"validators_csv": NAMES} | changes))
 
 
 def test_the_terms_are_those_of_the_folder(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_who_signs_meanwhile_is_not_overtaken(place: Path, tmp_path: Path, monke
     ledger_kit.add(tmp_path / "two", ledger_kit.records("given", epoch=4))
     settle(tmp_path / "two", 4)
     state = statements.split_statement
-    rival: list[subnet_bundle.Signed] = []
+    rival: list[subnet_bundle.SignedSplit] = []
 
     def slowly(*args: Any) -> bytes:
         monkeypatch.setattr(statements, "split_statement", state)

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from assay.errors import BadInput
 from assay.ledger import check, keys, log
-from assay.ledger.check import LogKey, Refused
+from assay.ledger.check import CheckError, LogKey
 from assay.ledger.keys import as_bad_input
 from assay.ledger.merkle import Tree
 from oracle import envelopes, trees
@@ -57,6 +57,6 @@ def test_an_envelope_is_that_of_the_oracle() -> None:
 def test_a_refusal_gets_its_place() -> None:
     message = r"a\.batch:1: signatures: it is wrong; look again"
     with pytest.raises(BadInput, match=message), as_bad_input("look again", file="a.batch", line=1, field="signatures"):
-        raise Refused("log", "it is wrong")
+        raise CheckError("log", "it is wrong")
     with as_bad_input("look again"):
         pass

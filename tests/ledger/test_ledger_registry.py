@@ -53,7 +53,7 @@ def place(tmp_path: Path) -> Path:
     return made
 
 
-def settle(place: Path, epoch: int = 3) -> settling.Outcome:
+def settle(place: Path, epoch: int = 3) -> settling.SettledEpoch:
     with ledger_kit.opened(place) as ledger:
         return settling.settle(ledger, ledger_kit.SIGNER, epoch, without_scores=True)
 
@@ -162,7 +162,7 @@ def test_the_checks_that_stand_alone_know_its_shape(change: Any, why: str) -> No
     right, _ = envelopes.receipt("term", 2, "sha256:" + "cd" * 32, ONE, registry=whole)
     assert parsed(file_of(2, 5, right)).predicate["registry"] == whole
     wrong, _ = envelopes.receipt("term", 2, "sha256:" + "cd" * 32, ONE, registry=None if change is None else whole | change)
-    with pytest.raises(check.Refused, match=why):
+    with pytest.raises(check.CheckError, match=why):
         parsed(file_of(2, 5, wrong))
 
 

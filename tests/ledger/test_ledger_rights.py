@@ -51,7 +51,7 @@ def test_a_validators_user_reads_and_adds_evidence_and_no_more(server: postgres.
     batches = list(ledger_kit.batches(place, ledger_kit.records()))
     with store.open(of(url, "val-1")) as theirs:
         for batch in batches:
-            assert intake.accept(theirs, batch, intake.terms(place)).new == 4
+            assert intake.accept(theirs, batch, intake.intake_rules(place)).new == 4
         assert theirs.elsewhere() is None
         forbidden: list[Callable[[store.Writer], object]] = [
             lambda tx: tx.add_submission(Submission("m1", "s1", 3)),
@@ -126,12 +126,12 @@ def test_a_ledger_of_before_takes_turns_by_the_advisory_lock(server: postgres.Cl
         server.sql(place, "DROP TABLE assay_turn")
         with store.open(place, wait=0.05) as second, first.writing() as tx:
             tx.add_batch(kit.signed(kit.one()))
-            with pytest.raises(store.Busy):
+            with pytest.raises(store.DatabaseBusy):
                 add(second, 2)
         first.grant("val-1")
         with store.open(of(place, "val-1"), wait=0.05) as second, first.writing() as tx:
             tx.add_batch(kit.signed(*kit.trials([3])))
-            with pytest.raises(store.Busy):
+            with pytest.raises(store.DatabaseBusy):
                 add(second, 2)
 
 
@@ -173,7 +173,7 @@ def test_who_undoes_the_limits_is_named_and_ended(server: postgres.Cluster, tmp_
     with psycopg.connect(of(url, "val-1")) as theirs, store.open(url, wait=0.2) as ledger:
         theirs.execute("SET idle_in_transaction_session_timeout = 0; LOCK TABLE assay_turn IN EXCLUSIVE MODE")
         pid = theirs.info.backend_pid
-        with pytest.raises(store.Busy, match=rf"val-1 \(process {pid} of the server\) keeps it; .*DIR USER --revoke"):
+        with pytest.raises(store.DatabaseBusy, match=rf"val-1 \(process {pid} of the server\) keeps it; .*DIR USER --revoke"):
             add(ledger, 1)
         said = output("ledger", "grant", place, "val-1", "--revoke")
         assert said == "val-1 has no right in the ledger any more; 1 session ended.\n"
@@ -190,7 +190,7 @@ def test_who_has_the_turn_is_left_out_where_the_server_does_not_tell(server: pos
         server.sql(place, "REVOKE SELECT ON pg_locks FROM PUBLIC")  # in this database alone
         with store.open(of(place, "val-1"), wait=0.05) as theirs, ledger.writing() as tx:
             tx.add_batch(kit.signed(kit.one()))
-            with pytest.raises(store.Busy, match="another program kept it locked, nothing of this was kept") as refusal:
+            with pytest.raises(store.DatabaseBusy, match="another program kept it locked, nothing of this was kept") as refusal:
                 add(theirs, 2)
         assert "keeps it" not in str(refusal.value)
         assert "--revoke" not in str(refusal.value)
@@ -201,7 +201,7 @@ def test_a_user_whom_somebody_else_is_changing_is_given_nothing(server: postgres
     store.create(place, kit.META).close()
     with psycopg.connect(place) as other, store.open(place, wait=0.05) as ledger:
         other.execute(f"ALTER ROLE \"val-1\" IN DATABASE {make_url(place).database} SET statement_timeout = '1s'")
-        with pytest.raises(store.Busy, match="another program kept it locked, nothing of this was kept"):
+        with pytest.raises(store.DatabaseBusy, match="another program kept it locked, nothing of this was kept"):
             ledger.grant("val-1")
         other.rollback()
         with pytest.raises(store.Forbidden):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from assay.errors import BadInput
 from assay.folder import strict
 from assay.ledger import keys
-from assay.ledger.keys.hpke import OVERHEAD, open_sealed, seal
+from assay.ledger.keys import SEAL_BYTES, open_sealed, seal
 from cli_kit import output, refused, run
 from oracle import hpke
 
@@ -87,7 +87,7 @@ def test_the_oracle_opens_what_is_sealed_and_the_other_way_round(data: bytes, in
     key = keys.from_seed(seeds[0], keys.X25519)
     assert key.public.raw == hpke.public_of(seeds[0])
     sealed = seal(data, key.public, info)
-    assert len(sealed) == len(data) + OVERHEAD
+    assert len(sealed) == len(data) + SEAL_BYTES
     assert hpke.unseal(sealed, seeds[0], info) == data
     assert open_sealed(hpke.sealed(data, key.public.raw, info, seeds[1]), key, info) == data
 

@@ -17,14 +17,14 @@ from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical
 from assay.ledger import batch, eligible, intake, keys, log, settling
 from assay.ledger.access import receipt_predicate
-from assay.ledger.store import Damaged, Settled, Submission, Writer
+from assay.ledger.store import Damaged, StoredSettlement, Submission, Writer
 from assay.records import record
 from ledger_kit import SIGNER, V1, V2, V3
 
 Json = dict[str, Any]
 
 
-def settle(place: Path, epoch: int | None = None, **meant: bool) -> settling.Outcome:
+def settle(place: Path, epoch: int | None = None, **meant: bool) -> settling.SettledEpoch:
     with ledger_kit.opened(place) as ledger:
         return settling.settle(ledger, SIGNER, epoch, **meant)
 
@@ -296,7 +296,7 @@ def test_a_ledger_that_was_changed_does_not_replay(tmp_path: Path) -> None:
         ledger_kit.add(place, ledger_kit.records())
         made = settle(place)
 
-        def change(database: Any, name: str = name, made: settling.Outcome = made) -> None:
+        def change(database: Any, name: str = name, made: settling.SettledEpoch = made) -> None:
             if name == "evidence":
                 database.execute("UPDATE records SET digest = zeroblob(32) WHERE seq = 1")
             elif name == "settlement":
@@ -366,7 +366,7 @@ def test_a_receipt_that_cannot_be_kept_leaves_nothing(tmp_path: Path, monkeypatc
     ledger_kit.add(place, ledger_kit.records())
     add = Writer.add_settled
 
-    def fails(tx: Writer, settled: Settled, document: bytes, receipt: Any) -> None:
+    def fails(tx: Writer, settled: StoredSettlement, document: bytes, receipt: Any) -> None:
         add(tx, settled, document, receipt)
         raise OSError("no space")
 
@@ -386,7 +386,7 @@ def test_an_sr25519_validator_and_a_second_batch_of_the_same_records(tmp_path: P
     place = ledger_kit.made(tmp_path, validators_csv=ledger_kit.NAMES + f"{spelt},50,hot\n")
     ledger_kit.add(place, ledger_kit.records())
     found = ledger_kit.records(validators=[spelt])
-    terms = intake.terms(place)
+    terms = intake.intake_rules(place)
     with ledger_kit.opened(place) as ledger:
         for part in (found, found[:2]):
             made = batch.make(

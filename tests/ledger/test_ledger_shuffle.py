@@ -37,7 +37,7 @@ def found() -> list[Json]:
 
 def dealt(place: Path, records: Sequence[Json], draw: random.Random) -> list[Batch]:
     """The records in batches of random sizes and in random order, some of them in several batches."""
-    terms = intake.terms(place)
+    terms = intake.intake_rules(place)
     batches = []
     for validator, signer in VALIDATORS.items():
         for epoch in EPOCHS:
@@ -75,7 +75,7 @@ def settled(place: Path, database: str, batches: Sequence[Batch]) -> list[tuple[
                 for name in ("m1", "m2"):
                     tx.add_submission(Submission(name, f"s{name[1]}-{epoch}", epoch))
         for one in batches:
-            intake.accept(ledger.store, one, intake.terms(place))
+            intake.accept(ledger.store, one, intake.intake_rules(place))
         with ledger.store.reading() as view:
             assert view.count() == len(VALIDATORS) * 2 * 2 * len(EPOCHS)
             assert list(view.conflicts()) == []

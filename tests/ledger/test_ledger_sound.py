@@ -178,7 +178,7 @@ def test_a_batch_that_somebody_put_there_first_does_not_stand_in_the_way(place: 
     own = saying(trial=2)
     planted(place, resigned(own, MALLORY))
     with ledger_kit.opened(place) as ledger:
-        assert [intake.accept(ledger.store, own, intake.terms(place)).new for _ in range(2)] == [4, 0]
+        assert [intake.accept(ledger.store, own, intake.intake_rules(place)).new for _ in range(2)] == [4, 0]
         assert (place / intake.ACKNOWLEDGED).read_text().count(own.digest) == 1
         with ledger.counted() as view:
             assert [(one.batch.id, one.batch.digest) for one in view.aside] == [(4, own.digest)]
@@ -240,7 +240,7 @@ def test_a_record_that_was_put_there_first_as_of_another_epoch_is_kept_once_more
     statement = replace(own.statement, epoch=9)
     planted(place, replace(own, envelope=canonical(sign_envelope(payload, MALLORY)), payload=payload, statement=statement))
     with ledger_kit.opened(place) as ledger:
-        assert intake.accept(ledger.store, own, intake.terms(place)).new == 4
+        assert intake.accept(ledger.store, own, intake.intake_rules(place)).new == 4
         assert [one.batch.epoch for one in settling.settle(ledger, SIGNER, 3).aside] == [9]
         with ledger.counted() as view:
             assert [one.seq for one in view.records()] == [*range(1, 13), *range(17, 21)]
@@ -336,7 +336,7 @@ def test_a_receipt_that_was_signed_over_a_forged_batch_is_named(place: Path, mon
     planted(place, forged)
     with monkeypatch.context() as earlier, ledger_kit.opened(place) as ledger:
         earlier.setattr(counting.BatchVerdicts, "why", lambda *_: "")
-        earlier.setattr(counting.Counted, "signed", lambda *_: b"{}")
+        earlier.setattr(counting.CountedView, "signed", lambda *_: b"{}")
         settling.settle(ledger, SIGNER)
     ledger_kit.add(place, ledger_kit.records(epoch=4))
     match = f"the receipt of epoch 3 is of 16 records, and 12 of the ledger's count; batch {forged.digest}"

@@ -11,7 +11,7 @@ import postgres
 import store_kit as kit
 from assay.errors import BadInput
 from assay.ledger import store
-from assay.ledger.store import Accepted, Receipt, Settled, Store, Submission, engine, tables
+from assay.ledger.store import Accepted, Store, StoredReceipt, StoredSettlement, Submission, engine, tables
 
 Sql = Callable[[str], str]
 
@@ -85,9 +85,9 @@ def test_settlements_receipts_and_submissions(ledger: Store) -> None:
             for submission, epoch in (("s1", 3), ("s2", 4), ("s3", 6)):
                 tx.add_submission(Submission("m1", submission, epoch))
         with ledger.reading() as view:
-            assert view.settlement(5) == Settled(5, f"sha256:{5:064x}", "sha256:inputs", b'{"epoch":5}')
+            assert view.settlement(5) == StoredSettlement(5, f"sha256:{5:064x}", "sha256:inputs", b'{"epoch":5}')
             assert view.inputs("sha256:inputs") == b"{}"
-            last = Receipt(5, 1, f"sha256:{5:064x}", b"envelope 5", b"checkpoint 5")
+            last = StoredReceipt(5, 1, f"sha256:{5:064x}", b"envelope 5", b"checkpoint 5")
             assert view.last_receipt() == view.receipt(5) == last
             assert [one.epoch for one in view.receipts()] == [3, 5]
             assert list(view.receipts(1)) == [last]
@@ -197,7 +197,7 @@ def test_a_ledger_is_made_once(ledger: Store, database: str) -> None:
 
 
 def test_what_cannot_be_made_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(store.Unreachable, match="cannot be made"):
+    with pytest.raises(store.DatabaseUnreachable, match="cannot be made"):
         store.create(tmp_path / "no" / "ledger.db", kit.META)
 
     def broken(*_: object) -> None:

@@ -22,8 +22,8 @@ from assay.judge.running import Stop
 from assay.judge.workflow.call import CallFailed, ServiceCall, ServiceHost, opened, read
 from assay.judge.workflow.planner import NoPlan, Planner, ask_planner
 from assay.judge.workflow.services import Planners, Services
-from assay.publish.bittensor.node import Node
-from assay.publish.rpc import Http, RpcError, WebSocket
+from assay.publish.bittensor.node import BittensorNode
+from assay.publish.rpc import HttpRpc, RpcError, WebSocketRpc
 from enclave_kit import MACHINE
 from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, SOCKETS, Line, frame, grown, hostile, is_plain, upgraded
 from rubric_kit import asked, make_case
@@ -137,7 +137,7 @@ def test_a_service_of_collateral(name: str) -> None:
 def test_an_evm_node(name: str) -> None:
     with hostile(BEHAVIOURS[name]) as there, no_harm(AssayError, RpcError):
         url = there.url.replace("//", f"//user:{SECRET}@") + f"/{SECRET}"
-        Http(url, seconds=seconds(name), tries=2).ask("eth_chainId")
+        HttpRpc(url, seconds=seconds(name), tries=2).ask("eth_chainId")
 
 
 @pytest.mark.parametrize("name", [*BEHAVIOURS, *(f"open, {name}" for name in SOCKETS)])
@@ -150,7 +150,7 @@ def test_a_subtensor_node(name: str) -> None:
         "other answers without end",
     )
     with hostile(behave) as there, no_harm(AssayError, RpcError):
-        wire = WebSocket(there.url.replace("http", "ws"), seconds=SECONDS if late else LONG)
+        wire = WebSocketRpc(there.url.replace("http", "ws"), seconds=SECONDS if late else LONG)
         try:
             wire.ask("system_chain")
         finally:
@@ -176,7 +176,7 @@ def test_metadata_that_are_a_bomb() -> None:
             line.send(frame(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": answers[said["method"]]}).encode()))
 
     with hostile(upgraded(behave, read=False)) as there, no_harm():
-        node = Node(there.url.replace("http", "ws"), seconds=LONG)
+        node = BittensorNode(there.url.replace("http", "ws"), seconds=LONG)
         try:
             node.runtime()
         finally:

@@ -8,14 +8,14 @@ import pytest
 import ledger_kit
 from assay.errors import BadInput
 from assay.publish import journal, publishers
-from assay.publish.evm.settings import Bounds, Fees, bumped, quote, settings_of
-from assay.publish.journal import InFile, Journal, Overtaken
+from assay.publish.evm.settings import FeeLimits, Fees, bumped, quote, settings_of
+from assay.publish.journal import FileLines, Journal, Overtaken
 from assay.publish.outcome import Confirmed, Planned, Refusal, Sent, TooEarly, Unknown, document
-from assay.publish.publishers import Plan
+from assay.publish.publishers import PublishPlan
 
 
 def in_file(path: Path) -> Journal:
-    return Journal(InFile(path))
+    return Journal(FileLines(path))
 
 
 def test_what_is_added_is_there(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ def test_outcomes_as_json() -> None:
 
 
 def test_a_plan_is_named_by_all_that_is_sent() -> None:
-    plan = Plan("local", 3, "sha256:r", {"a": 1}, ())
-    others = [Plan("x", 3, "sha256:r", {"a": 1}, ()), Plan("local", 4, "sha256:r", {"a": 1}, ())]
-    others += [Plan("local", 3, "sha256:s", {"a": 1}, ()), Plan("local", 3, "sha256:r", {"a": 2}, ())]
+    plan = PublishPlan("local", 3, "sha256:r", {"a": 1}, ())
+    others = [PublishPlan("x", 3, "sha256:r", {"a": 1}, ()), PublishPlan("local", 4, "sha256:r", {"a": 1}, ())]
+    others += [PublishPlan("local", 3, "sha256:s", {"a": 1}, ()), PublishPlan("local", 3, "sha256:r", {"a": 2}, ())]
     assert len({plan.digest, *(one.digest for one in others)}) == 5
 
 
@@ -146,17 +146,17 @@ def test_a_plan_is_named_by_all_that_is_sent() -> None:
 
 
 def test_a_quote_leaves_room_and_keeps_to_the_bounds() -> None:
-    bounds = Bounds(100, 10)
+    bounds = FeeLimits(100, 10)
     assert quote(20, 5, bounds) == Fees(45, 5)
     assert quote(60, 5, bounds) == Fees(100, 5)
     assert quote(20, 50, bounds) == Fees(50, 10)
     assert quote(90, 50, bounds) == Fees(100, 10)
     assert quote(91, 10, bounds) is None
-    assert quote(0, 50, Bounds(3, 10)) == Fees(3, 3)
+    assert quote(0, 50, FeeLimits(3, 10)) == Fees(3, 3)
 
 
 def test_a_replacement_pays_an_eighth_more_or_is_none() -> None:
-    bounds = Bounds(1000, 100)
+    bounds = FeeLimits(1000, 100)
     assert bumped(Fees(80, 8), 10, 1, bounds) == Fees(90, 9)
     assert bumped(Fees(80, 8), 300, 50, bounds) == Fees(650, 50)
     assert bumped(Fees(1, 1), 0, 0, bounds) == Fees(2, 2)
@@ -186,7 +186,7 @@ env = "KEY"
 def test_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = publishers.read_target(written(tmp_path, GOOD), "local")
     settings = settings_of(found)
-    assert (found.kind, settings.chain_id, settings.bounds) == ("evm", 31337, Bounds(1_500_000_000, 3_000_000_000))
+    assert (found.kind, settings.chain_id, settings.bounds) == ("evm", 31337, FeeLimits(1_500_000_000, 3_000_000_000))
     assert settings.confirmations == 12
     assert publishers.target_names(tmp_path) == ["local"]
     assert publishers.target_names(tmp_path / "nowhere") == []

@@ -13,7 +13,7 @@ import ledger_kit
 from assay.errors import BadInput
 from assay.ledger import config, store
 from assay.publish import publishers
-from assay.publish.journal import InFile, Journal, Overtaken
+from assay.publish.journal import FileLines, Journal, Overtaken
 from assay.publish.outcome import Refusal, TooEarly, Unknown
 from assay.publish.publishers import Target
 from cli_kit import output, refused
@@ -41,7 +41,7 @@ def file_of(place: Path) -> Path:
 
 def in_file(place: Path, *numbers: int) -> Path:
     """The journal of the target, as it was while there was no ledger."""
-    made = Journal(InFile(file_of(place)))
+    made = Journal(FileLines(file_of(place)))
     for number in numbers:
         made.add({"number": number})
     return file_of(place)
@@ -217,7 +217,7 @@ def test_a_pipe_is_no_journal_and_no_configuration(tmp_path: Path) -> None:
     (tmp_path / "published").mkdir()
     os.mkfifo(file_of(tmp_path))
     with pytest.raises(BadInput, match=r"local\.jsonl: cannot be read \(it is a pipe or a device\)"):
-        Journal(InFile(file_of(tmp_path)))
+        Journal(FileLines(file_of(tmp_path)))
     os.mkfifo(tmp_path / "publish.toml")
     with pytest.raises(BadInput, match=r"publish\.toml: cannot be read \(it is a pipe or a device\)"):
         target(tmp_path)

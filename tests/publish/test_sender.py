@@ -11,11 +11,23 @@ from typing import Any
 import pytest
 
 from assay.errors import BadInput, Unreachable
-from assay.publish.bittensor.extrinsics import Attempt as Extrinsic
-from assay.publish.evm.transactions import Attempt as Transaction
-from assay.publish.journal import InFile, Journal, stamped
+from assay.publish.bittensor.extrinsics import BittensorAttempt as Extrinsic
+from assay.publish.evm.transactions import EvmAttempt as Transaction
+from assay.publish.journal import FileLines, Journal, stamped
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, TooEarly, Unknown
-from assay.publish.sender import Attempt, Chain, Clock, Ended, Following, Known, Prepare, Seen, Sender, Waiting, under_way
+from assay.publish.sender import (
+    AttemptEnded,
+    Chain,
+    ChainAttempt,
+    Following,
+    Known,
+    Prepare,
+    Seen,
+    Sender,
+    SystemClock,
+    Waiting,
+    under_way,
+)
 
 PLAN, OTHER = "sha256:" + "ab" * 32, "sha256:" + "cd" * 32
 
@@ -25,7 +37,7 @@ class Killed(Exception):
 
 
 @dataclass
-class Note(Attempt):
+class Note(ChainAttempt):
     """One note for the board."""
 
     text: str
@@ -74,9 +86,9 @@ class Notes(Chain[Note, str]):
                 self.board.at_look.pop(0)()
             attempt = following.attempt
             if attempt.hash in self.board.spoiled:
-                return Ended("failed", None, {"why": "the board tore it up"})
+                return AttemptEnded("failed", None, {"why": "the board tore it up"})
             if attempt.hash in self.board.block:
-                return Ended("confirmed", Confirmed(7, attempt.hash), {"hash": attempt.hash, "block": 7})
+                return AttemptEnded("confirmed", Confirmed(7, attempt.hash), {"hash": attempt.hash, "block": 7})
             if attempt.hash not in self.board.pool and following.prepare is not None:
                 self.board.pool.append(attempt.hash)
                 following.mark_sent()
@@ -95,14 +107,14 @@ class World:
     told: list[str] = field(default_factory=list)
 
     def sender(self, account: str = "ann", chain: Chain[Note, str] | None = None) -> Sender[Note, str]:
-        clock = Clock(poll=1, now=lambda: self.time, sleep=self.sleep)
+        clock = SystemClock(poll=1, now=lambda: self.time, sleep=self.sleep)
         return Sender(chain or Notes(self.board, account), self.journal(), self.told.append, wait_seconds=5, clock=clock)
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds
 
     def journal(self) -> Journal:
-        return Journal(InFile(self.path))
+        return Journal(FileLines(self.path))
 
     def states(self) -> list[str]:
         return [entry["state"] for entry in self.journal().entries]
@@ -215,7 +227,7 @@ class Careful(Notes):
         if not done:
             return None
         if self.undone:
-            return done[-1], Ended("lost", Refusal("undone", "it is gone"), {"why": "gone"})
+            return done[-1], AttemptEnded("lost", Refusal("undone", "it is gone"), {"why": "gone"})
         return Confirmed(7, done[-1].hash)
 
 

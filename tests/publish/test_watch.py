@@ -15,7 +15,7 @@ import evm_kit
 import evm_proxy
 import ledger_kit
 import publish_kit as kit
-from assay.publish.evm.transactions import Attempt
+from assay.publish.evm.transactions import EvmAttempt
 from cli_kit import Json, output, refused, run
 from evm_kit import World
 from evm_proxy import Proxy
@@ -97,7 +97,7 @@ def test_a_watch_that_was_killed_goes_on_where_it_was(world: World, tmp_path: Pa
         watch.outcome("confirmed")
         assert watch.end(signal.SIGINT) == 0
     published_once(world)
-    assert [one.state for one in Attempt.read(kit.journal(place))] == ["confirmed"]
+    assert [one.state for one in EvmAttempt.read(kit.journal(place))] == ["confirmed"]
 
 
 @pytest.fixture

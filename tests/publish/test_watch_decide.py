@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from assay.publish.decisions import ALARMS, Away, Checked, Facts, Memory, Publish, Rest, alarms, decide, waiting
+from assay.publish.decisions import ALARMS, Away, ChainCheck, Facts, Memory, Publish, Rest, alarms, decide, waiting
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Sent, TooEarly, Unknown
 from assay.publish.publishers import Pulse
 
@@ -202,7 +202,7 @@ def test_several_at_once_and_every_code_is_known() -> None:
     memory = replace(
         after(Refusal("c", "w")),
         shut=Refusal("c", "w"),
-        checked=Checked(2, 0.0, Refusal("c", "w")),
+        checked=ChainCheck(2, 0.0, Refusal("c", "w")),
         away=Away(0.0, "gone", "go"),
         broken="ledger.toml",
     )

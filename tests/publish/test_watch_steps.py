@@ -16,9 +16,9 @@ from assay.ledger import settling, store
 from assay.publish import publishers
 from assay.publish.journal import Journal, history, last_published
 from assay.publish.outcome import Confirmed, Outcome, Refusal, TooEarly, Unknown
-from assay.publish.publishers import Comparison, Plan, Pulse, Tell
+from assay.publish.publishers import Comparison, PublishPlan, Pulse, Tell
 from assay.publish.settled_epoch import SettledEpoch
-from assay.publish.watch import Event, Report, Watch, metrics, page
+from assay.publish.watch import TargetWatch, WatchEvent, WatchReport, metrics, page
 from watch_kit import Page
 from watch_kit import metrics as read_metrics
 
@@ -34,16 +34,16 @@ class Chain:
     has: list[int] = field(default_factory=list)
     answers: list[Outcome | Exception] = field(default_factory=list)
 
-    def plan(self, epoch: SettledEpoch) -> Plan:
-        return Plan("local", epoch.epoch, epoch.receipt, {}, ())
+    def plan(self, epoch: SettledEpoch) -> PublishPlan:
+        return PublishPlan("local", epoch.epoch, epoch.receipt, {}, ())
 
-    def compare(self, plan: Plan) -> Comparison:
+    def compare(self, plan: PublishPlan) -> Comparison:
         return Comparison({}, self.confirm(plan) if plan.epoch in self.has else None)
 
-    def confirm(self, plan: Plan) -> Outcome:
+    def confirm(self, plan: PublishPlan) -> Outcome:
         return Confirmed(plan.epoch) if plan.epoch in self.has else Unknown("it is not there")
 
-    def send(self, plan: Plan, tell: Tell) -> Outcome:
+    def send(self, plan: PublishPlan, tell: Tell) -> Outcome:
         outcome = self.answers.pop(0) if self.answers else Confirmed(plan.epoch)
         if isinstance(outcome, Exception):
             raise outcome
@@ -66,7 +66,7 @@ class Beating(Chain):
     says: Refusal | Unknown | None = None
     beat: Pulse | Refusal | Exception = field(default_factory=lambda: Pulse(100, 100, 10, 1.0))
 
-    def confirm(self, plan: Plan) -> Outcome:
+    def confirm(self, plan: PublishPlan) -> Outcome:
         return self.says or super().confirm(plan)
 
     def pulse(self) -> Pulse | Refusal:
@@ -99,8 +99,8 @@ class Steps:
     send: bool = True
 
     def __post_init__(self) -> None:
-        self.now, self.told = START, list[Event]()
-        self.watch = Watch(
+        self.now, self.told = START, list[WatchEvent]()
+        self.watch = TargetWatch(
             publishers.read_target(self.place, "local"),
             self.chain,
             self.told.append,
@@ -110,7 +110,7 @@ class Steps:
             clock=lambda: self.now,
         )
 
-    def step(self, later: float = 0.0) -> Report:
+    def step(self, later: float = 0.0) -> WatchReport:
         self.now += later
         return self.watch.step()
 
@@ -374,13 +374,13 @@ def test_a_file_that_cannot_be_written_later_does_not_end_it(place: Path, tmp_pa
     steps, stop = Steps(place, Chain()), Stop()
     real, count = steps.watch.step, 0
 
-    def step() -> Report:
+    def step() -> WatchReport:
         nonlocal count
         count += 1
         folder.rename(tmp_path / "gone") if count == 2 else None
         stop.asked = int(count == 4)
         report = real()
-        return Report(**{name: getattr(report, name) for name in report.__dataclass_fields__} | {"rest": 0.0})
+        return WatchReport(**{name: getattr(report, name) for name in report.__dataclass_fields__} | {"rest": 0.0})
 
     steps.watch.step = step  # type: ignore[method-assign]
     command._loop(steps.watch, stop, [folder / "assay.prom", None], once=False)
@@ -391,9 +391,9 @@ def test_a_file_that_cannot_be_written_later_does_not_end_it(place: Path, tmp_pa
 
 def test_lines_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     said: list[Callable[[], None]] = [
-        lambda: command._say(Event("error", "outcome", epoch=3, outcome=Refusal("c", NASTY)), as_json=False),
-        lambda: command._say(Event("info", "outcome", epoch=3, outcome=TooEarly(9, "block", "wait")), as_json=True),
-        lambda: command._say(Event("info", "outcome", epoch=3, outcome=TooEarly(2**62, "time", "wait")), as_json=False),
+        lambda: command._say(WatchEvent("error", "outcome", epoch=3, outcome=Refusal("c", NASTY)), as_json=False),
+        lambda: command._say(WatchEvent("info", "outcome", epoch=3, outcome=TooEarly(9, "block", "wait")), as_json=True),
+        lambda: command._say(WatchEvent("info", "outcome", epoch=3, outcome=TooEarly(2**62, "time", "wait")), as_json=False),
     ]
     for one in said:
         one()

@@ -15,14 +15,14 @@ from assay.scheme.model import Decay
 from assay.settle import reward as decay_module
 from assay.settle.inputs import Clock, Own
 from assay.settle.reward import _power, burnt, each
-from assay.settle.rewarding import Standing, advance
+from assay.settle.rewarding import AgreedScore, advance
 
 
 def decay(**fields: Any) -> Decay:
     return Decay.model_validate(fields)
 
 
-def at(epoch: int, *agreed: Standing, before: Clock | None = None, rules: Decay | None = None, **more: Any) -> Clock:
+def at(epoch: int, *agreed: AgreedScore, before: Clock | None = None, rules: Decay | None = None, **more: Any) -> Clock:
     return advance(
         before=before,
         previous_task_set=more.get("previous_task_set"),
@@ -34,8 +34,8 @@ def at(epoch: int, *agreed: Standing, before: Clock | None = None, rules: Decay 
     )
 
 
-def one(score: str, submission: str = "s1", key: str = "a", last_reset_epoch: int | None = None) -> Standing:
-    return Standing(key, submission, nanos(score), last_reset_epoch)
+def one(score: str, submission: str = "s1", key: str = "a", last_reset_epoch: int | None = None) -> AgreedScore:
+    return AgreedScore(key, submission, nanos(score), last_reset_epoch)
 
 
 # What is burnt.
@@ -308,7 +308,7 @@ def test_epoch_after_epoch_the_clocks_are_what_the_words_say(
     ]
     clock: Clock | None = None
     for epoch, rows in enumerate(ranked):
-        clock = at(epoch, *(Standing(*r) for r in rows), before=clock, rules=rules)
+        clock = at(epoch, *(AgreedScore(*r) for r in rows), before=clock, rules=rules)
     last, when = slow_run(ranked, rules)
     if clock is not None:
         assert {key: own.last for key, own in clock.participants.items()} == last

@@ -15,21 +15,21 @@ from assay.competition import emission
 from assay.errors import BadInput
 from assay.exact import NANO, U16, digest, text
 from assay.scheme.model import Reward
-from assay.scheme.subnet import Subnet, read
-from assay.settle.emission import Settled, labels, split
+from assay.scheme.subnet import SubnetFile, read
+from assay.settle.emission import SplitInput, labels, split
 from assay.settle.reward import Shares
 from cli_kit import output
 from test_ledger_registry import pull
 
 
-def subnet(*shares: str, **fields: Any) -> Subnet:
+def subnet(*shares: str, **fields: Any) -> SubnetFile:
     competitions = [{"path": f"c{i}", "share": share} for i, share in enumerate(shares)]
-    return Subnet.model_validate({"competitions": competitions} | fields)
+    return SubnetFile.model_validate({"competitions": competitions} | fields)
 
 
-def settled(name: str, rows: dict[str, tuple[int | None, int]], denominator: int, **fields: Any) -> Settled:
+def settled(name: str, rows: dict[str, tuple[int | None, int]], denominator: int, **fields: Any) -> SplitInput:
     """rows: key → (uid, part)."""
-    return Settled(
+    return SplitInput(
         name=name,
         epoch=fields.get("epoch", 12),
         digest=f"sha256:{name}",
@@ -180,7 +180,7 @@ def test_what_nobody_earned_burns_where_nobody_can_take_it() -> None:
         (settled("b", {}, 1, reward={"kind": "payout"}), "settles into payouts"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(other: Settled, said: str) -> None:
+def test_what_cannot_be_joined_is_refused(other: SplitInput, said: str) -> None:
     with pytest.raises(BadInput, match=said.replace("(", r"\(")) as caught:
         split(subnet("0.5", "0.5"), [A, other])
     assert caught.value.hint

@@ -13,7 +13,7 @@ from assay.errors import BadInput
 from assay.records import Evidence
 from assay.scheme.model import Check, RubricScore
 from assay.settle.score import accepted
-from assay.settle.score.rubric import VERDICTS, Judgement, after_verdict, answer_text, judge, score
+from assay.settle.score.rubric import VERDICTS, Grade, after_verdict, answer_text, judge, score
 from score_kit import axes, make, vectors
 
 MET = {"B1": True, "B2": True, "B3": True, "B4": True}
@@ -60,7 +60,7 @@ def test_against_the_rules_written_out(drawn: tuple[RubricScore, dict[str, bool]
     if capped and final > 2000:
         final = 2000
     assert 0 <= final <= 10_000
-    assert judge(MET, answers, verdict, rules) == Judgement(base, lost, verdict, gate=True, capped=capped, bps=final)
+    assert judge(MET, answers, verdict, rules) == Grade(base, lost, verdict, gate=True, capped=capped, bps=final)
 
 
 @pytest.mark.parametrize(("verdict", "bps"), [("MINOR_ISSUES", 2700), ("FLAWED", 2400), ("ELEGANT", 6499), ("COHERENT", 2999)])
@@ -70,7 +70,7 @@ def test_what_a_verdict_takes_or_gives_is_floored(verdict: str, bps: int) -> Non
 
 @pytest.mark.parametrize("failed", sorted(MET))
 def test_a_failed_baseline_is_zero_whatever_else_there_is(failed: str) -> None:
-    nothing = Judgement(base=0, missed_skippable=0, verdict=None, gate=False, capped=False, bps=0)
+    nothing = Grade(base=0, missed_skippable=0, verdict=None, gate=False, capped=False, bps=0)
     baseline = {**MET, failed: False}
     assert judge(baseline, None, None, TWO) == nothing
     assert judge(baseline, {"C1": 7}, "SUPERB", TWO) == nothing

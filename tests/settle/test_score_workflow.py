@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from assay.exact import NANO, nanos, text
 from assay.records import Evidence, Workflow
 from assay.scheme.model import WorkflowScore
-from assay.settle.score.workflow import Task, score, task
+from assay.settle.score.workflow import TaskScore, score, task
 from score_kit import axes, make, vectors
 
 RULES = WorkflowScore(kind="workflow")
@@ -41,7 +41,7 @@ def test_the_parts_of_the_seeds_example() -> None:
         "max_seconds": "10",
         "hard_failures": 1,
     }
-    assert task(ran(**fields), RULES) == Task(750_000_000, 800_000_000, 800_000_000, 500_000_000, 745_000_000)
+    assert task(ran(**fields), RULES) == TaskScore(750_000_000, 800_000_000, 800_000_000, 500_000_000, 745_000_000)
 
 
 def test_the_gate_is_strict() -> None:
@@ -62,7 +62,7 @@ def test_declared_retries_are_bounded_by_the_scheme() -> None:
 
 
 def test_an_invalid_plan_scores_nothing() -> None:
-    assert task(ran(outcome="invalid"), RULES) == Task(0, 0, 0, 0, 0)
+    assert task(ran(outcome="invalid"), RULES) == TaskScore(0, 0, 0, 0, 0)
 
 
 fractions = st.integers(0, NANO)

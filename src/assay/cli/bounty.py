@@ -15,7 +15,7 @@ from assay.cli.errors import warn
 from assay.errors import BadInput
 from assay.exact import BPS, NANO, WEI, coins
 from assay.scheme.advice import deadlines
-from assay.scheme.bounty import UP_TO_DATE, Bounty, Model
+from assay.scheme.bounty import UP_TO_DATE, Bounty, ModelChoice
 from assay.scheme.fields import instant_text
 from assay.scheme.model import Check, Payout
 from assay.settle.reward import pay
@@ -226,7 +226,7 @@ def _places(rules: Payout) -> Chapter:
     return Chapter(name="places", title="Who is paid", text=said, facts=facts, table=table)
 
 
-def _served(model: Model) -> str:
+def _served(model: ModelChoice) -> str:
     """How a service is asked for a model."""
     forms = {"json_schema": "by a JSON schema", "json_object": "as a JSON object", "text": "as JSON in plain text"}
     also = f" or as {named([*model.names], 6)}" if model.names else ""

@@ -14,8 +14,8 @@ from assay.cli.errors import warn
 from assay.cli.publishing import AsOption, DirArgument, JsonOption, ToOption, YesOption, finish, telling
 
 if TYPE_CHECKING:
-    from assay.publish.evm.bounties import Action, Bounties, State
-    from assay.publish.evm.chain import Chain, Terms
+    from assay.publish.evm.bounties import Action, Bounties, RoundState
+    from assay.publish.evm.chain import EvmChain, RoundTerms
     from assay.publish.evm.signers import Signer
     from assay.scheme.bounty import Bounty
 
@@ -31,7 +31,7 @@ _SAME = "All of it is as bounty.toml and publish.toml have it."
 _NO_BOUNTY = "There is no bounty.toml here: its terms were compared with nothing but what publish.toml names."
 
 
-def elsewhere(found: State, bounty: Bounty | None) -> str:
+def elsewhere(found: RoundState, bounty: Bounty | None) -> str:
     """What no contract can tell, in one sentence: what is left to be checked by other ways."""
     from assay.publish.evm.settings import NOBODY
 
@@ -46,7 +46,7 @@ def elsewhere(found: State, bounty: Bounty | None) -> str:
     )
 
 
-def said(found: State, different: Rows, rest: str) -> dict[str, Any]:
+def said(found: RoundState, different: Rows, rest: str) -> dict[str, Any]:
     """All of it as JSON."""
     return {
         "round": found.address,
@@ -62,7 +62,7 @@ def said(found: State, different: Rows, rest: str) -> dict[str, Any]:
     }
 
 
-def parts(found: State, different: Rows, rest: str, names: Mapping[str, str], *, bounty: bool) -> Iterator[Any]:
+def parts(found: RoundState, different: Rows, rest: str, names: Mapping[str, str], *, bounty: bool) -> Iterator[Any]:
     """The round for people. rest: to be checked elsewhere. names: address → participant. bounty: is there a bounty.toml."""
     from assay.cli.show import Column, grid, heading, sentence
 
@@ -92,7 +92,7 @@ def parts(found: State, different: Rows, rest: str, names: Mapping[str, str], *,
     )
 
 
-def _open(found: State) -> str:
+def _open(found: RoundState) -> str:
     terms, receipt = found.terms, found.receipt
     if receipt is not None:
         return f"It has its scores, of the receipt {receipt}: `assay bounty settle` divides the deposit."
@@ -103,7 +103,7 @@ def _open(found: State) -> str:
     return "No scores came in time: `assay bounty settle` gives the deposit back."
 
 
-def _people(found: State, names: Mapping[str, str]) -> Any:
+def _people(found: RoundState, names: Mapping[str, str]) -> Any:
     from assay.cli.show import Column, grid
 
     ether = _ether(found)
@@ -123,7 +123,7 @@ def _people(found: State, names: Mapping[str, str]) -> Any:
     )
 
 
-def _ether(found: State) -> Callable[[str | int], str] | None:
+def _ether(found: RoundState) -> Callable[[str | int], str] | None:
     """What shows an amount of wei in ether; None where the deposit is of a token, which has decimals of its own."""
     from assay.exact import WEI, coins
     from assay.publish.evm.settings import NOBODY
@@ -158,7 +158,7 @@ def show(folder: DirArgument, to: ToOption, as_json: JsonOption = False) -> None
     wrong = chain.wrong(chain.round)
     if wrong is not None:
         finish(wrong, {}, [], as_json=as_json)
-    found: State = Bounties(chain).state(_addresses(folder))
+    found: RoundState = Bounties(chain).state(_addresses(folder))
     different, rest = chain.differences(bounty), elsewhere(found, bounty)
     if not emit(lambda: said(found, different, rest), as_json):
         from assay.cli.show import show as shown
@@ -207,7 +207,7 @@ def create(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOpti
         raise chain.target.refuse(
             "is missing", "only_scorer", "write the account whose scores count: the round takes no other's, ever"
         )
-    found: list[Terms] = []
+    found: list[RoundTerms] = []
 
     def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
         found.append(of_bounty(bounty, chain.settings, sponsor=signer.address, scorer=scorer))
@@ -327,8 +327,8 @@ def _do(
     yes: bool,
     as_json: bool,
     made: str = "",
-    chain: Chain | None = None,
-    terms: Sequence[Terms] = (),
+    chain: EvmChain | None = None,
+    terms: Sequence[RoundTerms] = (),
 ) -> None:
     """Show what would be done, do it if it is meant, and say what became of it. `made`: the contract that comes of it."""
     from assay.errors import Unreachable
@@ -379,18 +379,18 @@ def _next(line: str, to: str) -> list[Any]:
     return ["", note(f"Under [targets.{to}] in publish.toml, for everybody else: {line}")]
 
 
-def _chain(folder: Path, to: str) -> Chain:
+def _chain(folder: Path, to: str) -> EvmChain:
     from assay.cli.ledger.keys import asking
     from assay.errors import BadInput
     from assay.publish import publishers
-    from assay.publish.evm.chain import Chain
+    from assay.publish.evm.chain import EvmChain
 
     target = publishers.read_target(folder, to)
     if target.kind != "evm":
         raise BadInput(
             f"is of the kind {target.kind!r}", file=target.file, field=f"targets.{to}", hint="a bounty is on an Ethereum chain"
         )
-    return Chain(target, ask=asking())
+    return EvmChain(target, ask=asking())
 
 
 def _bounty(folder: Path) -> Bounty | None:

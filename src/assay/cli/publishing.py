@@ -13,9 +13,9 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from assay.publish.journal import Tried
+    from assay.publish.journal import SendHistory
     from assay.publish.outcome import Outcome
-    from assay.publish.publishers import Comparison, Plan
+    from assay.publish.publishers import Comparison, PublishPlan
 
 
 def targets_of(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -172,7 +172,7 @@ def _check_watch(folder: Path, epoch: int | None) -> None:
         raise typer.BadParameter("a watch goes by one ledger; of a subnet file, publish from cron", param_hint="DIR")
 
 
-def _published(folder: Path, to: str, epoch: int | None, *, yes: bool) -> tuple[Plan, Outcome, Comparison]:
+def _published(folder: Path, to: str, epoch: int | None, *, yes: bool) -> tuple[PublishPlan, Outcome, Comparison]:
     """What would be sent, or was; what became of it; and how the chain stands then."""
     from assay.cli.ledger.keys import asking
     from assay.errors import Unreachable
@@ -197,7 +197,7 @@ def _published(folder: Path, to: str, epoch: int | None, *, yes: bool) -> tuple[
     return plan, sent or held.outcome or Planned(), held
 
 
-def _document(plan: Plan, held: Comparison) -> dict[str, Any]:
+def _document(plan: PublishPlan, held: Comparison) -> dict[str, Any]:
     return {
         "target": plan.target,
         "epoch": plan.epoch,
@@ -211,7 +211,7 @@ def _document(plan: Plan, held: Comparison) -> dict[str, Any]:
     }
 
 
-def _parts(plan: Plan, held: Comparison, names: Mapping[str, str]) -> Any:
+def _parts(plan: PublishPlan, held: Comparison, names: Mapping[str, str]) -> Any:
     """The table of what changes, who is left out, and what else there is to be said."""
     from assay.cli.show import Column, grid, heading, note
 
@@ -277,7 +277,7 @@ def attempts(
     show(*(part for name, rows in found.items() for part in _history_parts(name, rows)))
 
 
-def _history_parts(name: str, rows: Sequence[Tried]) -> list[Any]:
+def _history_parts(name: str, rows: Sequence[SendHistory]) -> list[Any]:
     from assay.cli.show import Column, grid, heading, note
 
     if not rows:

@@ -15,9 +15,9 @@ from assay.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from assay.publish.bittensor.node import BlockId, Node
+    from assay.publish.bittensor.node import BittensorNode, BlockId
     from assay.publish.bittensor.registry import Change, Pull
-    from assay.publish.bittensor.subnet import Subnet
+    from assay.publish.bittensor.subnet import SubnetState
 
 OLD_SECONDS = 600
 """A final block that is older is worth a word: the node may have stopped following its chain."""
@@ -105,11 +105,11 @@ def _folders(places: Sequence[Path]) -> tuple[Path, list[Path]]:
     return (places[0].parent if places[0].is_file() else places[0]), list(found.values())
 
 
-def _node(folder: Path, to: str | None, url: str | None, netuid: int | None, mechanism: int) -> tuple[Node, int, int]:
+def _node(folder: Path, to: str | None, url: str | None, netuid: int | None, mechanism: int) -> tuple[BittensorNode, int, int]:
     """The node that is to be asked, and for what."""
     from assay.publish import publishers
     from assay.publish.bittensor import settings
-    from assay.publish.bittensor.node import Node
+    from assay.publish.bittensor.node import BittensorNode
 
     if to is not None:
         if url is not None or netuid is not None or mechanism:
@@ -124,12 +124,12 @@ def _node(folder: Path, to: str | None, url: str | None, netuid: int | None, mec
     if settings.open_to_anybody(url):
         warn(["--url: what the node says is not encrypted on the way, and anybody there can change it; use wss://"])
     try:
-        return Node(url), netuid, mechanism
+        return BittensorNode(url), netuid, mechanism
     except BadInput as error:
         raise error.at(field="--url") from None
 
 
-def _block(node: Node, said: str) -> BlockId:
+def _block(node: BittensorNode, said: str) -> BlockId:
     """The block that is meant; raises BadInput for one that is not final: another may take its place."""
     from assay.publish.bittensor.node import BlockId
 
@@ -144,7 +144,7 @@ def _block(node: Node, said: str) -> BlockId:
     return BlockId(int(said), found)
 
 
-def _subnet(node: Node, netuid: int, mechanism: int, at: BlockId) -> Subnet:
+def _subnet(node: BittensorNode, netuid: int, mechanism: int, at: BlockId) -> SubnetState:
     from assay.publish.bittensor.subnet import read_subnet
     from assay.publish.outcome import Refusal
 
@@ -154,7 +154,7 @@ def _subnet(node: Node, netuid: int, mechanism: int, at: BlockId) -> Subnet:
     return found
 
 
-def _old(node: Node, at: BlockId) -> Iterator[str]:
+def _old(node: BittensorNode, at: BlockId) -> Iterator[str]:
     """A word on a final block that is old by the clock of this machine."""
     from assay.settle.story.telling import plural
 

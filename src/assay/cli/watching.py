@@ -17,7 +17,7 @@ from assay.cli.publishing import moment
 if TYPE_CHECKING:
     from assay.judge.running import Stop
     from assay.publish.outcome import Outcome
-    from assay.publish.watch import Event, Report, Watch
+    from assay.publish.watch import TargetWatch, WatchEvent, WatchReport
 
 SLICE = 0.2
 """Seconds after which it is noticed that somebody wants the end."""
@@ -40,21 +40,21 @@ def run(
     from assay.cli.ledger.keys import asking
     from assay.judge.running import stopping
     from assay.publish import publishers
-    from assay.publish.watch import Event, Watch
+    from assay.publish.watch import TargetWatch, WatchEvent
 
     _check(folder, files)
 
-    def tell(event: Event) -> None:
+    def tell(event: WatchEvent) -> None:
         _say(event, as_json=as_json)
 
     target = publishers.read_target(folder, to, asking())
-    watch = Watch(target, publishers.open_publisher(target), tell, every, patience, send)
+    watch = TargetWatch(target, publishers.open_publisher(target), tell, every, patience, send)
     with stopping() as stop:
         if not once:
-            tell(Event("info", "watching", f"what is settled in {folder} goes to {to}, a look every {every:g} seconds"))
+            tell(WatchEvent("info", "watching", f"what is settled in {folder} goes to {to}, a look every {every:g} seconds"))
         report = _loop(watch, stop, files, once=once)
         if not once:
-            tell(Event("info", "stopped", "it was asked to end"))
+            tell(WatchEvent("info", "stopped", "it was asked to end"))
     raise typer.Exit(report.exit_code if once or report.alarms else 0)
 
 
@@ -92,10 +92,10 @@ def _begins(path: Path, begin: bytes) -> bool:
         return file.read(len(begin)) in (begin, b"")
 
 
-def _loop(watch: Watch, stop: Stop, files: Sequence[Path | None], *, once: bool) -> Report:
+def _loop(watch: TargetWatch, stop: Stop, files: Sequence[Path | None], *, once: bool) -> WatchReport:
     """One step after the other; between them it may be ended."""
     from assay.errors import BadInput
-    from assay.publish.watch import Event
+    from assay.publish.watch import WatchEvent
 
     wrong: str | None = None
     while True:
@@ -108,7 +108,7 @@ def _loop(watch: Watch, stop: Stop, files: Sequence[Path | None], *, once: bool)
                 raise
             if str(error) != wrong:
                 wrong = str(error)
-                watch.tell(Event("warning", "file", wrong))
+                watch.tell(WatchEvent("warning", "file", wrong))
         if once and report.rest > 0:
             return report
         until = time.monotonic() + report.rest
@@ -118,7 +118,7 @@ def _loop(watch: Watch, stop: Stop, files: Sequence[Path | None], *, once: bool)
             return report
 
 
-def _write(report: Report, files: Sequence[Path | None], every: float) -> None:
+def _write(report: WatchReport, files: Sequence[Path | None], every: float) -> None:
     from assay.folder import write_text
     from assay.publish.watch import metrics, page
 
@@ -127,7 +127,7 @@ def _write(report: Report, files: Sequence[Path | None], every: float) -> None:
             write_text(path, text)
 
 
-def _say(event: Event, *, as_json: bool) -> None:
+def _say(event: WatchEvent, *, as_json: bool) -> None:
     """One line: for people on stderr, with time and level; as JSON on stdout."""
     from assay.cli.errors import printable
     from assay.cli.output import json_bytes

@@ -7,7 +7,7 @@
 The cases are in the folder `conformance/` of the project; `docs/conformance.md` tells how to run and to read them.
 """
 
-from assay.conformance.cases import Case, CaseFile, Difference, Failure, FileReport, Report, differences, files, read
+from assay.conformance.cases import Case, CaseFile, Difference, Failure, FileReport, RunReport, differences, files, read
 from assay.conformance.kinds import KINDS, CaseKind
 from assay.conformance.runner import answer, run, serve
 
@@ -19,7 +19,7 @@ __all__ = [
     "Difference",
     "Failure",
     "FileReport",
-    "Report",
+    "RunReport",
     "answer",
     "differences",
     "files",

@@ -32,7 +32,7 @@ __all__ = [
     "Difference",
     "Failure",
     "FileReport",
-    "Report",
+    "RunReport",
     "differences",
     "dumped",
     "files",
@@ -72,7 +72,7 @@ class CaseFile:
     cases: tuple[Case, ...]
 
 
-class _Case(Section):
+class _CaseShape(Section):
     name: Annotated[str, Field(min_length=1, max_length=200)]
     input: Any
     output: Any = None
@@ -82,11 +82,11 @@ class _Case(Section):
     inner: Any = None
 
 
-class _File(Section):
+class _CaseFileShape(Section):
     format: Annotated[Literal["assay.cases/1"], Field(alias="schema")]
     kind: str
     about: str
-    cases: Annotated[tuple[_Case, ...], Field(strict=False, min_length=1)]
+    cases: Annotated[tuple[_CaseShape, ...], Field(strict=False, min_length=1)]
 
 
 def files(directory: Path) -> list[CaseFile]:
@@ -106,7 +106,7 @@ def read(path: Path) -> CaseFile:
     text = decode(load(path, FILE_BYTES, hint="give a case file"), path)
     try:
         content = strict.parse(text)
-        found = validate(_File, content)
+        found = validate(_CaseFileShape, content)
         _check(found, content)
     except BadInput as error:
         error.at(file=path)
@@ -157,7 +157,7 @@ def _space(text: str, place: int) -> int:
 _DECODER = json.JSONDecoder()
 
 
-def _check(found: _File, content: Any) -> None:
+def _check(found: _CaseFileShape, content: Any) -> None:
     if found.kind not in KINDS:
         raise BadInput(f"there is no kind {found.kind[:60]!r}", field="kind", hint=f"use one of {', '.join(KINDS)}")
     seen: set[str] = set()
@@ -286,7 +286,7 @@ class FileReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """What came of a folder of case files; the run is good if nothing failed."""
 
     directory: Path

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from assay.conformance import cases as case_files
-from assay.conformance.cases import Case, CaseFile, Failure, FileReport, Report, differences
+from assay.conformance.cases import Case, CaseFile, Failure, FileReport, RunReport, differences
 from assay.conformance.kinds import KINDS
 from assay.errors import MISSING, AssayError, BadInput
 from assay.exact import canonical
@@ -232,7 +232,7 @@ def answer(kind: str, given: Any) -> Any:
     return found.answer(given)
 
 
-def run(directory: Path, command: str | None = None, *, seconds: float = SECONDS, case: str | None = None) -> Report:
+def run(directory: Path, command: str | None = None, *, seconds: float = SECONDS, case: str | None = None) -> RunReport:
     """Every case of a folder or a file, answered by Assay or by a command that is started once a file. SPEC 6.
 
     Raises BadInput for a file that is no case file and a command that cannot run. `seconds`: how long an answer may take.
@@ -247,7 +247,7 @@ def run(directory: Path, command: str | None = None, *, seconds: float = SECONDS
     words = None if command is None else command_words(command)
     asked = ((one, _own(one) if words is None else _other(words, one, seconds)) for one in found)
     reports = [_ran(one, answers, shown=case is not None) for one, answers in asked]
-    return Report(directory, command, tuple(reports))
+    return RunReport(directory, command, tuple(reports))
 
 
 def _own(file: CaseFile) -> Iterator[Any]:

@@ -49,10 +49,10 @@ from assay.kind import find, names
 from assay.records import Evidence
 from assay.scheme.fields import Section
 from assay.scheme.model import Scheme
-from assay.scheme.subnet import Subnet
+from assay.scheme.subnet import SubnetFile
 from assay.settle.document import SCHEMA as SETTLED
 from assay.settle.document import SETTLEMENT
-from assay.tables import Column, Holds
+from assay.tables import Field, Holds
 
 __all__ = ["schemas", "with_kinds_here"]
 
@@ -66,7 +66,7 @@ def schemas() -> Mapping[str, Json]:
         "emission": ("An emission split, assay.emission/1.", _emission()),
         "scheme": ("A scheme: scheme.toml as JSON.", _scheme()),
         "record": ("A record of evidence: one line of a file in evidence/.", _record()),
-        "subnet": ("A subnet file as JSON.", plain(Subnet.model_json_schema())),
+        "subnet": ("A subnet file as JSON.", plain(SubnetFile.model_json_schema())),
         "case": ("A competition at one epoch: the input of a case of kind settle.", _case()),
         "registry": (
             f"Of which block of a chain a registry is: registry.json, {REGISTRY}.",
@@ -112,7 +112,7 @@ def _settlement() -> Json:
     return closed({"schema": {"const": SETTLED}, **body, "clock": clock, "digest": DIGEST})
 
 
-def _column(column: Column) -> Json:
+def _column(column: Field) -> Json:
     """What a column of the settlement looks like."""
     match column.holds:
         case Holds.WORD:
@@ -128,7 +128,7 @@ def _column(column: Column) -> Json:
     return or_null(schema) if column.null else schema
 
 
-def _object(columns: Iterable[Column]) -> Json:
+def _object(columns: Iterable[Field]) -> Json:
     optional = tuple(column.name for column in columns if column.optional)
     last = sorted(columns, key=lambda column: column.name == "unregistered")  # as it was published: behind the burn's warm-up
     return closed({column.name: _column(column) for column in last}, optional)

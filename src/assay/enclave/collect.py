@@ -123,7 +123,7 @@ def _read_statement(found: Any, bounty: Bounty, stated: EnclaveStatement) -> Sig
     try:
         made = RESULTS_STATEMENT.read(canonical(found))
         made.check_by(public(stated.signer), "statement")
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Refused("statement", refused.what, expected=refused.expected, found=refused.found) from None
     if made.digest != bounty.digest:
         raise Refused("statement", "it is about another bounty", expected=bounty.digest, found=made.digest)
@@ -279,5 +279,5 @@ def _write_evidence(competition: Path, found: Batch, *, with_ledger: bool) -> Pa
         return path
     write_bytes(path, found.data)
     with open_ledger(competition) as ledger:
-        intake.accept(ledger.store, found, intake.terms(competition))
+        intake.accept(ledger.store, found, intake.intake_rules(competition))
     return path

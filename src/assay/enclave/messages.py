@@ -103,7 +103,7 @@ class StatementKind:
         return SignedStatement(canonical(sign_envelope(canonical(document), signer)), digest, predicate)
 
     def read(self, data: bytes) -> SignedStatement:
-        """The statement in the bytes of an envelope, whoever signed it; raises `check.Refused` for anything else."""
+        """The statement in the bytes of an envelope, whoever signed it; raises `check.CheckError` for anything else."""
         found = check.parse_json(data, self.subject, self.most)
         payload = check.Envelope.parse(found, self.subject).payload
         said = check.parse_json(payload, self.subject, self.most)
@@ -115,9 +115,9 @@ class StatementKind:
         }
         bad = check.misfit(said, shape)
         if bad or len(said["subject"]) != 1:
-            raise check.Refused(self.subject, "it does not state what it should", found=f"another {bad or 'subject'}")
+            raise check.CheckError(self.subject, "it does not state what it should", found=f"another {bad or 'subject'}")
         if canonical(said) != payload:
-            raise check.Refused(self.subject, "the statement is not in its canonical form")
+            raise check.CheckError(self.subject, "the statement is not in its canonical form")
         return SignedStatement(canonical(found), f"sha256:{said['subject'][0]['digest']['sha256']}", said["predicate"])
 
 
@@ -130,7 +130,7 @@ class SignedStatement:
     predicate: dict[str, Any]
 
     def check_by(self, key: PublicKey, stage: str) -> None:
-        """Refuse it unless this key signed it; raises `check.Refused`, and BadInput for a key that takes a missing extra."""
+        """Refuse it unless this key signed it; raises `check.CheckError`, and BadInput for a key that takes a missing extra."""
         found = check.Envelope.parse(check.parse_json(self.envelope, stage, 2 * ENVELOPE_BYTES), stage)
         check.check_envelope(found, [key], stage)
 
@@ -138,7 +138,7 @@ class SignedStatement:
         """Whether this key signed it."""
         try:
             self.check_by(key, "statement")
-        except (check.Refused, BadInput):
+        except (check.CheckError, BadInput):
             return False
         return True
 

@@ -24,10 +24,10 @@ from assay.judge.rubric import judgement as judgements
 from assay.judge.rubric.stored import JUDGEMENTS, digest_hex, document_of
 from assay.ledger.keys import public
 from assay.records import Rubric
-from assay.scheme.bounty import Bounty, Measured
+from assay.scheme.bounty import Bounty, Measurements
 
 
-def pinned_measurements(bounty: Bounty) -> Measured:
+def pinned_measurements(bounty: Bounty) -> Measurements:
     """The measurements that the bounty pins for its enclave; raises BadInput if it has no enclave."""
     if bounty.enclave is None:
         hint = "pin one: [enclave] compose_hash = …, which `assay enclave compose-hash` prints"

@@ -37,8 +37,7 @@ from assay.judge.rubric import solution as solutions
 from assay.judge.rubric.questions import check_size
 from assay.judge.rubric.solution import Solution
 from assay.ledger import check
-from assay.ledger.keys import PrivateKey, PublicKey, public, sealing
-from assay.ledger.keys.hpke import open_sealed, seal
+from assay.ledger.keys import PrivateKey, PublicKey, open_sealed, public, seal, sealing
 from assay.scheme.bounty import Bounty
 from assay.scheme.fields import Digest, Key, SealKey, Section
 from assay.scheme.reading import validate
@@ -138,7 +137,7 @@ def read_commitment(data: bytes) -> SignedCommitment:
     """The commitment in the bytes of an envelope, its signature checked; raises Rejected."""
     try:
         found = COMMITMENT_STATEMENT.read(data)
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Rejected(Code.MALFORMED, f"this is no commitment: {refused.what}", hint="`assay commit` makes one") from None
     participant = found.predicate["participant"]
     try:

@@ -152,7 +152,7 @@ def check_taken(answer: bytes, bounty: Bounty, participant: str, signer: str) ->
     try:
         found = TAKEN_STATEMENT.read(answer)
         found.check_by(public(signer), "taken")
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Refused("taken", f"the answer is not the enclave's: {refused.what}", expected=signer) from None
     wanted = {"what": "submission", "bounty": bounty.digest, "participant": participant}
     for name, value in wanted.items():

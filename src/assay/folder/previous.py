@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, create_model
 
+from assay import tables
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.folder import strict
@@ -19,7 +20,7 @@ from assay.scheme.model import Scheme
 from assay.scheme.reading import refusal
 from assay.settle.document import SCHEMA, SETTLEMENT
 from assay.settle.inputs import Clock, Own, Previous
-from assay.tables import Column, Holds
+from assay.tables import Holds
 
 __all__ = ["check_follows", "previous_of", "read"]
 
@@ -48,13 +49,13 @@ _HOLDS: Mapping[Holds, Any] = {
 }
 
 
-def _model(name: str, columns: Iterable[Column], **more: Any) -> Any:
+def _model(name: str, columns: Iterable[tables.Field], **more: Any) -> Any:
     """The model of a settlement's object with these columns, and no others."""
     fields: dict[str, Any] = {column.name: _field(column) for column in columns}
     return create_model(name, __base__=Section, **more, **fields)
 
 
-def _field(column: Column) -> tuple[Any, Any]:
+def _field(column: tables.Field) -> tuple[Any, Any]:
     """The type of a column's value, and its default, as pydantic has them."""
     if column.holds is Holds.ROWS:
         return GenericAlias(tuple, (_model(column.name, column.columns), ...)), Field(strict=False)

@@ -26,11 +26,11 @@ from assay.ledger import check, config, store
 from assay.ledger import log as note
 from assay.ledger.check import EMPTY_ROOT, LogKey
 from assay.ledger.config import Config
-from assay.ledger.counting import Counted
+from assay.ledger.counting import CountedView
 from assay.ledger.keys import PrivateKey, sign_envelope
 from assay.ledger.log import Log
 from assay.ledger.statements import receipt_document
-from assay.ledger.store import Damaged, Meta, Receipt, Settled, Store, View
+from assay.ledger.store import Damaged, Meta, Store, StoredReceipt, StoredSettlement, View
 from assay.ledger.store.engine import RESTORE
 from assay.scheme import subnet
 from assay.scheme.load import read as read_scheme
@@ -55,10 +55,10 @@ class Ledger:
         return self.log.key
 
     @contextmanager
-    def counted(self) -> Iterator[Counted]:
+    def counted(self) -> Iterator[CountedView]:
         """One snapshot of the evidence that counts: every batch in it was signed by its validator. Raises StoreError."""
         with self.store.reading() as view:
-            yield Counted(view, self.key, self._judged)
+            yield CountedView(view, self.key, self._judged)
 
     def bring_up(self) -> None:
         """Write to the log what the database has and the log does not; raises BadInput if the two cannot be of one ledger."""
@@ -86,16 +86,16 @@ class Ledger:
             what = f"is not the key of this log, ed25519:{self.key.raw.hex()}"
             raise BadInput(f"{signer.public} {what}", field="signer", hint=f"name the log's key in {config.FILE}, or with --key")
 
-    def signed(self, view: View, payload: bytes, epoch: int, signer: PrivateKey) -> Receipt:
+    def signed(self, view: View, payload: bytes, epoch: int, signer: PrivateKey) -> StoredReceipt:
         """A receipt for the next place in the log, not kept yet: the signed statement, and the checkpoint with it."""
         last = view.last_receipt()
         digest = sha256(payload).digest()
         entries = [*(_entry(one.digest) for one in view.receipts(self.log.size)), digest]
         position = 0 if last is None else last.position + 1
         checkpoint = note.sign_checkpoint(position + 1, self.log.root_with(entries), self.key, signer)
-        return Receipt(epoch, position, f"sha256:{digest.hex()}", canonical(sign_envelope(payload, signer)), checkpoint)
+        return StoredReceipt(epoch, position, f"sha256:{digest.hex()}", canonical(sign_envelope(payload, signer)), checkpoint)
 
-    def receipt(self, epoch: int) -> Receipt:
+    def receipt(self, epoch: int) -> StoredReceipt:
         """The receipt of an epoch; raises CannotSettle if it is not settled."""
         with self.store.reading() as view:
             found, last = view.receipt(epoch), view.last_receipt()
@@ -104,7 +104,7 @@ class Ledger:
             raise CannotSettle(f"epoch {epoch} has no receipt: {settled}", file=self.store.name, hint="`assay settle` makes it")
         return found
 
-    def document(self, found: Receipt, within: Receipt | None = None) -> dict[str, Any]:
+    def document(self, found: StoredReceipt, within: StoredReceipt | None = None) -> dict[str, Any]:
         """A receipt as its file has it: signed statement, and proof in the log as it was when it, or `within`, was signed."""
         then = within or found
         return receipt_document(found.envelope, self.log.inclusion(found.position, then.position + 1), then.checkpoint)
@@ -120,7 +120,7 @@ class Ledger:
         self.close()
 
 
-def stored_settlement(view: View, epoch: int) -> tuple[Settled, bytes]:
+def stored_settlement(view: View, epoch: int) -> tuple[StoredSettlement, bytes]:
     """The settlement of a settled epoch, and the document of its inputs; raises CannotSettle if they are gone."""
     found = view.settlement(epoch)
     document = None if found is None else view.inputs(found.inputs)
@@ -129,18 +129,18 @@ def stored_settlement(view: View, epoch: int) -> tuple[Settled, bytes]:
     return found, document
 
 
-def receipt_predicate(found: Receipt) -> dict[str, Any]:
+def receipt_predicate(found: StoredReceipt) -> dict[str, Any]:
     """What a receipt of the ledger's own states."""
     stated: dict[str, Any] = _statement(found)["predicate"]
     return stated
 
 
-def receipt_version(found: Receipt) -> int:
+def receipt_version(found: StoredReceipt) -> int:
     """Of which version the statement of a receipt of the ledger's own is."""
     return 1 if _statement(found)["predicateType"] == check.FIRST else 2
 
 
-def _statement(found: Receipt) -> dict[str, Any]:
+def _statement(found: StoredReceipt) -> dict[str, Any]:
     stated: dict[str, Any] = json.loads(check.Envelope.parse(json.loads(found.envelope), "receipt").payload)
     return stated
 
@@ -188,7 +188,7 @@ def _log(said: Config, key: LogKey, database: Store) -> Log:
 def _undamaged(database: Store) -> Iterator[None]:
     try:
         yield
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Damaged(f"a receipt's checkpoint is not as it was ({refused})", file=database.name, hint=RESTORE) from None
 
 

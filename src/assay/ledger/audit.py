@@ -19,10 +19,10 @@ from assay.errors import BadInput
 from assay.exact import digest
 from assay.ledger import check, evidence
 from assay.ledger.access import Ledger
-from assay.ledger.check import LogKey, Refused
-from assay.ledger.counting import Counted, check_members, check_row, expect
+from assay.ledger.check import CheckError, LogKey
+from assay.ledger.counting import CountedView, check_members, check_row, expect
 from assay.ledger.statements import receipt_file
-from assay.ledger.store import Damaged, Receipt, RecordRow, Store, StoredBatch, View
+from assay.ledger.store import Damaged, RecordRow, Store, StoredBatch, StoredReceipt, View
 from assay.ledger.store.engine import RESTORE
 from assay.ledger.store.tables import Candidate, contradictions, first_of_slot, slot_of
 from assay.records import Evidence, record
@@ -52,8 +52,8 @@ def audit(store: Store, key: LogKey | None = None) -> Audited:
     flagged = conflicts = 0
     try:
         with store.reading() as whole:
-            view = whole if key is None else Counted(whole, key)
-            aside = {one.batch.id for one in view.aside} if isinstance(view, Counted) else set[int]()
+            view = whole if key is None else CountedView(whole, key)
+            aside = {one.batch.id for one in view.aside} if isinstance(view, CountedView) else set[int]()
             batches = {one.id: one for one in view.batches()}
             brought = _brought(batches.values())
             expected = chain.from_iterable(brought)
@@ -105,13 +105,13 @@ def audit_receipts(ledger: Ledger) -> int:
     return count
 
 
-def _check_receipt(ledger: Ledger, view: View, one: Receipt, before: Receipt | None) -> None:
+def _check_receipt(ledger: Ledger, view: View, one: StoredReceipt, before: StoredReceipt | None) -> None:
     name = f"epoch {one.epoch}"
     proof = ledger.log.inclusion(one.position, one.position + 1)
     try:
         found = check.Receipt.parse(receipt_file(one.envelope, proof, one.checkpoint))
         check.check_receipt(found, [ledger.key])
-    except (Refused, TypeError, ValueError) as error:
+    except (CheckError, TypeError, ValueError) as error:
         raise Damaged(f"the receipt of {name} is not whole ({error})", hint=RESTORE) from None
     said, settled = found.predicate, view.settlement(one.epoch)
     inputs = None if settled is None else view.inputs(settled.inputs)

@@ -174,7 +174,7 @@ def _check_whole(found: Store, about: About, said: Config, file: Path) -> None:
         raise Damaged("its database is not what it says, or another ledger's", file=file, hint=_ANOTHER)
     try:
         size = 0 if held.checkpoint is None else check.check_checkpoint(held.checkpoint.encode(), [key]).size
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Damaged(f"its checkpoint is not the log's ({refused})", file=file, hint=_ANOTHER) from None
     if size != held.receipts:
         raise Damaged(f"its checkpoint is of {size} receipts, and {held.receipts} are in it", file=file, hint=_ANOTHER)

@@ -259,12 +259,12 @@ def check_signature(batch: Batch, key: PublicKey) -> None:
 
 
 def check_envelope(envelope: bytes, key: PublicKey) -> None:
-    """Refuse an envelope that this key did not sign, or that names another key beside a signature; raises `check.Refused`."""
+    """Refuse an envelope that this key did not sign, or that names another key beside a signature; raises `check.CheckError`."""
     found = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch")
     check.check_envelope(found, [key], "batch")
     other = next((name for name, _ in found.signatures if name not in ("", key.id)), None)
     if other is not None:
-        raise check.Refused("batch", "the signature is said to be of another key", key.id, other)
+        raise check.CheckError("batch", "the signature is said to be of another key", key.id, other)
 
 
 def record_proof(batch: Batch, digest: bytes) -> Proof:
@@ -289,19 +289,19 @@ def _submission_digest(name: str) -> str:
 
 
 def stated(envelope: bytes) -> tuple[bytes, BatchStatement]:
-    """The payload of a batch's envelope, and the statement in it, which has one spelling; raises `check.Refused`."""
+    """The payload of a batch's envelope, and the statement in it, which has one spelling; raises `check.CheckError`."""
     payload = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch").payload
     document = check.parse_json(payload, "batch")
     first = isinstance(document, dict) and document.get("predicateType") == FIRST
     bad = check.misfit(document, _SHAPE_1 if first else _SHAPE)
     if bad or not known(document["predicate"]["kind"]):
         bad = bad or "kind"
-        raise check.Refused("batch", f"what it states is not what a batch states: {bad} does not fit")
+        raise check.CheckError("batch", f"what it states is not what a batch states: {bad} does not fit")
     names = tuple(one["name"] for one in document["subject"])
     told = {"origin": None, "version": 1} if first else {}
     statement = BatchStatement(**(told | document["predicate"]), submissions=names)
     if plain_json(statement.document()).encode() != payload:
-        raise check.Refused("batch", "the statement is not in its canonical form")
+        raise check.CheckError("batch", "the statement is not in its canonical form")
     return payload, statement
 
 

@@ -29,7 +29,7 @@ from assay.ledger.merkle import Tree
 
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
-    from assay.ledger.store import Receipt, View
+    from assay.ledger.store import StoredReceipt, View
 
 __all__ = [
     "BATCHES",
@@ -77,7 +77,7 @@ def log_files(entries: list[bytes], checkpoint: bytes) -> dict[str, bytes]:
     return {"checkpoint": checkpoint} | log.log_files(entries)
 
 
-def _check_parquet(ledger: Ledger, last: Receipt) -> None:
+def _check_parquet(ledger: Ledger, last: StoredReceipt) -> None:
     from assay.ledger.access import stored_settlement  # here, since who verifies a bundle needs its names and no database
 
     with ledger.store.reading() as view:
@@ -90,7 +90,7 @@ def _check_parquet(ledger: Ledger, last: Receipt) -> None:
         raise BadInput("Parquet is written with pyarrow, which is not installed", hint="pip install 'assay[bulk]'") from None
 
 
-def _write(view: View, last: Receipt, place: Path, *, as_parquet: bool) -> None:
+def _write(view: View, last: StoredReceipt, place: Path, *, as_parquet: bool) -> None:
     from assay.ledger.access import stored_settlement
 
     receipts = [one for one in view.receipts() if one.position <= last.position]
@@ -117,7 +117,7 @@ def _write(view: View, last: Receipt, place: Path, *, as_parquet: bool) -> None:
         _put(place / LOG / path, [data])
 
 
-def _lines(view: View, receipts: Iterable[Receipt]) -> Iterator[bytes]:
+def _lines(view: View, receipts: Iterable[StoredReceipt]) -> Iterator[bytes]:
     """The batches, those of one receipt after those of the other, in order of acceptance."""
     first = 0
     for one in receipts:
@@ -134,5 +134,5 @@ def _put(path: Path, pieces: Iterable[bytes]) -> None:
         os.fsync(file.fileno())
 
 
-def _entry(one: Receipt) -> bytes:
+def _entry(one: StoredReceipt) -> bytes:
     return bytes.fromhex(one.digest.removeprefix("sha256:"))

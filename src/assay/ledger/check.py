@@ -2,7 +2,7 @@
 
     python check.py epoch-12.receipt --key "example.org/log+1a2b3c4d+Ab…" [--checkpoint seen-before [--consistency hashes]]
 
-In this order; the first thing that is wrong is raised as `Refused`, and nothing after it is looked at:
+In this order; the first thing that is wrong is raised as `CheckError`, and nothing after it is looked at:
 
 - receipt: strict JSON; a DSSE envelope signed by one of the keys; the bytes whose signature was checked are those that are
   parsed; they are an in-toto statement about one settlement.
@@ -54,7 +54,7 @@ UNPRINTABLE = "\0-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060\u2066-\u20
 Json = dict[str, Any]
 
 
-class Refused(Exception):
+class CheckError(Exception):
     """Something does not check: at which stage, what is wrong, and what was expected and found where that can be said."""
 
     def __init__(self, stage: str, what: str, expected: object = None, found: object = None) -> None:
@@ -79,13 +79,13 @@ def parse_json(data: bytes, stage: str, most: int = ENVELOPE_BYTES) -> Any:
         raise ValueError(f"{name} is not JSON")
 
     if len(data) > most:
-        raise Refused(stage, "it is too large", f"at most {most} bytes", f"{len(data)} bytes")
+        raise CheckError(stage, "it is too large", f"at most {most} bytes", f"{len(data)} bytes")
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
         json.dumps(value, ensure_ascii=False).encode("utf-8")  # fails for half a pair of surrogates, which is no text
     except (ValueError, RecursionError) as error:
         plain = {UnicodeDecodeError: "bytes that are not UTF-8", RecursionError: "brackets too deep inside one another"}
-        raise Refused(stage, "it is not JSON with one reading", found=plain.get(type(error), error)) from None
+        raise CheckError(stage, "it is not JSON with one reading", found=plain.get(type(error), error)) from None
     return value
 
 
@@ -99,13 +99,13 @@ def unbase64(text: object, stage: str, *, either: bool = False) -> bytes:
             data = b""
         if base64.b64encode(data).decode() == standard:  # else spaces, no padding, or bits after the end
             return data
-    raise Refused(stage, "it is not base64 in its one spelling", found=text)
+    raise CheckError(stage, "it is not base64 in its one spelling", found=text)
 
 
 def number(text: str, stage: str) -> int:
     """A decimal number below 2^63 without leading zeros."""
     if not re.fullmatch("0|[1-9][0-9]{0,18}", text) or int(text) >= 2**63:
-        raise Refused(stage, "it is not a number from 0 to 2^63 - 1 without leading zeros", found=text)
+        raise CheckError(stage, "it is not a number from 0 to 2^63 - 1 without leading zeros", found=text)
     return int(text)
 
 
@@ -157,7 +157,7 @@ class Ed25519Key:
     def __post_init__(self) -> None:
         y = int.from_bytes(self.raw, "little") % 2**255
         if len(self.raw) != 32 or y >= _P or y in _WEAK:
-            raise Refused("key", "it is not an Ed25519 public key that can be trusted", found=self.raw.hex())
+            raise CheckError("key", "it is not an Ed25519 public key that can be trusted", found=self.raw.hex())
 
     @property
     def id(self) -> str:
@@ -187,9 +187,9 @@ class Envelope:
         found = document if isinstance(document, dict) else {}
         kind, signatures = found.get("payloadType"), found.get("signatures")
         if not isinstance(kind, str) or not isinstance(signatures, list) or not 0 < len(signatures) <= SIGNATURES:
-            raise Refused(stage, f"it is not a DSSE envelope with 1 to {SIGNATURES} signatures")
+            raise CheckError(stage, f"it is not a DSSE envelope with 1 to {SIGNATURES} signatures")
         if any(not isinstance(one, dict) or not isinstance(one.get("keyid", ""), str) for one in signatures):
-            raise Refused(stage, "a signature is not an object with a sig and perhaps a keyid")
+            raise CheckError(stage, "a signature is not an object with a sig and perhaps a keyid")
         pairs = [(one.get("keyid", ""), unbase64(one.get("sig"), stage, either=True)) for one in signatures]
         return cls(kind, unbase64(found.get("payload"), stage, either=True), tuple(pairs))
 
@@ -206,12 +206,12 @@ def check_envelope(envelope: Envelope, keys: Iterable[SomeKey], stage: str, thre
     Nobody has signed the keyid, so it decides nothing: each key is tried on each signature, and others' signatures are ignored.
     """
     if envelope.payload_type != IN_TOTO:
-        raise Refused(stage, "the payload is of another type", IN_TOTO, envelope.payload_type)
+        raise CheckError(stage, "the payload is of another type", IN_TOTO, envelope.payload_type)
     message, known = pae(envelope.payload_type, envelope.payload), {key.id: key for key in keys}
     good = [key for key in known.values() if any(key.verifies(signature, message) for _, signature in envelope.signatures)]
     if len(good) < max(1, threshold):
         found = ", ".join(f"one said to be of {keyid}" if keyid else "one without a keyid" for keyid, _ in envelope.signatures)
-        raise Refused(stage, "it is not signed by the key", f"{threshold} of {', '.join(known) or 'no key at all'}", found)
+        raise CheckError(stage, "it is not signed by the key", f"{threshold} of {', '.join(known) or 'no key at all'}", found)
     return good
 
 
@@ -228,19 +228,19 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 def check_inclusion(root: bytes, size: int, index: int, leaf: bytes, proof: Sequence[bytes], stage: str = "log") -> None:
     """Refuse unless the proof leads from leaf hash `index` to the root of a tree of `size` leaves. RFC 9162, 2.1.3.2."""
     if not 0 <= index < size:
-        raise Refused(stage, "the entry is beyond the tree", f"an index below {size}", index)
+        raise CheckError(stage, "the entry is beyond the tree", f"an index below {size}", index)
     found = leaf
     for step, left in _climb(index, size - 1, proof, stage):
         found = node_hash(step, found) if left else node_hash(found, step)
     if found != root:
-        raise Refused(stage, "the proof does not lead to the root", root.hex(), found.hex())
+        raise CheckError(stage, "the proof does not lead to the root", root.hex(), found.hex())
 
 
 def check_consistency(old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]) -> None:
     """Refuse unless the proof shows the tree of `old` leaves to be the beginning of that of `new`. RFC 9162, 2.1.4.2."""
     stage, first, second, at, last = "consistency", old_root, old_root, 0, 0
     if not 0 <= old <= new:
-        raise Refused(stage, "the tree has become smaller", f"at least {old} leaves", new)
+        raise CheckError(stage, "the tree has become smaller", f"at least {old} leaves", new)
     if old == 0:  # every tree goes on from the empty one, which has no part in its root
         first, second = EMPTY_ROOT, new_root if new else EMPTY_ROOT
     elif old < new:
@@ -254,9 +254,11 @@ def check_consistency(old: int, old_root: bytes, new: int, new_root: bytes, proo
         first = node_hash(step, first) if left else first
         second = node_hash(step, second) if left else node_hash(second, step)
     if first != old_root:
-        raise Refused(stage, f"the first {old} entries are not those that they were", old_root.hex(), first.hex())
+        raise CheckError(stage, f"the first {old} entries are not those that they were", old_root.hex(), first.hex())
     if second != new_root:
-        raise Refused(stage, f"the proof does not lead from the first {old} entries to the {new}", new_root.hex(), second.hex())
+        raise CheckError(
+            stage, f"the proof does not lead from the first {old} entries to the {new}", new_root.hex(), second.hex()
+        )
 
 
 def _climb(at: int, last: int, proof: Sequence[bytes], stage: str) -> Iterator[tuple[bytes, bool]]:
@@ -270,11 +272,11 @@ def _climb(at: int, last: int, proof: Sequence[bytes], stage: str) -> Iterator[t
         while left and at % 2 == 0:  # it has no neighbour on this level: it goes up as it is
             at, last = at >> 1, last >> 1
         if (step := next(steps, None)) is None:
-            raise Refused(stage, "the proof ends before the root", found=f"{len(proof)} hashes")
+            raise CheckError(stage, "the proof ends before the root", found=f"{len(proof)} hashes")
         yield step, left
         at, last = at >> 1, last >> 1
     if next(steps, None) is not None:
-        raise Refused(stage, "the proof goes on after the root", found=f"{len(proof)} hashes")
+        raise CheckError(stage, "the proof goes on after the root", found=f"{len(proof)} hashes")
 
 
 @dataclass(frozen=True)
@@ -288,10 +290,10 @@ class LogKey(Ed25519Key):
         """The key in a vkey; refused if it is none, is not Ed25519, or the hex digits are not those of name and key."""
         found = re.fullmatch(f"({NAME})[+]([^+]*)[+]([A-Za-z0-9+/]{{44}})", text)
         if found is None or (data := base64.b64decode(found[3]))[:1] != ED25519:
-            raise Refused("key", "it is not a vkey NAME+HEX+BASE64 of an Ed25519 key")  # unquoted: it may be the private key
+            raise CheckError("key", "it is not a vkey NAME+HEX+BASE64 of an Ed25519 key")  # unquoted: it may be the private key
         key = cls(data[1:], found[1])
         if found[2] != key.hint.hex():
-            raise Refused("key", "the digits of the vkey are not those of its name and key", key.hint.hex(), found[2])
+            raise CheckError("key", "the digits of the vkey are not those of its name and key", key.hint.hex(), found[2])
         return key
 
     def __str__(self) -> str:
@@ -310,19 +312,19 @@ def check_note(note: bytes, keys: Iterable[LogKey], stage: str = "log") -> tuple
     *lines, end = signatures.split("\n")
     whole = text.encode() == note and not re.search("[\x00-\x09\x0b-\x1f]", text)  # else too long, not UTF-8, control characters
     if not whole or not body or end or not 0 < len(lines) <= SIGNATURES:
-        raise Refused(stage, "it is not a signed note: text, an empty line, lines with a signature each")
+        raise CheckError(stage, "it is not a signed note: text, an empty line, lines with a signature each")
     known, good = {(key.name, key.hint): key for key in keys}, []
     for line in lines:
         dash, name, encoded = [*line.split(" ", 2), "", ""][:3]
         signature = unbase64(encoded, stage)
         if dash != "—" or not re.fullmatch(NAME, name) or len(signature) < 5:
-            raise Refused(stage, "it is not a line with a signature", "— NAME BASE64", line)
+            raise CheckError(stage, "it is not a line with a signature", "— NAME BASE64", line)
         key = known.get((name, signature[:4]))
         if key is not None and not key.verifies(signature[4:], f"{body}\n".encode()):
-            raise Refused(stage, "a signature of the note is wrong", f"one of {key}", line)
+            raise CheckError(stage, "a signature of the note is wrong", f"one of {key}", line)
         good += [] if key is None or key in good else [key]
     if not good:
-        raise Refused(stage, "the note is not signed by the key", ", ".join(map(str, known.values())), lines[0])
+        raise CheckError(stage, "the note is not signed by the key", ", ".join(map(str, known.values())), lines[0])
     return f"{body}\n", good
 
 
@@ -339,10 +341,10 @@ class Checkpoint:
         """The checkpoint in the text of a note; what stands after the third line is ignored."""
         *lines, end = text.split("\n")
         if end or len(lines) < 3 or not all(lines):
-            raise Refused(stage, "it is not a checkpoint: a name, a size, a root, each on a line", found=text)
+            raise CheckError(stage, "it is not a checkpoint: a name, a size, a root, each on a line", found=text)
         found = cls(lines[0], number(lines[1], stage), unbase64(lines[2], stage))
         if len(found.root) != 32 or (found.size == 0 and found.root != EMPTY_ROOT):
-            raise Refused(stage, f"it is not a root of {found.size} entries", found=lines[2])
+            raise CheckError(stage, f"it is not a root of {found.size} entries", found=lines[2])
         return found
 
 
@@ -351,7 +353,7 @@ def check_checkpoint(note: bytes, keys: Iterable[LogKey], stage: str = "log") ->
     text, signers = check_note(note, keys, stage)
     found = Checkpoint.parse(text, stage)
     if found.origin not in [key.name for key in signers]:
-        raise Refused(stage, "the checkpoint is of another log", signers[0].name, found.origin)
+        raise CheckError(stage, "the checkpoint is of another log", signers[0].name, found.origin)
     return found
 
 
@@ -371,7 +373,7 @@ class LogProof:
         if lines and lines[0].startswith("extra "):
             unbase64(lines.pop(0).removeprefix("extra "), stage)
         if len(text) > NOTE_BYTES or first != PROOF or not blank or not lines or not lines[0].startswith("index "):
-            raise Refused(stage, f"it is not a {PROOF}")
+            raise CheckError(stage, f"it is not a {PROOF}")
         return cls(number(lines[0].removeprefix("index "), stage), parse_hashes(lines[1:], stage), checkpoint.encode("utf-8"))
 
 
@@ -379,7 +381,7 @@ def parse_hashes(lines: Sequence[str], stage: str) -> tuple[bytes, ...]:
     """The hashes of a proof, each in base64."""
     hashes = tuple(unbase64(line, stage) for line in lines[: HASHES + 1])
     if len(hashes) > HASHES or any(len(one) != 32 for one in hashes):
-        raise Refused(stage, f"it is not a proof of at most {HASHES} hashes, 32 bytes each")
+        raise CheckError(stage, f"it is not a proof of at most {HASHES} hashes, 32 bytes each")
     return hashes
 
 
@@ -421,15 +423,15 @@ class Receipt:
         """The receipt in the bytes of a file."""
         document = parse_json(data, stage, RECEIPT_BYTES)
         if bad := misfit(document, {"schema": re.escape(FORMAT), "envelope": object, "proof": WORD}):
-            raise Refused(stage, f"it is not of the format {FORMAT}: {bad} does not fit")
+            raise CheckError(stage, f"it is not of the format {FORMAT}: {bad} does not fit")
         envelope = Envelope.parse(document["envelope"], stage)
         statement = parse_json(envelope.payload, stage)
         if bad := misfit(statement, _STATEMENT):
-            raise Refused(stage, f"what it states is not what a receipt states: {bad} does not fit")
+            raise CheckError(stage, f"what it states is not what a receipt states: {bad} does not fit")
         said = statement["predicate"]
         about = [{"name": f"{said['competition']} epoch {said['epoch']}", "digest": {"sha256": said["settlement"][7:]}}]
         if statement["subject"] != about:
-            raise Refused(stage, "its subject is not the settlement that it states", about, statement["subject"])
+            raise CheckError(stage, "its subject is not the settlement that it states", about, statement["subject"])
         proof, version = LogProof.parse(document["proof"], "log"), 1 if statement["predicateType"] == FIRST else 2
         return cls(envelope, said, hashlib.sha256(envelope.payload).digest(), proof, version)
 
@@ -442,7 +444,7 @@ def check_receipt(receipt: Receipt, keys: Sequence[LogKey], seen: bytes | None =
     if seen is not None:
         then = check_checkpoint(seen, keys, "consistency")
         if then.origin != now.origin:
-            raise Refused("consistency", "the checkpoint that was seen is of another log", now.origin, then.origin)
+            raise CheckError("consistency", "the checkpoint that was seen is of another log", now.origin, then.origin)
         old, new = sorted((then, now), key=lambda one: one.size)
         check_consistency(old.size, old.root, new.size, new.root, proof)
     return now
@@ -466,7 +468,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines = said.consistency.read_text("utf-8").split() if said.consistency else []
         receipt = Receipt.parse(said.receipt.read_bytes())
         log = check_receipt(receipt, [LogKey.parse(key) for key in said.key], seen, parse_hashes(lines, "consistency"))
-    except Refused as refused:
+    except CheckError as refused:
         sys.stderr.write(f"refused: {_plain(str(refused))}\n")
         return 1
     except (OSError, UnicodeDecodeError) as error:

@@ -51,7 +51,7 @@ def _vkey(value: object) -> object:
 _Text = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
-class _File(Section):
+class _LedgerFile(Section):
     origin: _Text
     key: Annotated[_Text, BeforeValidator(_vkey)]
     database: _Text = "ledger.db"
@@ -119,7 +119,7 @@ def read(place: Path) -> Config:
 def load(path: Path) -> Config:
     """What a ledger.toml says, whatever it is called; raises BadInput, with the line, if it cannot be read or is wrong."""
     content, source = read_toml(path)
-    said = validate(_File, content, file=path, source=source)
+    said = validate(_LedgerFile, content, file=path, source=source)
     if LogKey.parse(said.key).name != said.origin:
         raise BadInput(f"is the key of another log than {said.origin!r}", file=path, field="key", hint="correct one of the two")
     return Config(path.parent, **said.model_dump(), name=path.name)

@@ -42,7 +42,7 @@ from assay.ledger.store.engine import RESTORE
 from assay.ledger.store.tables import RecordRow, slot_of
 from assay.ledger.store.view import LATEST
 
-__all__ = ["Aside", "BatchVerdicts", "Counted", "check_members", "check_row", "expect"]
+__all__ = ["Aside", "BatchVerdicts", "CountedView", "check_members", "check_row", "expect"]
 
 PREDICATE = "assay:checked/v2"
 FIRST = "assay:checked/v1"
@@ -76,7 +76,7 @@ class Aside:
         return f"{of}, is set aside: {self.why}"
 
 
-class _Before(NamedTuple):
+class _CheckedBefore(NamedTuple):
     """What was signed last: up to which batch, when which epoch was settled, the digest over their rows, what is set aside."""
 
     batches: int = 0
@@ -108,14 +108,14 @@ class BatchVerdicts:
             wrong = self._wrong(one)
         except NotInstalled:
             raise
-        except check.Refused as refused:
+        except check.CheckError as refused:
             wrong = str(refused).removeprefix("batch: ")
         except (BadInput, Damaged) as error:
             wrong = error.what
         return is_plain(wrong)
 
     def _wrong(self, one: StoredBatch) -> str:
-        """The same of a batch that was not looked at before. Raises BadInput, check.Refused or Damaged, which say it too."""
+        """The same of a batch that was not looked at before. Raises BadInput, check.CheckError or Damaged, which say it too."""
         said = check_row(one)
         if said.competition != self._competition:
             return f"it is of the competition {brief(said.competition)}"
@@ -130,7 +130,7 @@ class BatchVerdicts:
         return _unlike(self._view, one, said)
 
 
-class Counted(View):
+class CountedView(View):
     """A view of the evidence that counts: what is set aside is in none of its records and batches. Raises Damaged.
 
     aside: what is, in order of acceptance. looked: up to which batch there are some. judged: what was found of batches before, by
@@ -279,7 +279,7 @@ def check_row(one: StoredBatch) -> BatchStatement:
         raise Damaged(f"the form of {name} is not what it was", hint=RESTORE)
     try:
         payload, said = batch.stated(one.envelope)
-    except check.Refused as error:
+    except check.CheckError as error:
         raise Damaged(f"the envelope of {name} is none ({error})", hint=RESTORE) from None
     expect(f"the digest of {name}", f"sha256:{sha256(payload).hexdigest()}", one.digest)
     columns = (one.validator, one.epoch, one.count, one.root)
@@ -306,7 +306,7 @@ def _digest(before: str, one: StoredBatch) -> str:
     return f"sha256:{sha256(json.dumps([before, *row]).encode()).hexdigest()}"
 
 
-def _remembered(view: View, vkey: str) -> _Before:
+def _remembered(view: View, vkey: str) -> _CheckedBefore:
     """What the log's key signed last of the ledger's batches; words of others, and what says it is of more, are passed over."""
     for count, envelope in view.checked():
         try:
@@ -316,14 +316,14 @@ def _remembered(view: View, vkey: str) -> _Before:
             found = check.Envelope.parse(check.parse_json(envelope, "batch", _WORD_BYTES), "batch")
             check.check_envelope(found, [key], "batch")
             said: Json = check.parse_json(found.payload, "batch", _WORD_BYTES)
-        except check.Refused:
+        except check.CheckError:
             continue
         if check.misfit(said, _SHAPE) or check.misfit(said["predicate"]["aside"], [_ROWS.get(said["predicateType"], {})]):
             continue
         told = said["predicate"]
         if (told["origin"], told["batches"]) == (key.name, count):
-            return _Before(told["batches"], told["epoch"], told["digest"], dict(_aside(told["aside"])))
-    return _Before()
+            return _CheckedBefore(told["batches"], told["epoch"], told["digest"], dict(_aside(told["aside"])))
+    return _CheckedBefore()
 
 
 def _aside(rows: list[Json]) -> Iterator[tuple[int, str]]:

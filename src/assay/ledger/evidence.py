@@ -44,7 +44,7 @@ _PLAIN = r"^[0-9A-Za-z:.+-]*$"
 """A text of these characters needs no escape."""
 
 
-class Part(NamedTuple):
+class RecordChunk(NamedTuple):
     """Some records: their seqs, their canonical JSON, and what each says of (kind, epoch, validator)."""
 
     seqs: list[int]
@@ -106,7 +106,7 @@ def parquet_rows(path: Path) -> int:
         return count
 
 
-def read_parquet(path: Path) -> Iterator[Part]:
+def read_parquet(path: Path) -> Iterator[RecordChunk]:
     """The records in the order of the file, some at a time; raises BadInput for a file, a column or a value that is wrong."""
     import pyarrow as pa
 
@@ -150,7 +150,7 @@ def _unreadable(path: Path, error: Exception) -> BadInput:
     return BadInput(f"is not readable Parquet ({str(error).partition(chr(10))[0][:200]})", file=path, hint="export it again")
 
 
-def _part(columns: dict[str, Any], count: int, path: Path) -> Part:
+def _part(columns: dict[str, Any], count: int, path: Path) -> RecordChunk:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -173,7 +173,7 @@ def _part(columns: dict[str, Any], count: int, path: Path) -> Part:
     epochs, validators = (encoded[name].dictionary.to_pylist() for name in ("epoch", "validator"))
     pairs = [("tests", epoch, validator) for epoch in epochs for validator in validators]
     at = encoded["epoch"].indices.to_numpy().astype("int64") * len(validators) + encoded["validator"].indices.to_numpy()
-    return Part(columns["seq"].to_numpy().tolist(), _split(joined), [pairs[index] for index in at.tolist()])
+    return RecordChunk(columns["seq"].to_numpy().tolist(), _split(joined), [pairs[index] for index in at.tolist()])
 
 
 def _split(texts: Any) -> list[bytes]:
@@ -298,25 +298,25 @@ def read_evidence(path: Path, most: int) -> BoundRecords:
     return found
 
 
-def evidence_parts(path: Path) -> Iterator[Part]:
+def evidence_parts(path: Path) -> Iterator[RecordChunk]:
     """The records in a file, some at a time, in its order; raises BadInput with file and line."""
     if path.suffix == ".parquet":
         yield from read_parquet(path)
         return
     try:
         with opened(path) as file:
-            part = Part([], [], [])
+            part = RecordChunk([], [], [])
             for number, line in lines(file, path):
                 _add_part(part, line, Place(path, number))
                 if len(part.seqs) == AT_ONCE:
                     yield part
-                    part = Part([], [], [])
+                    part = RecordChunk([], [], [])
             yield part
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-def _add_part(part: Part, line: bytes, place: Place) -> None:
+def _add_part(part: RecordChunk, line: bytes, place: Place) -> None:
     value = parse(line, place)
     try:
         one = record(value)

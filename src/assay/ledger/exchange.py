@@ -24,7 +24,7 @@ from assay.ledger.batch import Batch
 from assay.ledger.check import RECEIPT_BYTES
 from assay.ledger.merkle import Tree
 from assay.ledger.statements import proof_document, results, results_tree
-from assay.ledger.store import Receipt, Settled, StoredRecord, View, Writer
+from assay.ledger.store import StoredReceipt, StoredRecord, StoredSettlement, View, Writer
 from assay.ledger.verify import report, verify
 from assay.ledger.verify.report import read_document
 from assay.records import Participant
@@ -53,7 +53,7 @@ def proof_for(ledger: Ledger, participant: str, epoch: int | None = None) -> Jso
 
 
 def _batch_proofs(
-    view: View, receipts: list[Receipt], about: list[tuple[int, StoredRecord]]
+    view: View, receipts: list[StoredReceipt], about: list[tuple[int, StoredRecord]]
 ) -> list[tuple[int, int, bytes, Any]]:
     """(epoch of the receipt, seq, record, place under its evidence root) of each record."""
     found, first = [], 0
@@ -77,7 +77,7 @@ def participants_of(ledger: Ledger, epoch: int) -> list[Participant]:
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedEpoch:
     """What an import added; nothing, if the epoch was there already, which `new` says: an epoch may have no new evidence."""
 
     epoch: int
@@ -86,7 +86,7 @@ class Imported:
     new: bool = True
 
 
-def import_bundle(ledger: Ledger, source: Path) -> Imported:
+def import_bundle(ledger: Ledger, source: Path) -> ImportedEpoch:
     """Add the last epoch of a bundle to a ledger that has all before it; what is there already adds nothing.
 
     Raises Refused if the bundle does not verify by the log's key, BadInput if it does not go on from what the ledger has, and
@@ -104,7 +104,7 @@ def import_bundle(ledger: Ledger, source: Path) -> Imported:
                 what = f"its receipt of epoch {theirs.predicate['epoch']} is not the ledger's"
                 raise BadInput(what, file=source, hint="it is an export of another ledger")
         if len(known) >= len(receipts):
-            return Imported(epoch, 0, 0, new=False)
+            return ImportedEpoch(epoch, 0, 0, new=False)
         if len(known) < len(receipts) - 1:
             what = f"the ledger has {len(known)} of the {len(receipts) - 1} epochs before it"
             raise BadInput(what, file=source, hint="import the epochs before it first, the earliest before the others")
@@ -113,13 +113,13 @@ def import_bundle(ledger: Ledger, source: Path) -> Imported:
         _check_free(tx, first, epoch, bodies, source)
         count = _add_batches(tx, source, bodies)
         settled, document_of_inputs = read_document(source / bundle.SETTLEMENT), read_document(source / bundle.INPUTS)
-        row = Settled(epoch, settled["digest"], eligible.inputs_digest(document_of_inputs), canonical(settled))
+        row = StoredSettlement(epoch, settled["digest"], eligible.inputs_digest(document_of_inputs), canonical(settled))
         envelope = canonical(json.loads(paths[-1].read_bytes())["envelope"])
         last = receipts[-1]
-        made = Receipt(epoch, last.proof.index, f"sha256:{last.digest.hex()}", envelope, last.proof.checkpoint)
+        made = StoredReceipt(epoch, last.proof.index, f"sha256:{last.digest.hex()}", envelope, last.proof.checkpoint)
         tx.add_settled(row, canonical(document_of_inputs), made)
     ledger.bring_up()
-    return Imported(epoch, len(bodies), count)
+    return ImportedEpoch(epoch, len(bodies), count)
 
 
 def _bodies(source: Path, epoch: int) -> dict[int, bytes]:

@@ -177,7 +177,7 @@ def _row_digest(before: str, row: AcknowledgedRow) -> str:
 
 
 @dataclass(frozen=True)
-class Terms:
+class IntakeRules:
     """What a ledger takes in: of which competition and kind, on which task set (None: any), by whom, about whom.
 
     answers: the file in which it is written down what was acknowledged; None: it is not.
@@ -191,13 +191,13 @@ class Terms:
     answers: Path | None = None
 
 
-def terms(folder: Path) -> Terms:
+def intake_rules(folder: Path) -> IntakeRules:
     """The terms that a competition's folder sets; raises BadInput for what is wrong in it, with file and line."""
     scheme = read_scheme(folder / "scheme.toml")
     people = folder / "participants.csv"
     participants = registry.participants(csvs.read(people, csvs.PARTICIPANTS), Place(people), scheme)
     trials = scheme.kind.trials(scheme.score)
-    return Terms(
+    return IntakeRules(
         competition=scheme.name,
         kind=scheme.score.kind,
         validators=keys_of(folder, len(participants)),
@@ -229,7 +229,7 @@ def keys_of(folder: Path, columns: int = 1, *, may_be_empty: bool = False) -> di
     return found
 
 
-def accept(store: Store, source: Batch | Path | bytes, known: Terms) -> Accepted:
+def accept(store: Store, source: Batch | Path | bytes, known: IntakeRules) -> Accepted:
     """Check a batch, keep it, write it down; when this returns, it is durable. Raises BadInput, with the file, and StoreError."""
     file = source if isinstance(source, Path) else None
     batch = source if isinstance(source, Batch) else batches.read(source)
@@ -270,7 +270,7 @@ def _check_new(batch: Batch, origin: str, last: int | None) -> None:
         raise BadInput(f"epoch {said.epoch} is settled, the last is {last}", field="epoch", hint=hint)
 
 
-def check_batch(batch: Batch, known: Terms) -> None:
+def check_batch(batch: Batch, known: IntakeRules) -> None:
     """Refuse a batch that these terms do not allow, or that its validator did not sign; raises BadInput."""
     said = batch.statement
     for field, ours in (("competition", known.competition), ("kind", known.kind)):

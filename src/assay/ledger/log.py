@@ -185,7 +185,7 @@ class Log:
             raise BadInput("there is a log already", file=folder / "checkpoint", hint="choose another folder")
         with as_bad_input("sign it with the log's own key"):
             if check.check_checkpoint(note, [key]).size:
-                raise check.Refused("log", "a new log has no entries")
+                raise check.CheckError("log", "a new log has no entries")
         _make_log(folder)
         write_bytes(folder / "checkpoint", note)
         return cls(folder, key)
@@ -194,11 +194,11 @@ class Log:
     def anew(cls, folder: Path, key: LogKey, note: bytes, entries: list[bytes]) -> Log:
         """A log with all its entries, from a signed checkpoint, in a folder that is not there yet: made whole or not at all.
 
-        Raises BadInput if it cannot be written, check.Refused if the checkpoint is not that of these entries.
+        Raises BadInput if it cannot be written, check.CheckError if the checkpoint is not that of these entries.
         """
         after, root = check.check_checkpoint(note, [key]), merkle.root(list(map(check.leaf_hash, entries)))
         if (after.size, after.root) != (len(entries), root):
-            raise check.Refused("log", "the checkpoint is not that of its entries", after.root.hex(), root.hex())
+            raise check.CheckError("log", "the checkpoint is not that of its entries", after.root.hex(), root.hex())
         beside = folder.with_name(f".{folder.name[:100]}.{secrets.token_hex(8)}.tmp")
         try:
             _make_log(beside)

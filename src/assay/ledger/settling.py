@@ -30,16 +30,16 @@ from assay.kind import find
 from assay.ledger import access, batch, check, eligible, evidence, intake, statements
 from assay.ledger.access import Ledger, receipt_predicate, stored_settlement
 from assay.ledger.closing_cost import Closing, next_epoch, silent, to_settle, to_show
-from assay.ledger.counting import Aside, Counted
+from assay.ledger.counting import Aside, CountedView
 from assay.ledger.keys import PrivateKey
-from assay.ledger.store import Damaged, Receipt, Settled, StoredRecord, View
+from assay.ledger.store import Damaged, StoredReceipt, StoredRecord, StoredSettlement, View
 from assay.ledger.store.engine import RESTORE
 from assay.records import Evidence, record
 from assay.settle import Settlement, pipeline
 
 __all__ = [
     "Draft",
-    "Outcome",
+    "SettledEpoch",
     "about",
     "again",
     "check_answered",
@@ -59,14 +59,14 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SettledEpoch:
     """A settlement, and its receipt; None where it was only computed. `new`: it was not settled before.
 
     aside: the batches that do not count, if it is new.
     """
 
     settlement: Settlement
-    receipt: Receipt | None
+    receipt: StoredReceipt | None
     new: bool
     aside: tuple[Aside, ...] = ()
 
@@ -79,9 +79,9 @@ class Draft:
     inputs: Json
     evidence: tuple[str, int]
     records: Mapping[str, Json]
-    before: Receipt | None
+    before: StoredReceipt | None
     seen: tuple[object, ...]
-    counted: Counted
+    counted: CountedView
     """What was looked at, which is closed: what is set aside of it, and what the log's key says of it."""
     closing: Closing
     """What it costs to keep it."""
@@ -89,7 +89,7 @@ class Draft:
 
 def settle(
     ledger: Ledger, signer: PrivateKey, epoch: int | None = None, *, skip: bool = False, without_scores: bool = False
-) -> Outcome:
+) -> SettledEpoch:
     """Settle an epoch (None: the next, as `to_settle` finds it), or report what it was settled as.
 
     skip: epochs before it that are not settled may be passed for good. without_scores: it may be closed though nobody has an
@@ -100,7 +100,7 @@ def settle(
     ledger.store.check_home()
     while True:
         found = draft(ledger, epoch)
-        if isinstance(found, Outcome):
+        if isinstance(found, SettledEpoch):
             ledger.bring_up()
             return found
         ledger.log.check_end()
@@ -114,19 +114,19 @@ def settle(
             made = _receipt(ledger, tx, signer, found)
             document = canonical(found.settlement.document)
             inputs_document = canonical(found.inputs)
-            settled = Settled(made.epoch, found.settlement.digest, eligible.inputs_digest(found.inputs), document)
+            settled = StoredSettlement(made.epoch, found.settlement.digest, eligible.inputs_digest(found.inputs), document)
             tx.add_settled(settled, inputs_document, made)
             tx.add_checked(found.counted.looked, found.counted.signed(made.epoch, signer))
         _publish(ledger, made)
-        return Outcome(found.settlement, made, new=True, aside=found.counted.aside)
+        return SettledEpoch(found.settlement, made, new=True, aside=found.counted.aside)
 
 
-def check_receipt(ledger: Ledger, before: Receipt) -> None:
+def check_receipt(ledger: Ledger, before: StoredReceipt) -> None:
     """Refuse a receipt of the ledger's that is not as it was signed, or that is not of the settlement kept; raises Damaged."""
     try:
         whole = check.Receipt.parse(canonical(ledger.document(before)))
         check.check_receipt(whole, [ledger.key])
-    except check.Refused as refused:
+    except check.CheckError as refused:
         what = f"the receipt of epoch {before.epoch} is not as it was signed ({refused})"
         raise Damaged(what, file=ledger.store.name, hint=RESTORE) from None
     with ledger.store.reading() as view:
@@ -137,7 +137,7 @@ def check_receipt(ledger: Ledger, before: Receipt) -> None:
         raise Damaged(what, file=ledger.store.name, hint=RESTORE)
 
 
-def _publish(ledger: Ledger, made: Receipt) -> None:
+def _publish(ledger: Ledger, made: StoredReceipt) -> None:
     try:
         ledger.bring_up()
     except BadInput as error:
@@ -165,7 +165,7 @@ def newest(ledger: Ledger) -> int | None:
         return view.highest_epoch()
 
 
-def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
+def draft(ledger: Ledger, epoch: int | None = None) -> SettledEpoch | Draft:
     """What `settle` would keep, nothing written; or the outcome, if the epoch was settled before. Raises as `settle` does.
 
     What takes a word of its own is not refused here: `closing` has it.
@@ -177,7 +177,7 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
             raise CannotSettle("there is no evidence in the ledger", file=ledger.store.name, hint="add some: assay evidence add")
         there = view.receipt(epoch)
         if there is not None:
-            return Outcome(again(view, there), there, new=False)
+            return SettledEpoch(again(view, there), there, new=False)
         if last is not None and epoch < last.epoch:
             raise BadInput(
                 f"epoch {epoch} was passed: the last one settled is {last.epoch}",
@@ -203,7 +203,7 @@ def draft(ledger: Ledger, epoch: int | None = None) -> Outcome | Draft:
         )
 
 
-def _closing(ledger: Ledger, view: Counted, settlement: Settlement) -> Closing:
+def _closing(ledger: Ledger, view: CountedView, settlement: Settlement) -> Closing:
     """What it costs to close the epoch of a settlement."""
     epoch, following, last = settlement.epoch, next_epoch(view), view.last_receipt()
     first = 0 if last is None else last.epoch + 1
@@ -245,7 +245,7 @@ def _left_out(view: View, epoch: int, task_set: str | None) -> frozenset[int]:
     return frozenset(eligible.left_out(judged, task_set).tolist())
 
 
-def _check_closed(view: Counted) -> None:
+def _check_closed(view: CountedView) -> None:
     """Refuse to go on from receipts that are of other records than count now; raises Damaged.
 
     So it is where a receipt was signed, by a program that did not look, over a batch that its validator did not sign.
@@ -260,13 +260,13 @@ def _check_closed(view: Counted) -> None:
         first = one.epoch + 1
 
 
-def check_answered(ledger: Ledger, view: Counted) -> int:
+def check_answered(ledger: Ledger, view: CountedView) -> int:
     """How many batches were acknowledged here, all of which count; raises Damaged for one that does not, and BadInput."""
     why = {one.batch.digest: one.why for one in view.aside}
     return intake.check_acknowledged(ledger.folder / intake.ACKNOWLEDGED, {one.digest for one in view.batches()}, why)
 
 
-def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> Settlement:
+def compute(view: View, document: Json, epoch: int, before: StoredReceipt | None) -> Settlement:
     """The settlement of an epoch by the ledger's evidence, after the settlement that `before` is the receipt of."""
     earlier = None if before is None else previous_of(json.loads(stored_settlement(view, before.epoch)[0].document))
     records = ((seq, body) for seq, _, body in view.records(0, epoch))
@@ -284,7 +284,7 @@ def compute(view: View, document: Json, epoch: int, before: Receipt | None) -> S
         return pipeline.settle(eligible.settled_from(document, epoch=epoch, evidence=found, previous=earlier))
 
 
-def again(view: View, there: Receipt) -> Settlement:
+def again(view: View, there: StoredReceipt) -> Settlement:
     """An epoch that was settled, computed again from what was kept; raises CannotSettle if that does not give the same digest."""
     settled, document = stored_settlement(view, there.epoch)
     before = view.receipt_at(there.position - 1)
@@ -297,7 +297,7 @@ def again(view: View, there: Receipt) -> Settlement:
     return found
 
 
-def replay(ledger: Ledger) -> Iterator[Outcome]:
+def replay(ledger: Ledger) -> Iterator[SettledEpoch]:
     """Every epoch from the first, computed again; raises CannotSettle at the first that gives another digest. SPEC 6."""
     with ledger.counted() as view:
         last = -1
@@ -324,7 +324,7 @@ def replay(ledger: Ledger) -> Iterator[Outcome]:
                         hint="the ledger was changed; compare with a copy of it",
                     )
             last = there.epoch
-            yield Outcome(settlement, there, new=False)
+            yield SettledEpoch(settlement, there, new=False)
 
 
 def _inputs(place: Path, view: View, epoch: int) -> Json:
@@ -353,7 +353,7 @@ def _seen(view: View, epoch: int) -> tuple[object, ...]:
     return (None if last is None else last.digest, view.last_batch(epoch), view.submissions(epoch))
 
 
-def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: Draft) -> Receipt:
+def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: Draft) -> StoredReceipt:
     before = found.before
     payload = statements.receipt_statement(
         found.settlement.document,

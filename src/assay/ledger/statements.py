@@ -23,10 +23,22 @@ from typing import Any
 
 from assay.exact import canonical, digest
 from assay.ledger import batch, check, log
-from assay.ledger.check import DIGEST, FORMAT, PREDICATE, STATEMENT, WORD, Envelope, LogKey, LogProof, Receipt, Refused, leaf_hash
+from assay.ledger.check import (
+    DIGEST,
+    FORMAT,
+    PREDICATE,
+    STATEMENT,
+    WORD,
+    CheckError,
+    Envelope,
+    LogKey,
+    LogProof,
+    Receipt,
+    leaf_hash,
+)
 from assay.ledger.merkle import Proof, Tree
 from assay.scheme.reading import validate
-from assay.scheme.subnet import Subnet
+from assay.scheme.subnet import SubnetFile
 from assay.settle.emission import SCHEMA, Emission
 
 Json = dict[str, Any]
@@ -164,10 +176,10 @@ class Split(Receipt):
 
     @classmethod
     def parse(cls, data: bytes, stage: str = "receipt") -> Split:
-        """The signed split in the bytes of a file; raises `check.Refused`, also where it contradicts itself."""
+        """The signed split in the bytes of a file; raises `check.CheckError`, also where it contradicts itself."""
         document = check.parse_json(data, stage, check.RECEIPT_BYTES)
         if bad := check.misfit(document, {"schema": re.escape(SPLIT_FORMAT), "envelope": object, "proof": WORD}):
-            raise Refused(stage, f"it is not of the format {SPLIT_FORMAT}: {bad} does not fit")
+            raise CheckError(stage, f"it is not of the format {SPLIT_FORMAT}: {bad} does not fit")
         envelope = Envelope.parse(document["envelope"], stage)
         said = split_stated(envelope.payload, stage)
         digest = hashlib.sha256(envelope.payload).digest()
@@ -180,14 +192,14 @@ class Split(Receipt):
 
 
 def split_stated(payload: bytes, stage: str = "receipt") -> Json:
-    """The predicate of a signed split, by its payload; raises `check.Refused`, also where it contradicts itself."""
+    """The predicate of a signed split, by its payload; raises `check.CheckError`, also where it contradicts itself."""
     statement = check.parse_json(payload, stage)
     if bad := check.misfit(statement, _SPLIT_STATEMENT):
-        raise Refused(stage, f"what it states is not what a signed split states: {bad} does not fit")
+        raise CheckError(stage, f"what it states is not what a signed split states: {bad} does not fit")
     said: Json = statement["predicate"]
     about = [_subject(said["subnet"], said["epoch"], said["split"]["digest"])]
     if statement["subject"] != about:
-        raise Refused(stage, "its subject is not the split that it states", about, statement["subject"])
+        raise CheckError(stage, "its subject is not the split that it states", about, statement["subject"])
     _check_split(said, stage)
     return said
 
@@ -205,13 +217,13 @@ def _check_split(said: Json, stage: str) -> None:
         ("a receipt is of another epoch", [said["epoch"]] * len(names), [row["epoch"] for row in split["receipts"]]),
     ):
         if wanted != there:
-            raise Refused(stage, what, wanted, there)
+            raise CheckError(stage, what, wanted, there)
     for field in ("log", "digest"):
         rows = [row[field] for row in split["receipts"]]
         twice = next((one for one in rows if rows.count(one) > 1), None)
         if twice is not None:
             name = "receipt" if field == "digest" else field
-            raise Refused(stage, f"two competitions have one {name}", f"each {name} once", twice)
+            raise CheckError(stage, f"two competitions have one {name}", f"each {name} once", twice)
     for row in split["receipts"]:
         LogKey.parse(row["log"])
 
@@ -220,22 +232,22 @@ def _subject(subnet: str, epoch: int, split: str) -> Json:
     return {"name": f"{subnet} epoch {epoch}", "digest": {"sha256": split.removeprefix("sha256:")}}
 
 
-def split_rules(subnet: Subnet) -> Json:
+def split_rules(subnet: SubnetFile) -> Json:
     """What a signed split states of the subnet file beside each competition's part."""
     emission = None if subnet.emission is None else str(subnet.emission)
     return {"encoding": subnet.encoding, "burn_uid": subnet.burn_uid, "emission": emission, "unearned": subnet.unearned}
 
 
-def split_rules_of(said: Mapping[str, Any]) -> Subnet:
+def split_rules_of(said: Mapping[str, Any]) -> SubnetFile:
     """The subnet by which a signed split says it was divided; its paths are numbers from 1. Raises BadInput."""
     split = said["split"]
     rows = zip(split["competitions"], split["receipts"], strict=True)
     members = [{"path": str(at), "share": row["share"], "log": one["log"]} for at, (row, one) in enumerate(rows, start=1)]
     given = {name: value for name, value in said["rules"].items() if value is not None}
-    return validate(Subnet, {**given, "competitions": members})
+    return validate(SubnetFile, {**given, "competitions": members})
 
 
-def split_statement(name: str, subnet: Subnet, found: Emission, previous: tuple[int, str] | None) -> bytes:
+def split_statement(name: str, subnet: SubnetFile, found: Emission, previous: tuple[int, str] | None) -> bytes:
     """The payload that is signed: canonical JSON of an in-toto statement. previous: epoch and digest of the one before."""
     predicate = {
         "subnet": name,
@@ -254,7 +266,7 @@ def split_document(envelope: bytes, proof: Proof, checkpoint: bytes) -> Json:
     return {"schema": SPLIT_FORMAT, "envelope": json.loads(envelope), "proof": log.proof_text(proof, checkpoint)}
 
 
-def split_differences(subnet: Subnet, said: Mapping[str, Any]) -> Sequence[tuple[str, object, object]]:
+def split_differences(subnet: SubnetFile, said: Mapping[str, Any]) -> Sequence[tuple[str, object, object]]:
     """(field, in the subnet file, in the signed split) of each rule in which the two differ, in the order of the file."""
     there = split_rules_of(said)
     ours, theirs = split_rules(subnet), split_rules(there)

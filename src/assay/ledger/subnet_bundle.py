@@ -25,22 +25,22 @@ from assay.ledger.access import Ledger, open_ledger
 from assay.ledger.bundle import COMPETITIONS, EARLIER, LOG, SPLIT
 from assay.ledger.keys import PrivateKey
 from assay.ledger.statements import Split
-from assay.ledger.store import Damaged, Receipt, Settled, View
+from assay.ledger.store import Damaged, StoredReceipt, StoredSettlement, View
 from assay.ledger.store.engine import RESTORE
 from assay.scheme import subnet
-from assay.scheme.subnet import Subnet
+from assay.scheme.subnet import SubnetFile
 from assay.settle import emission
 from assay.settle.emission import Emission
 
-__all__ = ["Signed", "audit", "export", "last_epoch", "replay", "settled", "sign", "signed", "signed_epoch"]
+__all__ = ["SignedSplit", "audit", "export", "last_epoch", "replay", "settled", "sign", "signed", "signed_epoch"]
 
 
 @dataclass(frozen=True)
-class Signed:
+class SignedSplit:
     """A split and its place in the subnet's log. `new`: it was not signed before."""
 
     emission: Emission
-    receipt: Receipt
+    receipt: StoredReceipt
     new: bool
 
 
@@ -53,7 +53,7 @@ def last_epoch(folders: Sequence[Path]) -> int | None:
     return max(set.intersection(*epochs), default=None) if epochs else None
 
 
-def settled(path: Path, epoch: int | None = None) -> tuple[Subnet, Emission]:
+def settled(path: Path, epoch: int | None = None) -> tuple[SubnetFile, Emission]:
     """A subnet file, and its split of an epoch (None: the last) that the ledgers of all its competitions have settled.
 
     Raises CannotSettle if a competition has not settled it, BadInput if one has no ledger, or another log than the file names,
@@ -75,7 +75,7 @@ def settled(path: Path, epoch: int | None = None) -> tuple[Subnet, Emission]:
             there = ledger.receipt(epoch)
             settling.check_receipt(ledger, there)
             with ledger.counted() as view:
-                found.append(emission.part(settling.again(view, there), there.digest, str(ledger.key)))
+                found.append(emission.split_input(settling.again(view, there), there.digest, str(ledger.key)))
     try:
         return rules, emission.split(rules, found)
     except BadInput as error:
@@ -83,7 +83,7 @@ def settled(path: Path, epoch: int | None = None) -> tuple[Subnet, Emission]:
         raise
 
 
-def sign(path: Path, signer: PrivateKey, epoch: int | None = None) -> Signed:
+def sign(path: Path, signer: PrivateKey, epoch: int | None = None) -> SignedSplit:
     """Sign the split of an epoch (None: the last that all competitions have settled), and add it to the subnet's log.
 
     An epoch is signed once; asked again, the split is computed again and must be the same. Raises as `settled` does, BadInput
@@ -101,7 +101,7 @@ def sign(path: Path, signer: PrivateKey, epoch: int | None = None) -> Signed:
             ledger.bring_up()
             if there is not None:
                 _same(found, signed(ledger, there))
-                return Signed(found, there, new=False)
+                return SignedSplit(found, there, new=False)
             if last is not None and found.epoch < last.epoch:
                 what = f"epoch {found.epoch} was passed: the last one signed is {last.epoch}"
                 raise BadInput(what, file=path, hint="what was signed stays; sign a later epoch")
@@ -115,9 +115,9 @@ def sign(path: Path, signer: PrivateKey, epoch: int | None = None) -> Signed:
                 made = ledger.signed(tx, payload, found.epoch, signer)
                 given = rules.model_dump(mode="json", exclude_none=True)
                 document = canonical(found.document)
-                tx.add_settled(Settled(made.epoch, found.digest, digest(given), document), canonical(given), made)
+                tx.add_settled(StoredSettlement(made.epoch, found.digest, digest(given), document), canonical(given), made)
             ledger.bring_up()
-            return Signed(found, made, new=True)
+            return SignedSplit(found, made, new=True)
 
 
 def _opened(path: Path) -> Ledger:
@@ -128,13 +128,13 @@ def _opened(path: Path) -> Ledger:
     return open_ledger(path)
 
 
-def signed(ledger: Ledger, there: Receipt) -> Split:
+def signed(ledger: Ledger, there: StoredReceipt) -> Split:
     """What a subnet's ledger keeps as signed; raises Damaged unless it is as it was signed, and in the log."""
     proof = ledger.log.inclusion(there.position, there.position + 1)
     try:
         found = Split.parse(canonical(statements.split_document(there.envelope, proof, there.checkpoint)))
         check.check_receipt(found, [ledger.key])
-    except (check.Refused, TypeError, ValueError) as error:
+    except (check.CheckError, TypeError, ValueError) as error:
         what = f"the split of epoch {there.epoch} is not as it was signed ({error})"
         raise Damaged(what, file=ledger.store.name, hint=RESTORE) from None
     said = found.predicate
@@ -147,7 +147,7 @@ def signed(ledger: Ledger, there: Receipt) -> Split:
     return found
 
 
-def signed_epoch(path: Path, epoch: int | None = None) -> tuple[Emission, Receipt]:
+def signed_epoch(path: Path, epoch: int | None = None) -> tuple[Emission, StoredReceipt]:
     """The split of an epoch (None: the last that was signed), computed again, and where it stands in the subnet's log.
 
     Raises CannotSettle if it was not signed, or gives another split now; otherwise as `settled` does.
@@ -160,7 +160,7 @@ def signed_epoch(path: Path, epoch: int | None = None) -> tuple[Emission, Receip
     return found, there
 
 
-def _receipt(ledger: Ledger, epoch: int | None) -> Receipt:
+def _receipt(ledger: Ledger, epoch: int | None) -> StoredReceipt:
     with ledger.store.reading() as view:
         last = view.last_receipt()
         there = last if epoch is None else view.receipt(epoch)
@@ -185,7 +185,7 @@ def audit(ledger: Ledger) -> int:
     ledger.log.check()
     with ledger.store.reading() as view:
         rows = list(view.receipts())
-    before: Receipt | None = None
+    before: StoredReceipt | None = None
     for position, one in enumerate(rows):
         said = signed(ledger, one).predicate
         previous = None if before is None else {"epoch": before.epoch, "receipt": before.digest}
@@ -223,7 +223,7 @@ def export(path: Path, epoch: int, target: Path) -> Emission:
     return found
 
 
-def _write(ledger: Ledger, view: View, there: Receipt, place: Path) -> None:
+def _write(ledger: Ledger, view: View, there: StoredReceipt, place: Path) -> None:
     proof = ledger.log.inclusion(there.position, there.position + 1)
     write_bytes(place / SPLIT, canonical(statements.split_document(there.envelope, proof, there.checkpoint)) + b"\n")
     rows = [one for one in view.receipts() if one.position <= there.position]

@@ -23,7 +23,7 @@ __all__ = [
     "TEMPOS",
     "Alarm",
     "Away",
-    "Checked",
+    "ChainCheck",
     "Facts",
     "Memory",
     "Publish",
@@ -85,7 +85,7 @@ class Away:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ChainCheck:
     """When it was last asked whether the chain still has an epoch that is published, and why it has not."""
 
     epoch: int
@@ -110,7 +110,7 @@ class Memory:
     pulse: Pulse | None = None
     pulse_at: float = 0.0
     shut: Refusal | None = None
-    checked: Checked | None = None
+    checked: ChainCheck | None = None
     away: Away | None = None
     broken: str = ""
     fault: str = ""
@@ -119,7 +119,7 @@ class Memory:
         """After a try."""
         before = self.failures if epoch == self.epoch else 0
         failures = 0 if isinstance(outcome, Confirmed | TooEarly | Sent) else before + 1
-        checked = Checked(epoch, now) if isinstance(outcome, Confirmed) else self.checked
+        checked = ChainCheck(epoch, now) if isinstance(outcome, Confirmed) else self.checked
         return replace(self, epoch=epoch, outcome=outcome, at=now, failures=failures, checked=checked, fault=fault)
 
     def heard(self, said: Pulse | Refusal | None, now: float) -> Memory:

@@ -32,7 +32,7 @@ from assay.publish.outcome import Outcome, document
 from assay.scheme.fields import instant_text
 from assay.scheme.reading import opened
 
-Entry = dict[str, Any]
+JournalEntry = dict[str, Any]
 EPOCH = "epoch "
 """How the subject of an epoch begins."""
 _END = b"\n"
@@ -42,7 +42,7 @@ class Overtaken(AssayError):
     """Somebody else wrote to the journal since it was read: exit code 1; nothing was sent."""
 
 
-class Lines(Protocol):
+class JournalLines(Protocol):
     """Where the lines of a journal are kept: without their ends, and whole or not at all."""
 
     @property
@@ -62,19 +62,19 @@ class Lines(Protocol):
 class Journal:
     """The journal of a target. `entries` is what it said when it was last read or written to."""
 
-    def __init__(self, lines: Lines) -> None:
-        self.entries: list[Entry] = []
+    def __init__(self, lines: JournalLines) -> None:
+        self.entries: list[JournalEntry] = []
         self._lines, self._last = lines, ""
         self.read()
 
-    def read(self) -> list[Entry]:
+    def read(self) -> list[JournalEntry]:
         """All entries; raises BadInput if a line is not as it was written, and what `Lines.after` raises."""
         for line in self._lines.after(len(self.entries)):
             self.entries.append(self._parsed(line))
             self._last = _digest(line)
         return self.entries
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: JournalEntry) -> None:
         """Put an entry at the end, and on the disk; raises Overtaken if there are others since, and what `Lines.add` raises."""
         line = canonical(entry | {"previous": self._last})
         if not self._lines.add(line, len(self.entries), self._last):
@@ -91,7 +91,7 @@ class Journal:
         if {name: value for name, value in last.items() if name != "at"} != said:
             self.add(stamped(said))
 
-    def _parsed(self, line: bytes) -> Entry:
+    def _parsed(self, line: bytes) -> JournalEntry:
         try:
             found = strict.parse(line.decode())
         except (BadInput, UnicodeDecodeError):
@@ -103,12 +103,12 @@ class Journal:
         return found
 
 
-def stamped(entry: Entry) -> Entry:
+def stamped(entry: JournalEntry) -> JournalEntry:
     """The entry with the time at which it is written, to the second."""
     return entry | {"at": instant_text(datetime.now(UTC).replace(microsecond=0))}
 
 
-def of_another_kind(entry: Entry) -> BadInput:
+def of_another_kind(entry: JournalEntry) -> BadInput:
     """What to say of an entry that a publisher cannot have made."""
     what = f"the journal is of another kind of target: its entry on {str(entry.get('subject'))[:60]!r} is not of this one"
     return BadInput(what, hint="give the target in publish.toml a name of its own")
@@ -129,7 +129,7 @@ JOURNALS = "published"
 """The folder of the files, beside publish.toml."""
 
 
-class InFile:
+class FileLines:
     """A file, which need not be there yet. A line that a crash cut short was never acted upon, and goes with the next one."""
 
     def __init__(self, path: Path) -> None:
@@ -186,13 +186,13 @@ class InFile:
         return data.split(b"\n")[:-1]
 
 
-class InLedger:
+class LedgerLines:
     """A target's rows in a ledger. The database is opened for each look: a watch lives longer than a connection.
 
     before: the file where they were while there was no ledger.
     """
 
-    def __init__(self, ledger: Config, target: str, before: InFile) -> None:
+    def __init__(self, ledger: Config, target: str, before: FileLines) -> None:
         self._ledger, self._target, self._before = ledger, target, before
         self.name = f"{shown(ledger.place)}: {target}"
 
@@ -226,17 +226,17 @@ class InLedger:
 
 def journal_of(folder: Path, target: str) -> Journal:
     """The journal of a target of publish.toml; raises BadInput and StoreError if it cannot be read, or was changed."""
-    file = InFile(folder / JOURNALS / f"{target}.jsonl")
-    return Journal(InLedger(config.read(folder), target, file) if config.exists(folder) else file)
+    file = FileLines(folder / JOURNALS / f"{target}.jsonl")
+    return Journal(LedgerLines(config.read(folder), target, file) if config.exists(folder) else file)
 
 
 @dataclass
-class Tried:
+class SendHistory:
     """One thing: `states` in order, each once in a row; the first entry about it, and the last."""
 
     subject: str
-    first: Entry
-    last: Entry
+    first: JournalEntry
+    last: JournalEntry
     states: list[str] = field(default_factory=list)
 
     @property
@@ -266,15 +266,15 @@ class Tried:
         return last | {"subject": self.subject, "states": self.states, "since": self.first.get("at")}
 
 
-def history(entries: Iterable[Entry]) -> list[Tried]:
+def history(entries: Iterable[JournalEntry]) -> list[SendHistory]:
     """By subject and plan (two claims are one subject), in the order in which they were begun.
 
     What a command ended with, which is of no attempt, takes nothing away from what the chain has: its node was away, say.
     """
-    found: dict[tuple[str, str], Tried] = {}
+    found: dict[tuple[str, str], SendHistory] = {}
     for entry in entries:
         subject, plan, state = (str(entry.get(name, "")) for name in ("subject", "plan", "state"))
-        one = found.setdefault((subject, plan), Tried(subject, entry, entry))
+        one = found.setdefault((subject, plan), SendHistory(subject, entry, entry))
         if one.states[-1:] == ["confirmed"] and entry.get("attempt") is None:
             continue
         one.last = entry
@@ -283,6 +283,6 @@ def history(entries: Iterable[Entry]) -> list[Tried]:
     return list(found.values())
 
 
-def last_published(tried: Iterable[Tried]) -> int | None:
+def last_published(tried: Iterable[SendHistory]) -> int | None:
     """The last epoch that the chain has."""
     return max((one.epoch for one in tried if one.epoch is not None and one.state == "confirmed"), default=None)

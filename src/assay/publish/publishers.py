@@ -36,7 +36,7 @@ __all__ = [
     "PUBLISH_FILE",
     "Comparison",
     "Line",
-    "Plan",
+    "PublishPlan",
     "Publisher",
     "Pulse",
     "Target",
@@ -64,7 +64,7 @@ class _Target(_Any):
     kind: Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class _File(Section):
+class _PublishFile(Section):
     targets: Annotated[dict[_Name, _Target], Field(min_length=1, max_length=100)]
     keys: dict[_Name, _Any] = Field(default_factory=dict, max_length=100)
 
@@ -121,7 +121,7 @@ def read_target(folder: Path, name: str, ask: Callable[[], str] | None = None) -
     if not file.exists():
         raise BadInput("no such file, so there is nowhere to publish to", file=file, hint=_BEGIN)
     content, source = read_toml(file)
-    said = validate(_File, content, file=file, source=source)
+    said = validate(_PublishFile, content, file=file, source=source)
     if name not in said.targets:
         known = ", ".join(sorted(said.targets))
         raise BadInput(f"there is no target {name[:60]!r}, only: {known}", file=file, hint=f"add a section [targets.{name[:60]}]")
@@ -154,7 +154,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PublishPlan:
     """What would be sent of a settled epoch: `content` is all of it, as JSON; `lines` the same for people.
 
     left_out: participants of whom nothing would be sent, and why.
@@ -214,19 +214,19 @@ class Publisher(Protocol):
     `every_epoch = True`, where each epoch is published in its turn. Without, it is only the newest that counts.
     """
 
-    def plan(self, epoch: SettledEpoch) -> Plan:
+    def plan(self, epoch: SettledEpoch) -> PublishPlan:
         """What would be sent: needs neither keys nor a network. Raises BadInput for what no chain could take."""
 
-    def compare(self, plan: Plan) -> Comparison:
+    def compare(self, plan: PublishPlan) -> Comparison:
         """The plan against what the chain holds: needs no keys. Raises Unreachable."""
 
-    def send(self, plan: Plan, tell: Tell) -> Outcome:
+    def send(self, plan: PublishPlan, tell: Tell) -> Outcome:
         """Send it, once, and see it through; what an earlier try left under way is found out first.
 
         Everything that is sent stands in the target's journal before it is sent, and what became of it afterwards.
         """
 
-    def confirm(self, plan: Plan) -> Outcome:
+    def confirm(self, plan: PublishPlan) -> Outcome:
         """Read back from the chain, and compare with the receipt; sends nothing."""
 
 

@@ -86,7 +86,7 @@ class _Rpc:
         return BadInput(f"{self.host} does not let us in (status {status})", hint=hint)
 
 
-class Http(_Rpc):
+class HttpRpc(_Rpc):
     """A node that is asked over HTTP."""
 
     schemes = ("http", "https")
@@ -141,7 +141,7 @@ class Http(_Rpc):
         return answer.body
 
 
-class WebSocket(_Rpc):
+class WebSocketRpc(_Rpc):
     """A node that is asked over a websocket."""
 
     schemes = ("ws", "wss")

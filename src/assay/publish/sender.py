@@ -25,21 +25,33 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, TypeVar
 
 from assay.errors import Unreachable
-from assay.publish.journal import Entry, Journal, of_another_kind, stamped
+from assay.publish.journal import Journal, JournalEntry, of_another_kind, stamped
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, Unknown, document
 
-__all__ = ["Attempt", "Chain", "Clock", "Ended", "Following", "Known", "Prepare", "Seen", "Sender", "Waiting", "under_way"]
+__all__ = [
+    "AttemptEnded",
+    "Chain",
+    "ChainAttempt",
+    "Following",
+    "Known",
+    "Prepare",
+    "Seen",
+    "Sender",
+    "SystemClock",
+    "Waiting",
+    "under_way",
+]
 
 BEGINNINGS = 5
 """How often one command begins anew, because another transaction used the nonce, or the time of one was over."""
 T = TypeVar("T")
-AttemptT = TypeVar("AttemptT", bound="Attempt")
+AttemptT = TypeVar("AttemptT", bound="ChainAttempt")
 Prepare = Callable[[], T | Outcome]
 """Looks at the chain, and says what to send now, or why nothing is to be sent."""
 
 
 @dataclass(frozen=True)
-class Clock:
+class SystemClock:
     """Time as it passes, for tests to let pass as they like: seconds between two looks at a chain, monotonic time, a way to wait,
     and seconds since 1970."""
 
@@ -50,7 +62,7 @@ class Clock:
 
 
 @dataclass
-class Attempt(ABC):
+class ChainAttempt(ABC):
     """One thing that was sent, or was about to be; a chain's own attempt adds what it needs to send the same bytes again.
 
     number: in the journal, from 1. sent: hashes that a node has taken. state: of the last entry. ending: that entry.
@@ -67,7 +79,7 @@ class Attempt(ABC):
     account: str
     sent: set[str] = field(default_factory=set, kw_only=True)
     state: str = field(default="planned", kw_only=True)
-    ending: Entry = field(default_factory=dict, kw_only=True)
+    ending: JournalEntry = field(default_factory=dict, kw_only=True)
 
     @property
     def ended(self) -> bool:
@@ -94,24 +106,24 @@ class Attempt(ABC):
         """What it is, for people: the subject of a sentence."""
         return f"a transaction of {self.account}"
 
-    def entry(self) -> Entry:
+    def entry(self) -> JournalEntry:
         """The journal's entry that plans it."""
         about = {"attempt": self.number, "subject": self.subject, "plan": self.plan, "account": self.account}
         return {"state": "planned"} | about | self.content()
 
-    def content(self) -> Entry:
+    def content(self) -> JournalEntry:
         """The chain's own fields, as JSON; as they are, unless a chain says otherwise."""
         own = [item.name for item in fields(self) if item.name not in _COMMON]
         return {name: getattr(self, name) for name in own}
 
     @classmethod
-    def planned(cls: type[AttemptT], entry: Entry) -> AttemptT:
+    def planned(cls: type[AttemptT], entry: JournalEntry) -> AttemptT:
         """The attempt that an entry plans; raises KeyError if the entry is of another kind of target."""
         own = [item.name for item in fields(cls) if item.name not in _COMMON]
         about = (entry["attempt"], entry["subject"], entry["plan"], entry["account"])
         return cls(*about, **{name: entry[name] for name in own})
 
-    def follow(self, entry: Entry) -> None:
+    def follow(self, entry: JournalEntry) -> None:
         """Take in a later entry about it."""
         state = entry["state"]
         if state == "sent":
@@ -120,7 +132,7 @@ class Attempt(ABC):
             self.state, self.ending = state, entry
 
     @classmethod
-    def read(cls: type[AttemptT], entries: Iterable[Entry]) -> list[AttemptT]:
+    def read(cls: type[AttemptT], entries: Iterable[JournalEntry]) -> list[AttemptT]:
         """The attempts of a journal, in order; raises BadInput if it is of another kind of target."""
         attempts: dict[int, AttemptT] = {}
         for entry in entries:
@@ -135,7 +147,7 @@ class Attempt(ABC):
         return list(attempts.values())
 
 
-_COMMON = frozenset(item.name for item in fields(Attempt))
+_COMMON = frozenset(item.name for item in fields(ChainAttempt))
 
 
 def under_way(attempts: Iterable[AttemptT]) -> AttemptT | None:
@@ -151,7 +163,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AttemptEnded:
     """An attempt has ended, or waits in a block: the state, the entry's other fields, and what the command ends with.
 
     outcome: None if the attempt ended as if it had never been, so that the publisher is to be asked again.
@@ -162,9 +174,9 @@ class Ended:
     more: dict[str, Any] = field(default_factory=dict)
 
 
-Seen = Outcome | Ended | Waiting
+Seen = Outcome | AttemptEnded | Waiting
 """What one look at an attempt comes to. An outcome ends the command, and leaves the attempt under way."""
-Known = Outcome | tuple[AttemptT, Ended]
+Known = Outcome | tuple[AttemptT, AttemptEnded]
 """What is known of a plan before anything is prepared: an outcome, perhaps with the end of an earlier attempt to write down."""
 
 
@@ -232,10 +244,10 @@ class Sender(Generic[AttemptT, T]):
         tell: Callable[[str], None],
         *,
         wait_seconds: float,
-        clock: Clock | None = None,
+        clock: SystemClock | None = None,
     ) -> None:
         self._chain, self._journal, self._tell = chain, journal, tell
-        self._wait_seconds, self._clock = wait_seconds, clock or Clock()
+        self._wait_seconds, self._clock = wait_seconds, clock or SystemClock()
         self._until = 0.0
 
     def run(self, subject: str, plan: str, prepare: Prepare[T]) -> Outcome:
@@ -269,7 +281,7 @@ class Sender(Generic[AttemptT, T]):
         attempt = under_way(attempts)
         if attempt is None:
             begun = self._known(attempts, plan) or self._begin(subject, plan, prepare, attempts)
-            if not isinstance(begun, Attempt):
+            if not isinstance(begun, ChainAttempt):
                 return begun
             attempt = begun
         elif attempt.owner != self._chain.owner:
@@ -298,7 +310,7 @@ class Sender(Generic[AttemptT, T]):
         if isinstance(call, Outcome):
             return call
         attempt = self._chain.sign(len(attempts) + 1, subject, plan, call, attempts)
-        if isinstance(attempt, Attempt):
+        if isinstance(attempt, ChainAttempt):
             self._journal.add(stamped(attempt.entry()))
         return attempt
 
@@ -310,7 +322,7 @@ class Sender(Generic[AttemptT, T]):
                 seen = look()
             except Unreachable as error:
                 seen = Waiting(error.what)
-            if isinstance(seen, Ended):
+            if isinstance(seen, AttemptEnded):
                 self._end(attempt, seen)
                 return seen.outcome
             if not isinstance(seen, Waiting):
@@ -319,7 +331,7 @@ class Sender(Generic[AttemptT, T]):
                 return _waiting(attempt, seen.why)
             self._clock.sleep(self._clock.poll)
 
-    def _end(self, attempt: AttemptT, ended: Ended) -> None:
+    def _end(self, attempt: AttemptT, ended: AttemptEnded) -> None:
         """Write down how it ended. What was confirmed takes the place of whatever waited in a block before it."""
         _add(self._journal, attempt, ended.state, ended.more)
         attempt.state, attempt.ending = ended.state, ended.more
@@ -330,12 +342,12 @@ class Sender(Generic[AttemptT, T]):
                     _add(self._journal, other, "superseded", {"why": why})
 
 
-def _add(journal: Journal, attempt: Attempt, state: str, more: dict[str, Any]) -> None:
+def _add(journal: Journal, attempt: ChainAttempt, state: str, more: dict[str, Any]) -> None:
     about = {"state": state, "attempt": attempt.number, "subject": attempt.subject, "plan": attempt.plan}
     journal.add(stamped(about | more))
 
 
-def _waiting(attempt: Attempt, why: str) -> Outcome:
+def _waiting(attempt: ChainAttempt, why: str) -> Outcome:
     """What is known of an attempt when there is no more time to wait."""
     if attempt.transaction in attempt.sent and not why:
         return Sent(attempt.transaction)

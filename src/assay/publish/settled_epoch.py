@@ -15,18 +15,18 @@ from assay.exact import canonical, digest
 from assay.kind import find
 from assay.ledger import check, eligible, settling, subnet_bundle
 from assay.ledger.access import Ledger, stored_settlement
-from assay.ledger.store import Receipt, View
+from assay.ledger.store import StoredReceipt, View
 from assay.records import Rubric
 from assay.records import record as read_record
 from assay.scheme import subnet
 
-__all__ = ["SettledEpoch", "Shares", "read", "read_joint"]
+__all__ = ["EpochShares", "SettledEpoch", "read", "read_joint"]
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Shares:
+class EpochShares:
     """Exact shares of the whole, which no document has: (participant, uid, share) of whoever has one; what burns. SPEC 4."""
 
     rows: tuple[tuple[str, int, Fraction], ...]
@@ -50,7 +50,7 @@ class SettledEpoch:
     settlement: Json
     addresses: Mapping[str, str]
     judgements: Mapping[str, tuple[Rubric, ...]]
-    shares: Callable[[], Shares]
+    shares: Callable[[], EpochShares]
     registries: tuple[Json, ...] = ()
 
 
@@ -93,7 +93,7 @@ def read_joint(path: Path, epoch: int | None = None) -> SettledEpoch:
     """
     found, there = subnet_bundle.signed_epoch(path, epoch)
     rows = tuple((row.participant, row.uid, row.share) for row in found.rows if row.uid is not None and row.share)
-    shares = Shares(rows, found.burn.share, int(found.burn.uid or 0))
+    shares = EpochShares(rows, found.burn.share, int(found.burn.uid or 0))
     document = found.document | {"agreed": [], "ranking": [], "refund": None}
     registries = tuple(_registries(path, found.epoch))
     return SettledEpoch(path.stem, found.epoch, there.digest, document, {}, {}, shares=lambda: shares, registries=registries)
@@ -111,7 +111,7 @@ def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:
     try:
         found = check.Receipt.parse(receipt)
         check.check_receipt(found, [ledger.key])
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Refused("receipt", f"it is not as it was signed ({refused})") from None
     stated: Json = found.predicate
     again = digest({name: value for name, value in settlement.items() if name != "digest"})
@@ -120,7 +120,7 @@ def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:
     return stated
 
 
-def _shares(ledger: Ledger, receipt: Receipt) -> Shares:
+def _shares(ledger: Ledger, receipt: StoredReceipt) -> EpochShares:
     """The shares of an epoch as they were before they were encoded."""
     with ledger.counted() as view:
         settlement = settling.again(view, receipt)
@@ -132,7 +132,9 @@ def _shares(ledger: Ledger, receipt: Receipt) -> Shares:
             what, hint = "into payouts, which are no weights", "publish it to a target of another kind"
         raise CannotSettle(f"epoch {receipt.epoch} is settled {what}", hint=hint)
     rows = ((one.participant, one.uid, one.share) for one in settlement.weights.values())
-    return Shares(tuple((key, uid, share) for key, uid, share in rows if uid is not None and share), found.burn, decay.burn_uid)
+    return EpochShares(
+        tuple((key, uid, share) for key, uid, share in rows if uid is not None and share), found.burn, decay.burn_uid
+    )
 
 
 def _judgements(view: View, given: Json, settlement: Json) -> dict[str, tuple[Rubric, ...]]:

@@ -21,19 +21,19 @@ from assay.errors import AssayError, Unreachable, printable
 from assay.ledger import store
 from assay.ledger.access import open_ledger
 from assay.publish import settled_epoch
-from assay.publish.decisions import ALARMS, Alarm, Checked, Facts, Memory, Publish, Rest, alarms, decide, to_check, waiting
-from assay.publish.journal import Entry, Journal, Overtaken, Tried, history, last_published
+from assay.publish.decisions import ALARMS, Alarm, ChainCheck, Facts, Memory, Publish, Rest, alarms, decide, to_check, waiting
+from assay.publish.journal import Journal, JournalEntry, Overtaken, SendHistory, history, last_published
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown
 from assay.publish.publishers import Publisher, Pulse, Target, pulse_of
 from assay.scheme.fields import instant, instant_text
 
 Level = Literal["info", "warning", "error"]
-_PASSING = (store.Busy, store.Unreachable, Overtaken, Unreachable)
+_PASSING = (store.DatabaseBusy, store.DatabaseUnreachable, Overtaken, Unreachable)
 """Errors that pass by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WatchEvent:
     """Something that happened: `name` for programs, and what is to be said of it. outcome: of a try to publish the epoch."""
 
     level: Level
@@ -44,7 +44,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Report:
+class WatchReport:
     """How it stands after a look. Times are seconds since 1970; alarms are with the time since when they stand.
 
     entries: of the target's journal, by state. tried: what it comes to. rest: seconds until the next look.
@@ -57,7 +57,7 @@ class Report:
     facts: Facts
     memory: Memory
     alarms: tuple[tuple[Alarm, float], ...]
-    tried: tuple[Tried, ...]
+    tried: tuple[SendHistory, ...]
     entries: Mapping[str, int]
     rest: float
 
@@ -85,12 +85,12 @@ class Report:
 
 
 @dataclass
-class Watch:
+class TargetWatch:
     """One target, watched. every: seconds of a round. patience: see `alarms`. send: else it is only said what would be sent."""
 
     target: Target
     publisher: Publisher
-    tell: Callable[[Event], None]
+    tell: Callable[[WatchEvent], None]
     every: float = 60.0
     patience: float | None = None
     send: bool = True
@@ -100,13 +100,13 @@ class Watch:
     def __post_init__(self) -> None:
         self._journal: Journal | None = None
         self._competition = self.target.folder.name
-        self._tried: list[Tried] = []
+        self._tried: list[SendHistory] = []
         self._standing: dict[str, tuple[Alarm, float]] = {}
         self._begun = self.clock()
         self._seen: dict[int | None, float] = {}
         self._facts = Facts(None, None, None, 0.0, self._begun)
 
-    def step(self) -> Report:
+    def step(self) -> WatchReport:
         """Look, and publish one epoch if it is time; raises nothing that another look could mend."""
         self._look()
         action = self._next()
@@ -176,7 +176,7 @@ class Watch:
         except AssayError as error:
             said = Refusal("input", *_said(error))
         undone = said if isinstance(said, Refusal) else None
-        self.memory = replace(self.memory, checked=Checked(epoch, self.clock(), undone))
+        self.memory = replace(self.memory, checked=ChainCheck(epoch, self.clock(), undone))
 
     # Publishing
 
@@ -194,7 +194,7 @@ class Watch:
         self.memory = self.memory.tried(epoch, outcome, self.clock(), fault)
         if outcome != before:
             level: Level = "info" if outcome.ok else "error" if isinstance(outcome, Refusal) else "warning"
-            self.tell(Event(level, "outcome", epoch=epoch, outcome=outcome))
+            self.tell(WatchEvent(level, "outcome", epoch=epoch, outcome=outcome))
 
     def _outcome(self, epoch: int) -> Outcome:
         with open_ledger(self.target.folder) as ledger:
@@ -205,7 +205,7 @@ class Watch:
 
     # What is told
 
-    def _report(self, rest: float) -> Report:
+    def _report(self, rest: float) -> WatchReport:
         now = self.clock()
         found = {one.code: one for one in alarms(self._facts, self.memory, now, self.patience)}
         for code, one in found.items():
@@ -215,7 +215,7 @@ class Watch:
             self._say("info", "alarm-over", f"over: {self._standing[code][0].what}")
         self._standing = {code: (one, self._standing.get(code, (one, now))[1]) for code, one in found.items()}
         entries = Counter(str(entry.get("state")) for entry in (self._journal.entries if self._journal is not None else ()))
-        return Report(
+        return WatchReport(
             self._competition,
             self.target.name,
             self.target.kind,
@@ -229,7 +229,7 @@ class Watch:
         )
 
     def _say(self, level: Level, name: str, what: str, epoch: int | None = None) -> None:
-        self.tell(Event(level, name, what, epoch))
+        self.tell(WatchEvent(level, name, what, epoch))
 
 
 def _said(error: AssayError) -> tuple[str, str]:
@@ -243,7 +243,7 @@ def _fault(error: Exception) -> str:
     return f"the program has a fault: {type(error).__name__} at line {place.lineno} of {Path(place.filename).name}; report that"
 
 
-def _time_of(entry: Entry) -> float:
+def _time_of(entry: JournalEntry) -> float:
     """When an entry was written."""
     return instant(entry.get("at")).timestamp()
 
@@ -251,12 +251,12 @@ def _time_of(entry: Entry) -> float:
 _Samples = Iterable[tuple[Mapping[str, str], float | None]]
 
 
-def metrics(report: Report) -> str:
+def metrics(report: WatchReport) -> str:
     """The text of the file. What is not known has no sample."""
     return "".join(f"{line}\n" for line in _lines(report))
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: WatchReport) -> Iterator[str]:
     facts, pulse = report.facts, report.facts.pulse
     now, last = (None, None) if pulse is None else (pulse.now, pulse.last)
     standing = {alarm.code for alarm, _ in report.alarms}
@@ -313,12 +313,12 @@ th {{ font-weight: 600; white-space: nowrap }}
 """
 
 
-def page(report: Report, refresh: float) -> str:
+def page(report: WatchReport, refresh: float) -> str:
     """The page. refresh: seconds after which it is loaded anew."""
     return "".join(_parts(report, refresh))
 
 
-def _parts(report: Report, refresh: float) -> Iterator[str]:
+def _parts(report: WatchReport, refresh: float) -> Iterator[str]:
     title = f"{len(report.alarms)} wrong: " if report.alarms else ""
     yield _PAGE_HEAD.format(seconds=max(1, round(refresh)), title=_text(f"{title}{report.target}"))
     yield f"<h1>What is published to {_text(report.target)}</h1>\n"
@@ -336,12 +336,12 @@ def _parts(report: Report, refresh: float) -> Iterator[str]:
     yield f"<p>Looked at {looked}. If that is long ago, the watch itself does not run any more.</p>\n</body></html>\n"
 
 
-def _row(one: Tried) -> Sequence[str]:
+def _row(one: SendHistory) -> Sequence[str]:
     at, block = str(one.last.get("at", "")), str(one.last.get("block", ""))
     return one.subject, " → ".join(one.states), at, block, one.transaction, one.why
 
 
-def _calm(report: Report) -> str:
+def _calm(report: WatchReport) -> str:
     if not report.reachable:
         return '<div class="wait">Ledger or node does not answer; it is asked again. No alarm yet.</div>\n'
     if report.facts.waiting is not None or report.pending:
@@ -349,7 +349,7 @@ def _calm(report: Report) -> str:
     return '<div class="fine">All is well: what is settled is published.</div>\n'
 
 
-def _standing(report: Report) -> Iterator[tuple[str, str]]:
+def _standing(report: WatchReport) -> Iterator[tuple[str, str]]:
     facts, memory = report.facts, report.memory
     yield "competition", report.competition
     yield "kind of target", report.kind

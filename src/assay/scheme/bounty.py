@@ -38,19 +38,19 @@ __all__ = [
     "STATUSES",
     "UP_TO_DATE",
     "Bounty",
+    "BountyJudge",
+    "BountyTerms",
     "Format",
-    "Judge",
-    "Measured",
-    "Model",
+    "Measurements",
+    "ModelChoice",
     "Problem",
-    "Status",
-    "Terms",
+    "TcbStatus",
     "read_bounty",
 ]
 
 
 UP_TO_DATE: Final = "UpToDate"
-Status = Literal[
+TcbStatus = Literal[
     "UpToDate",
     "SWHardeningNeeded",
     "ConfigurationNeeded",
@@ -59,7 +59,7 @@ Status = Literal[
     "OutOfDateConfigurationNeeded",
 ]
 """What Intel says of a platform's firmware. `Revoked` is no choice: such a platform's keys are lost."""
-STATUSES: tuple[Status, ...] = get_args(Status)
+STATUSES: tuple[TcbStatus, ...] = get_args(TcbStatus)
 
 
 def _hex(size: int) -> BeforeValidator:
@@ -78,7 +78,7 @@ _Sha256 = Annotated[str, _hex(32)]
 _Sha384 = Annotated[str, _hex(48)]
 
 
-class Measured(Section):
+class Measurements(Section):
     """`[enclave]`: the code that may judge, the firmware that it may run on, and what else is allowed.
 
     `compose_hash` is the SHA-256 of dstack's app-compose.json, which names the service's images; `rtmr3` is the register that
@@ -92,7 +92,7 @@ class Measured(Section):
     rtmr1: _Sha384 | None = None
     rtmr2: _Sha384 | None = None
     rtmr3: _Sha384 | None = None
-    tcb: Annotated[tuple[Status, ...], Field(strict=False, min_length=1, max_length=len(STATUSES))] = (UP_TO_DATE,)
+    tcb: Annotated[tuple[TcbStatus, ...], Field(strict=False, min_length=1, max_length=len(STATUSES))] = (UP_TO_DATE,)
     """Statuses that are accepted; UpToDate always is."""
     development: bool = False
     """Whether a quote of a development root is accepted, which proves nothing."""
@@ -146,7 +146,7 @@ def _text(value: object) -> object:
     return {"text": value} if isinstance(value, str) else value
 
 
-class Terms(Section):
+class BountyTerms(Section):
     """`[bounty]`: what it is called, to whom results are sealed, and its deadlines."""
 
     name: Key
@@ -159,7 +159,7 @@ class Terms(Section):
     submissions_until: Instant | None = None
 
 
-class Model(Section):
+class ModelChoice(Section):
     """`[judge.model]`, `[judge.fallback]`: a model, and how a service is asked for it. A text is the name alone. SPEC 2.3."""
 
     name: _Model
@@ -177,18 +177,18 @@ class Model(Section):
 
     def document(self) -> str | dict[str, Any]:
         """As the bounty's digest has it: the name alone where nothing else is said, so that bounties from before keep theirs."""
-        return self.name if self == Model(name=self.name) else self.model_dump(mode="json")
+        return self.name if self == ModelChoice(name=self.name) else self.model_dump(mode="json")
 
 
 def _named(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-class Judge(Section):
+class BountyJudge(Section):
     """`[judge]`: the models that answer, and the bound on what they are given. SPEC 2.3."""
 
-    model: Annotated[Model, BeforeValidator(_named)] = Model(name="deepseek-ai/DeepSeek-V3")
-    fallback: Annotated[Model, BeforeValidator(_named)] = Model(name="Qwen/Qwen2.5-72B-Instruct")
+    model: Annotated[ModelChoice, BeforeValidator(_named)] = ModelChoice(name="deepseek-ai/DeepSeek-V3")
+    fallback: Annotated[ModelChoice, BeforeValidator(_named)] = ModelChoice(name="Qwen/Qwen2.5-72B-Instruct")
     solution_tokens: Annotated[int, Field(ge=100, le=1_000_000)] = 64_000
     """Most tokens of a solution, a byte of UTF-8 counted as one: no tokenizer of bytes makes more."""
 
@@ -203,9 +203,9 @@ class Judge(Section):
 
 class _Contents(Section):
     problem: Annotated[Problem, BeforeValidator(_text)]
-    bounty: Terms
-    judge: Judge = Judge()
-    enclave: Measured | None = None
+    bounty: BountyTerms
+    judge: BountyJudge = BountyJudge()
+    enclave: Measurements | None = None
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Bounty:
     file: Path
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> BountyTerms:
         """`[bounty]`."""
         return self.contents.bounty
 
@@ -229,12 +229,12 @@ class Bounty:
         return None if self.terms.log is None else self.terms.log.partition("+")[0]
 
     @property
-    def judge(self) -> Judge:
+    def judge(self) -> BountyJudge:
         """`[judge]`."""
         return self.contents.judge
 
     @property
-    def enclave(self) -> Measured | None:
+    def enclave(self) -> Measurements | None:
         """`[enclave]`; None: it is judged without one."""
         return self.contents.enclave
 
@@ -285,7 +285,7 @@ def read_bounty(folder: Path) -> Bounty:
     return Bounty(scheme, contents, text, found, file)
 
 
-def _check_times(terms: Terms, scheme: Scheme, file: Path, source: str) -> None:
+def _check_times(terms: BountyTerms, scheme: Scheme, file: Path, source: str) -> None:
     scoring = scheme.payout.scoring_deadline if scheme.payout is not None else None
     times = [
         ("bounty.commitments_until", terms.commitments_until),

@@ -15,7 +15,7 @@ from assay.exact import NANO, text
 from assay.scheme.fields import Rao, Section, Share
 from assay.scheme.reading import read_toml, validate
 
-__all__ = ["Member", "Subnet", "read"]
+__all__ = ["Member", "SubnetFile", "read"]
 
 VKEY = r"^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$"
 """The form of a log's public key, NAME+HEX+BASE64 (C2SP signed-note)."""
@@ -32,7 +32,7 @@ class Member(Section):
     log: Annotated[str, Field(min_length=1, max_length=4096, pattern=VKEY)] | None = None
 
 
-class Subnet(Section):
+class SubnetFile(Section):
     """A subnet file: competitions and their parts (Σ at most 1), encoding, burn UID, emission in rao if known. SPEC 4, 7.
 
     unearned: what a competition claims in which nobody took part burns, or goes to the others in proportion to their parts.
@@ -60,10 +60,10 @@ class Subnet(Section):
         return self
 
 
-def read(path: Path) -> Subnet:
+def read(path: Path) -> SubnetFile:
     """The subnet in a TOML file; raises BadInput with the field and its line, or for a folder that is listed by two paths."""
     content, source = read_toml(path)
-    found = validate(Subnet, content, file=path, source=source)
+    found = validate(SubnetFile, content, file=path, source=source)
     seen: dict[str, str] = {}
     for number, member in enumerate(found.competitions):
         folder = os.path.realpath(path.parent / member.path)

@@ -369,7 +369,7 @@ class Panel(NamedTuple):
     score: Ints
 
 
-class Tally(NamedTuple):
+class Support(NamedTuple):
     """How many validators, [P], and what they hold together, in words, [2, P]."""
 
     counts: Ints
@@ -396,7 +396,7 @@ def agree_many(panels: Sequence[Votes], rules: Consensus, *, bps: bool = False) 
 def _panel(votes: Votes, columns: slice, stakes: Stakes, need: Ints, rules: Consensus) -> Panel:
     scores, counting = votes.scores[:, columns], votes.counting[:, columns]
     need = need if need.shape[1] == 1 else need[:, columns]
-    everyone = Tally(*limbs.tally(stakes, counting))
+    everyone = Support(*limbs.tally(stakes, counting))
     quorum = reached(*everyone, need, rules)
 
     judged = quorum & (everyone.counts >= LEAST)
@@ -426,19 +426,19 @@ def _fences(scores: Ints, counting: Bools, counts: Ints, judged: Bools, rules: C
     return median2, mad4, low, high
 
 
-def _excluded(flagged: Bools, counting: Bools, stakes: Stakes, everyone: Tally) -> tuple[Bools, Bools, Tally]:
+def _excluded(flagged: Bools, counting: Bools, stakes: Stakes, everyone: Support) -> tuple[Bools, Bools, Support]:
     """Who is left out, [V, P]; whether the flagged hold half of the stake, [P]; who remains. SPEC 3.2."""
     hit = np.logical_or.reduce(flagged, axis=0)
     if not hit.any():
         return flagged, hit, everyone
-    rest = Tally(*limbs.tally(stakes, counting & ~flagged))
+    rest = Support(*limbs.tally(stakes, counting & ~flagged))
     majority: Bools = hit & limbs.at_least(everyone.stake, limbs.twice(rest.stake))
     if not majority.any():
         return flagged, majority, rest
-    return flagged & ~majority, majority, Tally(*(np.where(majority, *pair) for pair in zip(everyone, rest, strict=True)))
+    return flagged & ~majority, majority, Support(*(np.where(majority, *pair) for pair in zip(everyone, rest, strict=True)))
 
 
-def _combined(scores: Ints, kept: Bools, stakes: Stakes, rest: Tally, quorum: Bools, rules: Consensus) -> Ratio:
+def _combined(scores: Ints, kept: Bools, stakes: Stakes, rest: Support, quorum: Bools, rules: Consensus) -> Ratio:
     """The exact combination as a ratio; 0 over 1 without a quorum. SPEC 3.3."""
     if not quorum.any():
         return np.zeros((4, len(quorum)), np.int64), np.repeat(_ONE, len(quorum), axis=1)

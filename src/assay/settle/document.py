@@ -15,7 +15,7 @@ import numpy as np
 from assay.exact import NANO, digest, half_even, text
 from assay.settle.consensus import Agreement, Reason, Status
 from assay.settle.inputs import Clock
-from assay.tables import ABSENT, Column, Holds
+from assay.tables import ABSENT, Field, Holds
 
 if TYPE_CHECKING:
     from assay.settle.settlement import Settlement, Warmth, Weight
@@ -33,7 +33,7 @@ def document(settlement: Settlement) -> Json:
     return content | {"digest": digest(content)}
 
 
-def _row(columns: Iterable[Column], about: Any) -> Json:
+def _row(columns: Iterable[Field], about: Any) -> Json:
     return {column.name: value for column in columns if (value := column.value(about)) is not ABSENT}
 
 
@@ -46,7 +46,7 @@ def _maybe(count: int | None) -> str | None:
     return None if count is None else text(count)
 
 
-class _Agreed(NamedTuple):
+class _AgreedRow(NamedTuple):
     """A participant, by column."""
 
     settlement: Settlement
@@ -78,7 +78,7 @@ class _Agreed(NamedTuple):
     def votes(self) -> list[Json]:
         """What each validator said that counts."""
         rows = self.agreement.votes.counting[:, self.column].nonzero()[0].tolist()
-        return [_row(VALIDATORS, _Vote(self.settlement, row, self.column)) for row in rows]
+        return [_row(VALIDATORS, _VoteRow(self.settlement, row, self.column)) for row in rows]
 
     @property
     def not_counted(self) -> list[Json]:
@@ -87,7 +87,7 @@ class _Agreed(NamedTuple):
         return [_row(_NOT_COUNTED, row) for row in rows]
 
 
-class _Vote(NamedTuple):
+class _VoteRow(NamedTuple):
     """What a validator (row) says of a participant (column)."""
 
     settlement: Settlement
@@ -121,7 +121,7 @@ def _agreed(settlement: Settlement) -> list[Json]:
     for column in (*settlement.order, *others):
         duplicate = settlement.frame.duplicate_of.get(keys[column])
         status = Status.DUPLICATE if duplicate is not None else Status(int(settlement.agreement.status[column]))
-        rows.append(_row(_AGREED, _Agreed(settlement, column, keys[column], duplicate, status)))
+        rows.append(_row(_AGREED, _AgreedRow(settlement, column, keys[column], duplicate, status)))
     return rows
 
 
@@ -172,19 +172,19 @@ def _clocks(clock: Clock) -> list[Json]:
 
 
 VALIDATORS = (
-    Column("validator", Holds.KEY, lambda at: at.settlement.frame.validators[at.row]),
-    Column("score", Holds.SHARE, lambda at: text(int(at.settlement.scored.scores[at.row, at.column]))),
-    Column("stake", Holds.STAKE, lambda at: str(at.settlement.seats.stakes[at.row])),
-    Column("flagged", Holds.FLAG, lambda at: bool(at.settlement.agreement.flagged[at.row, at.column])),
-    Column("excluded", Holds.FLAG, lambda at: bool(at.settlement.agreement.excluded[at.row, at.column])),
-    Column("modified_z", Holds.FRACTION, lambda at: _maybe(at.settlement.agreement.modified_z(at.row, at.column)), null=True),
-    Column("z_squared", Holds.FRACTION, lambda at: _maybe(at.settlement.agreement.z_squared(at.row, at.column)), null=True),
-    Column("work", Holds.WORK, lambda at: at.work),
+    Field("validator", Holds.KEY, lambda at: at.settlement.frame.validators[at.row]),
+    Field("score", Holds.SHARE, lambda at: text(int(at.settlement.scored.scores[at.row, at.column]))),
+    Field("stake", Holds.STAKE, lambda at: str(at.settlement.seats.stakes[at.row])),
+    Field("flagged", Holds.FLAG, lambda at: bool(at.settlement.agreement.flagged[at.row, at.column])),
+    Field("excluded", Holds.FLAG, lambda at: bool(at.settlement.agreement.excluded[at.row, at.column])),
+    Field("modified_z", Holds.FRACTION, lambda at: _maybe(at.settlement.agreement.modified_z(at.row, at.column)), null=True),
+    Field("z_squared", Holds.FRACTION, lambda at: _maybe(at.settlement.agreement.z_squared(at.row, at.column)), null=True),
+    Field("work", Holds.WORK, lambda at: at.work),
 )
 """What a validator said that counts for a participant. SPEC 3."""
 _NOT_COUNTED = (
-    Column("validator", Holds.KEY, lambda row: row[0]),
-    Column(
+    Field("validator", Holds.KEY, lambda row: row[0]),
+    Field(
         "reason",
         Holds.WORD,
         lambda row: row[1],
@@ -198,103 +198,103 @@ _NOT_COUNTED = (
             "no-tasks",
         ),
     ),
-    Column("missing", Holds.COUNT, lambda row: row[2]),
+    Field("missing", Holds.COUNT, lambda row: row[2]),
 )
 _AGREED = (
-    Column("participant", Holds.KEY, lambda at: at.key),
-    Column("submission", Holds.SUBMISSION, lambda at: at.settlement.frame.submissions[at.column]),
-    Column("score", Holds.SCORE, lambda at: text(int(at.agreement.score[at.column])) if at.agreed else None, null=True),
-    Column("bps", Holds.BPS, lambda at: at.bps, null=True),
-    Column("status", Holds.WORD, lambda at: at.status.code, words=tuple(status.code for status in Status)),
-    Column("reason", Holds.WORD, lambda at: at.reason, words=tuple(reason.code for reason in Reason)),
-    Column("duplicate_of", Holds.KEY, lambda at: at.duplicate, null=True),
-    Column("stake", Holds.STAKE, lambda at: str(at.agreement.stake[at.column])),
-    Column("needed_stake_of", Holds.STAKE, lambda at: str(at.settlement.seats.totals[at.column])),
-    Column("median", Holds.SHARE, lambda at: _maybe(at.agreement.median(at.column)), null=True),
-    Column("mad", Holds.SHARE, lambda at: _maybe(at.agreement.mad(at.column)), null=True),
-    Column("mean", Holds.SHARE, lambda at: _maybe(at.agreement.mean(at.column)), null=True),
-    Column("flagged_majority", Holds.FLAG, lambda at: bool(at.agreement.flagged_majority[at.column])),
-    Column("validators", Holds.ROWS, lambda at: at.votes, columns=VALIDATORS),
-    Column("not_counted", Holds.ROWS, lambda at: at.not_counted, columns=_NOT_COUNTED),
+    Field("participant", Holds.KEY, lambda at: at.key),
+    Field("submission", Holds.SUBMISSION, lambda at: at.settlement.frame.submissions[at.column]),
+    Field("score", Holds.SCORE, lambda at: text(int(at.agreement.score[at.column])) if at.agreed else None, null=True),
+    Field("bps", Holds.BPS, lambda at: at.bps, null=True),
+    Field("status", Holds.WORD, lambda at: at.status.code, words=tuple(status.code for status in Status)),
+    Field("reason", Holds.WORD, lambda at: at.reason, words=tuple(reason.code for reason in Reason)),
+    Field("duplicate_of", Holds.KEY, lambda at: at.duplicate, null=True),
+    Field("stake", Holds.STAKE, lambda at: str(at.agreement.stake[at.column])),
+    Field("needed_stake_of", Holds.STAKE, lambda at: str(at.settlement.seats.totals[at.column])),
+    Field("median", Holds.SHARE, lambda at: _maybe(at.agreement.median(at.column)), null=True),
+    Field("mad", Holds.SHARE, lambda at: _maybe(at.agreement.mad(at.column)), null=True),
+    Field("mean", Holds.SHARE, lambda at: _maybe(at.agreement.mean(at.column)), null=True),
+    Field("flagged_majority", Holds.FLAG, lambda at: bool(at.agreement.flagged_majority[at.column])),
+    Field("validators", Holds.ROWS, lambda at: at.votes, columns=VALIDATORS),
+    Field("not_counted", Holds.ROWS, lambda at: at.not_counted, columns=_NOT_COUNTED),
 )
 """A participant's agreed score, or why it has none. SPEC 3."""
 
 WEIGHTS = (
-    Column("participant", Holds.KEY, lambda at: at.weight.participant),
-    Column("uid", Holds.U16, lambda at: at.weight.uid, null=True),
-    Column("score", Holds.SHARE, lambda at: text(at.weight.score)),
-    Column("strategy", Holds.SHARE, lambda at: shown(at.weight.strategy)),
-    Column("capped", Holds.SHARE, lambda at: shown(at.weight.capped)),
-    Column("last", Holds.EPOCH, lambda at: at.settlement.decayed.last[at.place], null=True),
-    Column("stale", Holds.COUNT, lambda at: at.settlement.decayed.stale[at.place]),
-    Column("kept", Holds.SHARE, lambda at: text(at.weight.kept)),
-    Column("share", Holds.SHARE, lambda at: shown(at.weight.share)),
-    Column("u16", Holds.U16, lambda at: at.weight.u16),
-    Column("chain_u16", Holds.U16, lambda at: at.weight.chain_u16),
-    Column("tasks_seen", Holds.COUNT, lambda at: at.warm(lambda warmth: warmth.seen[at.place]), optional=True),
-    Column("warm", Holds.SHARE, lambda at: at.warm(lambda warmth: shown(warmth.kept(at.place))), optional=True),
+    Field("participant", Holds.KEY, lambda at: at.weight.participant),
+    Field("uid", Holds.U16, lambda at: at.weight.uid, null=True),
+    Field("score", Holds.SHARE, lambda at: text(at.weight.score)),
+    Field("strategy", Holds.SHARE, lambda at: shown(at.weight.strategy)),
+    Field("capped", Holds.SHARE, lambda at: shown(at.weight.capped)),
+    Field("last", Holds.EPOCH, lambda at: at.settlement.decayed.last[at.place], null=True),
+    Field("stale", Holds.COUNT, lambda at: at.settlement.decayed.stale[at.place]),
+    Field("kept", Holds.SHARE, lambda at: text(at.weight.kept)),
+    Field("share", Holds.SHARE, lambda at: shown(at.weight.share)),
+    Field("u16", Holds.U16, lambda at: at.weight.u16),
+    Field("chain_u16", Holds.U16, lambda at: at.weight.chain_u16),
+    Field("tasks_seen", Holds.COUNT, lambda at: at.warm(lambda warmth: warmth.seen[at.place]), optional=True),
+    Field("warm", Holds.SHARE, lambda at: at.warm(lambda warmth: shown(warmth.kept(at.place))), optional=True),
 )
 """A participant's weight after each step; the last two only where the scheme has warm-up. SPEC 4."""
 
 _BURN = (
-    Column("uid", Holds.U16, lambda at: at.inputs.scheme.decay.burn_uid),
-    Column("share", Holds.SHARE, lambda at: shown(at.allotment.burn)),
-    Column("u16", Holds.U16, lambda at: at.allotment.burn_u16),
-    Column("chain_u16", Holds.U16, lambda at: at.allotment.burn_chain_u16),
-    Column("strategy", Holds.SHARE, lambda at: shown(at.allotment.burn_strategy)),
-    Column("cap", Holds.SHARE, lambda at: shown(at.allotment.burn_cap)),
-    Column("decay", Holds.SHARE, lambda at: shown(at.allotment.burn_decay)),
-    Column("unregistered", Holds.SHARE, lambda at: shown(at.allotment.burn_unregistered)),
-    Column("warm_up", Holds.SHARE, lambda at: ABSENT if at.warmth is None else shown(at.allotment.burn_warm_up), optional=True),
+    Field("uid", Holds.U16, lambda at: at.inputs.scheme.decay.burn_uid),
+    Field("share", Holds.SHARE, lambda at: shown(at.allotment.burn)),
+    Field("u16", Holds.U16, lambda at: at.allotment.burn_u16),
+    Field("chain_u16", Holds.U16, lambda at: at.allotment.burn_chain_u16),
+    Field("strategy", Holds.SHARE, lambda at: shown(at.allotment.burn_strategy)),
+    Field("cap", Holds.SHARE, lambda at: shown(at.allotment.burn_cap)),
+    Field("decay", Holds.SHARE, lambda at: shown(at.allotment.burn_decay)),
+    Field("unregistered", Holds.SHARE, lambda at: shown(at.allotment.burn_unregistered)),
+    Field("warm_up", Holds.SHARE, lambda at: ABSENT if at.warmth is None else shown(at.allotment.burn_warm_up), optional=True),
 )
 """What burns, and the part of it that each step burnt. SPEC 4."""
 
 PAYOUTS = (
-    Column("participant", Holds.KEY, lambda at: at[0].ranking[at[1].place - 1]),
-    Column("address", Holds.TEXT, lambda at: at[0].inputs.participants[at[0].order[at[1].place - 1]].address, null=True),
-    Column("place", Holds.PLACE, lambda at: at[1].place),
-    Column("gross", Holds.AMOUNT, lambda at: str(at[1].gross)),
-    Column("fee", Holds.AMOUNT, lambda at: str(at[1].fee)),
-    Column("net", Holds.AMOUNT, lambda at: str(at[1].net)),
+    Field("participant", Holds.KEY, lambda at: at[0].ranking[at[1].place - 1]),
+    Field("address", Holds.TEXT, lambda at: at[0].inputs.participants[at[0].order[at[1].place - 1]].address, null=True),
+    Field("place", Holds.PLACE, lambda at: at[1].place),
+    Field("gross", Holds.AMOUNT, lambda at: str(at[1].gross)),
+    Field("fee", Holds.AMOUNT, lambda at: str(at[1].fee)),
+    Field("net", Holds.AMOUNT, lambda at: str(at[1].net)),
 )
 """A place that is paid. SPEC 5."""
 
 _OWN = (
-    Column("participant", Holds.KEY, lambda pair: pair[0]),
-    Column("submission", Holds.SUBMISSION, lambda pair: pair[1].submission),
-    Column("best", Holds.SCORE, lambda pair: text(pair[1].best)),
-    Column("last", Holds.EPOCH, lambda pair: pair[1].last),
+    Field("participant", Holds.KEY, lambda pair: pair[0]),
+    Field("submission", Holds.SUBMISSION, lambda pair: pair[1].submission),
+    Field("best", Holds.SCORE, lambda pair: text(pair[1].best)),
+    Field("last", Holds.EPOCH, lambda pair: pair[1].last),
 )
 _CLOCK = (
-    Column("record", Holds.SCORE, lambda clock: _maybe(clock.record), null=True),
-    Column("last", Holds.EPOCH, lambda clock: clock.last, null=True),
-    Column("submission", Holds.SUBMISSION, lambda clock: clock.submission, null=True),
-    Column("participants", Holds.ROWS, _clocks, columns=_OWN),
+    Field("record", Holds.SCORE, lambda clock: _maybe(clock.record), null=True),
+    Field("last", Holds.EPOCH, lambda clock: clock.last, null=True),
+    Field("submission", Holds.SUBMISSION, lambda clock: clock.submission, null=True),
+    Field("participants", Holds.ROWS, _clocks, columns=_OWN),
 )
 """Both clocks of decay after this epoch. SPEC 4."""
 
 _SCHEME = (
-    Column("name", Holds.KEY, lambda scheme: scheme.name),
-    Column("version", Holds.KEY, lambda scheme: scheme.scheme.version),
-    Column("digest", Holds.DIGEST, lambda scheme: scheme.digest),
+    Field("name", Holds.KEY, lambda scheme: scheme.name),
+    Field("version", Holds.KEY, lambda scheme: scheme.scheme.version),
+    Field("digest", Holds.DIGEST, lambda scheme: scheme.digest),
 )
 
 SETTLEMENT = (
-    Column("scheme", Holds.OBJECT, lambda at: _row(_SCHEME, at.inputs.scheme), columns=_SCHEME),
-    Column("epoch", Holds.EPOCH, lambda at: at.epoch),
-    Column("task_set", Holds.DIGEST, lambda at: at.inputs.task_set, null=True),
-    Column("total_stake", Holds.STAKE, lambda at: str(at.seats.total_stake)),
-    Column("agreed", Holds.ROWS, _agreed, columns=_AGREED),
-    Column("ranking", Holds.KEYS, lambda at: at.ranking),
-    Column("clock", Holds.OBJECT, lambda at: _row(_CLOCK, at.clock), columns=_CLOCK),
-    Column("weights", Holds.ROWS, _weights, columns=WEIGHTS),
-    Column("burn", Holds.OBJECT, lambda at: None if at.allotment is None else _row(_BURN, at), null=True, columns=_BURN),
-    Column("unallocated", Holds.SHARE, lambda at: "0" if at.allotment is None else shown(at.allotment.unallocated)),
-    Column("released", Holds.AMOUNT, lambda at: None if at.payouts is None else str(at.payouts.released), null=True),
-    Column("tier_bps", Holds.BPS, lambda at: None if at.payouts is None else at.payouts.tier_bps, null=True),
-    Column("payouts", Holds.ROWS, _payouts, columns=PAYOUTS),
-    Column("fees", Holds.AMOUNT, lambda at: None if at.payouts is None else str(at.payouts.fees), null=True),
-    Column("refund", Holds.AMOUNT, lambda at: None if at.payouts is None else str(at.payouts.refund), null=True),
+    Field("scheme", Holds.OBJECT, lambda at: _row(_SCHEME, at.inputs.scheme), columns=_SCHEME),
+    Field("epoch", Holds.EPOCH, lambda at: at.epoch),
+    Field("task_set", Holds.DIGEST, lambda at: at.inputs.task_set, null=True),
+    Field("total_stake", Holds.STAKE, lambda at: str(at.seats.total_stake)),
+    Field("agreed", Holds.ROWS, _agreed, columns=_AGREED),
+    Field("ranking", Holds.KEYS, lambda at: at.ranking),
+    Field("clock", Holds.OBJECT, lambda at: _row(_CLOCK, at.clock), columns=_CLOCK),
+    Field("weights", Holds.ROWS, _weights, columns=WEIGHTS),
+    Field("burn", Holds.OBJECT, lambda at: None if at.allotment is None else _row(_BURN, at), null=True, columns=_BURN),
+    Field("unallocated", Holds.SHARE, lambda at: "0" if at.allotment is None else shown(at.allotment.unallocated)),
+    Field("released", Holds.AMOUNT, lambda at: None if at.payouts is None else str(at.payouts.released), null=True),
+    Field("tier_bps", Holds.BPS, lambda at: None if at.payouts is None else at.payouts.tier_bps, null=True),
+    Field("payouts", Holds.ROWS, _payouts, columns=PAYOUTS),
+    Field("fees", Holds.AMOUNT, lambda at: None if at.payouts is None else str(at.payouts.fees), null=True),
+    Field("refund", Holds.AMOUNT, lambda at: None if at.payouts is None else str(at.payouts.refund), null=True),
 )
 """The whole document, but for `schema`, which comes before, and `digest`, which is over all of it."""
 

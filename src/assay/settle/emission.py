@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 from assay.errors import BadInput
 from assay.exact import NANO, apportion, digest, half_even, text
 from assay.scheme.model import Reward
-from assay.scheme.subnet import Subnet
+from assay.scheme.subnet import SubnetFile
 from assay.settle.reward import Shares, encode
 
 if TYPE_CHECKING:
     from assay.records import Pulled
     from assay.settle.settlement import Settlement
 
-__all__ = ["Emission", "Part", "Row", "Settled", "joined", "labels", "part", "split"]
+__all__ = ["CompetitionPart", "Emission", "SplitInput", "SubnetWeight", "joined", "labels", "split", "split_input"]
 
 SCHEMA = "assay.emission/1"
 
 
 @dataclass(frozen=True)
-class Settled:
+class SplitInput:
     """What the split takes from a settlement: keys, uids and final shares run in parallel, in ranking order. SPEC 4.
 
     took_part: whether anybody had a score that the strategy shares out by. listed: key and uid of everybody in the registry,
@@ -48,7 +48,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CompetitionPart:
     """A competition's part of the subnet: α_c (nanos), E_c (rao; None if the emission is not known), digests of what it is of.
 
     received: its part (exact) after what nobody earned went to the others; None where that burns. block: that of its uids, if
@@ -73,7 +73,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SubnetWeight:
     """A participant's share of the subnet, Σ α_c·w_c, exact, and its encodings. SPEC 4."""
 
     participant: str
@@ -88,11 +88,11 @@ class Emission:
     """The split of one epoch; rows by first appearance over the competitions in the order of the subnet file. SPEC 4, 7."""
 
     epoch: int
-    competitions: tuple[Part, ...]
+    competitions: tuple[CompetitionPart, ...]
     unclaimed: int | None
     """Rao that no competition claims, which burn."""
-    rows: tuple[Row, ...]
-    burn: Row
+    rows: tuple[SubnetWeight, ...]
+    burn: SubnetWeight
     """The burn UID's row; its participant is ""."""
 
     @cached_property
@@ -125,7 +125,7 @@ class Emission:
         return found
 
 
-def _weight(row: Row) -> dict[str, Any]:
+def _weight(row: SubnetWeight) -> dict[str, Any]:
     return {"uid": row.uid, "share": _shown(row.share), "u16": row.u16, "chain_u16": row.chain_u16}
 
 
@@ -133,11 +133,11 @@ def _shown(share: Fraction) -> str:
     return text(half_even(share.numerator * NANO, share.denominator))
 
 
-def part(settlement: Settlement, receipt: str | None = None, log: str | None = None) -> Settled:
+def split_input(settlement: Settlement, receipt: str | None = None, log: str | None = None) -> SplitInput:
     """What the split takes from a settlement, with its receipt and log; `split` refuses one without weights. SPEC 4."""
     allotment, scheme = settlement.allotment, settlement.inputs.scheme
     participants = settlement.inputs.participants
-    return Settled(
+    return SplitInput(
         name=scheme.name,
         epoch=settlement.epoch,
         digest=settlement.digest,
@@ -153,7 +153,7 @@ def part(settlement: Settlement, receipt: str | None = None, log: str | None = N
     )
 
 
-def split(subnet: Subnet, settled: Sequence[Settled]) -> Emission:
+def split(subnet: SubnetFile, settled: Sequence[SplitInput]) -> Emission:
     """The subnet's weights from its competitions' settlements, one for each in the order of the file. SPEC 4, Emission split.
 
     Raises BadInput for a competition that has no weights to join or is there twice, epochs that differ, and uids in conflict,
@@ -181,7 +181,7 @@ def split(subnet: Subnet, settled: Sequence[Settled]) -> Emission:
     return Emission(
         epoch=epoch,
         competitions=tuple(
-            Part(
+            CompetitionPart(
                 one.name,
                 member.share,
                 rao,
@@ -195,14 +195,14 @@ def split(subnet: Subnet, settled: Sequence[Settled]) -> Emission:
         ),
         unclaimed=emissions[-1],
         rows=tuple(
-            Row(key, uid, Fraction(part, denominator), u16, chain)
+            SubnetWeight(key, uid, Fraction(part, denominator), u16, chain)
             for (key, uid), part, u16, chain in zip(uids.items(), parts, encoded.u16, encoded.chain_u16, strict=True)
         ),
-        burn=Row("", subnet.burn_uid, Fraction(burn, denominator), encoded.burn_u16, encoded.burn_chain_u16),
+        burn=SubnetWeight("", subnet.burn_uid, Fraction(burn, denominator), encoded.burn_u16, encoded.burn_chain_u16),
     )
 
 
-def labels(subnet: Subnet, names: Sequence[str]) -> list[str]:
+def labels(subnet: SubnetFile, names: Sequence[str]) -> list[str]:
     """What to call each competition to people: the name of its scheme, and with it the folder where several have that name."""
     paths = [member.path for member in subnet.competitions]
     return [
@@ -226,7 +226,7 @@ def _check_rules(name: str, reward: Reward) -> None:
         )
 
 
-def _check_once(called: Sequence[str], settled: Sequence[Settled]) -> None:
+def _check_once(called: Sequence[str], settled: Sequence[SplitInput]) -> None:
     """Refuse a log or a receipt that is there twice: a copy of one competition in the place of another."""
     for what in ("log", "receipt"):
         first: dict[str, str] = {}
@@ -241,7 +241,7 @@ def _check_once(called: Sequence[str], settled: Sequence[Settled]) -> None:
             first |= {} if named is None else {named: name}
 
 
-def _check_blocks(called: Sequence[str], settled: Sequence[Settled]) -> None:
+def _check_blocks(called: Sequence[str], settled: Sequence[SplitInput]) -> None:
     """Refuse uids of two subnets, and uids that are not those of the newest block that any competition was pulled at. SPEC 8."""
     pulled = [(name, one.pulled, dict(one.listed)) for name, one in zip(called, settled, strict=True) if one.pulled is not None]
     if not pulled:
@@ -259,7 +259,7 @@ def _check_blocks(called: Sequence[str], settled: Sequence[Settled]) -> None:
                 raise BadInput(f"{older}: {key!r} had uid {uid}, and has {held} since", field="competitions", hint=hint)
 
 
-def _epoch(called: Sequence[str], settled: Sequence[Settled]) -> int:
+def _epoch(called: Sequence[str], settled: Sequence[SplitInput]) -> int:
     first = settled[0]
     for name, one in zip(called, settled, strict=True):
         if one.epoch != first.epoch:
@@ -301,7 +301,7 @@ def _conflict(name: str, what: str) -> BadInput:
     )
 
 
-def _claims(subnet: Subnet, settled: Sequence[Settled]) -> tuple[list[int], int]:
+def _claims(subnet: SubnetFile, settled: Sequence[SplitInput]) -> tuple[list[int], int]:
     """What part of the emission each competition divides, over a common denominator. SPEC 4, `unearned`.
 
     With `unearned = "others"`, what a competition claims in which nobody took part goes to the others in proportion to α; with
@@ -315,7 +315,9 @@ def _claims(subnet: Subnet, settled: Sequence[Settled]) -> tuple[list[int], int]
     return [share * total if one.took_part else 0 for share, one in zip(claimed, settled, strict=True)], NANO * earned
 
 
-def _summed(claims: Sequence[int], whole: int, settled: Sequence[Settled], uids: dict[str, int | None]) -> tuple[list[int], int]:
+def _summed(
+    claims: Sequence[int], whole: int, settled: Sequence[SplitInput], uids: dict[str, int | None]
+) -> tuple[list[int], int]:
     """Σ α_c·w_c of every participant in the order of `uids`, as parts of a common denominator; α_c is claim / whole."""
     common = gcd(whole, *claims)
     denominator = lcm(*(one.shares.denominator for one in settled))

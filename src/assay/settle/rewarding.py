@@ -27,7 +27,7 @@ from assay.settle.inputs import Bools, Clock, Frame, Inputs, Ints, Own, Scored, 
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AgreedScore:
     """A participant with an agreed score (nanos) at the epoch being settled. SPEC 4."""
 
     key: str
@@ -52,7 +52,7 @@ def advance(
     previous_task_set: str | None,
     task_set: str | None,
     epoch: int,
-    agreed: Sequence[Standing],
+    agreed: Sequence[AgreedScore],
     history: Sequence[History],
     rules: Decay,
 ) -> Clock:
@@ -71,7 +71,7 @@ def advance(
     for one in agreed:
         clocks[one.key] = _own(own.get(one.key), one, before is None, epoch, rules)
 
-    def new(one: Standing, record: str | None) -> bool:
+    def new(one: AgreedScore, record: str | None) -> bool:
         had = own.get(one.key)
         return not one.submission or (one.submission != record and (had is None or one.submission != had.submission))
 
@@ -83,7 +83,7 @@ def _restarted(before: str | None, now: str | None) -> bool:
     return before is not None and now is not None and before != now
 
 
-def _own(had: Own | None, one: Standing, genesis: bool, epoch: int, rules: Decay) -> Own:
+def _own(had: Own | None, one: AgreedScore, genesis: bool, epoch: int, rules: Decay) -> Own:
     if had is None:
         known = one.last_reset_epoch if genesis else None
         return Own(one.submission, one.score, epoch if known is None else known)
@@ -97,21 +97,21 @@ def _replayed(history: Sequence[History], epoch: int, rules: Decay) -> _State:
     state = _State()
     for row in sorted(history, key=lambda row: row.epoch):
         if row.epoch < epoch:
-            top = Standing("", row.submission, row.top_score)
+            top = AgreedScore("", row.submission, row.top_score)
             state = _step(state, row.epoch, [top], row.task_set or None, _unlike_record, rules)
     return state
 
 
-def _unlike_record(one: Standing, record: str | None) -> bool:
+def _unlike_record(one: AgreedScore, record: str | None) -> bool:
     return not one.submission or one.submission != record
 
 
 def _step(
     state: _State,
     epoch: int,
-    ranked: Sequence[Standing],
+    ranked: Sequence[AgreedScore],
     task_set: str | None,
-    new: Callable[[Standing, str | None], bool],
+    new: Callable[[AgreedScore, str | None], bool],
     rules: Decay,
 ) -> _State:
     if _restarted(state.task_set, task_set):
@@ -216,7 +216,7 @@ def _advance(inputs: Inputs, agreement: Agreement, order: list[int]) -> Clock:
     """Both clocks after this epoch. SPEC 4, Decay."""
     previous = inputs.previous
     standings = [
-        Standing(
+        AgreedScore(
             key=(participant := inputs.participants[column]).key,
             submission=participant.submission,
             score=int(agreement.score[column]),

@@ -76,7 +76,7 @@ def test_what_ran_in_a_root_file_system_that_was_removed_is_trouble(
     """Its programs vanish one by one: tests that do not find theirs would fail whoever solved the task."""
     images.add_archive("tiny:1.0", archive(tmp_path))
 
-    def supervised(task: supervise.Task) -> Ran:
+    def supervised(task: supervise.BoxCommand) -> Ran:
         ran = supervise.supervise(task)
         images.remove("tiny:1.0")
         return ran

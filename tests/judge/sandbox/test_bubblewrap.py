@@ -80,12 +80,12 @@ def _processes(line: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("change", "caught"),
     [
-        (_and("--share-net"), "no network, not even the host's loopback"),
-        (_and("--share-net"), "no abstract socket of the host"),
-        (_and("--ro-bind", "/tmp", "/tmp"), "no file of the host"),
+        (_and("--share-net"), "a box has no network, and cannot reach the host's loopback"),
+        (_and("--share-net"), "a box sees no abstract socket of the host"),
+        (_and("--ro-bind", "/tmp", "/tmp"), "a box sees no file of the host"),
         (_and("--bind", "/dev/shm", "/dev/shm"), "boxes do not see each other"),
-        (_processes, "no process of the host"),
-        (_variable, "no variable of the host"),
+        (_processes, "a box sees no process of the host, and can kill none"),
+        (_variable, "a box sees no environment variable of the host"),
     ],
 )
 def test_a_weaker_box_is_caught(
@@ -103,7 +103,7 @@ def test_a_weaker_box_is_caught(
 def test_a_folder_that_stays_is_caught(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Root, "fresh", lambda self, inside: None)
     with pytest.raises(CheckFailed, match="Permission denied"):
-        CHECKS["a fresh folder is fresh, whatever was there"](bench)
+        CHECKS["a fresh folder is empty, whatever was there before"](bench)
 
 
 def test_processes_that_outlive_their_command_are_caught(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

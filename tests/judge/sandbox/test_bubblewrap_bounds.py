@@ -182,8 +182,8 @@ def test_nothing_hides_behind_very_many_descriptors(scratch: Path, monkeypatch: 
     ]:
         scratch.mkdir(exist_ok=True)
         room = iter([900 * MIB, (900 - lost) * MIB])
-        monkeypatch.setattr(usage.Watch, "_room", lambda _self, room=room: next(room))
-        watch = usage.Watch(scratch, replace(LIMITS, disk=10 * MIB), mend=False)
+        monkeypatch.setattr(usage.DiskWatch, "_room", lambda _self, room=room: next(room))
+        watch = usage.DiskWatch(scratch, replace(LIMITS, disk=10 * MIB), mend=False)
         assert watch.over(cast(Any, Many(long))) is over
 
 

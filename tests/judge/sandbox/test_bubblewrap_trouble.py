@@ -22,9 +22,9 @@ from assay.judge import tree
 from assay.judge.sandbox import Trouble, cgroups
 from assay.judge.sandbox import scratch as scratches
 from assay.judge.sandbox.bubblewrap import Bubblewrap
-from assay.judge.sandbox.cgroups import Counted
+from assay.judge.sandbox.cgroups import CountedGroup
 from assay.judge.sandbox.scratch import Scratch
-from assay.judge.sandbox.usage import Watch
+from assay.judge.sandbox.usage import DiskWatch
 from boxes import LIMITS, Shell, alive, needs_root, python_path
 
 MIB = 1 << 20
@@ -61,7 +61,7 @@ def test_a_bubblewrap_that_fails_is_trouble(scratch: Path, sh: Shell) -> None:
 
 
 def test_a_group_that_cannot_be_joined_is_trouble(scratch: Path, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Counted, "doors", [scratch / "no where" / "tasks"])
+    monkeypatch.setattr(CountedGroup, "doors", [scratch / "no where" / "tasks"])
     with closing(Bubblewrap(folder=scratch, counted=True)) as broken:
         _trouble(broken, sh, "could not make the box: .*no where/tasks")
 
@@ -122,7 +122,7 @@ def test_a_bubblewrap_that_is_killed_before_its_gate_opens_is_trouble(
     scratch: Path, sh: Shell, monkeypatch: pytest.MonkeyPatch, alive: bool
 ) -> None:
     """It says the number of the box's first process, which may be dead by then, and is dead before we listen."""
-    monkeypatch.setattr(Counted, "early", lambda _group, pid: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT))
+    monkeypatch.setattr(CountedGroup, "early", lambda _group, pid: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT))
     folder = Path(f"/var/tmp/assay-test-{secrets.token_hex(8)}")
     folder.mkdir(mode=0o755)
     first = subprocess.Popen(["sleep", "3000"])
@@ -143,23 +143,23 @@ def test_a_bubblewrap_that_is_killed_before_its_gate_opens_is_trouble(
 def test_a_bubblewrap_that_is_killed_just_before_its_gate_opens_is_trouble(
     scratch: Path, sh: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kill(_group: Counted, first: int) -> None:
+    def kill(_group: CountedGroup, first: int) -> None:
         handle = os.pidfd_open(first)
         for pid in (_parent(first), first):
             os.kill(pid, signal.SIGKILL)
         assert select.select([handle], [], [], 60)[0]
         os.close(handle)
 
-    monkeypatch.setattr(Counted, "add", kill)
+    monkeypatch.setattr(CountedGroup, "add", kill)
     with closing(Bubblewrap(folder=scratch, counted=True)) as sandbox:
         _trouble(sandbox, sh, "killed from outside, by signal 9")
 
 
 def test_an_interrupt_leaves_nothing_alive(sandbox: Bubblewrap, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(self: Watch, view: object) -> bool:
+    def interrupted(self: DiskWatch, view: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Watch, "look", interrupted)
+    monkeypatch.setattr(DiskWatch, "look", interrupted)
     token = f"assay{secrets.token_hex(12)}"
     with pytest.raises(KeyboardInterrupt), sandbox.open(sandbox.image(), LIMITS) as box:
         sh(box, f"setsid bash -c 'sleep 290; : {token}' & sleep 290")

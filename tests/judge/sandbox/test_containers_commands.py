@@ -8,7 +8,7 @@ import pytest
 
 from assay.judge.sandbox import Bound, Limits
 from assay.judge.sandbox.containers import Containers, container
-from assay.judge.sandbox.containers.usage import _Asked
+from assay.judge.sandbox.containers.usage import _EngineUsage
 from container_kit import LIMITS, LONG, Bench, commands, plain, sh
 from podman import sandbox
 
@@ -222,7 +222,7 @@ def test_without_a_look_at_the_host_the_engine_says_what_is_used(
     containers: Containers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container, "groups_of", lambda pid, name: None)
-    monkeypatch.setattr(container, "disk", lambda client, about: _Asked(client, about["Id"]))
+    monkeypatch.setattr(container, "disk", lambda client, about: _EngineUsage(client, about["Id"]))
     with containers.open(containers.image(), LIMITS) as box:
         said = sh(box, tmp_path, "echo hello; exit 3")
         assert (said.out, said.ran.exit_code) == ("hello\n", 3)

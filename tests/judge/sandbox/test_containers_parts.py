@@ -4,6 +4,7 @@ import io
 import os
 import struct
 import subprocess
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,9 @@ from assay.judge import tree
 from assay.judge.sandbox import Limits, Trouble, choose, containers
 from assay.judge.sandbox.containers import command, engine, usage
 from assay.judge.sandbox.containers.command import Output
-from assay.judge.sandbox.containers.engine import STDERR, STDOUT, Engine, Frames, connect, default_url
-from assay.judge.sandbox.containers.usage import Disk
+from assay.judge.sandbox.containers.engine import STDERR, STDOUT, Engine, FrameReader, connect, default_url
+from assay.judge.sandbox.containers.usage import WriteWatch
+from assay.judge.sandbox.images import add_image
 from assay.judge.sandbox.usage import Sockets
 
 LIMITS = Limits(seconds=60, memory=1 << 20, processes=4, disk=1000, output=1000, files=10)
@@ -35,7 +37,7 @@ def frame(kind: int, data: bytes) -> bytes:
 def test_frames_are_the_same_however_they_were_cut(frames: list[tuple[int, bytes]], cuts: list[int]) -> None:
     whole = b"".join(frame(kind, data) for kind, data in frames)
     places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    reader = Frames()
+    reader = FrameReader()
     got: dict[int, bytes] = {STDOUT: b"", STDERR: b""}
     for begin, end in zip(places, [*places[1:], len(whole)], strict=True):
         for kind, data in reader.feed(whole[begin:end]):
@@ -46,7 +48,7 @@ def test_frames_are_the_same_however_they_were_cut(frames: list[tuple[int, bytes
 @pytest.mark.parametrize("data", [b"Error: no such", frame(3, b"x"), b"\x01\x00\x00\x01\x00\x00\x00\x01x"])
 def test_what_are_no_frames_is_trouble(data: bytes) -> None:
     with pytest.raises(Trouble, match="not understood"):
-        list(Frames().feed(data))
+        list(FrameReader().feed(data))
 
 
 def test_output_is_kept_up_to_its_bound(tmp_path: Path) -> None:
@@ -151,9 +153,16 @@ def test_a_runtime_is_one_that_the_engine_knows(monkeypatch: pytest.MonkeyPatch)
         choose("containers", runtime="runsc")
 
 
+def test_containers_need_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "docker", None)
+    for needs_docker in (lambda: choose("containers"), lambda: add_image("ubuntu:24.04")):
+        with pytest.raises(BadInput, match="needs the Python package docker"):
+            needs_docker()
+
+
 @pytest.mark.parametrize("option", ["engine", "runtime"])
 def test_bubblewrap_has_no_engine(option: str) -> None:
-    with pytest.raises(BadInput, match=f"--{option}: bubblewrap has none; say --sandbox containers"):
+    with pytest.raises(BadInput, match=f"--{option}: only containers have one; add --sandbox containers"):
         choose("bubblewrap", **{option: "unix:///x"})  # type: ignore[arg-type]
 
 
@@ -173,7 +182,7 @@ class _Files:
 
 @pytest.mark.parametrize(("after", "over"), [((1100, 15), False), ((1101, 15), True), ((1100, 16), True), ((0, 0), False)])
 def test_only_what_a_command_wrote_counts(after: tuple[int, int], over: bool) -> None:
-    assert Disk(_Files((100, 5), after), LIMITS).look(now=True) is over
+    assert WriteWatch(_Files((100, 5), after), LIMITS).look(now=True) is over
 
 
 def test_processes_leave_room_for_the_engines_own() -> None:

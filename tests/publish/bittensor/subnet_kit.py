@@ -6,8 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 from assay.publish.bittensor.node import BlockId
-from assay.publish.bittensor.subnet import Neuron, Subnet
-from assay.publish.settled_epoch import Shares
+from assay.publish.bittensor.subnet import Neuron, SubnetState
+from assay.publish.settled_epoch import EpochShares
 
 OWNER, ME = "owner", "me"
 BLOCK = BlockId(1000, "0x" + "ab" * 32)
@@ -18,7 +18,7 @@ def neuron(uid: int, hotkey: str, **changes: Any) -> Neuron:
     return replace(made, **changes)
 
 
-def subnet(*hotkeys: str, **changes: Any) -> Subnet:
+def subnet(*hotkeys: str, **changes: Any) -> SubnetState:
     """The owner has uid 0, `me` uid 1, the others those after it."""
     fields: dict[str, Any] = {
         "netuid": 7,
@@ -44,13 +44,13 @@ def subnet(*hotkeys: str, **changes: Any) -> Subnet:
         "since_step": 100,
         "unrevealed": {},
     }
-    return Subnet(**fields | changes)
+    return SubnetState(**fields | changes)
 
 
-def with_me(there: Subnet, **changes: Any) -> Subnet:
+def with_me(there: SubnetState, **changes: Any) -> SubnetState:
     return replace(there, neurons=tuple(replace(one, **changes) if one.hotkey == ME else one for one in there.neurons))
 
 
-def shares(parts: Mapping[str, tuple[int, str]], burn: str = "0", burn_uid: int = 0) -> Shares:
+def shares(parts: Mapping[str, tuple[int, str]], burn: str = "0", burn_uid: int = 0) -> EpochShares:
     """Participant → uid and share; what burns."""
-    return Shares(tuple((key, uid, Fraction(share)) for key, (uid, share) in parts.items()), Fraction(burn), burn_uid)
+    return EpochShares(tuple((key, uid, Fraction(share)) for key, (uid, share) in parts.items()), Fraction(burn), burn_uid)

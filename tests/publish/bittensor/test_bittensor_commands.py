@@ -20,8 +20,8 @@ from assay.publish import publishers, settled_epoch
 from assay.publish.bittensor import publisher
 from assay.publish.evm.publisher import scores_of
 from assay.publish.outcome import Confirmed, Refusal, TooEarly
-from assay.publish.sender import Clock
-from assay.publish.watch import Event, Watch
+from assay.publish.sender import SystemClock
+from assay.publish.watch import TargetWatch, WatchEvent
 from subtensor import Simulator
 from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
 
@@ -157,7 +157,7 @@ def test_a_dry_run_says_what_it_could_not_look_at(tmp_path: Path, shared: Path) 
 def test_the_command_about_a_commitment(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kit.subnet(commit=True, block_time=0.1) as there:
         place = kit.publish_toml(kit.competition(tmp_path / "c"), there)
-        monkeypatch.setattr(publisher, "Clock", partial(Clock, wall=Passing(there).wall))
+        monkeypatch.setattr(publisher, "SystemClock", partial(SystemClock, wall=Passing(there).wall))
         code, said = typed(place, "--to", "sn", "--yes")
         assert code == 0
         assert re.search(
@@ -166,8 +166,10 @@ def test_the_command_about_a_commitment(tmp_path: Path, shared: Path, monkeypatc
 
 
 def test_a_watch_sets_each_new_epoch_when_the_chain_allows(place: Path, chain: Simulator) -> None:
-    passing, told = Passing(chain), list[Event]()
-    watch = Watch(publishers.read_target(place, "sn"), kit.opened(place, passing), told.append, clock=lambda: passing.seconds)
+    passing, told = Passing(chain), list[WatchEvent]()
+    watch = TargetWatch(
+        publishers.read_target(place, "sn"), kit.opened(place, passing), told.append, clock=lambda: passing.seconds
+    )
     assert watch.step().exit_code == 0
     assert chain.weights(NETUID, ME) == WEIGHTS
     (first,) = chain.included()
@@ -190,7 +192,9 @@ def test_a_watch_sets_each_new_epoch_when_the_chain_allows(place: Path, chain: S
 
 def test_a_watch_says_when_its_weights_were_overwritten(place: Path, chain: Simulator) -> None:
     passing = Passing(chain)
-    watch = Watch(publishers.read_target(place, "sn"), kit.opened(place, passing), lambda _: None, clock=lambda: passing.seconds)
+    watch = TargetWatch(
+        publishers.read_target(place, "sn"), kit.opened(place, passing), lambda _: None, clock=lambda: passing.seconds
+    )
     assert watch.step().exit_code == 0
     chain.set("Weights", NETUID, ME, value=[(1, 65535)])
     chain.step(5)
@@ -208,7 +212,7 @@ def test_a_watch_says_when_the_node_is_of_another_chain(place: Path, chain: Simu
     passing = Passing(chain)
     assert isinstance(kit.sent(place, passing), Confirmed)
     kit.publish_toml(place, chain, chain="finney")
-    last = Watch(
+    last = TargetWatch(
         publishers.read_target(place, "sn"), kit.opened(place, passing), lambda _: None, clock=lambda: passing.seconds
     ).step()
     assert [alarm.code for alarm, _ in last.alarms] == ["shut-out"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import weights_kit as kit
-from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.node import BittensorNode
 from assay.publish.bittensor.weights import REVEAL_EPOCHS
 from assay.publish.outcome import Confirmed, Refusal, Sent
 from subtensor import Simulator
@@ -209,8 +209,8 @@ def test_a_runtime_that_has_no_such_call(locked: tuple[Path, Simulator], monkeyp
                 raise ValueError(f"call {pallet}.{name} not found")
             return bytes(self.runtime.compose_call(pallet, name, said))
 
-    real, unknown = Node.runtime, ["commit_timelocked_mechanism_weights", "commit_timelocked_weights"]
-    monkeypatch.setattr(Node, "runtime", lambda self, at=None: Older(real(self, at), *unknown))
+    real, unknown = BittensorNode.runtime, ["commit_timelocked_mechanism_weights", "commit_timelocked_weights"]
+    monkeypatch.setattr(BittensorNode, "runtime", lambda self, at=None: Older(real(self, at), *unknown))
     found = kit.sent(place, Passing(chain))
     assert isinstance(found, Refusal)
     assert (found.code, chain.included()) == ("runtime", [])

@@ -20,12 +20,12 @@ import weights_kit as kit
 from assay.ledger import keys
 from assay.publish import publishers, settled_epoch
 from assay.publish.bittensor import subnet as read
-from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.node import BittensorNode
 from assay.publish.bittensor.publisher import BittensorPublisher, open_publisher
-from assay.publish.bittensor.subnet import Subnet
+from assay.publish.bittensor.subnet import SubnetState
 from assay.publish.bittensor.weights import Vector, commit_call, nonces_of, set_call, signed
 from assay.publish.outcome import Confirmed, Planned, Refusal, Sent, TooEarly
-from assay.publish.publishers import Plan, Pulse
+from assay.publish.publishers import PublishPlan, Pulse
 
 URL = os.environ.get("ASSAY_SUBTENSOR_URL", "")
 
@@ -55,25 +55,27 @@ def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Endpoin
 
 
 @pytest.fixture
-def there(endpoint: Endpoint) -> Iterator[Node]:
-    found = Node(endpoint.url)
+def there(endpoint: Endpoint) -> Iterator[BittensorNode]:
+    found = BittensorNode(endpoint.url)
     yield found
     found.close()
 
 
 @pytest.fixture
-def published(tmp_path: Path, endpoint: Endpoint, there: Node) -> tuple[BittensorPublisher, Plan]:
+def published(tmp_path: Path, endpoint: Endpoint, there: BittensorNode) -> tuple[BittensorPublisher, PublishPlan]:
     """A competition of strangers, and its publisher."""
     return published_of(tmp_path, endpoint, there, "0.7", "0.3")
 
 
 @pytest.fixture
-def burning(tmp_path: Path, endpoint: Endpoint, there: Node) -> tuple[BittensorPublisher, Plan]:
+def burning(tmp_path: Path, endpoint: Endpoint, there: BittensorNode) -> tuple[BittensorPublisher, PublishPlan]:
     """The same where nobody earns anything, so that everything burns."""
     return published_of(tmp_path, endpoint, there, "0", "0")
 
 
-def published_of(tmp_path: Path, endpoint: Endpoint, there: Node, *scores: str) -> tuple[BittensorPublisher, Plan]:
+def published_of(
+    tmp_path: Path, endpoint: Endpoint, there: BittensorNode, *scores: str
+) -> tuple[BittensorPublisher, PublishPlan]:
     names = ("//Nobody1", "//Nobody2")
     place = kit.competition(tmp_path / "c", dict(zip(names, scores, strict=True)), uids={"//Nobody1": 1, "//Nobody2": 2})
     kit.publish_toml(place, None, url=endpoint.url, chain=there.genesis(), netuid=endpoint.netuid)
@@ -84,14 +86,14 @@ def published_of(tmp_path: Path, endpoint: Endpoint, there: Node, *scores: str) 
         return found, found.plan(settled_epoch.read(ledger, kit.EPOCH))
 
 
-def test_what_would_be_set(published: tuple[BittensorPublisher, Plan]) -> None:
+def test_what_would_be_set(published: tuple[BittensorPublisher, PublishPlan]) -> None:
     publisher, plan = published
     found = publisher.compare(plan)
     assert found.outcome is None or isinstance(found.outcome, TooEarly | Refusal), found
     assert [(line.account, line.value) for line in found.lines or ()] == [("uid 1", "0"), ("uid 2", "0"), ("uid 0", "65535")]
 
 
-def test_calls_are_what_the_runtime_reads(endpoint: Endpoint, there: Node) -> None:
+def test_calls_are_what_the_runtime_reads(endpoint: Endpoint, there: BittensorNode) -> None:
     """They are signed by a key that is nobody's, and taken apart again; nothing is sent."""
     head, key = there.head(), keys.from_seed(b"\7" * 32, "sr25519")
     runtime = there.runtime(head.hash)
@@ -109,7 +111,7 @@ def test_calls_are_what_the_runtime_reads(endpoint: Endpoint, there: Node) -> No
     assert names == ["set_weights", "set_mechanism_weights", "commit_timelocked_mechanism_weights"][: len(calls)]
 
 
-def test_weights_are_set(burning: tuple[BittensorPublisher, Plan], endpoint: Endpoint, there: Node) -> None:
+def test_weights_are_set(burning: tuple[BittensorPublisher, PublishPlan], endpoint: Endpoint, there: BittensorNode) -> None:
     if endpoint.key is None:
         pytest.skip("ASSAY_SUBTENSOR_KEY names no hotkey's file")
     publisher, plan = burning
@@ -118,7 +120,7 @@ def test_weights_are_set(burning: tuple[BittensorPublisher, Plan], endpoint: End
     if isinstance(found, Confirmed):
         assert publisher.compare(plan).held == {"uid 0": "65535"}
         subnet = read.read_subnet(there, endpoint.netuid, 0, there.head())
-        assert isinstance(subnet, Subnet)
+        assert isinstance(subnet, SubnetState)
         pulse = publisher.pulse()
         assert isinstance(pulse, Pulse)
         assert pulse.last == found.block

@@ -18,8 +18,8 @@ from assay.errors import BadInput, Unreachable
 from assay.publish.bittensor import node as nodes
 from assay.publish.bittensor import settings
 from assay.publish.bittensor import subnet as read
-from assay.publish.bittensor.node import BlockId, Node
-from assay.publish.bittensor.subnet import Subnet
+from assay.publish.bittensor.node import BittensorNode, BlockId
+from assay.publish.bittensor.subnet import SubnetState
 from assay.publish.outcome import Refusal
 from subtensor import Simulator
 
@@ -37,13 +37,13 @@ def chain(shared: Path) -> Iterator[Simulator]:
 
 
 @pytest.fixture
-def there(chain: Simulator) -> Iterator[Node]:
-    found = Node(chain.url)
+def there(chain: Simulator) -> Iterator[BittensorNode]:
+    found = BittensorNode(chain.url)
     yield found
     found.close()
 
 
-class Twisted(Node):
+class Twisted(BittensorNode):
     """A node whose answers are changed on the way."""
 
     def __init__(self, url: str, twist: Callable[[str, Params, Any], Any]) -> None:
@@ -54,13 +54,13 @@ class Twisted(Node):
         return self.twist(method, params, super().ask(method, *params))
 
 
-def subnet(there: Node, at: BlockId | None = None, mechanism: int = 0) -> Subnet:
+def subnet(there: BittensorNode, at: BlockId | None = None, mechanism: int = 0) -> SubnetState:
     found = read.read_subnet(there, 5, mechanism, at or there.finalized())
-    assert isinstance(found, Subnet)
+    assert isinstance(found, SubnetState)
     return found
 
 
-def test_blocks_have_a_place_and_a_parent(chain: Simulator, there: Node) -> None:
+def test_blocks_have_a_place_and_a_parent(chain: Simulator, there: BittensorNode) -> None:
     head, final = there.head(), there.finalized()
     assert (head.number, final.number) == (5, 3)
     assert there.block_hash(5) == head.hash
@@ -75,7 +75,7 @@ def test_blocks_have_a_place_and_a_parent(chain: Simulator, there: Node) -> None
         there.extrinsics("0x" + "ab" * 32)
 
 
-def test_what_is_stored_is_read_and_what_is_not_is_the_default(chain: Simulator, there: Node) -> None:
+def test_what_is_stored_is_read_and_what_is_not_is_the_default(chain: Simulator, there: BittensorNode) -> None:
     assert there.query("SubtensorModule", "Tempo", [5]) == 360
     assert there.query("SubtensorModule", "Tempo", [77]) == 30  # the runtime's own default
     assert there.query("SubtensorModule", "Uids", [5, ALICE]) == 1
@@ -93,7 +93,7 @@ def test_what_is_stored_is_read_and_what_is_not_is_the_default(chain: Simulator,
     assert there.nonce(ALICE) == there.nonce(bytes(bittensor_core.decode_ss58(ALICE))) == 0
 
 
-def test_each_block_has_its_own_state(chain: Simulator, there: Node) -> None:
+def test_each_block_has_its_own_state(chain: Simulator, there: BittensorNode) -> None:
     before = there.head()
     chain.step()
     chain.set("Tempo", 5, value=77)
@@ -106,7 +106,7 @@ def test_a_long_map_comes_in_pages_and_has_a_bound(chain: Simulator, monkeypatch
         chain.set("Tempo", 100 + number, value=number)
     chain.step()
     monkeypatch.setattr(nodes, "KEYS", 3)
-    here = Node(chain.url)
+    here = BittensorNode(chain.url)
     found = dict(here.map("SubtensorModule", "Tempo"))
     assert {netuid - 100: tempo for netuid, tempo in found.items() if netuid >= 100} == {number: number for number in range(7)}
     assert here.query_many([("SubtensorModule", "Tempo", [100 + number]) for number in range(7)]) == list(range(7))
@@ -116,7 +116,7 @@ def test_a_long_map_comes_in_pages_and_has_a_bound(chain: Simulator, monkeypatch
     here.close()
 
 
-def test_functions_of_the_runtime_are_asked_by_its_own_description(chain: Simulator, there: Node) -> None:
+def test_functions_of_the_runtime_are_asked_by_its_own_description(chain: Simulator, there: BittensorNode) -> None:
     state = there.call("SubnetInfoRuntimeApi", "get_subnet_state", [5])
     assert state["hotkeys"] == [OWNER, ALICE, BOB]
     assert there.call("SubnetInfoRuntimeApi", "get_subnet_state", [6]) is None
@@ -135,7 +135,7 @@ def test_metadata_of_either_version_is_enough(shared: Path, versions: tuple[int,
         Simulator(paths=tuple(files), extended=extended) as made,
     ):
         assert whole.chain.state.runtime.spec_version == spec
-        here = Node(made.url)
+        here = BittensorNode(made.url)
         if versions == (15,):
             with pytest.raises(Unreachable):  # the old method, which asks for version 14
                 here._read("state_getMetadata", here.head().hash)
@@ -160,7 +160,7 @@ def test_the_state_of_a_block_that_brings_a_new_runtime_is_of_the_old_one(chain:
             return answer | {"specVersion": 9999}
         return "0x0100" if method == "state_call" and params[-1] == head.hash else answer  # metadata nobody understands
 
-    head = Node(chain.url).head()
+    head = BittensorNode(chain.url).head()
     here = Twisted(chain.url, upgraded)
     assert here.query("SubtensorModule", "Tempo", [5], head.hash) == 360
     with pytest.raises(Unreachable, match="metadata"):  # what signs for the next block goes by the new one
@@ -168,7 +168,7 @@ def test_the_state_of_a_block_that_brings_a_new_runtime_is_of_the_old_one(chain:
     here.close()
 
 
-def test_a_subnet_is_read_whole(chain: Simulator, there: Node) -> None:
+def test_a_subnet_is_read_whole(chain: Simulator, there: BittensorNode) -> None:
     chain.register(5, "//Charlie", tao=100 * TAO, alpha=5 * TAO)
     chain.set("TaoWeight", value=2**63)  # a half
     chain.set("WeightsVersionKey", 5, value=2**64 - 1)
@@ -191,7 +191,7 @@ def test_a_subnet_is_read_whole(chain: Simulator, there: Node) -> None:
     assert found.block == there.finalized()
 
 
-def test_below_the_threshold_stake_is_nothing_but_for_the_owners_hotkey(chain: Simulator, there: Node) -> None:
+def test_below_the_threshold_stake_is_nothing_but_for_the_owners_hotkey(chain: Simulator, there: BittensorNode) -> None:
     chain.set("StakeThreshold", value=1001 * TAO)
     chain.set("ValidatorPermit", 5, value=[False, True, False])
     chain.step(3)
@@ -200,7 +200,7 @@ def test_below_the_threshold_stake_is_nothing_but_for_the_owners_hotkey(chain: S
     assert found.min_stake == 1001 * TAO
 
 
-def test_every_hotkey_of_the_owners_coldkey_is_the_owners(chain: Simulator, there: Node) -> None:
+def test_every_hotkey_of_the_owners_coldkey_is_the_owners(chain: Simulator, there: BittensorNode) -> None:
     chain.register(5, "//Owner2", "//Owner//cold")
     chain.set("SubnetOwnerHotkey", 5, value=bytes(bittensor_core.Keypair.from_uri("//Elsewhere").public_key))
     chain.step(3)
@@ -209,7 +209,7 @@ def test_every_hotkey_of_the_owners_coldkey_is_the_owners(chain: Simulator, ther
     assert found.owner_hotkey is None
 
 
-def test_mechanisms_are_apart(chain: Simulator, there: Node) -> None:
+def test_mechanisms_are_apart(chain: Simulator, there: BittensorNode) -> None:
     chain.mechanisms(5, 2)
     chain.set("Weights", 5, 1, value=[(2, 65535)])
     chain.set("Weights", 5 + 4096, 1, value=[(0, 7), (2, 65535)])
@@ -225,7 +225,7 @@ def test_mechanisms_are_apart(chain: Simulator, there: Node) -> None:
     assert read.weights_of(there, second, 0, second.block) == {}
 
 
-def test_what_is_not_there_is_refused_by_the_chains_name(there: Node) -> None:
+def test_what_is_not_there_is_refused_by_the_chains_name(there: BittensorNode) -> None:
     at = there.finalized()
     for netuid, mechanism, code in ((6, 0, "SubnetNotExists"), (5, 1, "MechanismDoesNotExist")):
         found = read.read_subnet(there, netuid, mechanism, at)
@@ -238,7 +238,7 @@ def test_an_old_runtime_has_no_mechanisms_and_no_schedule(shared: Path) -> None:
         old.set("StakeWeight", 5, value=[1, 40_000, 25_534])
         old.set("MaxWeightsLimit", 5, value=655)
         old.step(3)
-        here = Node(old.url)
+        here = BittensorNode(old.url)
         found = subnet(here)
         here.close()
     assert [one.stake for one in found.neurons] == [1, 40_000, 25_534]
@@ -251,7 +251,7 @@ def test_a_subnet_of_256_is_one_block(shared: Path) -> None:
         for number in range(255):
             full.register(5, f"//n{number}", alpha=number * TAO, permit=number >= 191)
         full.step(3)
-        here = Node(full.url)
+        here = BittensorNode(full.url)
         asked: list[str] = []
         ask = here.wire.ask
         here.wire.ask = lambda method, *params, **more: asked.append(method) or ask(method, *params, **more)  # type: ignore[method-assign, func-returns-value]
@@ -267,38 +267,38 @@ FAULTS = ["drop-before", "drop-after", "garbage", "duplicate", "stray"]
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("method", ["state_queryStorageAt", "state_call", "chain_getFinalizedHead"])
-def test_one_fault_on_the_wire_is_got_over(chain: Simulator, there: Node, fault: str, method: str) -> None:
+def test_one_fault_on_the_wire_is_got_over(chain: Simulator, there: BittensorNode, fault: str, method: str) -> None:
     right = subnet(there)
     chain.fault(fault, method)
-    assert subnet(Node(chain.url)) == right
+    assert subnet(BittensorNode(chain.url)) == right
 
 
 @pytest.mark.parametrize("fault", ["silent", "wrong-id", "half-open", "drop-before", "garbage"])
 def test_a_fault_that_stays_is_no_answer(chain: Simulator, fault: str) -> None:
     chain.fault(fault, times=None)
-    here = Node(chain.url, seconds=0.3)
+    here = BittensorNode(chain.url, seconds=0.3)
     with pytest.raises(Unreachable, match="does not answer chain_getFinalizedHead"):
         here.finalized()
     here.close()
     chain.clear()
-    again = Node(chain.url)
+    again = BittensorNode(chain.url)
     assert again.finalized().number == 3
     again.close()
 
 
-def test_an_answer_that_is_too_large_is_none(chain: Simulator, there: Node) -> None:
+def test_an_answer_that_is_too_large_is_none(chain: Simulator, there: BittensorNode) -> None:
     chain.fault("huge", "chain_getFinalizedHead", times=None, bytes=40_000_000)
     with pytest.raises(Unreachable, match="does not answer"):
         there.finalized()
 
 
-def test_a_node_that_lags_is_read_at_its_own_block(chain: Simulator, there: Node) -> None:
+def test_a_node_that_lags_is_read_at_its_own_block(chain: Simulator, there: BittensorNode) -> None:
     chain.fault("stale", times=None, blocks=4)
     assert there.head().number == there.finalized().number == 1
     assert subnet(there).block.number == 1
 
 
-def test_a_transaction_is_handed_over_once(chain: Simulator, there: Node) -> None:
+def test_a_transaction_is_handed_over_once(chain: Simulator, there: BittensorNode) -> None:
     there.head()
     chain.fault("drop-before", "author_submitExtrinsic")
     with pytest.raises(Unreachable, match="does not answer author_submitExtrinsic"):
@@ -352,7 +352,7 @@ def test_what_cannot_be_is_no_answer(chain: Simulator, name: str) -> None:
     here.close()
 
 
-class Retold(Node):
+class Retold(BittensorNode):
     """A node whose state was changed: item → value, whatever the keys."""
 
     def __init__(self, url: str, said: dict[str, Any], state: dict[str, Any] | None = None) -> None:
@@ -404,7 +404,7 @@ def test_keys_of_a_map_that_do_not_rise_are_no_answer(chain: Simulator) -> None:
         here.close()
 
 
-def test_a_node_of_another_chain_is_not_listened_to(chain: Simulator, there: Node) -> None:
+def test_a_node_of_another_chain_is_not_listened_to(chain: Simulator, there: BittensorNode) -> None:
     assert settings.checked(there, there.genesis()) is there
     with pytest.raises(BadInput, match=r"is a node of the chain 0x.*, and not of finney"):
         settings.checked(there, settings.CHAINS["finney"])
@@ -444,10 +444,10 @@ URL = os.environ.get("ASSAY_SUBTENSOR_URL", "")
 
 @pytest.mark.skipif(not URL, reason="ASSAY_SUBTENSOR_URL names no endpoint")
 def test_a_real_chain_is_read() -> None:
-    here = Node(URL)
+    here = BittensorNode(URL)
     at = here.finalized()
     found = read.read_subnet(here, int(os.environ.get("ASSAY_SUBTENSOR_NETUID", "1")), 0, at)
-    assert isinstance(found, Subnet)
+    assert isinstance(found, SubnetState)
     assert [one.uid for one in found.neurons] == list(range(len(found.neurons)))
     assert any(one.permit and one.stake for one in found.neurons)
     assert found.neurons[0].registered_at <= at.number

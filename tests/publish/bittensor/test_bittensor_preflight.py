@@ -9,7 +9,7 @@ import pytest
 
 import subnet_kit as kit
 from assay.publish.bittensor.refusals import preflight, refusal
-from assay.publish.bittensor.subnet import Subnet
+from assay.publish.bittensor.subnet import SubnetState
 from assay.publish.outcome import Outcome, Refusal, TooEarly
 from subnet_kit import ME
 
@@ -20,11 +20,13 @@ def code(found: Outcome | None) -> str | None:
     return found.code if isinstance(found, Refusal) else found.state
 
 
-def looked(there: Subnet, uids: tuple[int, ...] = (0, 2), values: tuple[int, ...] = (65535, 1), version: int = 0) -> str | None:
+def looked(
+    there: SubnetState, uids: tuple[int, ...] = (0, 2), values: tuple[int, ...] = (65535, 1), version: int = 0
+) -> str | None:
     return code(preflight(there, ME, uids, values, version))
 
 
-Mend = Callable[[Subnet, dict[str, Any]], Subnet]
+Mend = Callable[[SubnetState, dict[str, Any]], SubnetState]
 # Everything is wrong at once; each is put right in the chain's order, and only then the next is seen.
 PLAIN: list[tuple[str, Mend]] = [
     ("CanNotSetRootNetworkWeights", lambda one, _: replace(one, netuid=7)),
@@ -44,7 +46,7 @@ PLAIN: list[tuple[str, Mend]] = [
 ALL_WRONG = {"netuid": 0, "mechanism": 1, "version_key": 12, "min_allowed": 3, "max_limit": 40_000}
 
 
-def strangers() -> Subnet:
+def strangers() -> SubnetState:
     found = kit.subnet("a", **ALL_WRONG)
     return replace(found, neurons=tuple(one for one in found.neurons if one.hotkey != ME))
 

@@ -7,8 +7,8 @@ import pytest
 
 import weights_kit as kit
 from assay.errors import BadInput, Unreachable
-from assay.publish.bittensor.extrinsics import Attempt
-from assay.publish.evm.transactions import Attempt as EvmAttempt
+from assay.publish.bittensor.extrinsics import BittensorAttempt
+from assay.publish.evm.transactions import EvmAttempt
 from assay.publish.outcome import Confirmed, Refusal, TooEarly, Unknown
 from assay.publish.publishers import Pulse
 from subtensor import Simulator
@@ -301,7 +301,7 @@ def test_the_journal_of_another_kind_of_target_is_none(place: Path, chain: Simul
     kit.sent(place, Passing(chain))
     ours = next(entry for entry in kit.journal(place) if entry["state"] == "planned")
     theirs = {"state": "planned", "attempt": 1, "subject": "epoch 2", "account": "0x1", "chain_id": 1, "nonce": 0, "raw": "0x00"}
-    for read, entry in ((Attempt.read, theirs), (EvmAttempt.read, ours)):
+    for read, entry in ((BittensorAttempt.read, theirs), (EvmAttempt.read, ours)):
         with pytest.raises(
             BadInput, match=r"the journal is of another kind of target: its entry on 'epoch .'.*a name of its own"
         ):

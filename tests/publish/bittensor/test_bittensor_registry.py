@@ -363,7 +363,7 @@ def test_validators_sign_with_their_hotkeys_and_the_receipt_says_the_block(tmp_p
     changes = {"scheme_toml": SCHEME, "participants_csv": f"key,submission\n{CHARLIE},s3\n"}
     place = ledger_kit.made(tmp_path / "ours", **changes)
     pull(place, chain)
-    terms = intake.terms(place)
+    terms = intake.intake_rules(place)
     with ledger_kit.opened(place) as ledger:
         for uri, key in (("//Alice", ALICE), ("//Bob", BOB), ("//Owner", OWNER)):
             pair = bittensor_core.Keypair.from_uri(uri)

@@ -15,7 +15,7 @@ from assay.errors import BadInput, CannotSettle
 from assay.ledger import settling
 from assay.publish import settled_epoch
 from assay.publish.bittensor.weights import content, moved, of_content, vector
-from assay.publish.settled_epoch import Shares
+from assay.publish.settled_epoch import EpochShares
 
 
 def test_the_largest_is_65535_and_zeros_are_left_out() -> None:
@@ -27,8 +27,8 @@ def test_the_largest_is_65535_and_zeros_are_left_out() -> None:
 def test_halves_go_up() -> None:
     # 1/2 of 65535 is 32767.5; a hair below it goes down, though no float could tell the two apart.
     half, hair = Fraction(1, 2), Fraction(1, 10**40)
-    assert vector(Shares((("a", 1, Fraction(1)), ("b", 2, half)), Fraction(0), 0)).by_uid == {1: 65535, 2: 32768}
-    assert vector(Shares((("a", 1, Fraction(1)), ("b", 2, half - hair)), Fraction(0), 0)).by_uid == {1: 65535, 2: 32767}
+    assert vector(EpochShares((("a", 1, Fraction(1)), ("b", 2, half)), Fraction(0), 0)).by_uid == {1: 65535, 2: 32768}
+    assert vector(EpochShares((("a", 1, Fraction(1)), ("b", 2, half - hair)), Fraction(0), 0)).by_uid == {1: 65535, 2: 32767}
 
 
 def test_what_burns_whole_is_the_burn_uid_alone() -> None:
@@ -83,7 +83,7 @@ def test_it_is_what_the_fractions_say(parts: list[int], burn: int, gone: set[int
     left[0] = Fraction(burn, whole) + sum(share for key, _, share in rows if key in without)
     top = max(left.values())
     wanted = {uid: int(share / top * 65535 + Fraction(1, 2)) for uid, share in left.items()}
-    found = vector(Shares(rows, Fraction(burn, whole), 0), without)
+    found = vector(EpochShares(rows, Fraction(burn, whole), 0), without)
     assert found.by_uid == {uid: value for uid, value in wanted.items() if value}
     assert list(found.uids) == sorted(found.uids)
     assert max(found.values) == 65535
@@ -121,7 +121,7 @@ def test_the_ledger_gives_exact_shares(tmp_path: Path) -> None:
         done = settling.settle(ledger, ledger_kit.SIGNER, 3)
         found = settled_epoch.read(ledger, 3)
         shares = found.shares()
-    assert shares == Shares((("m2", 6, Fraction(4, 14)), ("m1", 5, Fraction(1, 14))), Fraction(9, 14), 0)
+    assert shares == EpochShares((("m2", 6, Fraction(4, 14)), ("m1", 5, Fraction(1, 14))), Fraction(9, 14), 0)
     assert vector(shares).by_uid == {
         **{row["uid"]: row["chain_u16"] for row in done.settlement.document["weights"] if row["uid"] is not None},
         0: done.settlement.document["burn"]["chain_u16"],

@@ -19,7 +19,7 @@ from websockets.utils import accept_key
 from assay.errors import BadInput, Unreachable
 from assay.publish import rpc
 from assay.publish.bittensor.settings import open_to_anybody
-from assay.publish.rpc import RpcError, WebSocket
+from assay.publish.rpc import RpcError, WebSocketRpc
 
 SECRET = ("wss://user:secret@ho℀st", "wss://[secret", f"wss://user:secret@{'a' * 70}.example", "wss://user:secret@a..b")
 """What looks like an address, and is none."""
@@ -56,9 +56,9 @@ class Scripted:
 
 
 @contextmanager
-def scripted(*answers: Answer, status: int = 101, seconds: float = 20.0) -> Iterator[tuple[Scripted, WebSocket]]:
+def scripted(*answers: Answer, status: int = 101, seconds: float = 20.0) -> Iterator[tuple[Scripted, WebSocketRpc]]:
     server = Scripted(*answers, status=status)
-    made = WebSocket(server.url, seconds=seconds)
+    made = WebSocketRpc(server.url, seconds=seconds)
     try:
         yield server, made
     finally:
@@ -171,7 +171,7 @@ def test_an_old_connection_that_died_leaves_time_for_a_new_one() -> None:
 
 def test_a_server_that_does_not_speak_has_the_deadline_too() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        made = WebSocket(f"ws://127.0.0.1:{listening.getsockname()[1]}", seconds=0.2)
+        made = WebSocketRpc(f"ws://127.0.0.1:{listening.getsockname()[1]}", seconds=0.2)
         with pytest.raises(Unreachable, match=r"0\.2 seconds were not enough"):
             made.ask("one")
 
@@ -188,7 +188,7 @@ def test_a_server_that_does_not_read_has_the_deadline_too() -> None:
         peers: list[socket.socket] = []
         thread = threading.Thread(target=shake_hands)
         thread.start()
-        made = WebSocket(f"ws://127.0.0.1:{listening.getsockname()[1]}", seconds=1.0)
+        made = WebSocketRpc(f"ws://127.0.0.1:{listening.getsockname()[1]}", seconds=1.0)
         with pytest.raises(Unreachable, match="1 seconds were not enough"):
             made.ask("one", "x" * 50_000_000)  # more than what lies between holds
         thread.join()
@@ -217,10 +217,10 @@ def test_no_server_and_no_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     with pytest.raises(Unreachable, match="connection refused"):
-        WebSocket(f"ws://127.0.0.1:{port}").ask("one")
+        WebSocketRpc(f"ws://127.0.0.1:{port}").ask("one")
     for url in ("http://x", "ws://", "ws://x:99999", "ws://x\n", "x", "ws://ü", *SECRET):
         with pytest.raises(BadInput, match=r"^is no address of a node; write") as caught:
-            WebSocket(url)
+            WebSocketRpc(url)
         assert caught.value.__cause__ is None
         assert not open_to_anybody(url) or url.startswith("ws://")
 
@@ -235,14 +235,14 @@ def test_where_a_node_sends_us_on_to_may_be_no_address() -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         with pytest.raises(Unreachable, match="does not answer one"):
-            WebSocket(f"ws://127.0.0.1:{server.socket.getsockname()[1]}").ask("one")
+            WebSocketRpc(f"ws://127.0.0.1:{server.socket.getsockname()[1]}").ask("one")
         server.shutdown()
         thread.join()
 
 
 def test_who_is_not_let_in_is_told_and_sees_no_secret() -> None:
     with scripted(well, status=401) as (server, _):
-        made = WebSocket(server.url.replace("ws://", "ws://user:secret@") + "/v1?key=secret")
+        made = WebSocketRpc(server.url.replace("ws://", "ws://user:secret@") + "/v1?key=secret")
         with pytest.raises(BadInput, match="does not let us in") as caught:
             made.ask("one")
         assert "secret" not in str(caught.value)

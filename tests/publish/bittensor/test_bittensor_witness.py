@@ -9,7 +9,7 @@ import pytest
 import weights_kit as kit
 from assay.errors import BadInput, Unreachable
 from assay.publish.bittensor import extrinsics as chainside
-from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.node import BittensorNode
 from assay.publish.bittensor.weights import PERIOD
 from assay.publish.outcome import Confirmed, Refusal, Sent, Unknown
 from subtensor import Simulator
@@ -96,16 +96,16 @@ class Branch:
     """Of several nodes behind the address one is on a branch of its own: asked by number, it names blocks that have nothing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, chain: Simulator) -> None:
-        block_hash, extrinsics = Node.block_hash, Node.extrinsics
+        block_hash, extrinsics = BittensorNode.block_hash, BittensorNode.extrinsics
 
-        def named(node: Node, number: int) -> str | None:
+        def named(node: BittensorNode, number: int) -> str | None:
             return f"0xdead{number:060x}" if number and node.wire.host in chain.url else block_hash(node, number)
 
-        def held(node: Node, block: str) -> list[bytes]:
+        def held(node: BittensorNode, block: str) -> list[bytes]:
             return [] if block.startswith("0xdead") else extrinsics(node, block)
 
-        monkeypatch.setattr(Node, "block_hash", named)
-        monkeypatch.setattr(Node, "extrinsics", held)
+        monkeypatch.setattr(BittensorNode, "block_hash", named)
+        monkeypatch.setattr(BittensorNode, "extrinsics", held)
 
 
 @pytest.mark.parametrize("second", [True, False])
@@ -123,14 +123,14 @@ def test_a_block_has_the_number_that_it_should(place: Path, chain: Simulator, mo
     kit.publish_toml(place, chain, wait_seconds=0)
     kit.sent(place, Passing(chain))
     chain.step(10)
-    header = Node.header
+    header = BittensorNode.header
 
-    def other(node: Node, block: str) -> Any:
+    def other(node: BittensorNode, block: str) -> Any:
         found = header(node, block)
         return found if found["number"] > chain.chain.finalized - 2 else {**found, "number": found["number"] - 1}
 
     with monkeypatch.context() as patched:
-        patched.setattr(Node, "header", other)
+        patched.setattr(BittensorNode, "header", other)
         found = kit.sent(place, Passing(chain))
     assert isinstance(found, Unknown)
     assert "that its number is" in found.what
@@ -168,10 +168,10 @@ def test_that_no_block_has_it_the_second_node_has_to_say_too(place: Path, chain:
 
 
 def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(self: Node, block: str) -> list[dict[str, Any]]:
+    def gone(self: BittensorNode, block: str) -> list[dict[str, Any]]:
         raise Unreachable(f"{self.host} refuses state_queryStorageAt: State already discarded")
 
-    monkeypatch.setattr(Node, "events", gone)
+    monkeypatch.setattr(BittensorNode, "events", gone)
 
 
 @pytest.mark.parametrize("fine", [True, False])

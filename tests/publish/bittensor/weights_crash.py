@@ -10,12 +10,12 @@ import stepping
 import weights_kit as kit
 from assay.publish import publishers, rpc
 from assay.publish.bittensor import extrinsics, runtime
-from assay.publish.bittensor.extrinsics import Attempt
-from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.extrinsics import BittensorAttempt
+from assay.publish.bittensor.node import BittensorNode
 from assay.publish.bittensor.publisher import open_publisher
 from assay.publish.outcome import Outcome, Sent, document
-from assay.publish.publishers import Plan
-from assay.publish.sender import Clock, under_way
+from assay.publish.publishers import PublishPlan
+from assay.publish.sender import SystemClock, under_way
 
 __all__ = ["finish", "imports", "publish", "steps_of"]
 
@@ -47,7 +47,7 @@ def finish(place: str, plan: dict[str, Any], before: int) -> str:
     entries = publishers.read_target(Path(place), "sn").journal().entries
     last = str(entries[-1]["state"]) if entries else "nothing"
     node, account = _node(place), kit.hotkey("//Val")
-    ours = Attempt.read(entries)
+    ours = BittensorAttempt.read(entries)
     used, waiting = node.nonce(account) - before, node.pending()
     # Whatever the hotkey has sent stands in the journal; and nothing that stands there is there twice.
     assert len(ours) <= 1
@@ -62,7 +62,7 @@ def finish(place: str, plan: dict[str, Any], before: int) -> str:
     assert found.state == "confirmed", found
     assert node.nonce(account) - before == 1
     assert node.pending() == []
-    (one,) = Attempt.read(publishers.read_target(Path(place), "sn").journal().entries)
+    (one,) = BittensorAttempt.read(publishers.read_target(Path(place), "sn").journal().entries)
     assert one.state == "confirmed"
     assert under_way([one]) is None
     assert extrinsics.holds(node, one, node.finalized())
@@ -76,9 +76,9 @@ def _send(place: str, plan: dict[str, Any]) -> Outcome:
     def wait(_: float) -> None:
         node.ask("simulator_step", {"blocks": 1})
 
-    clock = Clock(poll=0, sleep=wait, wall=lambda: node.query("Timestamp", "Now") / 1000)
+    clock = SystemClock(poll=0, sleep=wait, wall=lambda: node.query("Timestamp", "Now") / 1000)
     publisher = open_publisher(publishers.read_target(Path(place), "sn"), clock=clock)
-    whole = Plan(**plan | {"lines": (), "left_out": ()})
+    whole = PublishPlan(**plan | {"lines": (), "left_out": ()})
     outcome = publisher.send(whole, lambda _: None)
     while isinstance(outcome, Sent) and outcome.opens is not None:
         node.ask("simulator_step", {"blocks": 5})
@@ -86,5 +86,5 @@ def _send(place: str, plan: dict[str, Any]) -> Outcome:
     return outcome
 
 
-def _node(place: str) -> Node:
-    return Node(str(publishers.read_target(Path(place), "sn").fields["url"]))
+def _node(place: str) -> BittensorNode:
+    return BittensorNode(str(publishers.read_target(Path(place), "sn").fields["url"]))

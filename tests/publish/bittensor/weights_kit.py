@@ -18,13 +18,13 @@ from assay.folder.files import Place
 from assay.ledger import settling
 from assay.ledger.keys import SR25519, PrivateKey, PublicKey
 from assay.publish import publishers, settled_epoch
-from assay.publish.bittensor.extrinsics import Attempt
-from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.extrinsics import BittensorAttempt
+from assay.publish.bittensor.node import BittensorNode
 from assay.publish.bittensor.publisher import BittensorPublisher, open_publisher
 from assay.publish.bittensor.weights import Vector, set_call, signed
 from assay.publish.outcome import Confirmed, Outcome
-from assay.publish.publishers import Plan
-from assay.publish.sender import Clock
+from assay.publish.publishers import PublishPlan
+from assay.publish.sender import SystemClock
 from assay.records import Pulled
 from assay.scheme.load import read as read_scheme
 from ledger_kit import SIGNER, V1
@@ -156,15 +156,15 @@ class Passing:
         return 0.0 if self.chain is None else float(self.chain.get("Timestamp.Now")) / 1000
 
     @property
-    def clock(self) -> Clock:
-        return Clock(now=lambda: self.seconds, sleep=self.sleep, wall=self.wall)
+    def clock(self) -> SystemClock:
+        return SystemClock(now=lambda: self.seconds, sleep=self.sleep, wall=self.wall)
 
 
 def opened(place: Path, time: Passing | None = None) -> BittensorPublisher:
     return open_publisher(publishers.read_target(place, "sn"), clock=(time or Passing()).clock)
 
 
-def planned(place: Path, epoch: int = EPOCH) -> Plan:
+def planned(place: Path, epoch: int = EPOCH) -> PublishPlan:
     with ledger_kit.opened(place) as ledger:
         return opened(place).plan(settled_epoch.read(ledger, epoch))
 
@@ -181,8 +181,8 @@ def states(place: Path) -> list[str]:
     return [entry["state"] for entry in journal(place)]
 
 
-def tried(place: Path) -> list[Attempt]:
-    return Attempt.read(journal(place))
+def tried(place: Path) -> list[BittensorAttempt]:
+    return BittensorAttempt.read(journal(place))
 
 
 def once(place: Path, chain: Simulator, outcome: Outcome) -> None:
@@ -198,7 +198,7 @@ def once(place: Path, chain: Simulator, outcome: Outcome) -> None:
 def elsewhere(chain: Simulator, nonce: int, weights: dict[int, int] = OTHERS) -> None:
     """Another program of ours sets other weights with the hotkey."""
     pair = bittensor_core.Keypair.from_uri("//Val")
-    node = Node(chain.url)
+    node = BittensorNode(chain.url)
     runtime = node.runtime()
     call = set_call(runtime, NETUID, 0, Vector(tuple(weights), tuple(weights.values()), False), 0)
     key = PrivateKey(PublicKey(SR25519, bytes(pair.public_key)), pair)

@@ -10,12 +10,12 @@ from typing import Any
 import publish_kit as kit
 import stepping
 from assay.publish import publishers
-from assay.publish.evm.node import Node
+from assay.publish.evm.node import EvmNode
 from assay.publish.evm.publisher import open_publisher
-from assay.publish.evm.transactions import Attempt
+from assay.publish.evm.transactions import EvmAttempt
 from assay.publish.outcome import Confirmed, document
-from assay.publish.publishers import Plan
-from assay.publish.sender import Clock, under_way
+from assay.publish.publishers import PublishPlan
+from assay.publish.sender import SystemClock, under_way
 
 __all__ = ["finish", "imports", "publish", "steps_of"]
 
@@ -48,7 +48,7 @@ def finish(place: str, plan: dict[str, Any], before: int) -> str:
     target = publishers.read_target(Path(place), "local")
     entries = target.journal().entries
     last = str(entries[-1]["state"]) if entries else "nothing"
-    known = [one.hash for each in Attempt.read(entries) for one in each.transactions]
+    known = [one.hash for each in EvmAttempt.read(entries) for one in each.transactions]
     node = _node(place)
     account = kit.key_of(2).address
     mined = [hash_ for hash_ in known if node.mined(hash_) is not None]
@@ -62,10 +62,10 @@ def finish(place: str, plan: dict[str, Any], before: int) -> str:
     assert found["state"] == "confirmed", found
     assert node.count(account, "pending") - before == 1
     entries = target.journal().entries
-    assert under_way(Attempt.read(entries)) is None
+    assert under_way(EvmAttempt.read(entries)) is None
     states = [one["state"] for one in entries]
     assert states.count("confirmed") >= 1
-    assert [one.state for one in Attempt.read(entries)] == ["confirmed"]
+    assert [one.state for one in EvmAttempt.read(entries)] == ["confirmed"]
     return last
 
 
@@ -76,12 +76,12 @@ def _send(place: str, plan: dict[str, Any]) -> dict[str, Any]:
     def wait(_: float) -> None:
         node.http.ask("evm_mine")
 
-    publisher = open_publisher(publishers.read_target(Path(place), "local"), clock=Clock(poll=0, sleep=wait))
-    outcome = publisher.send(Plan(**plan | {"lines": (), "left_out": ()}), lambda _: None)
+    publisher = open_publisher(publishers.read_target(Path(place), "local"), clock=SystemClock(poll=0, sleep=wait))
+    outcome = publisher.send(PublishPlan(**plan | {"lines": (), "left_out": ()}), lambda _: None)
     if isinstance(outcome, Confirmed):
-        assert isinstance(publisher.confirm(Plan(**plan | {"lines": (), "left_out": ()})), Confirmed)
+        assert isinstance(publisher.confirm(PublishPlan(**plan | {"lines": (), "left_out": ()})), Confirmed)
     return document(outcome)
 
 
-def _node(place: str) -> Node:
-    return Node(str(publishers.read_target(Path(place), "local").fields["rpc"]))
+def _node(place: str) -> EvmNode:
+    return EvmNode(str(publishers.read_target(Path(place), "local").fields["rpc"]))

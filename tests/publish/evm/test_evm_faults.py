@@ -13,10 +13,10 @@ import publish_kit as kit
 from assay.errors import BadInput, Unreachable
 from assay.publish import rpc
 from assay.publish.evm.contracts import ORACLE, Reverted, reason
-from assay.publish.evm.node import Contract, Node
-from assay.publish.evm.transactions import Attempt
+from assay.publish.evm.node import Contract, EvmNode
+from assay.publish.evm.transactions import EvmAttempt
 from assay.publish.outcome import Confirmed, Refusal, Sent, Unknown
-from assay.publish.rpc import Http, RpcError
+from assay.publish.rpc import HttpRpc, RpcError
 from assay.publish.sender import under_way
 from evm_kit import CHAIN_ID, Chain, World
 from evm_proxy import Fault, Proxy
@@ -46,7 +46,7 @@ def place(world: World, proxy: Proxy, tmp_path: Path) -> Path:
 def once(world: World, place: Path) -> None:
     assert len(world.scores()[1]) == 2
     assert kit.nonce(world, world.scorer) == 1
-    assert under_way(Attempt.read(kit.journal(place))) is None
+    assert under_way(EvmAttempt.read(kit.journal(place))) is None
 
 
 # The connection
@@ -68,11 +68,11 @@ def once(world: World, place: Path) -> None:
 )
 def test_a_question_is_asked_again_on_a_new_connection(proxy: Proxy, fault: Fault) -> None:
     proxy.faults = [("", fault), ("", fault)]
-    assert Node(proxy.url).chain_id() == CHAIN_ID
+    assert EvmNode(proxy.url).chain_id() == CHAIN_ID
     assert proxy.asked == ["eth_chainId"] * 3
     proxy.always[""] = fault
     with pytest.raises(Unreachable, match=r"^127\.0\.0\.1:\d+ does not answer eth_chainId \(.*\); is the address right"):
-        Node(proxy.url).chain_id()
+        EvmNode(proxy.url).chain_id()
 
 
 @pytest.mark.parametrize("fault", [faults.drip, faults.silent])
@@ -80,22 +80,22 @@ def test_a_half_dead_connection_is_dropped_in_time(proxy: Proxy, fault: Fault) -
     """The other side goes on until the end of the test: that the call comes back is the proof, on a machine of any speed."""
     proxy.always[""] = fault
     with pytest.raises(Unreachable, match=r"does not answer eth_chainId \(0\.5 seconds were not enough\)"):
-        Node(proxy.url, seconds=0.5).chain_id()
+        EvmNode(proxy.url, seconds=0.5).chain_id()
     proxy.always.clear()
-    assert Node(proxy.url, seconds=600).chain_id() == CHAIN_ID
+    assert EvmNode(proxy.url, seconds=600).chain_id() == CHAIN_ID
 
 
 def test_an_answer_that_does_not_end_is_cut(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc, "ANSWER_BYTES", 100_000)
     proxy.always[""] = faults.endless
     with pytest.raises(Unreachable, match="more than 100000 bytes"):
-        Node(proxy.url).chain_id()
+        EvmNode(proxy.url).chain_id()
 
 
 def test_a_node_that_lets_nobody_in_is_not_asked_again(proxy: Proxy) -> None:
     proxy.always[""] = faults.saying(b"no", 401)
     with pytest.raises(BadInput, match=r"does not let us in \(status 401\)"):
-        Node(proxy.url).chain_id()
+        EvmNode(proxy.url).chain_id()
     assert len(proxy.asked) == 1
 
 
@@ -103,7 +103,7 @@ def test_an_address_is_never_shown_whole(proxy: Proxy, monkeypatch: pytest.Monke
     proxy.always[""] = faults.cut_before
     secret = proxy.url.replace("http://", "http://user:secret@") + "/v3/secret?key=secret"
     with pytest.raises(Unreachable) as caught:
-        Http(secret).ask("eth_chainId")
+        HttpRpc(secret).ask("eth_chainId")
     assert "secret" not in str(caught.value)
     seen = list[str]()
 
@@ -113,7 +113,7 @@ def test_an_address_is_never_shown_whole(proxy: Proxy, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(faults.Handler, "do_POST", note)
     with pytest.raises(Unreachable):
-        Http(secret, tries=1).ask("eth_chainId")
+        HttpRpc(secret, tries=1).ask("eth_chainId")
     assert seen == ["/v3/secret?key=secret Basic dXNlcjpzZWNyZXQ="]
 
 
@@ -125,7 +125,7 @@ SECRET = ("https://user:secret@ho℀st", "https://[secret", f"https://user:secre
 )
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(BadInput, match=r"^is no address of a node; write") as caught:
-        Http(url)
+        HttpRpc(url)
     assert caught.value.__cause__ is None
 
 
@@ -142,7 +142,7 @@ assert sys.getrecursionlimit() == before
 
 def test_nobody_there() -> None:
     with pytest.raises(Unreachable, match="does not answer eth_chainId"):
-        Http("http://127.0.0.1:1", tries=1).ask("eth_chainId")
+        HttpRpc("http://127.0.0.1:1", tries=1).ask("eth_chainId")
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ def test_nonsense_is_no_answer(proxy: Proxy, method: str, ask: Any, value: Any) 
         return
     proxy.faults = [(method, faults.result(value))]
     with pytest.raises(Unreachable, match="answers what cannot be"):
-        ask(Node(proxy.url))
+        ask(EvmNode(proxy.url))
 
 
 def test_a_contract_that_answers_nothing_of_ours(proxy: Proxy, world: World) -> None:
     proxy.faults = [("eth_call", faults.result("0x"))]
     with pytest.raises(Unreachable, match="answers what it cannot"):
-        Contract(Node(proxy.url), ORACLE, world.oracle.address).ask("scoresOf", world.oracle.address, world.scorer)
+        Contract(EvmNode(proxy.url), ORACLE, world.oracle.address).ask("scoresOf", world.oracle.address, world.scorer)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_what_a_contract_refused_with_is_found_however_a_node_wraps_it(proxy: Pr
     data = eval(wrapped) if isinstance(said["data"], dict) else wrapped if said["data"] else None
     proxy.faults = [("eth_call", faults.error(3, "execution reverted", data))]
     with pytest.raises(Reverted) as caught:
-        Node(proxy.url).call("0x" + "11" * 20, b"")
+        EvmNode(proxy.url).call("0x" + "11" * 20, b"")
     assert caught.value.name == name
     assert isinstance(reason(caught.value), Refusal)
 
@@ -200,15 +200,15 @@ def test_what_a_contract_refused_with_is_found_however_a_node_wraps_it(proxy: Pr
 def test_what_is_no_revert_is_an_error_of_the_node(proxy: Proxy) -> None:
     proxy.faults = [("eth_call", faults.error(-32005, "limit exceeded"))]
     with pytest.raises(RpcError, match="limit exceeded"):
-        Node(proxy.url).call("0x" + "11" * 20, b"")
+        EvmNode(proxy.url).call("0x" + "11" * 20, b"")
     proxy.faults = [("eth_chainId", faults.saying(b'{"jsonrpc":"2.0","id":null,"error":"busy"}'))]
     with pytest.raises(Unreachable, match="does not answer eth_chainId: busy"):
-        Node(proxy.url).chain_id()
+        EvmNode(proxy.url).chain_id()
 
 
 def test_a_node_without_an_opinion_on_tips(proxy: Proxy) -> None:
     proxy.faults = [("eth_maxPriorityFeePerGas", faults.error(-32601, "the method does not exist"))]
-    assert Node(proxy.url).tip() == 0
+    assert EvmNode(proxy.url).tip() == 0
 
 
 # Publishing over it

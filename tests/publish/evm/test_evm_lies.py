@@ -10,8 +10,8 @@ import evm_proxy as faults
 import publish_kit as kit
 from assay.cli import app
 from assay.errors import Unreachable
-from assay.publish.evm.node import Node
-from assay.publish.evm.transactions import Attempt
+from assay.publish.evm.node import EvmNode
+from assay.publish.evm.transactions import EvmAttempt
 from assay.publish.outcome import Confirmed, Refusal, Sent, Unknown
 from cli_kit import RUNNER
 from evm_kit import World
@@ -138,7 +138,7 @@ def test_numbers_that_no_chain_has_are_no_answer(proxy: Proxy) -> None:
     for method, value in (("eth_getBlockByNumber", head), ("eth_getTransactionCount", huge)):
         proxy.faults = [(method, faults.result(value))]
         with pytest.raises(Unreachable, match="answers what cannot be"):
-            _ = Node(proxy.url).head() if method.endswith("Number") else Node(proxy.url).count("0x" + "11" * 20)
+            _ = EvmNode(proxy.url).head() if method.endswith("Number") else EvmNode(proxy.url).count("0x" + "11" * 20)
 
 
 # One nonce for one plan
@@ -156,7 +156,7 @@ def test_a_node_that_lies_gets_one_transaction_for_one_plan(place: Path, world: 
         outcome = kit.sent(place)
         assert isinstance(outcome, Refusal)
         assert outcome.code == "nonce"
-    assert {(one.nonce, len(one.transactions)) for one in Attempt.read(kit.journal(place))} == {(2, 1)}
+    assert {(one.nonce, len(one.transactions)) for one in EvmAttempt.read(kit.journal(place))} == {(2, 1)}
 
     # Nor where the account's owner is told that what was sent reverted, or was taken and is not there.
     for status in ("0x0", "0x1"):
@@ -165,4 +165,4 @@ def test_a_node_that_lies_gets_one_transaction_for_one_plan(place: Path, world: 
         proxy.always["eth_getTransactionReceipt"] = faults.result(receipt)
         for _ in range(3):
             kit.sent(place)
-    assert {each.nonce for each in Attempt.read(kit.journal(place))} == {2}
+    assert {each.nonce for each in EvmAttempt.read(kit.journal(place))} == {2}

@@ -9,7 +9,7 @@ import pytest
 
 import publish_kit as kit
 from assay.publish.evm.publisher import EvmPublisher
-from assay.publish.evm.transactions import Attempt
+from assay.publish.evm.transactions import EvmAttempt
 from assay.publish.journal import Overtaken
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, Unknown
 from assay.publish.sender import under_way
@@ -50,7 +50,7 @@ def whole(world: World, place: Path, outcome: Outcome) -> None:
     assert isinstance(outcome, Confirmed), outcome
     assert scores(world) == 2
     assert kit.nonce(world, world.scorer) == 1
-    assert under_way(Attempt.read(kit.journal(place))) is None
+    assert under_way(EvmAttempt.read(kit.journal(place))) is None
 
 
 def test_it_waits_for_its_block(place: Path, world: World) -> None:
@@ -85,7 +85,7 @@ def test_what_no_block_takes_is_replaced_by_what_pays_more_within_the_bounds(pla
     kit.publish_toml(place, world, **settings)
     time = Passing(*[nothing] * 200, mine(world))
     whole(world, place, kit.sent(place, time))
-    (one,) = Attempt.read(kit.journal(place))
+    (one,) = EvmAttempt.read(kit.journal(place))
     assert len(one.transactions) > 3
     offers = [(each.fees.most, each.fees.tip) for each in one.transactions]
     for old, new in pairwise(offers):
@@ -102,7 +102,7 @@ def test_the_first_of_several_may_be_the_one_that_is_taken(place: Path, world: W
     time = Passing(*[nothing] * 25)
     kit.publish_toml(place, world, bump_seconds=10, wait_seconds=15)
     assert isinstance(kit.sent(place, time), Sent)
-    (one,) = Attempt.read(kit.journal(place))
+    (one,) = EvmAttempt.read(kit.journal(place))
     assert len(one.transactions) == 2
     first = one.transactions[0]
     world.chain.ask("anvil_dropTransaction", one.transactions[1].hash)
@@ -126,13 +126,13 @@ def test_a_dearer_chain_is_answered_with_a_dearer_transaction(place: Path, world
     """By the time it is sent the base fee is above all that it offered."""
     kit.publish_toml(place, world, wait_seconds=0)
     assert isinstance(kit.sent(place), Sent)
-    (one,) = Attempt.read(kit.journal(place))
+    (one,) = EvmAttempt.read(kit.journal(place))
     world.chain.ask("anvil_dropTransaction", one.transactions[0].hash)
     world.chain.ask("anvil_setNextBlockBaseFeePerGas", hex(30 * GWEI))
     mine(world)()
     kit.publish_toml(place, world, wait_seconds=60, bump_seconds=10)
     whole(world, place, kit.sent(place, Passing(*[nothing] * 12, mine(world), mine(world))))
-    (one,) = Attempt.read(kit.journal(place))
+    (one,) = EvmAttempt.read(kit.journal(place))
     assert one.transactions[-1].fees.most > 30 * GWEI
 
 
@@ -144,7 +144,7 @@ def test_a_block_that_goes_takes_it_along_and_it_goes_on(place: Path, world: Wor
         assert scores(world) == 2
         world.chain.ask("anvil_reorg", 2, [])
         assert scores(world) == 0
-        for one in Attempt.read(kit.journal(place)):
+        for one in EvmAttempt.read(kit.journal(place)):
             for each in one.transactions:
                 world.chain.ask("anvil_dropTransaction", each.hash)
 
@@ -181,7 +181,7 @@ def test_a_nonce_that_somebody_else_used_is_noticed_and_its_owner_says_so(place:
     outcome = kit.sent(place, Passing(nothing, nothing, mine(world)))
     assert isinstance(outcome, Confirmed)
     assert (scores(world), kit.nonce(world, world.scorer)) == (2, 2)
-    first, second = Attempt.read(kit.journal(place))
+    first, second = EvmAttempt.read(kit.journal(place))
     assert (first.state, second.state) == ("lost", "confirmed")
     assert second.nonce == 1
 
@@ -190,7 +190,7 @@ def test_what_others_of_the_account_have_waiting_comes_first(place: Path, world:
     world.chain.w3.eth.send_transaction({"from": world.scorer, "to": world.admin, "value": 1, "nonce": 0, **FREE})
     outcome = kit.sent(place, Passing(mine(world)))
     assert isinstance(outcome, Confirmed)
-    assert Attempt.read(kit.journal(place))[0].nonce == 1
+    assert EvmAttempt.read(kit.journal(place))[0].nonce == 1
 
 
 def test_what_a_block_took_and_the_contract_refused_has_its_reason(place: Path, world: World) -> None:
@@ -290,8 +290,8 @@ def test_two_programs_do_not_both_send(place: Path, world: World) -> None:
     ready = second._call(kit.planned(place), signer, signer)
     with pytest.raises(Overtaken, match="something else is being sent; wait for it"):
         second._chain.sender(signer, print)._begin("epoch 3", "sha256:other", lambda: ready, [])
-    assert [one.plan for one in Attempt.read(kit.journal(place))] == [kit.planned(place).digest]
+    assert [one.plan for one in EvmAttempt.read(kit.journal(place))] == [kit.planned(place).digest]
 
 
 def test_an_end_without_an_attempt_is_nothing_under_way() -> None:
-    assert under_way(Attempt.read([{"state": "refused", "subject": "epoch 3", "plan": "", "code": "fees"}])) is None
+    assert under_way(EvmAttempt.read([{"state": "refused", "subject": "epoch 3", "plan": "", "code": "fees"}])) is None

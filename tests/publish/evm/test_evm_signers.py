@@ -15,7 +15,7 @@ from assay.errors import BadInput, Unreachable
 from assay.publish import publishers, rpc
 from assay.publish.evm import signers
 from assay.publish.evm.settings import Fees
-from assay.publish.evm.signers import Request, Signer, signer_of
+from assay.publish.evm.signers import Signer, TransactionRequest, signer_of
 from assay.publish.outcome import Confirmed
 from evm_kit import CHAIN_ID, Chain, World
 from evm_proxy import Proxy
@@ -25,7 +25,7 @@ __all__ = ["with_keys"]  # a fixture
 
 KEY = bytes(range(1, 33))
 ACCOUNT = Account.from_key(KEY)
-REQUEST = Request(CHAIN_ID, 7, "0xaAaAaAaaAaAaAaaAaAAAAAAAAaaaAaAaAaaAaaAa", 5, b"data", 21_000, Fees(100, 10))
+REQUEST = TransactionRequest(CHAIN_ID, 7, "0xaAaAaAaaAaAaAaaAaAAAAAAAAaaaAaAaAaaAaaAa", 5, b"data", 21_000, Fees(100, 10))
 DOMAIN = {"name": "Assay ScoringOracle", "version": "1", "chainId": CHAIN_ID, "verifyingContract": REQUEST.to}
 TYPES = {"Thing": [{"name": "amount", "type": "uint256"}, {"name": "proof", "type": "bytes32"}]}
 MESSAGE = {"amount": 2**200, "proof": b"\1" * 32}
@@ -46,7 +46,7 @@ def keystore(place: Path, passphrase: str = "open", mode: int = 0o600) -> str:
 
 def check(signer: Signer, address: str) -> None:
     assert signer.address == address
-    for request in (REQUEST, Request(CHAIN_ID, 0, None, 0, b"\x60\x00", 60_000, Fees(3, 2))):
+    for request in (REQUEST, TransactionRequest(CHAIN_ID, 0, None, 0, b"\x60\x00", 60_000, Fees(3, 2))):
         raw = signer.transaction(request)
         assert signers._taken_apart(raw) == (address, request)
     signature = signer.typed(DOMAIN, TYPES, "Thing", MESSAGE)

@@ -11,7 +11,7 @@ from assay.cli.enclave.options import AtOption, CollateralOption
 
 if TYPE_CHECKING:
     from assay.enclave.attest import Attestation, Collateral, Verified
-    from assay.scheme.bounty import Measured
+    from assay.scheme.bounty import Measurements
 
 
 def collateral(
@@ -127,10 +127,10 @@ def verify(
         _show(verified, about)
 
 
-def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool) -> Measured:
+def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool) -> Measurements:
     """The measurements that the options pin; raises BadInput that names the option."""
     from assay.errors import BadInput
-    from assay.scheme.bounty import Measured
+    from assay.scheme.bounty import Measurements
     from assay.scheme.reading import validate
 
     given: dict[str, Any] = {name: value for name, value in pins.items() if value is not None}
@@ -138,7 +138,7 @@ def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool)
         what = "nothing says which program must run there"
         raise BadInput(what, hint="give --compose-hash (`assay enclave compose-hash` prints it) or --rtmr3")
     try:
-        return validate(Measured, given | {"development": development} | ({"tcb": tcb} if tcb else {}))
+        return validate(Measurements, given | {"development": development} | ({"tcb": tcb} if tcb else {}))
     except BadInput as error:
         error.field = f"--{error.field.partition('[')[0].replace('_', '-')}"
         raise
@@ -146,7 +146,7 @@ def policy_of(pins: dict[str, str | None], tcb: list[str], *, development: bool)
 
 def _check_source(
     source: str,
-    policy: Measured | None,
+    policy: Measurements | None,
     bounty: Path | None,
     collateral: Collateral | None,
     report_data: str | None,

@@ -82,7 +82,7 @@ class Signing:
             return self._to_be_sent([batch for batch in batches if batch.statement.epoch >= first], said=epoch is not None)
         new, late = 0, None
         if self._written():
-            known = intake.terms(self.folder)
+            known = intake.intake_rules(self.folder)
             with open_store(config.read(self.folder)) as database:
                 with database.reading() as view:
                     late = signing.late_in(view, database.meta.key)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from assay.ledger.access import Ledger
     from assay.ledger.closing_cost import Closing
     from assay.ledger.counting import Aside
-    from assay.ledger.settling import Draft, Outcome
+    from assay.ledger.settling import Draft, SettledEpoch
     from assay.settle import Settlement
 
 
@@ -47,7 +47,7 @@ def settled(
     with open_ledger(folder) as ledger:
         with Working(f"settling {folder}"):
             found = settling.draft(ledger, epoch)
-        if isinstance(found, settling.Outcome):
+        if isinstance(found, settling.SettledEpoch):
             return found.settlement, _remark(ledger, found), ""
         if dry_run:
             _warn(found.counted.aside)
@@ -103,7 +103,7 @@ def _warn(aside: tuple[Aside, ...]) -> None:
     warn([str(one) for one in aside if one.new])
 
 
-def _remark(ledger: Ledger, found: Outcome) -> str:
+def _remark(ledger: Ledger, found: SettledEpoch) -> str:
     if found.receipt is None:  # pragma: no cover  (who is settled has a receipt)
         return ""
     before = "" if found.new else ", as it was settled before"

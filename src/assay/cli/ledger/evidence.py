@@ -231,7 +231,7 @@ def add(
     from assay.ledger.access import open_store
     from assay.settle.story.telling import plural
 
-    known, added = intake.terms(folder), []
+    known, added = intake.intake_rules(folder), []
     with open_store(config.read(folder)) as database:
         database.check_home()
         for file in files:

@@ -20,7 +20,7 @@ HELP = "Keys that sign evidence and logs, or open what is sealed."
 app = typer.Typer(name="keys", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
 
-class Kind(StrEnum):
+class KeyKind(StrEnum):
     """The kinds of key."""
 
     ed25519 = "ed25519"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name, or the path of its file.", show_default=False)]
-KindOption = Annotated[Kind, typer.Option(help="sr25519 is the kind of Bittensor's hotkeys; x25519 opens, and does not sign.")]
+KindOption = Annotated[KeyKind, typer.Option(help="sr25519 is the kind of Bittensor's hotkeys; x25519 opens, and does not sign.")]
 Passphrase = Annotated[
     bool, typer.Option("--passphrase", help="Ask for a passphrase to encrypt it with; ASSAY_PASSPHRASE is used unasked.")
 ]
@@ -37,7 +37,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="As canonical JSON.")]
 
 
 @app.command()
-def new(name: Name, kind: KindOption = Kind.ed25519, passphrase: Passphrase = False, as_json: AsJson = False) -> None:
+def new(name: Name, kind: KindOption = KeyKind.ed25519, passphrase: Passphrase = False, as_json: AsJson = False) -> None:
     """Make a key. Its file is for you alone, and stays here: what others need is the public key.
 
     \b
@@ -82,7 +82,7 @@ def show(
 def import_(
     name: Name,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What holds the private key.", show_default=False)],
-    kind: KindOption = Kind.ed25519,
+    kind: KindOption = KeyKind.ed25519,
     passphrase: Passphrase = False,
     as_json: AsJson = False,
 ) -> None:

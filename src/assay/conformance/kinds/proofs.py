@@ -29,7 +29,7 @@ from assay.ledger.statements import Split
 from assay.records import record as read_record
 from assay.scheme.fields import Hex32, Section
 from assay.scheme.reading import validate
-from assay.scheme.subnet import Subnet
+from assay.scheme.subnet import SubnetFile
 from assay.settle import emission, settle
 
 __all__ = [
@@ -355,7 +355,7 @@ def _split(given: _Split) -> Json:
     found, _ = verify.subnet_bundle.read(given.receipt.encode(), [key], path)
     now = verify.claims.check_receipt(found, key, path)
     if given.subnet is not None:
-        verify.subnet_bundle.follows(found, validate(Subnet, given.subnet), "the subnet file")
+        verify.subnet_bundle.follows(found, validate(SubnetFile, given.subnet), "the subnet file")
     if given.competitions is not None:
         logs = found.logs
         if len(logs) != len(given.competitions):
@@ -376,7 +376,7 @@ def _split(given: _Split) -> Json:
 signed_split = _called("emission-receipt", _split)
 
 
-def _bound(found: Split, at: int, one: _Part, key: LogKey) -> emission.Settled:
+def _bound(found: Split, at: int, one: _Part, key: LogKey) -> emission.SplitInput:
     """A competition of a signed split: its receipt, by the key that the split names, and the settlement that it is of."""
     path = Path(f"competitions[{at}]")
     receipt, _ = verify.claims.read_receipt(one.receipt.encode(), key, path)
@@ -384,7 +384,7 @@ def _bound(found: Split, at: int, one: _Part, key: LogKey) -> emission.Settled:
     digest, settlement = verify.subnet_bundle.bound(found, at, receipt, path), settle(folder.parse_case(one.case))
     if settlement.digest != receipt.predicate["settlement"]:
         raise BadInput("is not the case that its receipt is of", field=str(path), hint="give the case that was settled")
-    return emission.part(settlement, digest, str(key))
+    return emission.split_input(settlement, digest, str(key))
 
 
 class _Proof(Section):

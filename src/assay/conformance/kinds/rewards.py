@@ -170,7 +170,7 @@ def clock(given: _Clock) -> Json:
         previous_task_set=None if before is None else before.task_set,
         task_set=given.task_set,
         epoch=given.epoch,
-        agreed=[clocks.Standing(one.participant, one.submission, one.score, one.last_reset_epoch) for one in given.agreed],
+        agreed=[clocks.AgreedScore(one.participant, one.submission, one.score, one.last_reset_epoch) for one in given.agreed],
         history=[History(row.epoch, row.top_score, row.submission, row.task_set) for row in given.history],
         rules=given.decay,
     )

@@ -29,10 +29,10 @@ from assay.scheme.bounty import Format
 from assay.scheme.fields import Count, Key, Nanos, Rao, Section, Share, Wei, refused
 from assay.scheme.model import Consensus, PointsScore, RubricScore, Scheme, WorkflowScore
 from assay.scheme.reading import refusal, validate
-from assay.scheme.subnet import Subnet
+from assay.scheme.subnet import SubnetFile
 from assay.settle import settle as settled
 from assay.settle.consensus import Agreement, Reason, Status, Votes, agree
-from assay.settle.emission import part, split
+from assay.settle.emission import split, split_input
 from assay.settle.pipeline import assigned
 from assay.settle.score import points as by_points
 from assay.settle.score import rubric as by_rubric
@@ -250,8 +250,8 @@ def emission(given: _Emission) -> Json:
     """The rules of a subnet file and the case of each of its competitions into the emission split, digest included. SPEC 4."""
     plain = given.model_dump(mode="json", exclude_none=True)
     members = [{"path": str(place), "share": one["share"]} for place, one in enumerate(plain["competitions"])]
-    rules = validate(Subnet, {**plain["subnet"], "competitions": members})
-    return split(rules, [part(settled(folder.parse_case(one.case))) for one in given.competitions]).document
+    rules = validate(SubnetFile, {**plain["subnet"], "competitions": members})
+    return split(rules, [split_input(settled(folder.parse_case(one.case))) for one in given.competitions]).document
 
 
 HEAD = {"epoch": 0, "validator": "v", "participant": "p", "submission": "s", "observed_at": "2026-01-01T00:00:00Z"}

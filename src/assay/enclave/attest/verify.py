@@ -29,7 +29,7 @@ from assay.enclave.attest.document import Attestation, Event
 from assay.enclave.attest.document import report_data as data_of
 from assay.enclave.attest.quote import DEVELOPMENT_ROOT, INTEL_ROOT, Quote, load_library, read_quote
 from assay.errors import BadInput, Refused
-from assay.scheme.bounty import Measured
+from assay.scheme.bounty import Measurements
 
 STAGES = (
     *("quote", "certificates", "collateral", "debug", "signature", "tcb", "report_data"),
@@ -93,7 +93,7 @@ class Verified:
         }
 
 
-def verify(attestation: Attestation, *, policy: Measured, now: int, collateral: Collateral | None = None) -> Verified:
+def verify(attestation: Attestation, *, policy: Measurements, now: int, collateral: Collateral | None = None) -> Verified:
     """Check an attestation against what a bounty pins, at a time (seconds since 1970).
 
     collateral: in place of the attestation's own. Raises Refused at the first stage that is not right, and BadInput where the
@@ -115,7 +115,7 @@ def verify(attestation: Attestation, *, policy: Measured, now: int, collateral: 
 def verify_quote(
     raw: bytes,
     *,
-    policy: Measured,
+    policy: Measurements,
     now: int,
     collateral: Collateral | None,
     report_data: bytes | None = None,
@@ -145,7 +145,7 @@ def verify_quote(
     return into
 
 
-def _root(quote: Quote, policy: Measured, into: Verified) -> None:
+def _root(quote: Quote, policy: Measurements, into: Verified) -> None:
     """Check at which root the quote's certificates end."""
     if quote.chain.intel:
         into.right("certificates", f"{len(quote.chain.certificates)} certificates up to Intel's root")
@@ -160,7 +160,7 @@ def _root(quote: Quote, policy: Measured, into: Verified) -> None:
     into.right("certificates", f"they end at {DEVELOPMENT_ROOT!r}: the policy allows it, and it proves nothing")
 
 
-def _signed(quote: Quote, collateral: Collateral, policy: Measured, now: int, into: Verified) -> None:
+def _signed(quote: Quote, collateral: Collateral, policy: Measurements, now: int, into: Verified) -> None:
     """Have the library check every signature, and the platform's status."""
     library = load_library()
     try:
@@ -199,7 +199,7 @@ def _bound(quote: Quote, wanted: bytes | None, about: str, into: Verified) -> No
     into.right("report_data", about)
 
 
-def _measured(quote: Quote, policy: Measured, into: Verified) -> None:
+def _measured(quote: Quote, policy: Measurements, into: Verified) -> None:
     """Compare what is pinned."""
     into.measurements = quote.measurements
     pinned = {name: value for name in into.measurements if (value := getattr(policy, name)) is not None}
@@ -213,7 +213,7 @@ def _measured(quote: Quote, policy: Measured, into: Verified) -> None:
         into.not_looked_at("measurements", what)
 
 
-def _logged(quote: Quote, policy: Measured, events: Sequence[Event], into: Verified) -> None:
+def _logged(quote: Quote, policy: Measurements, events: Sequence[Event], into: Verified) -> None:
     """Replay the log, and compare the compose hash."""
     count = sum(one.imr == logs.RTMR3 for one in events)
     if not count:

@@ -184,7 +184,7 @@ def read_results(data: bytes, work: JudgingQueue) -> PublishedResults:
     try:
         said = strict.parse(decode(data, None))
         statement = RESULTS_STATEMENT.read(canonical(said["statement"]))
-    except (BadInput, check.Refused, KeyError, TypeError):
+    except (BadInput, check.CheckError, KeyError, TypeError):
         raise BadInput("is not as the enclave wrote it", hint="restore it from a copy, or take it away") from None
     if not statement.is_by(work.desk.identity.signer.public) or statement.digest != work.desk.identity.bounty:
         raise BadInput("is not signed by this enclave, for this bounty", hint="restore it from a copy, or take it away")
@@ -222,7 +222,7 @@ def _parse_request(data: bytes) -> tuple[check.Receipt, dict[str, Any]]:
         if not isinstance(said, dict) or said.keys() != {"receipt", "settlement"} or not isinstance(said["settlement"], dict):
             raise Rejected(Code.MALFORMED, "this is not a receipt and a settlement", hint="`assay enclave release` sends them")
         return check.Receipt.parse(canonical(said["receipt"])), said["settlement"]
-    except (BadInput, check.Refused) as error:
+    except (BadInput, check.CheckError) as error:
         raise Rejected(Code.MALFORMED, error.what) from None
 
 
@@ -233,7 +233,7 @@ def _check_receipt(work: JudgingQueue, receipt: check.Receipt, settlement: dict[
         raise Rejected(Code.NOT_SETTLED, "the bounty names no log", hint="nothing can be released without [bounty] log")
     try:
         check.check_receipt(receipt, [check.LogKey.parse(bounty.terms.log)])
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Rejected(Code.NOT_SETTLED, f"the receipt is not right: {refused}") from None
     said = receipt.predicate
     found = digest({name: value for name, value in settlement.items() if name != "digest"})

@@ -237,7 +237,7 @@ class State:
             if not isinstance(found, dict) or found.keys() != {name, "taken"}:
                 raise _changed_file(path)
             return found[name], TAKEN_STATEMENT.read(canonical(found["taken"]))
-        except (BadInput, check.Refused) as error:
+        except (BadInput, check.CheckError) as error:
             raise _changed_file(path, error) from None
 
     def _sealed(self, path: Path, found: Any, kind: str) -> SealedFile:
@@ -262,7 +262,7 @@ class State:
         return instant(said["at"])
 
 
-def _changed_file(path: Path, why: AssayError | check.Refused | None = None) -> BadInput:
+def _changed_file(path: Path, why: AssayError | check.CheckError | None = None) -> BadInput:
     told = "" if why is None else f" ({why.what})"
     return BadInput(f"is not as the enclave wrote it{told}", file=path, hint="restore it from a copy, or take it away")
 

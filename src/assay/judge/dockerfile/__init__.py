@@ -21,7 +21,20 @@ from assay.folder.files import Place, decode
 from assay.judge import tree
 from assay.judge.dockerfile.parse import Instruction, expand, listed, parse, raw
 
-__all__ = ["PATH", "Context", "Copy", "Instruction", "Placed", "Plan", "Run", "Step", "Unsupported", "Workdir", "parse", "plan"]
+__all__ = [
+    "PATH",
+    "BuildPlan",
+    "Context",
+    "Copy",
+    "Instruction",
+    "Placed",
+    "Run",
+    "Step",
+    "Unsupported",
+    "Workdir",
+    "parse",
+    "plan",
+]
 
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -82,7 +95,7 @@ class Unsupported:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BuildPlan:
     """A Dockerfile, ready to be carried out if nothing is refused."""
 
     base: str
@@ -95,7 +108,7 @@ class Plan:
     refused: tuple[Unsupported, ...] = ()
     file: Path | str | None = None
 
-    def whole(self) -> Plan:
+    def whole(self) -> BuildPlan:
         """The plan itself; raises BadInput for the first thing that was refused."""
         for one in self.refused:
             raise BadInput(
@@ -105,13 +118,13 @@ class Plan:
         return self
 
 
-def plan(text: str, file: Path | str | None = None, *, env: Mapping[str, str] | None = None) -> Plan:
+def plan(text: str, file: Path | str | None = None, *, env: Mapping[str, str] | None = None) -> BuildPlan:
     """A Dockerfile as a plan; raises BadInput with the line for what cannot be read. env: what the base image sets."""
     maker = _Maker(file, {"PATH": PATH} | dict(env or {}))
     for one in parse(text, file):
         maker.take(one)
     own = {name: value for name, value in maker.env.items() if name in maker.named}
-    return Plan(maker.base, tuple(maker.steps), own, maker.workdir, tuple(maker.refused), file)
+    return BuildPlan(maker.base, tuple(maker.steps), own, maker.workdir, tuple(maker.refused), file)
 
 
 @dataclass

@@ -206,7 +206,7 @@ def _parse_claim(data: bytes) -> tuple[check.Envelope, AccountClaim]:
         envelope = check.Envelope.parse(check.parse_json(data, "statement"), "statement")
         document = check.parse_json(envelope.payload, "statement")
         if bad := check.misfit(document, _SHAPE):
-            raise check.Refused("statement", "it does not state whose account it is", found=f"another {bad}")
+            raise check.CheckError("statement", "it does not state whose account it is", found=f"another {bad}")
     claim = AccountClaim(**document["predicate"])
     if canonical(claim.document()) != envelope.payload:
         raise BadInput("the statement is not in its canonical form", hint=_AGAIN)

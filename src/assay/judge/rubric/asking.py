@@ -28,7 +28,7 @@ from assay.judge.rubric.judgement import LIMITS, NAME_CHARACTERS, Judgement, Lim
 from assay.judge.rubric.questions import Case
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.solution import Solution
-from assay.scheme.bounty import Bounty, Model
+from assay.scheme.bounty import Bounty, ModelChoice
 
 if TYPE_CHECKING:
     from assay.judge.rubric.service import ModelService
@@ -96,7 +96,7 @@ class Models:
         )
 
 
-def _named_model(field: str, name: str | None, model: Model, bounty: Bounty) -> NamedModel:
+def _named_model(field: str, name: str | None, model: ModelChoice, bounty: Bounty) -> NamedModel:
     if name is not None and not model.served_as(name):
         listed = ", ".join([model.name, *model.names])
         hint = f"the bounty lists {listed}; the sponsor lists others in judge.{field}.names, which changes the bounty's digest"

@@ -23,7 +23,7 @@ from assay.judge.rubric.injections import detect
 from assay.judge.rubric.judgement import Exchange, Judgement
 from assay.judge.rubric.questions import PARAMETERS, Case, Question
 from assay.judge.rubric.reply import Answers, Faulty, Reply, Verdict, read_baseline, read_checks, read_verdict
-from assay.scheme.bounty import Model
+from assay.scheme.bounty import ModelChoice
 from assay.settle.score.rubric import answer_text
 
 TRANSCRIPT_SCHEMA = "assay.transcript/2"
@@ -37,7 +37,7 @@ class NamedModel:
     """One of the bounty's two models, and the service's name for it."""
 
     name: str
-    model: Model
+    model: ModelChoice
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -276,14 +276,14 @@ class Conversation:
         )
 
 
-def foreign_reply(came: Reply, model: Model) -> ServiceFailure | None:
+def foreign_reply(came: Reply, model: ModelChoice) -> ServiceFailure | None:
     """The failure if a reply is from another model; a filter that rejected a question has no model."""
     if came.model is None:
         return None if came.finish == "content_filter" else ServiceFailure("unnamed-model", "the reply names no model")
     return None if model.served_as(came.model) else ServiceFailure("another-model", f"the reply is of {came.model!r}")
 
 
-def _bare(came: Reply, model: Model) -> Reply:
+def _bare(came: Reply, model: ModelChoice) -> Reply:
     """The reply without what the model's format lets stand around an answer."""
     return came if came.content is None else replace(came, content=answer_text(came.content, model.format))
 

@@ -40,8 +40,7 @@ from assay.judge.rubric import asking
 from assay.judge.rubric.judgement import TRANSCRIPT_BYTES, Judgement, make_record, why_fallback
 from assay.judge.rubric.solution import SOLUTION_BYTES, Solution, parse_solution, read_solution
 from assay.ledger import keys
-from assay.ledger.keys import X25519, PrivateKey, PublicKey
-from assay.ledger.keys.hpke import open_sealed, seal
+from assay.ledger.keys import X25519, PrivateKey, PublicKey, open_sealed, seal
 from assay.records import Participant, Rubric
 from assay.records import record as read_record
 from assay.scheme.bounty import Bounty, read_bounty

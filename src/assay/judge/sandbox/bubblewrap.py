@@ -13,11 +13,11 @@ from pathlib import Path
 from assay.judge import tree
 from assay.judge.sandbox import Box, Image, Limits, Ran, Trouble, cgroups, images, launch, root
 from assay.judge.sandbox.images import Images
-from assay.judge.sandbox.reuse import Place, Spares
+from assay.judge.sandbox.reuse import BoxFolder, Spares
 from assay.judge.sandbox.root import Rooted, first_number
 from assay.judge.sandbox.scratch import Scratch, kill_named
-from assay.judge.sandbox.supervise import NOT_STARTED, Task, supervise
-from assay.judge.sandbox.usage import SPARE, Watch
+from assay.judge.sandbox.supervise import NOT_STARTED, BoxCommand, supervise
+from assay.judge.sandbox.usage import SPARE, DiskWatch
 
 __all__ = ["BubbleBox", "Bubblewrap"]
 
@@ -131,7 +131,7 @@ class Bubblewrap:
 class BubbleBox:
     """A `Box`: a folder of the host, and a bubblewrap for every command."""
 
-    def __init__(self, place: Place, limits: Limits, tools: _Tools) -> None:
+    def __init__(self, place: BoxFolder, limits: Limits, tools: _Tools) -> None:
         self.root = place.root
         self._place, self._folder, self._owner = place, place.folder, place.owner
         self._limits, self._tools = limits, tools
@@ -156,7 +156,7 @@ class BubbleBox:
             self.root.prepare()
             if not self.root.is_folder(where):
                 return _nowhere(where, limits, stdout, stderr)
-            watch = Watch(self.root.path, limits, mend=not self._owner.switched, spare=self._tools.spare)
+            watch = DiskWatch(self.root.path, limits, mend=not self._owner.switched, spare=self._tools.spare)
             programs = self.root.programs()
         tools, counted = self._tools, self._tools.groups.kind == "counted"
         group = tools.groups.make(limits)
@@ -175,7 +175,7 @@ class BubbleBox:
                     return [*before, *own]
 
                 ran = supervise(
-                    Task(
+                    BoxCommand(
                         line, () if calls is None else (calls,), self._folder, self._owner, limits, group, watch, stdin, stdout,
                         stderr, door,
                     )

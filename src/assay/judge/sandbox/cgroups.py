@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from assay.judge.sandbox import Bound, Limits, Trouble
-from assay.judge.sandbox.usage import Sockets, View
+from assay.judge.sandbox.usage import BoxView, Sockets
 
-__all__ = ["SLACK", "Counted", "Group", "Groups", "Kind", "find", "over_with_sockets", "sweep"]
+__all__ = ["SLACK", "CountedGroup", "Group", "Groups", "Kind", "find", "over_with_sockets", "sweep"]
 
 Kind = Literal["v2", "v1", "counted"]
 
@@ -55,7 +55,7 @@ class Group(Protocol):
     def add(self, pid: int) -> None:
         """Puts the box's first process in, before it starts the command. Raises Trouble."""
 
-    def look(self, view: View | None) -> Bound | None:
+    def look(self, view: BoxView | None) -> Bound | None:
         """The bound that was run into, if one was; view: into the box while it lives."""
 
     def cpu_seconds(self) -> float:
@@ -87,7 +87,7 @@ class Groups:
     def make(self, limits: Limits) -> Group:
         """A new group with these bounds. Raises Trouble."""
         if self.kind == "counted":
-            return Counted(limits)
+            return CountedGroup(limits)
         name = f"assay-{_namespace()}-{os.getpid()}-{_born(os.getpid())}-{next(_numbers)}"
         folders = {key: place / name for key, place in self.places.items()}
         try:
@@ -108,7 +108,7 @@ class Groups:
                 self.left.discard(folder)
 
 
-class _Made:
+class _KernelGroup:
     """A group of the kernel's, as one folder or as one for each controller."""
 
     doors: Sequence[Path] = ()
@@ -159,7 +159,7 @@ def over_with_sockets(folder: Path, sockets: Sockets, most: int, *, second: bool
     return max(0, used - cached) + waiting > most
 
 
-class _V1Group(_Made):
+class _V1Group(_KernelGroup):
     def early(self, pid: int) -> None:
         """Nothing: it has come in by itself before it is bubblewrap, or `add` sees that it has not."""
 
@@ -183,7 +183,7 @@ class _V1Group(_Made):
             _write(cpu / "cpu.cfs_period_us", _PERIOD)
             _write(cpu / "cpu.cfs_quota_us", max(1000, int(limits.cpus * _PERIOD)))
 
-    def look(self, view: View | None) -> Bound | None:
+    def look(self, view: BoxView | None) -> Bound | None:
         if _counter(self._of["memory"] / "memory.oom_control", "oom_kill"):
             return "memory"
         if view is not None and over_with_sockets(self._of["memory"], view.sockets, self._memory, second=False):
@@ -197,7 +197,7 @@ class _V1Group(_Made):
         return _number(self._of["memory"] / "memory.max_usage_in_bytes")
 
 
-class _V2Group(_Made):
+class _V2Group(_KernelGroup):
     def _bound(self, limits: Limits) -> None:
         folder = self._of["all"]
         self._memory = limits.memory
@@ -209,7 +209,7 @@ class _V2Group(_Made):
         if limits.cpus is not None and (folder / "cpu.max").exists():
             _write(folder / "cpu.max", f"{max(1000, int(limits.cpus * _PERIOD))} {_PERIOD}")
 
-    def look(self, view: View | None) -> Bound | None:
+    def look(self, view: BoxView | None) -> Bound | None:
         if _counter(self._of["all"] / "memory.events", "oom_kill"):
             return "memory"
         if view is not None and over_with_sockets(self._of["all"], view.sockets, self._memory, second=True):
@@ -223,7 +223,7 @@ class _V2Group(_Made):
         return _number(self._of["all"] / "memory.peak")
 
 
-class Counted:
+class CountedGroup:
     """Bounds without control groups: the box is looked at, and what it uses is added up."""
 
     doors: Sequence[Path] = ()
@@ -242,7 +242,7 @@ class Counted:
         with suppress(ProcessLookupError, PermissionError):
             resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
 
-    def look(self, view: View | None) -> Bound | None:
+    def look(self, view: BoxView | None) -> Bound | None:
         """Adds up what the box uses now."""
         if view is None:
             return None

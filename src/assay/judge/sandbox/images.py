@@ -43,8 +43,8 @@ from pydantic import Field
 from assay.errors import BadInput
 from assay.folder.files import flush_folder, write_text
 from assay.judge import dockerfile, tree
-from assay.judge.dockerfile import Context, Copy, Placed, Plan, Run
-from assay.judge.sandbox import Limits, Trouble
+from assay.judge.dockerfile import BuildPlan, Context, Copy, Placed, Run
+from assay.judge.sandbox import Limits, Trouble, check_docker
 from assay.judge.sandbox.root import Rooted, of_host
 from assay.judge.sandbox.scratch import Scratch
 from assay.scheme.fields import Digest, Section
@@ -60,7 +60,7 @@ _FILE, _TREE = "base.json", "tree"
 _NEW = ".new-"
 
 
-class _Said(Section):
+class _BaseFile(Section):
     schema_: Annotated[Literal["assay.base/1"], Field(alias="schema")] = "assay.base/1"
     name: Annotated[str, Field(min_length=1, max_length=500)]
     digest: Digest
@@ -148,6 +148,7 @@ def add_archive(name: str, file: Path) -> Base:
 
 def add_image(name: str, url: str | None = None) -> Base:
     """Adds the root file system of an image that a container engine has; url: of its socket. Raises BadInput and Trouble."""
+    check_docker()
     from assay.judge.sandbox import containers
     from assay.judge.sandbox.containers import engine
     from assay.judge.sandbox.containers.archive import Incoming
@@ -238,7 +239,7 @@ def _keep(name: str, folder: Path, env: Mapping[str, str], workdir: str, source:
     if not (top / "usr").is_dir() or (top / "usr").is_symlink():
         hint = "export a container's files (podman export); an image as `podman save` writes it is in layers"
         raise BadInput("has no folder usr, so it is not a root file system", hint=hint)
-    said = _Said(name=_spelt(name), digest=tree.digest(top, bounds=BOUNDS), env=dict(env), workdir=workdir, source=source)
+    said = _BaseFile(name=_spelt(name), digest=tree.digest(top, bounds=BOUNDS), env=dict(env), workdir=workdir, source=source)
     write_text(folder / _FILE, said.model_dump_json(by_alias=True, indent=1) + "\n")
     folder.chmod(0o755)
     try:
@@ -252,7 +253,7 @@ def _keep(name: str, folder: Path, env: Mapping[str, str], workdir: str, source:
 def _read(folder: Path) -> Base:
     file = folder / _FILE
     try:
-        said = validate(_Said, json.loads(file.read_bytes()), file=file)
+        said = validate(_BaseFile, json.loads(file.read_bytes()), file=file)
     except (OSError, ValueError, BadInput) as error:
         raise Trouble("cannot be read: a root file system is damaged", file=file, hint=f"remove {folder}") from error
     return Base(said.name, said.digest, folder, said.env, said.workdir, said.source)
@@ -293,7 +294,7 @@ def image(sandbox: Bubblewrap, environment: Path, limits: Limits | None = None, 
     return Rooted(said["digest"], said["env"], said["workdir"], base.top, folder / key / "tree")
 
 
-def _key(base: Rooted, plan: Plan, text: str, context: Context, copies: dict[int, tuple[Placed, ...]]) -> str:
+def _key(base: Rooted, plan: BuildPlan, text: str, context: Context, copies: dict[int, tuple[Placed, ...]]) -> str:
     starts = f"{base.digest}\n{base.top}\n{sorted(base.env.items())}\n{base.workdir}\n{plan.base}"
     total = sha256(f"{_FORMAT}\n{starts}\n{text}\n".encode())
     for line, placed in copies.items():
@@ -308,7 +309,7 @@ def _key(base: Rooted, plan: Plan, text: str, context: Context, copies: dict[int
 @dataclass(frozen=True)
 class _Job:
     sandbox: Bubblewrap
-    plan: Plan
+    plan: BuildPlan
     context: Context
     copies: dict[int, tuple[Placed, ...]]
     limits: Limits

@@ -27,7 +27,7 @@ from assay.judge.sandbox import Image, Trouble
 from assay.judge.sandbox.root import Root, locks, owner
 from assay.judge.sandbox.scratch import Scratch
 
-__all__ = ["Place", "Spares"]
+__all__ = ["BoxFolder", "Spares"]
 
 _SPARE = 4
 """Folders that are kept."""
@@ -219,7 +219,7 @@ def _bytes(number: int) -> bytes:
         return file.read(_BYTES + 1)
 
 
-class Place:
+class BoxFolder:
     """A folder that a box is in, and the user that it belongs to."""
 
     def __init__(self, scratch: Scratch, image: Image, *, again: bool = False) -> None:
@@ -271,19 +271,19 @@ class Spares:
 
     def __init__(self, scratch: Scratch, *, again: bool) -> None:
         self._scratch, self._again = scratch, again
-        self._kept: list[Place] = []
+        self._kept: list[BoxFolder] = []
         self._lock = Lock()
 
-    def take(self, image: Image) -> Place:
+    def take(self, image: Image) -> BoxFolder:
         """One for a box of that image. Raises Trouble."""
         with self._lock:
             for place in self._kept:
                 if place.image == image and place.process == os.getpid():
                     self._kept.remove(place)
                     return place
-        return Place(self._scratch, image, again=self._again)
+        return BoxFolder(self._scratch, image, again=self._again)
 
-    def give(self, place: Place) -> None:
+    def give(self, place: BoxFolder) -> None:
         """Takes one back, in which nothing runs any more. Raises Trouble."""
         if not place.renew():
             place.close()

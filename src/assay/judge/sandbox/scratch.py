@@ -60,7 +60,7 @@ class _Removal:
         tree.remove(self._folder)
 
 
-class _Run:
+class _RunFolder:
     """One run's folder, and what is no longer needed in it and being removed."""
 
     def __init__(self, folder: Path) -> None:
@@ -118,7 +118,7 @@ class Scratch:
         """folder: instead of the usual place. Raises Trouble."""
         chosen = folder or os.environ.get("ASSAY_SCRATCH") or f"/var/tmp/assay-{os.geteuid()}"
         self.folder = Path(os.path.abspath(chosen))
-        self._run: _Run | None = None
+        self._run: _RunFolder | None = None
         self._making = Lock()
         self._numbers = itertools.count()
         with _trouble(self.folder):
@@ -164,11 +164,11 @@ class Scratch:
                 tree.remove(run)
         return removed
 
-    def _ours(self) -> _Run:
+    def _ours(self) -> _RunFolder:
         with _trouble(self.folder), self._making:
             if self._run is None or not self._run.ours:
                 with _locked(self.folder):
-                    self._run = _Run(self.folder / f"run-{secrets.token_hex(8)}")
+                    self._run = _RunFolder(self.folder / f"run-{secrets.token_hex(8)}")
                 weakref.finalize(self, self._run.close)
             return self._run
 

@@ -30,7 +30,7 @@ from assay.judge.sandbox.cgroups import Group
 from assay.judge.sandbox.root import Owner
 from assay.judge.sandbox.scratch import kill_named
 from assay.judge.sandbox.socket_proxy import Door
-from assay.judge.sandbox.usage import View, Watch, ready
+from assay.judge.sandbox.usage import BoxView, DiskWatch, ready
 
 _CHUNK = 1 << 16
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -143,7 +143,7 @@ _FAILED = (b"bwrap: execvp ", b"bwrap: Can't chdir to ")
 
 
 @dataclass(frozen=True)
-class Task:
+class BoxCommand:
     """A command to be run, and everything around it."""
 
     line: Callable[[int, int], Sequence[str]]
@@ -155,21 +155,21 @@ class Task:
     owner: Owner
     limits: Limits
     group: Group
-    watch: Watch
+    watch: DiskWatch
     stdin: bytes
     stdout: Path
     stderr: Path
     door: Path | None
 
 
-def supervise(task: Task) -> Ran:
+def supervise(task: BoxCommand) -> Ran:
     """Runs it; whatever happens, nothing of it is alive afterwards. Raises Trouble."""
     try:
         with ExitStack() as stack:
-            run: _Run | None = None
+            run: _Supervision | None = None
             try:
                 with _unbroken():
-                    run = _Run(task, stack)
+                    run = _Supervision(task, stack)
                 return run.ran()
             finally:
                 if run is not None:
@@ -204,11 +204,11 @@ def _unbroken() -> Iterator[None]:
             signal.raise_signal(code)
 
 
-class _Run:
-    def __init__(self, task: Task, stack: ExitStack) -> None:
+class _Supervision:
+    def __init__(self, task: BoxCommand, stack: ExitStack) -> None:
         self._task, self._stack = task, stack
         self._first: int | None = None
-        self._view: View | None = None
+        self._view: BoxView | None = None
         self._alive = True
         self._said = b""
         self._capture = Capture(task.stdout, task.stderr, task.limits.output, task.owner.chown)
@@ -297,7 +297,7 @@ class _Run:
         self._task.group.add(pid)
         if self._task.door is not None:
             self._stack.callback(Door(pid, self._task.door).close)
-        self._view = View(pid, self._first)
+        self._view = BoxView(pid, self._first)
         self._stack.callback(self._view.close)
         return True
 

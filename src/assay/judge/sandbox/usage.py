@@ -100,7 +100,7 @@ class Sockets:
         return self._seen
 
 
-class View:
+class BoxView:
     """A look into one box. Before the box is made and after it is gone there is nothing to be seen."""
 
     def __init__(self, first: int, handle: int) -> None:
@@ -231,7 +231,7 @@ _LONG = 10.0
 """Seconds for a look at everything that a box holds open, when the disk lost more than is explained."""
 
 
-class Watch:
+class DiskWatch:
     """What a box's files take up since a command began."""
 
     def __init__(self, root: Path, limits: Limits, *, mend: bool, spare: int = SPARE) -> None:
@@ -253,7 +253,7 @@ class Watch:
         """What the box may take up in all."""
         return self._most[0]
 
-    def look(self, view: View) -> bool:
+    def look(self, view: BoxView) -> bool:
         """Whether the command has written too much. Looks only when it is time. Raises Trouble."""
         now = time.monotonic()
         free = self._room()
@@ -263,7 +263,7 @@ class Watch:
         self._next = time.monotonic() + max(_EVERY * 0.8, _PACE * self._took)
         return over
 
-    def over(self, view: View | None = None) -> bool:
+    def over(self, view: BoxView | None = None) -> bool:
         """Whether the command has written too much, now; without a view all of the box's processes are dead. Raises Trouble."""
         began = time.monotonic()
         self._free = self._room()

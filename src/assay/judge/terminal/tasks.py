@@ -19,7 +19,7 @@ from assay.characters import allowed
 from assay.errors import BadInput, suggest
 from assay.folder.files import LONGEST_TASK, MOST_TASKS, decode
 from assay.judge import dockerfile, tree
-from assay.judge.dockerfile import Plan
+from assay.judge.dockerfile import BuildPlan
 from assay.judge.terminal.task_settings import (
     COMPOSE,
     AgentTable,
@@ -66,7 +66,7 @@ class Task:
     settings: TaskSettings
     digest: str
     """The digest of the whole folder, by `tree.digest`."""
-    plan: Plan | None
+    plan: BuildPlan | None
     """environment/Dockerfile, parsed; None if the task names a docker_image instead."""
     source: str = ""
     """The text of task.toml."""
@@ -321,7 +321,7 @@ def _check_environment(folder: Path, settings: TaskSettings) -> None:
         )
 
 
-def _read_dockerfile(folder: Path) -> dockerfile.Plan | None:
+def _read_dockerfile(folder: Path) -> dockerfile.BuildPlan | None:
     file = folder / ENVIRONMENT / "Dockerfile"
     if not file.exists():
         return None

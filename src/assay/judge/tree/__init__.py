@@ -1,29 +1,19 @@
-"""The nouns of trees: bounds, entries, and what can be wrong.
+"""Digests, copies, measures and removes folders that untrusted programs wrote.
 
-One digest for a whole tree.
+- No link is followed: each step down opens a name in a folder that is already open, and opening a link fails.
+- Only plain files, folders and links are read or copied. A device, FIFO or socket is never opened.
+- A file with holes costs as much as its data, not as much as its size. An all-zero block counts as a hole.
+- A file with several names (hard links) is read and copied once, and the copy keeps the names.
+- Everything has a limit (`TooMuch`), except removal, which must always work.
 
-It is the SHA-256 over one line per entry, folders before what is in them, names in a folder sorted by their bytes:
-`KIND CONTENT PATH`, with KIND `file`, `exec` (its owner may run it), `folder`, `link`, `fifo`, `socket` or `device`. CONTENT is
-the SHA-256 of a file's bytes or of a link's target, else `-`. PATH is percent-encoded; of the top it is `.`.
+OSError passes through: it is an error of the host, and callers distinguish it from what the tree did.
 
-If a file has all-zero blocks of 64 KiB, they are left out of its hash, and `:SIZE:` and the SHA-256 of the lines
-`OFFSET LENGTH LF`, one per run of such blocks, follow. So a terabyte of nothing costs nothing.
+The digest of a tree is the SHA-256 over one line per entry: `KIND CONTENT PATH`. Folders come before their entries, and names in
+a folder are sorted by their bytes. KIND is `file`, `exec` (the owner may run it), `folder`, `link`, `fifo`, `socket` or `device`.
+CONTENT is the SHA-256 of a file's bytes or of a link's target, else `-`. PATH is percent-encoded; the top is `.`.
 
-Looking at a tree: its entries, a file in it, what it takes up.
-
-Removing a tree, or what matches patterns in one, whatever its permissions and depth.
-
-Copying a tree: plain files, folders, and links that stay inside. A file with several names is copied once and keeps them.
-
-Folders as values: a digest, a copy, a clean removal, of trees that untrusted programs wrote.
-
-- Nothing is reached through a link: every step down opens a name in a folder that is already held open, and links refuse to open.
-- Only plain files, folders and links are kept. A device, FIFO or socket is never opened.
-- A file with holes costs what is in it, not what its size says; an all-zero block counts as a hole, wherever it came from.
-- A file with several names is read and copied once, and keeps its names.
-- Everything has a bound (`TooMuch`); removal has none, because it must always work.
-
-OSError is let through: it is the host's trouble, which callers tell apart from what the tree did.
+If a file has all-zero blocks of 64 KiB, its hash leaves them out. `:SIZE:` follows, and then the SHA-256 of the lines
+`OFFSET LENGTH LF`, one for each run of such blocks. So a terabyte of zeros costs nothing.
 """
 
 from __future__ import annotations
@@ -50,13 +40,13 @@ from assay.judge.tree.handles import (
     OURS,
     PLAIN,
     Bounds,
-    Budget,
     Entry,
     Kind,
     Missing,
     NotPlain,
     TooMuch,
     TreeError,
+    WalkUsage,
     blocks,
     data_of,
     holding,
@@ -74,8 +64,8 @@ __all__ = [
     "DEPTH",
     "OURS",
     "Bounds",
-    "Budget",
     "Copied",
+    "DiskUsage",
     "Entry",
     "Kind",
     "Links",
@@ -84,7 +74,7 @@ __all__ = [
     "Room",
     "TooMuch",
     "TreeError",
-    "Usage",
+    "WalkUsage",
     "copy",
     "digest",
     "measure",
@@ -98,37 +88,37 @@ __all__ = [
 
 
 def digest(root: Path, beneath: str = "", *, bounds: Bounds = OURS, once: bool = False) -> str:
-    """`sha256:` and the digest of a file or folder, as the head of this module says; raises Missing, TooMuch and OSError.
+    """The digest of a file or folder, as the docstring of this module defines it. Raises Missing, TooMuch and OSError.
 
-    root is reached as given; what is `beneath` it is reached through real folders only. A file with several names is read once.
-    once: it also counts once for the bounds.
+    root: opened as given. beneath: a path below root, reached through real folders only. A file with several names is read once.
+    once: such a file also counts once for the limits.
     """
     seen: dict[tuple[int, int], tuple[str, int]] = {}
-    total, budget = hashlib.sha256(), Budget(bounds)
-    with holding(root, beneath) as (parent, name), closing(visit(parent, name, budget)) as found:
-        for path, holder, last, info in found:
+    total, used = hashlib.sha256(), WalkUsage(bounds)
+    with holding(root, beneath) as (parent, name), closing(visit(parent, name, used)) as visited:
+        for path, holder, last, info in visited:
             kind = kind_of(info)
             content = "-"
             if kind in ("file", "exec"):
-                key, before = (info.st_dev, info.st_ino), budget.bytes
+                key, before = (info.st_dev, info.st_ino), used.bytes
                 if info.st_nlink > 1 and key in seen:
                     content, count = seen[key]
-                    budget.data(0 if once else count)
+                    used.data(0 if once else count)
                 else:
                     with opened(last, PLAIN, holder) as number:
-                        content = _hash(number, budget)
+                        content = _hash(number, used)
                     if info.st_nlink > 1:
-                        seen[key] = content, budget.bytes - before
+                        seen[key] = content, used.bytes - before
             elif kind == "link":
                 content = hashlib.sha256(os.fsencode(os.readlink(last, dir_fd=holder))).hexdigest()
             total.update(f"{kind} {content} {quote_from_bytes(os.fsencode(path))}\n".encode())
     return f"sha256:{total.hexdigest()}"
 
 
-def _hash(number: int, budget: Budget) -> str:
+def _hash(number: int, used: WalkUsage) -> str:
     size = os.fstat(number).st_size
     content, gaps, end, whole = hashlib.sha256(), hashlib.sha256(), 0, True
-    for offset, block in itertools.chain(blocks(number, size, budget), ((size, b""),)):
+    for offset, block in itertools.chain(blocks(number, size, used), ((size, b""),)):
         if offset > end:
             gaps.update(f"{end} {offset - end}\n".encode())
             whole = False
@@ -138,8 +128,8 @@ def _hash(number: int, budget: Budget) -> str:
 
 
 @dataclass(frozen=True)
-class Usage:
-    """What a tree takes up."""
+class DiskUsage:
+    """How much disk space and how many entries a tree uses."""
 
     bytes: int
     """On the disk; a file with several names counts once."""
@@ -148,7 +138,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Room:
-    """What a file system still has for us."""
+    """How much a file system can still hold."""
 
     bytes: int
     files: int | None
@@ -156,16 +146,16 @@ class Room:
 
 
 def walk(root: Path, beneath: str = "", *, bounds: Bounds = OURS) -> Iterator[Entry]:
-    """Every entry of a tree, the top first, folders before what is in them; raises as `digest`."""
-    with holding(root, beneath) as (parent, name), closing(visit(parent, name, Budget(bounds))) as found:
-        for path, holder, last, info in found:
+    """Every entry of a tree: the top first, and each folder before its entries. Raises the same errors as `digest`."""
+    with holding(root, beneath) as (parent, name), closing(visit(parent, name, WalkUsage(bounds))) as visited:
+        for path, holder, last, info in visited:
             kind = kind_of(info)
             target = os.readlink(last, dir_fd=holder) if kind == "link" else ""
             yield Entry(path, kind, info.st_size, stat.S_IMODE(info.st_mode), target)
 
 
 def peek(root: Path, beneath: str = "", *, most: int) -> bytes | None:
-    """The bytes of a plain file, None if nothing is there; raises NotPlain for other things, TooMuch above `most`, OSError."""
+    """The bytes of a plain file, or None without one. Raises NotPlain for other entries, TooMuch above `most`, OSError."""
     try:
         with holding(root, beneath) as (parent, name):
             info = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -180,30 +170,30 @@ def peek(root: Path, beneath: str = "", *, most: int) -> bytes | None:
     return data
 
 
-def measure(root: Path, *, bounds: Bounds = OURS) -> Usage:
-    """What a tree takes up while programs may still change it; raises TooMuch for entries and depth, and OSError."""
-    budget = Budget(bounds)
+def measure(root: Path, *, bounds: Bounds = OURS) -> DiskUsage:
+    """How much a tree uses, while programs may still change it. Raises TooMuch for entries and depth, and OSError."""
+    used = WalkUsage(bounds)
     seen: set[tuple[int, int]] = set()
     taken = 0
     with (
         suppress(Missing, *GONE),
         holding(root, "") as (parent, name),
-        closing(visit(parent, name, budget, live=True)) as found,
+        closing(visit(parent, name, used, live=True)) as visited,
     ):
-        for _path, _holder, _last, info in found:
-            one = (info.st_dev, info.st_ino)
+        for _path, _holder, _last, info in visited:
+            inode = (info.st_dev, info.st_ino)
             if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
-                if one in seen:
+                if inode in seen:
                     continue
-                seen.add(one)
+                seen.add(inode)
             taken += info.st_blocks * 512
-    return Usage(taken, budget.files)
+    return DiskUsage(taken, used.files)
 
 
 def room(path: Path) -> Room:
-    """What the file system of a path still has for us; raises OSError."""
-    found = os.statvfs(path)
-    return Room(found.f_bavail * found.f_frsize, found.f_favail if found.f_files else None)
+    """How much the file system of a path can still hold. Raises OSError."""
+    status = os.statvfs(path)
+    return Room(status.f_bavail * status.f_frsize, status.f_favail if status.f_files else None)
 
 
 _SHALLOW = 64
@@ -211,24 +201,24 @@ _BATCH = 10_000
 
 
 def prune(root: Path, patterns: Iterable[str], beneath: str = "") -> None:
-    """Removes what matches one of the patterns, as `tar --exclude` reads them; raises as `walk` and `remove`.
+    """Removes every entry that matches one of the patterns, as `tar --exclude` reads them. Raises as `walk` and `remove` do.
 
-    A pattern is held against a path and against what is left of it after each slash; `*` goes over slashes; `./` is the top.
+    A pattern may match the whole path, or the rest of it after any slash. `*` also matches slashes. `./` is the top.
     """
-    wanted = [re.compile(fnmatch.translate(one.rstrip("/"))) for one in patterns]
-    found: list[str] = []
+    expressions = [re.compile(fnmatch.translate(pattern.rstrip("/"))) for pattern in patterns]
+    matched: list[str] = []
     for entry in walk(root, beneath):
         parts = (".", *entry.path.split("/")) if entry.path != "." else ()
-        if found and entry.path.startswith(f"{found[-1]}/"):
+        if matched and entry.path.startswith(f"{matched[-1]}/"):
             continue
-        if any(one.match("/".join(parts[start:])) for start in range(len(parts)) for one in wanted):
-            found.append(entry.path)
-    for path in found:
+        if any(expression.match("/".join(parts[start:])) for start in range(len(parts)) for expression in expressions):
+            matched.append(entry.path)
+    for path in matched:
         remove(root, f"{beneath}/{path}")
 
 
 def remove(root: Path, beneath: str = "") -> None:
-    """Removes a file or a tree, closed and deep ones too; nothing there is fine. Raises OSError, and TreeError for a mount."""
+    """Removes a file or a tree, whatever its permissions and depth, if it is there. Raises OSError, and TreeError for a mount."""
     try:
         with holding(root, beneath) as (parent, name):
             info = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -236,7 +226,7 @@ def remove(root: Path, beneath: str = "") -> None:
                 os.unlink(name, dir_fd=parent)
                 return
             with mended(name, FOLDER, parent, 0o700) as top:
-                # What is too deep is moved up to the top and removed from there, so that any depth needs few descriptors.
+                # Folders that are too deep are moved to the top and removed from there, so any depth needs few descriptors.
                 _empty(top, top, 0, os.fstat(top).st_dev)
             os.rmdir(name, dir_fd=parent)
     except (Missing, FileNotFoundError):
@@ -265,36 +255,36 @@ def _empty(folder: int, top: int, depth: int, device: int) -> None:
 
 
 _NO_MORE_NAMES = (errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP)
-"""What a file system says where a file has as many names as it may have, or may have one only."""
+"""The errors of a file system when a file can have no further name."""
 NAMED = 20
-"""How many of the entries left behind are named."""
+"""How many of the skipped entries `Copied` names."""
 
 
 @dataclass(frozen=True)
 class Copied:
-    """What a copy took."""
+    """What a copy contains, and what it skipped."""
 
     files: int
     bytes: int
     left: int = 0
-    """Entries that were left behind: devices, FIFOs, sockets, and links that leave the tree."""
+    """How many entries were skipped: devices, FIFOs, sockets, and links that lead out of the tree."""
     names: tuple[str, ...] = ()
-    """The first of them."""
+    """The paths of the first skipped entries."""
 
 
 @dataclass
 class Links:
-    """Where entries with several names were copied to, so that the further names become hard links, as they were."""
+    """Where files with several names were copied to, so that their further names become hard links again."""
 
     top: Path
-    """The folder that holds the copies; several copies into one folder may share their links."""
+    """The folder that holds the copies. Several copies into one folder may share one `Links`."""
     known: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
     """By device and inode of the source: the copy's path below `top`."""
 
     def make(self, info: os.stat_result, made: int, new: str, path: tuple[str, ...]) -> bool:
-        """Makes `new` of folder `made` a name of what was copied before; False if it was not, or can have no more names.
+        """Makes `new` in folder `made` a hard link to an earlier copy; False if there is none, or if it can have no more names.
 
-        path: of the new name below `top`. Raises OSError.
+        path: the new name's path below `top`. Raises OSError.
         """
         key = (info.st_dev, info.st_ino)
         if info.st_nlink > 1 and key in self.known:
@@ -321,15 +311,15 @@ def copy(
     mend: bool = False,
     links: Links | None = None,
 ) -> Copied:
-    """Copies a file or folder to a path that does not exist yet; raises Missing, NotPlain, TooMuch and OSError, leaving nothing.
+    """Copies a file or folder to a path that must not exist. Raises Missing, NotPlain, TooMuch, OSError, and then leaves nothing.
 
-    Kept: bytes and holes, permissions but set-uid, set-gid and sticky, times of files and folders, hard links, and links that
-    stay inside. The bounds count data that the file system keeps, and a file with several names once.
-    inside: the absolute path of the tree for the programs in it, so that absolute links below it stay; if empty, none do.
-    owner: uid and gid of everything that is made. mend: make readable what its owner made unreadable, in the source.
-    links: of earlier copies into the same folder, if hard links lead from one to the other.
+    The copy keeps bytes, holes, hard links, links that stay inside the tree, times of files and folders, and permissions without
+    set-uid, set-gid and sticky. The limits count data that the file system stores, and a file with several names once.
+    inside: the absolute path of the tree as programs in the box see it; absolute links below it are kept. If empty, none are.
+    owner: uid and gid of the copies. mend: make entries of the source readable if their owner made them unreadable.
+    links: from earlier copies into the same folder, if hard links lead from one copy to another.
     """
-    job = _Copy(Budget(bounds), inside, owner, mend, target.name, links or Links(target.parent))
+    job = _Copy(WalkUsage(bounds), inside, owner, mend, target.name, links or Links(target.parent))
     with holding(root, beneath) as (source, name):
         made = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -345,12 +335,12 @@ def copy(
                 raise
         finally:
             os.close(made)
-    return Copied(job.budget.files, job.budget.bytes, job.left, tuple(job.first))
+    return Copied(job.used.files, job.used.bytes, job.left, tuple(job.first))
 
 
 @dataclass
 class _Copy:
-    budget: Budget
+    used: WalkUsage
     inside: str
     owner: tuple[int, int] | None
     mend: bool
@@ -360,15 +350,15 @@ class _Copy:
     first: list[str] = field(default_factory=list)
 
     def entry(self, source: int, name: str, info: os.stat_result, made: int, new: str, path: tuple[str, ...]) -> None:
-        """Copies `name` of folder `source` to `new` of folder `made`; path: the names from the top to it, none for the top."""
-        self.budget.entry(len(path))
+        """Copies `name` in folder `source` to `new` in folder `made`. path: the names below the top."""
+        self.used.entry(len(path))
         if stat.S_ISDIR(info.st_mode):
             self.folder(source, name, info, made, new, path)
         elif stat.S_ISREG(info.st_mode):
             if not self.links.make(info, made, new, (self.top, *path)):
                 self.file(source, name, info, made, new)
-        elif stat.S_ISLNK(info.st_mode) and stays_inside(found := os.readlink(name, dir_fd=source), len(path) - 1, self.inside):
-            self.link(found, info, made, new, path)
+        elif stat.S_ISLNK(info.st_mode) and stays_inside(target := os.readlink(name, dir_fd=source), len(path) - 1, self.inside):
+            self.link(target, info, made, new, path)
         else:
             self.left += 1
             if self.left <= NAMED:
@@ -383,7 +373,7 @@ class _Copy:
         with self.open(source, name, FOLDER) as here:
             os.mkdir(new, 0o700, dir_fd=made)
             with opened(new, FOLDER, made) as there:
-                for last, status in names(here, self.budget):
+                for last, status in names(here, self.used):
                     self.entry(here, last, status, there, last, (*path, last))
                 self.finish(there, info)
 
@@ -397,7 +387,7 @@ class _Copy:
     def file(self, source: int, name: str, info: os.stat_result, made: int, new: str) -> None:
         with self.open(source, name, PLAIN) as here, opened(new, NEW, made, 0o600) as there:
             size = os.fstat(here).st_size
-            for offset, block in data_of(here, size, self.budget):
+            for offset, block in data_of(here, size, self.used):
                 _write(there, block, offset)
             try:
                 os.ftruncate(there, size)
@@ -415,9 +405,9 @@ class _Copy:
 
 
 def stays_inside(target: str, depth: int, inside: str = "") -> bool:
-    """Whether a link cannot lead out of a tree; depth: folders between the top and the link; inside: as for `copy`.
+    """Whether a link cannot lead out of a tree. depth: the number of folders between the top and the link. inside: as for `copy`.
 
-    Going up must come first: after a name, `..` would start from wherever another link led.
+    `..` may stand only at the beginning: after a name, it would start from wherever another link leads.
     """
     parts, top = parts_of(target), parts_of(inside)
     if target.startswith("/"):

@@ -1,4 +1,7 @@
-"""Getting at things through folders that are held open, never through links."""
+"""Opens the entries of a tree one folder at a time, each through its open parent folder, and never follows a link.
+
+A program may change the tree while it is read. A folder that was swapped for a link cannot lead the reader somewhere else.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +20,23 @@ from assay.errors import AssayError, check_linux
 Kind = Literal["file", "exec", "folder", "link", "fifo", "socket", "device"]
 
 DEPTH = 128
-"""Folders inside one another, so that a walk holds a bounded number of descriptors."""
+"""How deep folders may be nested, so that a walk holds a limited number of descriptors."""
 
 
 class TreeError(AssayError):
-    """A tree is not what was asked for."""
+    """A tree cannot be read, copied or removed as asked."""
 
 
 class TooMuch(TreeError):
-    """A tree is over its bounds on bytes, entries or depth."""
+    """A tree has more bytes, entries or levels than its limits allow."""
 
 
 class Missing(TreeError):
-    """There is nothing at that place, or it could only be reached through a link."""
+    """Nothing is at this path, or only a link leads there."""
 
 
 class NotPlain(TreeError):
-    """A plain file was asked for, and something else is there."""
+    """The entry has another type than the caller needs."""
 
 
 @dataclass(frozen=True)
@@ -41,23 +44,23 @@ class Bounds:
     """How large a tree may be."""
 
     bytes: int
-    """Of data in files, written zeros too; holes do not count. A file with several names counts once for a copy, which keeps
-    them, and each time for a digest, unless that is told `once`: what a set of files is must not hang on how it is stored."""
+    """Of data in files. Written zeros count; holes do not. A copy keeps hard links, so it counts such a file once. A digest
+    counts it once per name unless `once` is set: the digest of a set of files must not depend on how they are stored."""
     files: int
     """Entries of any kind."""
     depth: int = DEPTH
 
 
 OURS = Bounds(bytes=64 << 30, files=1_000_000)
-"""For trees that a user of Assay wrote: task sets, agents."""
+"""The limits for trees that a user of Assay wrote, such as task sets and agents."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing in a tree."""
+    """One file, folder, link or other entry of a tree."""
 
     path: str
-    """From the top, with slashes; `.` is the top itself. Bytes that are not UTF-8 stand as surrogates."""
+    """Relative to the top, with slashes; `.` is the top itself. Bytes that are not UTF-8 are surrogate escapes."""
     kind: Kind
     size: int
     mode: int
@@ -67,15 +70,15 @@ class Entry:
 
 
 @dataclass
-class Budget:
-    """What a walk has used of its bounds."""
+class WalkUsage:
+    """How much of its limits a walk has used so far."""
 
     bounds: Bounds
     files: int = 0
     bytes: int = 0
 
     def entry(self, depth: int) -> None:
-        """Counts an entry; raises TooMuch."""
+        """Counts an entry. Raises TooMuch."""
         self.files += 1
         if self.files > self.bounds.files:
             raise TooMuch(f"has more than {self.bounds.files} files and folders")
@@ -83,43 +86,43 @@ class Budget:
             raise TooMuch(f"has folders more than {self.bounds.depth} deep")
 
     def data(self, count: int) -> None:
-        """Counts bytes of data; raises TooMuch."""
+        """Counts bytes of data. Raises TooMuch."""
         self.bytes += count
         if self.bytes > self.bounds.bytes:
             raise TooMuch(f"has more than {self.bounds.bytes} bytes in its files")
 
 
 def _flags(*names: str) -> int:
-    """The flags of these names; nothing for one that the system does not have: `holding` refuses to begin there."""
+    """The sum of these flags. A flag that the system lacks counts as 0; `holding` refuses to work on such a system."""
     return sum(getattr(os, name, 0) for name in names)
 
 
 BLOCK = 65_536
-"""Bytes; a file is read in blocks, and an all-zero block counts as a hole."""
+"""Bytes. A file is read in blocks of this size, and an all-zero block counts as a hole."""
 FOLDER = os.O_RDONLY | _flags("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC")
-"""Flags that open folders only."""
+"""Flags that open a folder and nothing else."""
 PLAIN = os.O_RDONLY | _flags("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")
-"""Flags for reading what was seen to be a plain file."""
+"""Flags that open an entry for reading that a stat call showed to be a plain file."""
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flags("O_NOFOLLOW", "O_CLOEXEC")
-"""Flags that make a new plain file."""
+"""Flags that create a new plain file."""
 GONE = (FileNotFoundError, NotADirectoryError)
-"""What is raised when something is no longer there."""
+"""The errors that are raised when an entry no longer exists."""
 _ZEROS = bytes(BLOCK)
 _LONG = 3_800
-"""Bytes of a path that the kernel takes at once, with room to spare."""
+"""Bytes of a path that the kernel accepts in one call, with a margin."""
 _KINDS: dict[int, Kind] = {stat.S_IFDIR: "folder", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket"}
 
 
 def parts_of(path: str) -> list[str]:
-    """The names in a path, without empty ones and dots."""
+    """The names in a path, without empty names and dots."""
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
 @contextmanager
 def holding(root: Path, beneath: str) -> Iterator[tuple[int, str]]:
-    """The folder that holds an entry, open, and its name in it; raises Missing where the way is not made of folders.
+    """The open parent folder of an entry, and the entry's name in it.
 
-    Raises BadInput where there is no Linux.
+    Raises Missing if a name on the way is not a folder, and BadInput on a system that is not Linux.
     """
     check_linux("looking at a folder that an agent may have written")
     parent, name = os.path.split(os.path.abspath(root))
@@ -156,7 +159,7 @@ def _enter(name: str, folder: int, place: Path) -> int:
 
 @contextmanager
 def opened(name: str, flags: int, folder: int, mode: int = 0o600) -> Iterator[int]:
-    """The descriptor of a name in an open folder, closed afterwards; raises OSError, NotPlain if PLAIN opened anything else."""
+    """Opens a name in an open folder, and closes it afterwards. Raises OSError, and NotPlain if PLAIN opened something else."""
     number = os.open(name, flags, mode, dir_fd=folder)
     try:
         if flags == PLAIN and not stat.S_ISREG(os.fstat(number).st_mode):
@@ -168,7 +171,7 @@ def opened(name: str, flags: int, folder: int, mode: int = 0o600) -> Iterator[in
 
 @contextmanager
 def reached(top: Path, parts: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """The folder of an entry in a tree that we made ourselves, open, and its name; for a path of any length. Raises OSError."""
+    """The open parent folder and the name of an entry in a tree that Assay made; the path may be very long. Raises OSError."""
     number = os.open(top, FOLDER)
     try:
         left = list(parts[:-1])
@@ -186,7 +189,7 @@ def reached(top: Path, parts: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def mended(name: str, flags: int, folder: int, wanted: int) -> Iterator[int]:
-    """As `opened`, of what its owner may have closed to himself: permissions are set through its own descriptor."""
+    """Like `opened`, but first adds permissions that the owner may have removed, through a descriptor of the entry itself."""
     number = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         info = os.fstat(number)
@@ -199,59 +202,59 @@ def mended(name: str, flags: int, folder: int, wanted: int) -> Iterator[int]:
         yield number
 
 
-def names(folder: int, budget: Budget) -> list[tuple[str, os.stat_result]]:
-    """The entries of an open folder, sorted by their bytes; no more are listed than the budget has left."""
-    most = budget.bounds.files - budget.files
+def names(folder: int, used: WalkUsage) -> list[tuple[str, os.stat_result]]:
+    """The entries of an open folder, sorted by the bytes of their names. Raises TooMuch for more entries than are left."""
+    most = used.bounds.files - used.files
     with os.scandir(folder) as entries:
-        found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in itertools.islice(entries, most + 1)]
-    if len(found) > most:
-        raise TooMuch(f"has more than {budget.bounds.files} files and folders")
-    return sorted(found, key=lambda one: os.fsencode(one[0]))
+        listed = [(entry.name, entry.stat(follow_symlinks=False)) for entry in itertools.islice(entries, most + 1)]
+    if len(listed) > most:
+        raise TooMuch(f"has more than {used.bounds.files} files and folders")
+    return sorted(listed, key=lambda pair: os.fsencode(pair[0]))
 
 
 Visit = tuple[str, int, str, os.stat_result]
 
 
-def visit(parent: int, name: str, budget: Budget, *, live: bool = False) -> Generator[Visit, None, None]:
-    """Path, open folder, name and status of every entry. live: what vanishes meanwhile is passed over."""
-    yield from _inside(".", parent, name, os.stat(name, dir_fd=parent, follow_symlinks=False), budget, 0, live)
+def visit(parent: int, name: str, used: WalkUsage, *, live: bool = False) -> Generator[Visit, None, None]:
+    """Path, open parent folder, name and status of every entry. live: skip entries that vanish during the walk."""
+    yield from _inside(".", parent, name, os.stat(name, dir_fd=parent, follow_symlinks=False), used, 0, live)
 
 
 def _inside(
-    path: str, parent: int, name: str, info: os.stat_result, budget: Budget, depth: int, live: bool
+    path: str, parent: int, name: str, info: os.stat_result, used: WalkUsage, depth: int, live: bool
 ) -> Generator[Visit, None, None]:
-    budget.entry(depth)
+    used.entry(depth)
     yield path, parent, name, info
     if not stat.S_ISDIR(info.st_mode):
         return
     try:
         with opened(name, FOLDER, parent) as folder:
-            for last, status in _live_names(folder, budget) if live else names(folder, budget):
+            for last, status in _live_names(folder, used) if live else names(folder, used):
                 below = last if path == "." else f"{path}/{last}"
-                yield from _inside(below, folder, last, status, budget, depth + 1, live)
+                yield from _inside(below, folder, last, status, used, depth + 1, live)
     except OSError as error:
         if not (live and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)):
             raise
 
 
-def _live_names(folder: int, budget: Budget) -> Iterator[tuple[str, os.stat_result]]:
+def _live_names(folder: int, used: WalkUsage) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(folder) as entries:
-        names = [entry.name for entry in itertools.islice(entries, budget.bounds.files - budget.files + 1)]
+        names = [entry.name for entry in itertools.islice(entries, used.bounds.files - used.files + 1)]
     for name in names:
         with suppress(*GONE):
             yield name, os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
 def kind_of(info: os.stat_result) -> Kind:
-    """What an entry is."""
+    """The kind of an entry."""
     mode = info.st_mode
     if stat.S_ISREG(mode):
         return "exec" if mode & 0o100 else "file"
     return _KINDS.get(stat.S_IFMT(mode), "device")
 
 
-def blocks(number: int, size: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of the blocks of a file that are not all zero; zeros that had to be read count for the budget as well."""
+def blocks(number: int, size: int, used: WalkUsage) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of each block of a file that is not all zero. Zeros that had to be read count against the limits too."""
     at = 0
     while at < size:
         try:
@@ -262,14 +265,14 @@ def blocks(number: int, size: int, budget: Budget) -> Iterator[tuple[int, bytes]
             data = at
         at = data - data % BLOCK
         block = read(number, min(BLOCK, size - at), at)
-        budget.data(len(block))
+        used.data(len(block))
         if block != _ZEROS[: len(block)]:
             yield at, block
         at += BLOCK
 
 
-def data_of(number: int, size: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of what a file holds, without its holes and its zeros; only what the file system keeps is counted."""
+def data_of(number: int, size: int, used: WalkUsage) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of a file's data, without holes and zero blocks. Only data that the file system stores is counted."""
     at = 0
     while at < size:
         try:
@@ -284,14 +287,14 @@ def data_of(number: int, size: int, budget: Budget) -> Iterator[tuple[int, bytes
             block = read(number, min(BLOCK - at % BLOCK, end - at), at)
             if not block:
                 return
-            budget.data(len(block))
+            used.data(len(block))
             if block != _ZEROS[: len(block)]:
                 yield at, block
             at += len(block)
 
 
 def read(number: int, count: int, offset: int) -> bytes:
-    """Bytes of an open file from an offset, fewer at its end."""
+    """Reads bytes of an open file from an offset; fewer than asked for at the end of the file."""
     parts: list[bytes] = []
     while count > 0 and (part := os.pread(number, count, offset)):
         parts.append(part)

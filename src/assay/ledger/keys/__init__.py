@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -36,12 +37,13 @@ from assay.errors import BadInput, brief
 from assay.folder.files import flush_folder, unreadable
 from assay.folder.files import load as load_bytes
 from assay.ledger import check
-from assay.ledger.check import IN_TOTO, Refused, pae
+from assay.ledger.check import IN_TOTO, CheckError, pae
 from assay.ledger.keys import hotkey
 
 __all__ = [
     "ED25519",
     "KINDS",
+    "SEAL_BYTES",
     "SR25519",
     "X25519",
     "NamedKey",
@@ -53,10 +55,12 @@ __all__ = [
     "listed",
     "load",
     "new",
+    "open_sealed",
     "path_of",
     "public",
     "read",
     "save",
+    "seal",
     "sealing",
     "sign_envelope",
 ]
@@ -67,7 +71,7 @@ def as_bad_input(hint: str, *, file: Path | str | None = None, line: int | None 
     """In the block, what `check` refuses is raised as BadInput, with this place and this hint."""
     try:
         yield
-    except Refused as refused:
+    except CheckError as refused:
         what = str(refused).removeprefix(f"{refused.stage}: ")
         raise BadInput(what, file=file, line=line, field=field, hint=hint, stage=refused.stage) from None
 
@@ -382,3 +386,30 @@ def sign_envelope(payload: bytes, signer: PrivateKey) -> dict[str, Any]:
         "payloadType": IN_TOTO,
         "signatures": [{"keyid": signer.public.id, "sig": base64.b64encode(signature).decode()}],
     }
+
+
+SEAL_BYTES = 48
+"""Bytes that sealing adds: the encapsulated key (32 bytes), and the tag after the ciphertext."""
+_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
+
+
+def seal(data: bytes, to: PublicKey, info: bytes) -> bytes:
+    """The data so that only the holder of an X25519 key can open it, and only with this `info`. RFC 9180, base mode.
+
+    Sealing the same data again gives other bytes. `info` enters the key schedule, so it binds the data to a context, as
+    associated data would; the library does not take associated data. Anybody can seal: only a signature shows who it was. Raises
+    BadInput for a key that signs.
+    """
+    if to.kind != X25519:
+        raise BadInput(f"nothing can be sealed to {to}: it signs", hint="give an x25519 key: assay keys new NAME --kind x25519")
+    return _SUITE.encrypt(data, X25519PublicKey.from_public_bytes(to.raw), info)
+
+
+def open_sealed(data: bytes, key: PrivateKey, info: bytes) -> bytes:
+    """What was sealed to this key with this `info`; raises BadInput for anything else, and for a key that signs."""
+    try:
+        return _SUITE.decrypt(data, key.opener(), info)
+    except (InvalidTag, ValueError):
+        raise BadInput(
+            f"does not open with {key.public}", hint="it was sealed to another key or for something else, or was changed"
+        ) from None

@@ -11,10 +11,28 @@ One writer at a time, any number of readers, each with a snapshot of its own. Wh
 raises, nothing of it is kept.
 """
 
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Connection, Engine, inspect, select
+from sqlalchemy.exc import DBAPIError
+
+from assay.errors import AssayError, BadInput
+from assay.folder.files import check_locks
 from assay.ledger.batch import StoredRecord
+from assay.ledger.store import schema
 from assay.ledger.store.engine import (
-    Busy,
+    RESTORE,
+    WAIT,
     Damaged,
+    DatabaseBusy,
+    DatabaseUnreachable,
     Elsewhere,
     Forbidden,
     Full,
@@ -22,18 +40,30 @@ from assay.ledger.store.engine import (
     OtherVersion,
     ReadOnly,
     StoreError,
-    Unreachable,
+    make_engine,
     shown,
+    translated,
 )
-from assay.ledger.store.store import Store, create, fill, migrate, open
-from assay.ledger.store.tables import Accepted, Conflict, Meta, Receipt, RecordRow, Settled, StoredBatch, Submission
+from assay.ledger.store.tables import (
+    SCHEMA,
+    Accepted,
+    Conflict,
+    Meta,
+    RecordRow,
+    StoredBatch,
+    StoredReceipt,
+    StoredSettlement,
+    Submission,
+    triggers,
+)
 from assay.ledger.store.view import View, Writer
 
 __all__ = [
     "Accepted",
-    "Busy",
     "Conflict",
     "Damaged",
+    "DatabaseBusy",
+    "DatabaseUnreachable",
     "Elsewhere",
     "Forbidden",
     "Full",
@@ -41,15 +71,14 @@ __all__ = [
     "NotALedger",
     "OtherVersion",
     "ReadOnly",
-    "Receipt",
     "RecordRow",
-    "Settled",
     "Store",
     "StoreError",
     "StoredBatch",
+    "StoredReceipt",
     "StoredRecord",
+    "StoredSettlement",
     "Submission",
-    "Unreachable",
     "View",
     "Writer",
     "create",
@@ -58,3 +87,274 @@ __all__ = [
     "open",
     "shown",
 ]
+
+COPY_ROWS = 10_000
+"""Rows that are in memory at once."""
+
+
+def vacuum_into(source: Connection, path: Path) -> None:
+    """Copy an SQLite database into a new file; the connection is in no transaction. Others may write meanwhile."""
+    source.exec_driver_sql("VACUUM INTO ?", (str(path),))
+
+
+def copy_tables(source: Connection, target: Connection, name: str) -> None:
+    """Copy all tables from one transaction into another, which has none of them; raises NotALedger if it has."""
+    schema.check_empty(target, name)
+    SCHEMA.create_all(target, checkfirst=False)
+    for table in SCHEMA.sorted_tables:
+        query = select(table).order_by(*table.primary_key.columns).execution_options(yield_per=COPY_ROWS)
+        for rows in source.execute(query).partitions():
+            target.execute(table.insert(), [row._asdict() for row in rows])
+    for statement in triggers(target.dialect.name):
+        target.exec_driver_sql(statement)
+    schema.make_turn(target)
+
+
+class Store:
+    """A ledger's database. Threads may share it, processes open their own. `name` is its path or URL, without a password."""
+
+    def __init__(self, engine: Engine, name: str, meta: Meta) -> None:
+        self.name, self.meta = name, meta
+        self._engine = engine
+
+    @contextmanager
+    def writing(self) -> Iterator[Writer]:
+        """One transaction, exclusive among writers; raises StoreError, and then nothing of the block is kept.
+
+        Raises Elsewhere for a database that is not where the ledger lives.
+        """
+        with transaction(self._engine, self.name, writing=True) as connection:
+            schema.check_home(connection)
+            yield Writer(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[View]:
+        """One snapshot; raises StoreError."""
+        with transaction(self._engine, self.name, writing=False) as connection:
+            yield View(connection)
+
+    def check_home(self) -> None:
+        """Refuse a database that is only read, since the ledger lives elsewhere; raises Elsewhere."""
+        with transaction(self._engine, self.name, writing=False) as connection:
+            schema.check_home(connection)
+
+    def elsewhere(self) -> Elsewhere | None:
+        """Why this database is only read, if the ledger lives elsewhere."""
+        try:
+            self.check_home()
+        except Elsewhere as error:
+            return error
+        return None
+
+    def adopt(self) -> str:
+        """Make this the place where the ledger lives: of a copy, or of a restored ledger, that is the only one now.
+
+        The place before it is looked at as far as it can be. Raises BadInput if the ledger is still there and in use, or knows
+        more than this one. Returns what was not looked at.
+        """
+        with transaction(self._engine, self.name, writing=False) as connection:
+            former = schema.former_home(connection)
+            if not former:
+                unseen = "It is not known where the ledger was before, so nothing was looked at there."
+            elif "file" in former:
+                schema.check_file_unused(connection, former)
+                unseen = f"No program of this machine was seen with {former['file']} open; other machines were not looked at."
+            else:
+                name = schema.former_database(connection, former)
+                if name is None:
+                    unseen = f"The database {former['database']!r} is on another server, gone, or this one; it was not looked at."
+                else:
+                    unseen = self._check_former(name, View(connection))
+        with transaction(self._engine, self.name, writing=True) as connection:
+            schema.settle_in(connection)
+        return unseen
+
+    def _check_former(self, name: str, ours: View) -> str:
+        """Refuse the database of this server that the ledger lived in if it is written to, or has more than this one.
+
+        Returns what was not looked at.
+        """
+        hint = "stop whatever works with it; take a new backup of it and restore that, or drop it if what is newer is to be lost"
+        place = self._engine.url.set(database=name).render_as_string(hide_password=False)
+        try:
+            with open(place, wait=0.2) as old, transaction(old._engine, old.name, writing=True) as connection:
+                theirs = View(connection)
+                newer = theirs.last_batch() - ours.last_batch(), len(theirs.settled_epochs()) - len(ours.settled_epochs())
+        except DatabaseBusy as error:
+            raise BadInput(f"the ledger is still being written in the database {name!r} ({error.what})", hint=hint) from None
+        except AssayError as error:
+            return f"The database {name!r} could not be looked at ({error.what})."
+        batches, receipts = (max(0, count) for count in newer)
+        if batches or receipts:
+            what = f"the ledger in the database {name!r} has {batches} batches and {receipts} receipts more than this"
+            raise BadInput(what, file=self.name, hint=hint)
+        return f"The database {name!r} has nothing newer, and nobody was writing to it; other servers were not looked at."
+
+    def forget_home(self, when: str) -> None:
+        """Write down that this database was restored at a time, so that it is to be adopted."""
+        with transaction(self._engine, self.name, writing=True) as connection:
+            schema.forget_home(connection, when)
+
+    def grant(self, role: str) -> bool:
+        """Let a user of the PostgreSQL server read all and add evidence; raises BadInput, StoreError.
+
+        Returns whether its time limits were set too: `rights.LIMITS`.
+        """
+        with transaction(self._engine, self.name, writing=True) as connection:
+            return schema.grant(connection, role)
+
+    def revoke(self, role: str) -> tuple[int, int]:
+        """Take every right from a user, and end its sessions; raises BadInput, StoreError.
+
+        Waits for no turn, since the user may be keeping it. Returns how many sessions were ended, and how many we may not end.
+        """
+        with transaction(self._engine, self.name, writing=False, isolation="READ COMMITTED") as connection:
+            schema.revoke(connection, role)
+        with transaction(self._engine, self.name, writing=False) as connection:
+            return schema.end_sessions(connection, role)
+
+    def copy_to(self, path: Path) -> None:
+        """Write one snapshot of the database to a new SQLite file, while others write; raises StoreError."""
+        if self._engine.dialect.name == "sqlite":
+            with translated(self.name), self._engine.connect() as connection:
+                vacuum_into(connection.execution_options(isolation_level="AUTOCOMMIT"), path)
+            return
+        copy = make_engine(path, create=True)
+        try:
+            with (
+                transaction(self._engine, self.name, writing=False) as source,
+                transaction(copy, str(path), writing=True) as target,
+            ):
+                copy_tables(source, target, str(path))
+        finally:
+            copy.dispose()
+
+    def check_integrity(self) -> None:
+        """Let the database look itself over; raises Damaged. PostgreSQL does so with every page that it reads."""
+        with transaction(self._engine, self.name, writing=False) as connection:
+            if connection.dialect.name == "sqlite":
+                said = list(connection.exec_driver_sql("PRAGMA integrity_check").scalars())
+                lost = connection.exec_driver_sql("PRAGMA foreign_key_check").scalars().all()
+                said = [one for one in said if one != "ok"] + [f"a row of {table} lost what it refers to" for table in lost]
+                if said:
+                    raise Damaged(f"it is damaged ({'; '.join(said[:3])})", file=self.name, hint=RESTORE)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+@contextmanager
+def transaction(engine: Engine, name: str, *, writing: bool, isolation: str = "REPEATABLE READ") -> Iterator[Connection]:
+    """A transaction of the store at the level below tables; raises BadInput for one that writes where there are no file locks.
+
+    isolation: PostgreSQL's, of a transaction that waits for no turn.
+    """
+    if writing:
+        check_locks()
+    options: dict[str, Any] = {"writing": writing}
+    if engine.dialect.name == "postgresql":
+        options["isolation_level"] = "READ COMMITTED" if writing else isolation
+    try:
+        with translated(name), engine.connect().execution_options(**options) as connection, connection.begin():
+            yield connection
+    except DatabaseBusy as error:
+        holder = None if engine.dialect.name != "postgresql" else _holder(engine)
+        if holder is None:
+            raise
+        hint = f"{error.hint}; the operator ends it: `assay ledger grant DIR USER --revoke`, then grants again"
+        raise DatabaseBusy(f"{error.what}; {holder} keeps it", file=error.file, hint=hint) from None
+
+
+def _holder(engine: Engine) -> str | None:
+    """Who has the turn among the writers, if that can be asked."""
+    try:
+        with engine.connect() as connection:
+            return schema.turn_holder(connection)
+    except DBAPIError:
+        return None
+
+
+def create(place: str | Path, meta: Meta) -> Store:
+    """A new store, in a file that is not there yet or an empty database; raises NotALedger if something is, and StoreError.
+
+    A file without any table is what somebody left who died while making a store; it is taken up.
+    """
+    name, made = shown(place), make_engine(place, create=True)
+    file = None if made.url.database is None or made.dialect.name != "sqlite" else Path(made.url.database)
+    ours = file is not None and _reserve(file, name)
+    try:
+        with transaction(made, name, writing=True) as connection:
+            if file is not None and not ours and inspect(connection).get_table_names():
+                raise NotALedger("is there already", file=name, hint="use another path, or remove it if nothing needs it")
+            schema.make_tables(connection, meta, name)
+    except BaseException as error:
+        made.dispose()
+        if file is not None and ours and not isinstance(error, NotALedger):
+            for rest in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
+                rest.unlink(missing_ok=True)
+        raise
+    return Store(made, name, meta)
+
+
+def _reserve(file: Path, name: str) -> bool:
+    """Make a file; False if there is one."""
+    try:
+        with builtins.open(file, "xb"):
+            return True
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise DatabaseUnreachable(
+            f"cannot be made ({error.strerror})", file=name, hint="check that the folder exists, its permissions and its space"
+        ) from None
+
+
+def open(place: str | Path, *, wait: float = WAIT) -> Store:
+    """The store at a path or URL. `wait`: seconds that a writer waits for another one.
+
+    Raises NotALedger if there is none, OtherVersion, Forbidden, and StoreError.
+    """
+    name, found = shown(place), make_engine(place, wait=wait)
+    try:
+        _there(found, name)
+        with transaction(found, name, writing=False) as connection:
+            version, meta = schema.read_meta(connection, name)
+        schema.check_version(version, name)
+    except BaseException:
+        found.dispose()
+        raise
+    return Store(found, name, meta)
+
+
+def migrate(place: str | Path) -> tuple[int, int]:
+    """Bring the store at a path or URL to this program's version: that before, and that after. Raises as `open` does."""
+    name, found = shown(place), make_engine(place)
+    try:
+        _there(found, name)
+        with transaction(found, name, writing=True) as connection:
+            return schema.migrate_tables(connection, name)
+    finally:
+        found.dispose()
+
+
+def fill(place: str | Path, copy: Path) -> None:
+    """Put what `copy_to` wrote into an empty database, whole or not at all; raises NotALedger if it is not empty, StoreError."""
+    name, target, source = shown(place), make_engine(place), make_engine(copy)
+    try:
+        with transaction(source, str(copy), writing=False) as read, transaction(target, name, writing=True) as written:
+            copy_tables(read, written, name)
+    finally:
+        source.dispose()
+        target.dispose()
+
+
+def _there(found: Engine, name: str) -> None:
+    if found.dialect.name == "sqlite" and found.url.database is not None and not Path(found.url.database).exists():
+        raise NotALedger("there is no such file", file=name, hint="`assay ledger init` makes a ledger")

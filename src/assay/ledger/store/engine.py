@@ -1,19 +1,19 @@
-"""What can go wrong with a database, by what one does about it.
+"""Open a database by its path or URL, and turn what goes wrong with it into errors, named by what to do about them.
+
+SQLite runs in WAL mode and flushes every commit. PostgreSQL is reached through psycopg 3.
 
 AssayError
-├── StoreError         the database failed, and nothing of the transaction was kept: exit code 1
-│   ├── Busy           another writer held it for too long
-│   ├── Full           no space left
-│   ├── ReadOnly       it can be read and not written
-│   ├── Damaged        what it holds is not what was written: restore it; nothing is settled over it
-│   └── Unreachable    it cannot be opened, or the connection broke
+├── StoreError               the database failed, and nothing of the transaction was kept: exit code 1
+│   ├── DatabaseBusy         another writer held it for too long
+│   ├── Full                 no space left
+│   ├── ReadOnly             it can be read and not written
+│   ├── Damaged              what it holds is not what was written: restore it; nothing is settled over it
+│   └── DatabaseUnreachable  it cannot be opened, or the connection broke
 └── BadInput
-    ├── NotALedger     there is no database, or it is none of ours
-    ├── OtherVersion   it was made by a newer or an older Assay
-    ├── Forbidden      the database does not let us in
-    └── Elsewhere      it is a copy, or was restored: the ledger lives elsewhere
-
-Opening a database by its path or URL: SQLite in WAL mode with every commit flushed, or PostgreSQL through psycopg 3.
+    ├── NotALedger           there is no database, or it is not a ledger
+    ├── OtherVersion         a newer or an older Assay made it
+    ├── Forbidden            the database does not let us in
+    └── Elsewhere            it is a copy, or was restored: the ledger lives elsewhere
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StoreError(AssayError):
     """The database failed; nothing of the transaction was kept: exit code 1."""
 
 
-class Busy(StoreError):
+class DatabaseBusy(StoreError):
     """Another writer held the database for too long."""
 
 
@@ -55,7 +55,7 @@ class Damaged(StoreError):
     """What the database holds is not what was written."""
 
 
-class Unreachable(StoreError):
+class DatabaseUnreachable(StoreError):
     """The database cannot be opened, or the connection to it broke."""
 
 
@@ -78,14 +78,19 @@ class Elsewhere(BadInput):
 RESTORE = "restore it from a copy, then `assay ledger check`"
 _AGAIN = "try again; what was acknowledged before is kept"
 _SQLITE: tuple[tuple[str, type[AssayError], str, str], ...] = (
-    ("SQLITE_BUSY", Busy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
-    ("SQLITE_LOCKED", Busy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
+    ("SQLITE_BUSY", DatabaseBusy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
+    ("SQLITE_LOCKED", DatabaseBusy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
     ("SQLITE_FULL", Full, f"the disk is full, {KEPT}", "make room, then do it again"),
     ("SQLITE_READONLY", ReadOnly, f"it cannot be written, {KEPT}", "check its permissions, those of its folder, and the mount"),
     ("SQLITE_CORRUPT", Damaged, "it is damaged", RESTORE),
     ("SQLITE_NOTADB", NotALedger, "is not a database", "is this the right file? If it was a ledger, restore it from a copy"),
-    ("SQLITE_CANTOPEN", Unreachable, "it cannot be opened", "check that it exists, its permissions and those of its folder"),
-    ("SQLITE_IOERR", Unreachable, f"the disk failed, {KEPT}", "check the disk and its space, then do it again"),
+    (
+        "SQLITE_CANTOPEN",
+        DatabaseUnreachable,
+        "it cannot be opened",
+        "check that it exists, its permissions and those of its folder",
+    ),
+    ("SQLITE_IOERR", DatabaseUnreachable, f"the disk failed, {KEPT}", "check the disk and its space, then do it again"),
     ("SQLITE_PERM", Forbidden, "access is refused", "check its permissions"),
 )
 """Beginning of SQLite's name for an error → ours, what is wrong, what to do."""
@@ -100,7 +105,7 @@ _STATES: tuple[tuple[str, type[AssayError], str, str], ...] = (
     ),
     ("53100", Full, f"the server's disk is full, {KEPT}", "make room, then do it again"),
     ("25006", ReadOnly, f"the server is read-only (a standby?), {KEPT}", "use the URL of the primary"),
-    ("55P03", Busy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
+    ("55P03", DatabaseBusy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
     ("XX001", Damaged, "it is damaged", RESTORE),
     ("XX002", Damaged, "it is damaged", RESTORE),
 )
@@ -120,7 +125,7 @@ def translated(name: str) -> Iterator[None]:
     except DBAPIError as error:
         raise _ours(error, name) from None
     except PoolTimeoutError:
-        raise Busy(f"too many at once, {KEPT}", file=name, hint="try again, or use fewer threads") from None
+        raise DatabaseBusy(f"too many at once, {KEPT}", file=name, hint="try again, or use fewer threads") from None
 
 
 def _ours(error: DBAPIError, name: str) -> AssayError:
@@ -138,7 +143,7 @@ def _ours(error: DBAPIError, name: str) -> AssayError:
         if code.startswith(begin):
             return kind(f"{what} ({said})", file=name, hint=hint)
     if error.connection_invalidated or (table is _STATES and code[:2] in ("", "08", "57")):
-        return Unreachable(f"the server does not answer, or ended the connection ({said})", file=name, hint=_AGAIN)
+        return DatabaseUnreachable(f"the server does not answer, or ended the connection ({said})", file=name, hint=_AGAIN)
     return StoreError(f"the database refused it, {KEPT} ({said})", file=name, hint="`assay ledger check` looks for why")
 
 
@@ -170,7 +175,7 @@ def shown(place: str | Path) -> str:
     return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
 
 
-def engine(place: str | Path, *, create: bool = False, wait: float = WAIT) -> Engine:
+def make_engine(place: str | Path, *, create: bool = False, wait: float = WAIT) -> Engine:
     """The engine for a path or URL. With option `writing` a transaction excludes other writers; else it reads one snapshot.
 
     Nothing is opened yet. Raises BadInput for a URL that is none, and where psycopg is missing.

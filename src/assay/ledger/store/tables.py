@@ -286,7 +286,7 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class StoredSettlement:
     """A settlement (canonical JSON), its digest, and that of the inputs it was computed from."""
 
     epoch: int
@@ -296,7 +296,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class StoredReceipt:
     """A receipt: its epoch, place in the log (from 0), digest of its payload, DSSE envelope, signed checkpoint."""
 
     epoch: int

@@ -25,10 +25,10 @@ from assay.ledger.store.tables import (
     Accepted,
     Candidate,
     Conflict,
-    Receipt,
     RecordRow,
-    Settled,
     StoredBatch,
+    StoredReceipt,
+    StoredSettlement,
     Submission,
     attempts,
     batches,
@@ -197,25 +197,25 @@ class View:
 
     # Settlements and receipts
 
-    def settlement(self, epoch: int) -> Settled | None:
+    def settlement(self, epoch: int) -> StoredSettlement | None:
         """The settlement of an epoch."""
         row = self._connection.execute(select(settlements).where(settlements.c.epoch == epoch)).first()
-        return None if row is None else Settled(*tuple(row))
+        return None if row is None else StoredSettlement(*tuple(row))
 
     def inputs(self, digest: str) -> bytes | None:
         """The document of the inputs with this digest."""
         found: bytes | None = self._connection.scalar(select(inputs.c.document).where(inputs.c.digest == digest))
         return found
 
-    def receipt(self, epoch: int) -> Receipt | None:
+    def receipt(self, epoch: int) -> StoredReceipt | None:
         """The receipt of an epoch."""
         return _receipt(self._connection.execute(select(receipts).where(receipts.c.epoch == epoch)).first())
 
-    def receipt_at(self, position: int) -> Receipt | None:
+    def receipt_at(self, position: int) -> StoredReceipt | None:
         """The receipt at a place in the log."""
         return _receipt(self._connection.execute(select(receipts).where(receipts.c.position == position)).first())
 
-    def last_receipt(self) -> Receipt | None:
+    def last_receipt(self) -> StoredReceipt | None:
         """The receipt that was added last."""
         return _receipt(self._connection.execute(select(receipts).order_by(receipts.c.position.desc()).limit(1)).first())
 
@@ -230,10 +230,10 @@ class View:
             self._connection.scalars(select(receipts.c.epoch).where(receipts.c.epoch >= first).order_by(receipts.c.epoch))
         )
 
-    def receipts(self, first: int = 0) -> Iterator[Receipt]:
+    def receipts(self, first: int = 0) -> Iterator[StoredReceipt]:
         """The receipts from this position of the log on, in its order."""
         query = select(receipts).where(receipts.c.position >= first).order_by(receipts.c.position)
-        return (Receipt(*tuple(row)) for row in self._rows(query))
+        return (StoredReceipt(*tuple(row)) for row in self._rows(query))
 
     # What was sent to chains
 
@@ -282,8 +282,8 @@ def _members(text: Any) -> tuple[tuple[int, int], ...]:
     return tuple(pairs) if all(one < other for (_, one), (other, _) in pairwise(pairs)) else ()
 
 
-def _receipt(row: Found[Any] | None) -> Receipt | None:
-    return None if row is None else Receipt(*tuple(row))
+def _receipt(row: Found[Any] | None) -> StoredReceipt | None:
+    return None if row is None else StoredReceipt(*tuple(row))
 
 
 class Writer(View):
@@ -330,7 +330,7 @@ class Writer(View):
         last = self._connection.scalar(select(func.max(submissions.c.id))) or 0
         self._add(submissions, (last + 1, *astuple(submission)))
 
-    def add_settled(self, settled: Settled, document: bytes, receipt: Receipt) -> None:
+    def add_settled(self, settled: StoredSettlement, document: bytes, receipt: StoredReceipt) -> None:
         """Keep a settlement, the document of its inputs, and its receipt."""
         if self.inputs(settled.inputs) is None:
             self._add(inputs, (settled.inputs, document))

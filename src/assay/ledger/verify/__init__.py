@@ -30,12 +30,12 @@ from assay.ledger import bundle, check
 from assay.ledger.check import LogKey
 from assay.ledger.keys import as_bad_input
 from assay.ledger.verify import claims, recompute, subnet_bundle
-from assay.ledger.verify.report import STAGES, Check, Material, Verified, gather_material, several
+from assay.ledger.verify.report import STAGES, Material, StageResult, Verified, gather_material, several
 
 __all__ = [
     "STAGES",
-    "Check",
     "Material",
+    "StageResult",
     "Verified",
     "claims",
     "gather_material",

@@ -65,7 +65,7 @@ def name_difference(path: Path, found: BoundRecords, signed: Path | None, epochs
 def _batches(signed: Path | None, epochs: tuple[int, int]) -> Iterator[tuple[BatchStatement, Ranges]]:
     """Those of the epochs that can be read and are signed; the others are refused at their own stage. Raises BadInput."""
     for place, line in [] if signed is None else report.batch_lines(signed):
-        with suppress(BadInput, check.Refused):
+        with suppress(BadInput, check.CheckError):
             envelope, members = report.split_batch_line(line, place)
             stated = batch.stated(envelope)[1]
             batch.check_envelope(envelope, keys.public(stated.validator))
@@ -186,7 +186,7 @@ def check_signed(given: Material, found: BoundRecords, competition: str, origin:
                 first += stated.version == 1
                 _batch(envelope, stated, members, found, seqs, covered)
                 judged.append(BatchTaskSet(stated.task_set, members))
-            except check.Refused as refused:
+            except check.CheckError as refused:
                 raise Refused(
                     "signatures", refused.what, expected=refused.expected, found=refused.found, file=path, line=place.line
                 ) from None
@@ -258,7 +258,7 @@ def read_receipt(data: bytes, key: LogKey | None, path: Path, name: str = "recei
     try:
         found = Receipt.parse(data)
         return found, key or key_of(found)
-    except check.Refused as refused:
+    except check.CheckError as refused:
         where = "log" if (name, refused.stage) == ("receipt", "log") else name
         raise Refused(where, refused.what, expected=refused.expected, found=refused.found, file=path) from None
 
@@ -269,7 +269,7 @@ def key_of(found: Receipt) -> LogKey:
     try:
         return LogKey(bytes.fromhex(digits), name)
     except ValueError:
-        raise check.Refused("receipt", "it does not name the key that it is signed with", "ed25519:…", digits[:100]) from None
+        raise check.CheckError("receipt", "it does not name the key that it is signed with", "ed25519:…", digits[:100]) from None
 
 
 def check_receipt_file(found: Receipt, key: LogKey, path: Path, into: Verified, *, own: bool) -> Checkpoint:
@@ -287,7 +287,7 @@ def check_receipt(found: Receipt, key: LogKey, path: Path) -> Checkpoint:
     """The checkpoint that a receipt is in; raises Refused unless the key signed it, as it says itself, and it is in the log."""
     try:
         now = check.check_receipt(found, [key])
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Refused(refused.stage, refused.what, expected=refused.expected, found=refused.found, file=path) from None
     for name, _ in found.envelope.signatures:
         if name != key.id:

@@ -34,7 +34,7 @@ HINTED = ("chain", "evidence", "inputs")
 
 
 @dataclass(frozen=True)
-class Check:
+class StageResult:
     """A stage, and what was found right there; or, `done` being False, what was not looked at."""
 
     stage: str
@@ -47,7 +47,7 @@ class Verified:
     """Everything that was checked is right. `receipt`: what the receipt states; of a subnet, `emission` is the signed split."""
 
     receipt: dict[str, Any] = field(default_factory=dict)
-    checked: list[Check] = field(default_factory=list)
+    checked: list[StageResult] = field(default_factory=list)
     emission: dict[str, Any] | None = None
     settlement: Settlement | None = field(default=None, repr=False, compare=False)
     """As it was computed again, if it was."""
@@ -56,11 +56,11 @@ class Verified:
 
     def right(self, stage: str, what: str) -> None:
         """Note that a stage is right."""
-        self.checked.append(Check(stage, what))
+        self.checked.append(StageResult(stage, what))
 
     def not_looked_at(self, stage: str, what: str) -> None:
         """Note what could not be looked at, and what would be needed for it."""
-        self.checked.append(Check(stage, what, done=False))
+        self.checked.append(StageResult(stage, what, done=False))
 
     @property
     def recomputed(self) -> bool:
@@ -89,7 +89,7 @@ def stage(name: str) -> Iterator[None]:
     """In the block, what is refused for whatever reason is raised as Refused of this stage."""
     try:
         yield
-    except check.Refused as refused:
+    except check.CheckError as refused:
         raise Refused(name, refused.what, expected=refused.expected, found=refused.found) from None
     except Refused:
         raise

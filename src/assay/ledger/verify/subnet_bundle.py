@@ -16,11 +16,11 @@ from assay.ledger.check import Checkpoint, LogKey, Receipt
 from assay.ledger.statements import Split
 from assay.ledger.verify import claims
 from assay.ledger.verify.recompute import differs
-from assay.ledger.verify.report import Check, Verified, gather_material, or_null, several, stage
+from assay.ledger.verify.report import StageResult, Verified, gather_material, or_null, several, stage
 from assay.scheme import subnet
-from assay.scheme.subnet import Subnet
+from assay.scheme.subnet import SubnetFile
 from assay.settle import emission
-from assay.settle.emission import Settled
+from assay.settle.emission import SplitInput
 
 __all__ = ["bound", "follows", "is_joint", "read", "same", "verified"]
 
@@ -86,7 +86,7 @@ def read(data: bytes, keys: Sequence[LogKey], file: Path) -> tuple[Split, LogKey
     try:
         found = Split.parse(data)
         named = claims.key_of(found)
-    except check.Refused as refused:
+    except check.CheckError as refused:
         where = "log" if refused.stage == "log" else "receipt"
         raise Refused(where, refused.what, expected=refused.expected, found=refused.found, file=file) from None
     if keys and named not in keys:
@@ -155,7 +155,7 @@ def _earlier(file: Path, entries: Sequence[bytes], key: LogKey, found: Split) ->
             envelope = check.Envelope.parse(check.parse_json(line, "log", check.RECEIPT_BYTES), "log")
             check.check_envelope(envelope, [key], "log")
             said = statements.split_stated(envelope.payload, "log")
-        except check.Refused as refused:
+        except check.CheckError as refused:
             raise refuse(number, refused.what, refused.expected, refused.found) from None
         digest = sha256(envelope.payload).hexdigest()
         if digest != entry.hex():
@@ -169,7 +169,7 @@ def _earlier(file: Path, entries: Sequence[bytes], key: LogKey, found: Split) ->
         raise refuse(len(entries) + 1, "it does not follow the one before it", before, found.predicate["previous"])
 
 
-def follows(found: Split, rules: Subnet, name: str) -> None:
+def follows(found: Split, rules: SubnetFile, name: str) -> None:
     """Refuse a split whose rules are not those of a subnet file of this name."""
     with stage(NAME):
         for field, wanted, there in statements.split_differences(rules, found.predicate):
@@ -188,7 +188,7 @@ def bound(found: Split, at: int, receipt: Receipt, place: Path) -> str:
     return digest
 
 
-def same(found: Split, settled: Sequence[Settled], file: Path) -> None:
+def same(found: Split, settled: Sequence[SplitInput], file: Path) -> None:
     """Refuse a split that does not follow, by the rules that it states, from the settlements of its competitions."""
     with stage(NAME):
         ours = emission.split(statements.split_rules_of(found.predicate), settled).document
@@ -207,7 +207,7 @@ def _computed(root: Path, found: Split, verify: Callable[[Path, LogKey], Verifie
     if there != sorted(numbers):
         what = "the competitions are not those that the split names"
         raise Refused(NAME, what, expected=", ".join(numbers), found=", ".join(there), file=root / COMPETITIONS)
-    settled: list[Settled] = []
+    settled: list[SplitInput] = []
     for at, (row, key) in enumerate(zip(said["receipts"], found.logs, strict=True)):
         place, name = root / COMPETITIONS / numbers[at], row["competition"]
         if is_joint(place) or not place.is_dir():
@@ -218,7 +218,7 @@ def _computed(root: Path, found: Split, verify: Callable[[Path, LogKey], Verifie
             raise Refused(NAME, f"{name}: {error.what}", file=error.file or place) from None
         digest = bound(found, at, Receipt.parse(gather_material(place, None).data), place)
         assert one.settlement is not None
-        settled.append(emission.part(one.settlement, digest, str(key)))
-        into.checked += [Check(each.stage, f"{name}: {each.what}", each.done) for each in one.checked]
+        settled.append(emission.split_input(one.settlement, digest, str(key)))
+        into.checked += [StageResult(each.stage, f"{name}: {each.what}", each.done) for each in one.checked]
     same(found, settled, root / SPLIT)
     into.right(NAME, f"of {several(len(settled), 'competition')}, computed again to the bit: {said['digest']}")

@@ -26,22 +26,22 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from assay.errors import Unreachable
-from assay.publish import sender
 from assay.publish.bittensor import subnet
-from assay.publish.bittensor.node import BlockId, Node
+from assay.publish.bittensor.node import BittensorNode, BlockId
 from assay.publish.bittensor.refusals import dispatched
 from assay.publish.bittensor.settings import CHAINS
-from assay.publish.bittensor.subnet import Neuron, Subnet
-from assay.publish.bittensor.weights import Signed
+from assay.publish.bittensor.subnet import Neuron, SubnetState
+from assay.publish.bittensor.weights import SignedExtrinsic
 from assay.publish.outcome import Refusal
+from assay.publish.sender import ChainAttempt
 
-Kind = Literal["set", "commit"]
+CallKind = Literal["set", "commit"]
 Owner = tuple[str, str, int, int]
 """Whose weights, and where: account, chain, netuid, mechanism."""
 
 
 @dataclass
-class Attempt(sender.Attempt):
+class BittensorAttempt(ChainAttempt):
     """One extrinsic that was sent, or was about to be."""
 
     ENDED: ClassVar[frozenset[str]] = frozenset(
@@ -53,10 +53,10 @@ class Attempt(sender.Attempt):
     chain: str
     netuid: int
     mechanism: int
-    kind: Kind
+    kind: CallKind
     uids: tuple[int, ...]
     values: tuple[int, ...]
-    signed: Signed
+    signed: SignedExtrinsic
     reveal: int | None = None
 
     @property
@@ -103,7 +103,7 @@ class Attempt(sender.Attempt):
         return content if self.reveal is None else content | {"reveal": self.reveal}
 
     @classmethod
-    def planned(cls, entry: dict[str, Any]) -> Attempt:
+    def planned(cls, entry: dict[str, Any]) -> BittensorAttempt:
         """The attempt that an entry plans; raises KeyError if the entry is of another kind of target."""
         raw = bytes.fromhex(entry["raw"][2:])
         return cls(
@@ -118,7 +118,7 @@ class Attempt(sender.Attempt):
             kind=entry["kind"],
             uids=tuple(entry["uids"]),
             values=tuple(entry["values"]),
-            signed=Signed(entry["hash"], raw, entry["nonce"], entry["birth"], entry["death"]),
+            signed=SignedExtrinsic(entry["hash"], raw, entry["nonce"], entry["birth"], entry["death"]),
             reveal=entry.get("reveal"),
         )
 
@@ -128,14 +128,14 @@ STEPS = 3000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Inclusion:
     """A block that has it, and in which place."""
 
     block: BlockId
     index: int
 
 
-def elsewhere(chain: str, *nodes: Node | None) -> Refusal | None:
+def elsewhere(chain: str, *nodes: BittensorNode | None) -> Refusal | None:
     """Whether a node is of another chain than that with this block 0."""
     for node in nodes:
         if node is not None and (found := node.genesis()) != chain:
@@ -147,7 +147,7 @@ def elsewhere(chain: str, *nodes: Node | None) -> Refusal | None:
     return None
 
 
-def find(node: Node, made: Signed, final: BlockId) -> Found | None:
+def find(node: BittensorNode, made: SignedExtrinsic, final: BlockId) -> Inclusion | None:
     """Where an extrinsic is, among the blocks that could have it and come before a final one; None if it is in none.
 
     Each is named by the one after it, back from the final one: of several nodes behind one address, one that is on a branch of
@@ -162,12 +162,12 @@ def find(node: Node, made: Signed, final: BlockId) -> Found | None:
         if at.number <= until:
             there = node.extrinsics(at.hash)
             if made.raw in there:
-                return Found(at, there.index(made.raw))
+                return Inclusion(at, there.index(made.raw))
         at = BlockId(at.number - 1, str(header["parentHash"]))
     return None
 
 
-def _named(node: Node, number: int, final: BlockId) -> str:
+def _named(node: BittensorNode, number: int, final: BlockId) -> str:
     """The hash of a block of long ago, to which it is too far to go back."""
     name = node.block_hash(number)
     if name is None:
@@ -175,7 +175,7 @@ def _named(node: Node, number: int, final: BlockId) -> str:
     return name
 
 
-def never(node: Node, one: Attempt) -> bool:
+def never(node: BittensorNode, one: BittensorAttempt) -> bool:
     """Whether a node's final blocks show that no block has an extrinsic, and none will."""
     final = node.finalized()
     if node.nonce(one.account, final.hash) > one.signed.nonce:
@@ -183,7 +183,7 @@ def never(node: Node, one: Attempt) -> bool:
     return final.number >= one.signed.death
 
 
-def has_block(node: Node, found: Found, raw: bytes) -> bool:
+def has_block(node: BittensorNode, found: Inclusion, raw: bytes) -> bool:
     """Whether a node has the extrinsic in that place too, and the block is final to it."""
     if node.finalized().number < found.block.number or node.block_hash(found.block.number) != found.block.hash:
         return False
@@ -191,7 +191,7 @@ def has_block(node: Node, found: Found, raw: bytes) -> bool:
     return found.index < len(there) and there[found.index] == raw
 
 
-def did(node: Node, one: Attempt, found: Found) -> Refusal | None:
+def did(node: BittensorNode, one: BittensorAttempt, found: Inclusion) -> Refusal | None:
     """Why an extrinsic did nothing; None if it did what it should. By the block's own events.
 
     Where the node has forgotten these, by the block in which the hotkey last set or committed weights.
@@ -212,7 +212,7 @@ def did(node: Node, one: Attempt, found: Found) -> Refusal | None:
     raise Unreachable(f"{node.host} does not say what became of an extrinsic in block {found.block.number}", hint="ask another")
 
 
-def _did_long_ago(node: Node, one: Attempt, found: Found, why: Unreachable) -> Refusal | None:
+def _did_long_ago(node: BittensorNode, one: BittensorAttempt, found: Inclusion, why: Unreachable) -> Refusal | None:
     _, own = _own(node, one, node.finalized())
     if own is None or own.last_update > found.block.number:
         raise why
@@ -221,18 +221,18 @@ def _did_long_ago(node: Node, one: Attempt, found: Found, why: Unreachable) -> R
     return Refusal("failed", "the chain said no to it; the node has forgotten why", "--dry-run says what stands against it now")
 
 
-def _own(node: Node, one: Attempt, at: BlockId) -> tuple[Subnet | None, Neuron | None]:
+def _own(node: BittensorNode, one: BittensorAttempt, at: BlockId) -> tuple[SubnetState | None, Neuron | None]:
     there = subnet.read_subnet(node, one.netuid, one.mechanism, at)
     return (None, None) if isinstance(there, Refusal) else (there, there.by_hotkey.get(one.account))
 
 
-def holds(node: Node, one: Attempt, at: BlockId) -> bool:
+def holds(node: BittensorNode, one: BittensorAttempt, at: BlockId) -> bool:
     """Whether the chain has these weights of its hotkey at a block."""
     there, own = _own(node, one, at)
     return there is not None and own is not None and subnet.weights_of(node, there, own.uid, at) == one.weights
 
 
-def waits(node: Node, one: Attempt, at: BlockId) -> bool:
+def waits(node: BittensorNode, one: BittensorAttempt, at: BlockId) -> bool:
     """Whether a commitment in a block before is still to be opened. Of one that nothing came of, the chain keeps no trace."""
     index = subnet.index_of(one.netuid, one.mechanism)
     rows: list[tuple[Any, Any]] = node.map(subnet.PALLET, "TimelockedWeightCommits", (index,), at.hash)

@@ -16,8 +16,8 @@ from itertools import pairwise
 from typing import Any, TypeGuard, TypeVar
 
 from assay.errors import Unreachable
-from assay.publish.bittensor.runtime import Entry, Runtime, core
-from assay.publish.rpc import RpcError, WebSocket
+from assay.publish.bittensor.runtime import Runtime, StorageItem, core
+from assay.publish.rpc import RpcError, WebSocketRpc
 
 SPEC_NAME = "node-subtensor"
 """What the runtimes of the chain call themselves."""
@@ -46,11 +46,11 @@ class BlockId:
     hash: str
 
 
-class Node:
+class BittensorNode:
     """A node at an address, asked by one thread at a time. seconds: for one question in all."""
 
     def __init__(self, url: str, *, seconds: float = 20.0) -> None:
-        self.wire = WebSocket(url, seconds=seconds)
+        self.wire = WebSocketRpc(url, seconds=seconds)
         self._runtimes: dict[int, Runtime] = {}
         self._headers: dict[str, dict[str, Any]] = {}
         self._specs: dict[str, int] = {}
@@ -320,7 +320,7 @@ def _u32(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and 0 <= value < 2**32
 
 
-def _values(runtime: Runtime, asked: Sequence[tuple[Entry, bytes | None]]) -> list[Any]:
+def _values(runtime: Runtime, asked: Sequence[tuple[StorageItem, bytes | None]]) -> list[Any]:
     """What is stored in each item, or what the chain takes for it where nothing is."""
     there = [raw is not None or entry.modifier != "Optional" for entry, raw in asked]
     calls = [

@@ -12,13 +12,13 @@ from functools import cached_property
 
 from assay.errors import Unreachable
 from assay.ledger.keys import PrivateKey
-from assay.publish.bittensor.extrinsics import Attempt, elsewhere
-from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.extrinsics import BittensorAttempt, elsewhere
+from assay.publish.bittensor.node import BittensorNode
 from assay.publish.bittensor.refusals import COMMIT_VERSION, preflight, stranger
-from assay.publish.bittensor.sending import Call, Extrinsics, known
+from assay.publish.bittensor.sending import BittensorCall, Extrinsics, known
 from assay.publish.bittensor.settings import (
     CHAINS,
-    Settings,
+    BittensorSettings,
     address,
     hotkey_of,
     node_of,
@@ -27,7 +27,7 @@ from assay.publish.bittensor.settings import (
     settings_of,
     witness_of,
 )
-from assay.publish.bittensor.subnet import Subnet, read_subnet, weights_of
+from assay.publish.bittensor.subnet import SubnetState, read_subnet, weights_of
 from assay.publish.bittensor.weights import (
     Vector,
     commit_call,
@@ -42,9 +42,9 @@ from assay.publish.bittensor.weights import (
     wrong_clock,
 )
 from assay.publish.outcome import Outcome, Refusal, Sent, Unknown
-from assay.publish.publishers import Comparison, Line, Plan, Pulse, Target, Tell
-from assay.publish.sender import Clock, Sender, under_way
-from assay.publish.settled_epoch import SettledEpoch, Shares
+from assay.publish.publishers import Comparison, Line, PublishPlan, Pulse, Target, Tell
+from assay.publish.sender import Sender, SystemClock, under_way
+from assay.publish.settled_epoch import EpochShares, SettledEpoch
 
 POLL = 3.0
 """Seconds between two looks: a block takes twelve, and whoever lends a node counts questions."""
@@ -59,35 +59,35 @@ class _Now:
     keys: who has a share. gone: whose share burns because the uid is not theirs any more, and why.
     """
 
-    subnet: Subnet
+    subnet: SubnetState
     vector: Vector
     keys: frozenset[str]
     gone: dict[str, str]
     burn_uid: int
 
 
-def open_publisher(target: Target, clock: Clock | None = None) -> BittensorPublisher:
+def open_publisher(target: Target, clock: SystemClock | None = None) -> BittensorPublisher:
     """The publisher of a target; raises BadInput if its settings are wrong."""
-    return BittensorPublisher(target, settings_of(target), clock or Clock(poll=POLL))
+    return BittensorPublisher(target, settings_of(target), clock or SystemClock(poll=POLL))
 
 
 class BittensorPublisher:
     """The publisher of a target of kind `bittensor`. `clock`: for tests."""
 
-    def __init__(self, target: Target, settings: Settings, clock: Clock) -> None:
+    def __init__(self, target: Target, settings: BittensorSettings, clock: SystemClock) -> None:
         self._target, self._settings, self._clock = target, settings, clock
         self._key: PrivateKey | None = None  # opened once: a watch sends again and again, and a passphrase is asked for once
-        self._plan: Plan | None = None  # settled again once, for the same reason
+        self._plan: PublishPlan | None = None  # settled again once, for the same reason
 
     @cached_property
-    def _node(self) -> Node:
+    def _node(self) -> BittensorNode:
         return node_of(self._target, self._settings)
 
     @cached_property
-    def _witness(self) -> Node | None:
+    def _witness(self) -> BittensorNode | None:
         return witness_of(self._target, self._settings)
 
-    def plan(self, epoch: SettledEpoch) -> Plan:
+    def plan(self, epoch: SettledEpoch) -> PublishPlan:
         """The shares of an epoch, and the weights they come to if no uid has changed hands."""
         if self._plan is not None and (self._plan.epoch, self._plan.receipt) == (epoch.epoch, epoch.receipt):
             return self._plan
@@ -98,10 +98,10 @@ class BittensorPublisher:
         left_out = tuple((key, "it has no uid, and its share burns") for key in burns if key not in sent)
         lines = tuple(_lines(shares, vector(shares), {}))
         said = where | strangers(epoch.registries, where) | pulled_at(epoch.registries) | content(shares)
-        self._plan = Plan(self._target.name, epoch.epoch, epoch.receipt, said, lines, left_out)
+        self._plan = PublishPlan(self._target.name, epoch.epoch, epoch.receipt, said, lines, left_out)
         return self._plan
 
-    def compare(self, plan: Plan) -> Comparison:
+    def compare(self, plan: PublishPlan) -> Comparison:
         """The plan against the weights that the chain has of the hotkey."""
         hotkey = self._hotkey()
         now = self._now(plan)
@@ -125,7 +125,7 @@ class BittensorPublisher:
             outcome = wrong_clock(self._chain_time(now.subnet), self._clock.wall())
         return Comparison(shown, outcome, notes, lines)
 
-    def send(self, plan: Plan, tell: Tell) -> Outcome:
+    def send(self, plan: PublishPlan, tell: Tell) -> Outcome:
         """Set the weights, or commit to them, once."""
         named = self._settings.key
         if named is None:
@@ -133,7 +133,7 @@ class BittensorPublisher:
         key = self._key or hotkey_of(self._target, named)
         self._key = key
 
-        def prepare() -> Call | Outcome:
+        def prepare() -> BittensorCall | Outcome:
             now = self._now(plan)
             if not isinstance(now, _Now):
                 return now
@@ -144,7 +144,7 @@ class BittensorPublisher:
         sender = Sender(chain, self._target.journal(), tell, wait_seconds=wait_seconds, clock=self._clock)
         return sender.run(plan.subject, plan.digest, prepare)
 
-    def confirm(self, plan: Plan) -> Outcome:
+    def confirm(self, plan: PublishPlan) -> Outcome:
         """Whether these weights were published, by the journal and, of a commitment, by what the chain has opened."""
         return self._elsewhere() or self._before(plan) or Unknown("nothing of this epoch is known to have been sent")
 
@@ -170,7 +170,7 @@ class BittensorPublisher:
 
     # What would be sent now
 
-    def _now(self, plan: Plan) -> _Now | Refusal:
+    def _now(self, plan: PublishPlan) -> _Now | Refusal:
         """The weights as they would be sent, at the head of the chain; or why there is nothing to send them to."""
         wrong = self._elsewhere() or _of_another(plan)
         if wrong is not None:
@@ -189,12 +189,12 @@ class BittensorPublisher:
     def _elsewhere(self) -> Refusal | None:
         return elsewhere(self._settings.chain, self._node, self._witness)
 
-    def _before(self, plan: Plan) -> Outcome | None:
+    def _before(self, plan: PublishPlan) -> Outcome | None:
         """What became of this plan already; None if nothing was sent of it, or nothing came of it."""
         wrong = _of_another(plan)
         if wrong is not None:
             return wrong
-        attempts = Attempt.read(self._target.journal().entries)
+        attempts = BittensorAttempt.read(self._target.journal().entries)
         last = under_way(attempts)
         if last is not None and last.plan == plan.digest:
             return Sent(last.transaction) if last.sent else Unknown("it was about to be sent", last.transaction)
@@ -234,7 +234,7 @@ class BittensorPublisher:
             found.append("the subnet takes commitments: the chain opens them some epochs later, and only then has the weights")
         return found
 
-    def _call(self, now: _Now, key: PrivateKey) -> Call | Outcome:
+    def _call(self, now: _Now, key: PrivateKey) -> BittensorCall | Outcome:
         """The call by which the subnet takes the weights, or why there is none."""
         try:
             return self._locked(now, key) if now.subnet.commit_reveal else self._plain(now)
@@ -242,13 +242,13 @@ class BittensorPublisher:
             what = f"the chain's runtime has no such call as this program makes ({error})"
             return Refusal("runtime", what, "is there a newer version of it?")
 
-    def _plain(self, now: _Now) -> Call:
+    def _plain(self, now: _Now) -> BittensorCall:
         there = now.subnet
         runtime = self._node.runtime(there.block.hash)
         made = set_call(runtime, there.netuid, there.mechanism, now.vector, self._settings.version_key)
-        return Call(made, "set", now.vector)
+        return BittensorCall(made, "set", now.vector)
 
-    def _locked(self, now: _Now, key: PrivateKey) -> Call | Refusal:
+    def _locked(self, now: _Now, key: PrivateKey) -> BittensorCall | Refusal:
         there, version_key = now.subnet, self._settings.version_key
         time = self._chain_time(there)
         found = commitment(there, key.public, now.vector, version_key, chain=time, here=self._clock.wall())
@@ -256,9 +256,9 @@ class BittensorPublisher:
             return found
         runtime = self._node.runtime(there.block.hash)
         made = commit_call(runtime, there.netuid, there.mechanism, found.data, found.round, COMMIT_VERSION)
-        return Call(made, "commit", now.vector, found.reveal)
+        return BittensorCall(made, "commit", now.vector, found.reveal)
 
-    def _chain_time(self, there: Subnet) -> float:
+    def _chain_time(self, there: SubnetState) -> float:
         """What time it is by the chain, in seconds since 1970."""
         time = self._node.query("Timestamp", "Now", (), there.block.hash)
         if not isinstance(time, int):
@@ -266,7 +266,7 @@ class BittensorPublisher:
         return time / 1000
 
 
-def _of_another(plan: Plan) -> Refusal | None:
+def _of_another(plan: PublishPlan) -> Refusal | None:
     """Whether the uids are those of another subnet than the one that would be told."""
     said = plan.content.get("registries")
     if not said:
@@ -280,7 +280,7 @@ def _of_another(plan: Plan) -> Refusal | None:
     )
 
 
-def _lines(shares: Shares, sent: Vector, gone: dict[str, str]) -> list[Line]:
+def _lines(shares: EpochShares, sent: Vector, gone: dict[str, str]) -> list[Line]:
     """What is sent of each participant, and what burns."""
     values = sent.by_uid
     rows = [Line(key, f"uid {uid}", "0" if key in gone else str(values.get(uid, 0))) for key, uid, _ in shares.rows]

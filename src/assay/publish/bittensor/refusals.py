@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.errors import printable
-from assay.publish.bittensor.subnet import Neuron, Subnet
+from assay.publish.bittensor.subnet import Neuron, SubnetState
 from assay.publish.outcome import Outcome, Refusal, TooEarly
 from assay.publish.rpc import RpcError
 
@@ -28,7 +28,7 @@ _FRACTION = 32
 """Binary digits after the point of the chain's own fractions."""
 
 
-def preflight(subnet: Subnet, hotkey: str, uids: Sequence[int], values: Sequence[int], version_key: int) -> Outcome | None:
+def preflight(subnet: SubnetState, hotkey: str, uids: Sequence[int], values: Sequence[int], version_key: int) -> Outcome | None:
     """Why the chain would not take these weights of a hotkey now; None if it would."""
     own = subnet.by_hotkey.get(hotkey)
     if subnet.commit_reveal:
@@ -37,7 +37,7 @@ def preflight(subnet: Subnet, hotkey: str, uids: Sequence[int], values: Sequence
 
 
 def _of_weights(
-    subnet: Subnet, hotkey: str, own: Neuron | None, uids: Sequence[int], values: Sequence[int], version_key: int
+    subnet: SubnetState, hotkey: str, own: Neuron | None, uids: Sequence[int], values: Sequence[int], version_key: int
 ) -> Iterator[Outcome]:
     if subnet.netuid == 0:
         yield refusal("CanNotSetRootNetworkWeights")
@@ -57,7 +57,7 @@ def _of_weights(
 
 
 def _of_commitment(
-    subnet: Subnet, hotkey: str, own: Neuron | None, uids: Sequence[int], values: Sequence[int], version_key: int
+    subnet: SubnetState, hotkey: str, own: Neuron | None, uids: Sequence[int], values: Sequence[int], version_key: int
 ) -> Iterator[Outcome]:
     if own is not None:
         yield from _stake(subnet, own)
@@ -84,17 +84,17 @@ def _of_commitment(
     yield from _of_vector(subnet, own, uids, values)
 
 
-def _stake(subnet: Subnet, own: Neuron) -> Iterator[Outcome]:
+def _stake(subnet: SubnetState, own: Neuron) -> Iterator[Outcome]:
     if own.stake < subnet.min_stake and own.hotkey != subnet.owner_hotkey:
         yield refusal("NotEnoughStakeToSetWeights", f"its stake weight is {own.stake}, and {subnet.min_stake} is asked for")
 
 
-def _version(subnet: Subnet, version_key: int) -> Iterator[Outcome]:
+def _version(subnet: SubnetState, version_key: int) -> Iterator[Outcome]:
     if 0 < subnet.version_key > version_key:
         yield refusal("IncorrectWeightVersionKey", f"the subnet asks for {subnet.version_key}, and version_key is {version_key}")
 
 
-def _rate(subnet: Subnet, own: Neuron) -> Iterator[Outcome]:
+def _rate(subnet: SubnetState, own: Neuron) -> Iterator[Outcome]:
     """As of the newest block, though it is the next that could have it: a node may be behind by one."""
     may = own.last_update + subnet.rate_limit
     if own.last_update and subnet.block.number < may:
@@ -102,7 +102,7 @@ def _rate(subnet: Subnet, own: Neuron) -> Iterator[Outcome]:
         yield TooEarly(may, "block", what)
 
 
-def _of_vector(subnet: Subnet, own: Neuron, uids: Sequence[int], values: Sequence[int]) -> Iterator[Outcome]:
+def _of_vector(subnet: SubnetState, own: Neuron, uids: Sequence[int], values: Sequence[int]) -> Iterator[Outcome]:
     """What is asked of the weights themselves; a hotkey that weights itself alone may always do that."""
     alone = list(uids) == [own.uid]
     if not alone and not own.permit and own.hotkey != subnet.owner_hotkey:
@@ -123,12 +123,12 @@ def _limited(values: Sequence[int], limit: int) -> bool:
     return (max(values) << _FRACTION) // max(1, sum(values)) <= (limit << _FRACTION) // U16
 
 
-def _no_mechanism(subnet: Subnet) -> Refusal:
+def _no_mechanism(subnet: SubnetState) -> Refusal:
     what = f"the subnet has {subnet.mechanisms}, counted from 0, and mechanism is {subnet.mechanism}"
     return refusal("MechanismDoesNotExist", what)
 
 
-def older(subnet: Subnet) -> Refusal:
+def older(subnet: SubnetState) -> Refusal:
     """Of a chain whose runtime does not know the commitments that are made here yet; 0 is a runtime that names no version."""
     says = f" (it takes version {subnet.commit_version})" if subnet.commit_version else ""
     what = f"the chain's runtime is older than commitments of version {COMMIT_VERSION}{says}"
@@ -136,7 +136,7 @@ def older(subnet: Subnet) -> Refusal:
     return Refusal("IncorrectCommitRevealVersion", what, hint)
 
 
-def stranger(subnet: Subnet, hotkey: str) -> Refusal:
+def stranger(subnet: SubnetState, hotkey: str) -> Refusal:
     """Of a hotkey that the subnet does not know."""
     return refusal("HotKeyNotRegisteredInSubNet", f"{hotkey} has no uid on subnet {subnet.netuid}")
 

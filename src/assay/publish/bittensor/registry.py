@@ -18,7 +18,7 @@ from assay.errors import BadInput
 from assay.folder import csvs, registry
 from assay.folder.files import Place, Row, write_all
 from assay.publish.bittensor.settings import respelled
-from assay.publish.bittensor.subnet import Subnet
+from assay.publish.bittensor.subnet import SubnetState
 from assay.records import Pulled, Registered
 from assay.scheme.model import Scheme
 from assay.scheme.reading import validate
@@ -53,7 +53,7 @@ class Pull:
     judges: tuple[Change, ...]
 
 
-def pull(folder: Path, scheme: Scheme, subnet: Subnet, chain: str, spec_version: int) -> Pull:
+def pull(folder: Path, scheme: Scheme, subnet: SubnetState, chain: str, spec_version: int) -> Pull:
     """The registry of a competition's folder as the subnet has it; nothing is written.
 
     chain: the hash of its block 0. Raises BadInput for files that are there and are not well formed, for a registry of another
@@ -112,7 +112,7 @@ def write(*found: Pull) -> None:
     write_all([(each.folder / name, each.files[name]) for name in names for each in found])
 
 
-def _check_same(folder: Path, subnet: Subnet, chain: str) -> None:
+def _check_same(folder: Path, subnet: SubnetState, chain: str) -> None:
     """Refuse another subnet than the one that the registry is of: all who are there would seem to be gone."""
     there = registry.read_pulled(folder / registry.PULLED_FILE)
     if there is None or (there.chain, there.netuid, there.mechanism) == (chain, subnet.netuid, subnet.mechanism):

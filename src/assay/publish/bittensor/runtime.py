@@ -33,12 +33,12 @@ CHILDREN = 4
 """Descriptions that are held at one time."""
 SECONDS = 60.0
 """For one call."""
-Call = tuple[str, tuple[Any, ...]]
+MethodCall = tuple[str, tuple[Any, ...]]
 """The name of a method, and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StorageItem:
     """An item of the chain's storage."""
 
     modifier: str
@@ -65,7 +65,7 @@ class Described:
         """What a method of the library's returns."""
         return getattr(self._inner, name)(*args, **named)
 
-    def many(self, calls: Sequence[Call]) -> list[Any]:
+    def many(self, calls: Sequence[MethodCall]) -> list[Any]:
         """What several calls return."""
         return [getattr(self._inner, name)(*args) for name, args in calls]
 
@@ -99,22 +99,22 @@ class Runtime:
         except NoAnswer as error:
             raise self._wrong(error) from None
         self.spec_version, self.is_v15 = self._call("facts")
-        self._entries: dict[tuple[str, str], Entry] = {}
+        self._entries: dict[tuple[str, str], StorageItem] = {}
 
     @property
     def alive(self) -> bool:
         """Whether its child is there; it is ended when it comes to its bounds."""
         return self._child.alive
 
-    def many(self, calls: Sequence[Call]) -> list[Any]:
+    def many(self, calls: Sequence[MethodCall]) -> list[Any]:
         """What several calls of methods return, in one exchange with the child."""
         found: list[Any] = self._call("many", list(calls))
         return found
 
-    def storage_entry(self, pallet: str, item: str) -> Entry:
+    def storage_entry(self, pallet: str, item: str) -> StorageItem:
         """An item of the storage; KeyError if there is none."""
         if (pallet, item) not in self._entries:
-            self._entries[pallet, item] = Entry(*self._call("entry", pallet, item))
+            self._entries[pallet, item] = StorageItem(*self._call("entry", pallet, item))
         return self._entries[pallet, item]
 
     def __getattr__(self, name: str) -> Any:

@@ -17,35 +17,37 @@ from typing import Any
 from assay.errors import Unreachable
 from assay.ledger.keys import PrivateKey
 from assay.publish.bittensor import extrinsics
-from assay.publish.bittensor.extrinsics import Attempt, Found, Kind, Owner
-from assay.publish.bittensor.node import BlockId, Node
+from assay.publish.bittensor.extrinsics import BittensorAttempt, CallKind, Inclusion, Owner
+from assay.publish.bittensor.node import BittensorNode, BlockId
 from assay.publish.bittensor.refusals import RATE, of_pool
-from assay.publish.bittensor.settings import Settings, address
+from assay.publish.bittensor.settings import BittensorSettings, address
 from assay.publish.bittensor.weights import PERIOD, Vector, nonces_of, signed
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, Unknown, document
-from assay.publish.publishers import Plan
+from assay.publish.publishers import PublishPlan
 from assay.publish.rpc import RpcError
-from assay.publish.sender import Chain, Ended, Following, Known, Prepare, Seen, Waiting
+from assay.publish.sender import AttemptEnded, Chain, Following, Known, Prepare, Seen, Waiting
 
 _NEWEST = "publish the newest epoch: older weights do not replace newer ones"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class BittensorCall:
     """What an extrinsic is to do; of a commitment, about which block the chain opens it."""
 
     data: bytes
-    kind: Kind
+    kind: CallKind
     vector: Vector
     reveal: int | None = None
 
 
-class Extrinsics(Chain[Attempt, Call]):
+class Extrinsics(Chain[BittensorAttempt, BittensorCall]):
     """Extrinsics of one hotkey to one target, which publish a plan. witness: the second node."""
 
-    attempt = Attempt
+    attempt = BittensorAttempt
 
-    def __init__(self, node: Node, witness: Node | None, key: PrivateKey, settings: Settings, plan: Plan) -> None:
+    def __init__(
+        self, node: BittensorNode, witness: BittensorNode | None, key: PrivateKey, settings: BittensorSettings, plan: PublishPlan
+    ) -> None:
         self._node, self._witness, self._key, self._settings, self._plan = node, witness, key, settings, plan
         self.account = address(key.public)
 
@@ -58,11 +60,13 @@ class Extrinsics(Chain[Attempt, Call]):
         """Whether a node is of another chain."""
         return extrinsics.elsewhere(self._settings.chain, self._node, self._witness)
 
-    def known(self, attempts: list[Attempt], plan: str) -> Known[Attempt] | None:
+    def known(self, attempts: list[BittensorAttempt], plan: str) -> Known[BittensorAttempt] | None:
         """What has become of the plan, by the journal and the chain."""
         return known(attempts, self._plan, self._node, self._witness, self.owner)
 
-    def sign(self, number: int, subject: str, plan: str, call: Call, attempts: list[Attempt]) -> Attempt | Outcome:
+    def sign(
+        self, number: int, subject: str, plan: str, call: BittensorCall, attempts: list[BittensorAttempt]
+    ) -> BittensorAttempt | Outcome:
         """An extrinsic with the next free nonce, good from the last final block on."""
         node, settings = self._node, self._settings
         final, head = node.finalized(), node.head()
@@ -73,7 +77,7 @@ class Extrinsics(Chain[Attempt, Call]):
         taken = nonces_of(runtime, self.account, _pending(node))
         while nonce in taken:
             nonce += 1
-        return Attempt(
+        return BittensorAttempt(
             number=number,
             subject=subject,
             plan=plan,
@@ -89,15 +93,17 @@ class Extrinsics(Chain[Attempt, Call]):
             reveal=call.reveal,
         )
 
-    def follow(self, following: Following[Attempt, Call]) -> Callable[[], Seen]:
+    def follow(self, following: Following[BittensorAttempt, BittensorCall]) -> Callable[[], Seen]:
         """What looks at the extrinsic once."""
-        return _Look(self._node, self._witness, following).look
+        return _ExtrinsicFollower(self._node, self._witness, following).look
 
 
-class _Look:
+class _ExtrinsicFollower:
     """One extrinsic, looked at until final blocks say what became of it."""
 
-    def __init__(self, node: Node, witness: Node | None, following: Following[Attempt, Call]) -> None:
+    def __init__(
+        self, node: BittensorNode, witness: BittensorNode | None, following: Following[BittensorAttempt, BittensorCall]
+    ) -> None:
         self._node, self._witness, self._following, self._attempt = node, witness, following, following.attempt
 
     def look(self) -> Seen:
@@ -114,10 +120,12 @@ class _Look:
         if self._witness is not None and not extrinsics.never(self._witness, attempt):
             return Waiting(f"{node.host} says that no block has it, and {self._witness.host} does not, or not yet")
         if used:
-            return Ended("lost", None, {"why": f"nonce {made.nonce} of {attempt.account} was used by another extrinsic"})
-        return Ended("expired", None, {"why": f"it was good up to block {made.death}, which is final, and no block has it"})
+            return AttemptEnded("lost", None, {"why": f"nonce {made.nonce} of {attempt.account} was used by another extrinsic"})
+        return AttemptEnded(
+            "expired", None, {"why": f"it was good up to block {made.death}, which is final, and no block has it"}
+        )
 
-    def _hand_over(self, prepare: Prepare[Call]) -> Outcome | Waiting:
+    def _hand_over(self, prepare: Prepare[BittensorCall]) -> Outcome | Waiting:
         """See to it that the node has it, as long as a block can."""
         node, attempt = self._node, self._attempt
         made, head = attempt.signed, node.head()
@@ -127,7 +135,7 @@ class _Look:
             call = prepare()
             if isinstance(call, Refusal):
                 return call
-            if not isinstance(call, Call) or call.vector.by_uid != attempt.weights:
+            if not isinstance(call, BittensorCall) or call.vector.by_uid != attempt.weights:
                 return Waiting(_not_handed_over(attempt, call))
             try:
                 node.submit(made.raw)
@@ -140,7 +148,7 @@ class _Look:
         self._following.mark_sent()
         return Waiting()
 
-    def _included(self, found: Found) -> Outcome | Ended | Waiting:
+    def _included(self, found: Inclusion) -> Outcome | AttemptEnded | Waiting:
         """It is in a final block: what it did there."""
         attempt, made = self._attempt, self._attempt.signed
         if self._witness is not None and not extrinsics.has_block(self._witness, found, made.raw):
@@ -151,29 +159,29 @@ class _Look:
         if failed is not None:
             more |= {"code": failed.code, "why": failed.what}
             if failed.code in RATE or failed.code in ("CommitRevealEnabled", "CommitRevealDisabled"):
-                return Ended("failed", None, more)  # the chain says when, or takes it the other way
+                return AttemptEnded("failed", None, more)  # the chain says when, or takes it the other way
             refusal = Refusal(failed.code, f"{failed.what}; the extrinsic {made.hash} did nothing", failed.hint)
-            return Ended("failed", refusal, more)
+            return AttemptEnded("failed", refusal, more)
         if attempt.kind == "commit":
-            return Ended("committed", Sent(made.hash, attempt.reveal), more)
+            return AttemptEnded("committed", Sent(made.hash, attempt.reveal), more)
         return self._read_back(found, more)
 
-    def _read_back(self, found: Found, more: dict[str, Any]) -> Ended | Waiting:
+    def _read_back(self, found: Inclusion, more: dict[str, Any]) -> AttemptEnded | Waiting:
         attempt = self._attempt
         final = self._node.finalized()
         if all(extrinsics.holds(node, attempt, at) for node, at in self._both(final)):
-            return Ended("confirmed", Confirmed(found.block.number, attempt.signed.hash), more)
+            return AttemptEnded("confirmed", Confirmed(found.block.number, attempt.signed.hash), more)
         if extrinsics.holds(self._node, attempt, found.block):
             why = f"the weights were set in block {found.block.number}, and are others since"
-            return Ended("overwritten", _overwritten(why), more | {"why": why})
+            return AttemptEnded("overwritten", _overwritten(why), more | {"why": why})
         return Waiting(f"block {found.block.number} has it, and the weights that are stored are others")
 
-    def _both(self, final: BlockId) -> list[tuple[Node, BlockId]]:
+    def _both(self, final: BlockId) -> list[tuple[BittensorNode, BlockId]]:
         """The nodes that have to say the same, each with a final block."""
         return [(self._node, final), *([] if self._witness is None else [(self._witness, self._witness.finalized())])]
 
 
-def _pending(node: Node) -> list[bytes]:
+def _pending(node: BittensorNode) -> list[bytes]:
     """What waits in the node's pool; nothing where it does not say."""
     try:
         return node.pending()
@@ -182,10 +190,10 @@ def _pending(node: Node) -> list[bytes]:
         return []
 
 
-def _refused(refusal: Refusal, prepare: Prepare[Call]) -> Outcome:
+def _refused(refusal: Refusal, prepare: Prepare[BittensorCall]) -> Outcome:
     """A node's refusal, or what the chain's settings say by now, which is more: from which block on, say."""
     call = prepare() if refusal.code in RATE else None
-    return refusal if call is None or isinstance(call, Call) else call
+    return refusal if call is None or isinstance(call, BittensorCall) else call
 
 
 def _overwritten(why: str) -> Refusal:
@@ -193,13 +201,17 @@ def _overwritten(why: str) -> Refusal:
     return Refusal("overwritten", why, hint)
 
 
-def _not_handed_over(attempt: Attempt, call: Call | Outcome) -> str:
+def _not_handed_over(attempt: BittensorAttempt, call: BittensorCall | Outcome) -> str:
     """Why an extrinsic that no node has is not handed over again, though a block could have it yet."""
-    why = "a uid has changed hands since it was signed" if isinstance(call, Call) else str(document(call).get("what", ""))
+    why = (
+        "a uid has changed hands since it was signed" if isinstance(call, BittensorCall) else str(document(call).get("what", ""))
+    )
     return f"{why}; it is not handed over, and is over with block {attempt.signed.death}"
 
 
-def known(attempts: list[Attempt], plan: Plan, node: Node, witness: Node | None, owner: Owner | None) -> Known[Attempt] | None:
+def known(
+    attempts: list[BittensorAttempt], plan: PublishPlan, node: BittensorNode, witness: BittensorNode | None, owner: Owner | None
+) -> Known[BittensorAttempt] | None:
     """What became of a plan, as the journal and the chain have it, and how an attempt has ended by that; None: nothing yet.
 
     Of an epoch one publication of a hotkey is enough, unless something else has undone it; weights of a later one stay. owner:
@@ -220,7 +232,7 @@ def known(attempts: list[Attempt], plan: Plan, node: Node, witness: Node | None,
     return None
 
 
-def _since(attempt: Attempt, later: list[Attempt], node: Node) -> Known[Attempt]:
+def _since(attempt: BittensorAttempt, later: list[BittensorAttempt], node: BittensorNode) -> Known[BittensorAttempt]:
     """What has become of weights that were confirmed, with what was sent after them."""
     if newer := [other for other in later if other.state == "confirmed"]:
         what = f"the weights were there from block {attempt.block} on, and those of {newer[-1].subject} have replaced them"
@@ -230,17 +242,17 @@ def _since(attempt: Attempt, later: list[Attempt], node: Node) -> Known[Attempt]
     return _still(attempt, node)
 
 
-def _still(attempt: Attempt, node: Node) -> Known[Attempt]:
+def _still(attempt: BittensorAttempt, node: BittensorNode) -> Known[BittensorAttempt]:
     """Whether the newest weights that were confirmed are still those that the chain has."""
     final = node.finalized()
     if final.number < attempt.block or extrinsics.holds(node, attempt, final):
         return Confirmed(attempt.block, attempt.signed.hash)
     why = f"the weights were confirmed in block {attempt.block}, and the chain has others now, or none"
     more = {"hash": attempt.signed.hash, "block": attempt.block, "why": why}
-    return attempt, Ended("overwritten", _overwritten(why), more)
+    return attempt, AttemptEnded("overwritten", _overwritten(why), more)
 
 
-def _opened(attempt: Attempt, node: Node, witness: Node | None) -> Known[Attempt]:
+def _opened(attempt: BittensorAttempt, node: BittensorNode, witness: BittensorNode | None) -> Known[BittensorAttempt]:
     """What became of a commitment that is in the chain."""
     final = node.finalized()
     if final.number < attempt.block or extrinsics.waits(node, attempt, final):
@@ -249,7 +261,7 @@ def _opened(attempt: Attempt, node: Node, witness: Node | None) -> Known[Attempt
     if extrinsics.holds(node, attempt, final):
         if witness is not None and not extrinsics.holds(witness, attempt, witness.finalized()):
             return Unknown(f"{witness.host} does not have these weights, or not yet", attempt.signed.hash)
-        return attempt, Ended("confirmed", Confirmed(final.number, attempt.signed.hash), more)
+        return attempt, AttemptEnded("confirmed", Confirmed(final.number, attempt.signed.hash), more)
     why = f"the chain has opened the commitment of block {attempt.block}, or dropped it, and has not these weights"
     hint = "publish again; set this machine's clock, and see that permit and stake last until the chain opens it"
-    return attempt, Ended("reveal-failed", Refusal("reveal-failed", why, hint), more | {"why": why})
+    return attempt, AttemptEnded("reveal-failed", Refusal("reveal-failed", why, hint), more | {"why": why})

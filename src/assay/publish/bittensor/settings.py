@@ -25,7 +25,7 @@ from assay.folder import strict
 from assay.folder.files import load
 from assay.ledger import keys
 from assay.ledger.keys import SR25519, PrivateKey, PublicKey
-from assay.publish.bittensor.node import Node
+from assay.publish.bittensor.node import BittensorNode
 from assay.publish.bittensor.runtime import core
 from assay.publish.bittensor.subnet import MECHANISMS, NETUIDS
 from assay.publish.publishers import Target
@@ -36,7 +36,7 @@ _Name = Annotated[str, Field(pattern="^[A-Za-z0-9_][A-Za-z0-9 ._-]{0,99}$")]
 _Path = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
-class KeyPlace(Section):
+class HotkeyPlace(Section):
     """Where a hotkey is: in a wallet, in a file, or in a variable of the environment (mnemonic, seed, or a key file's text)."""
 
     wallet: _Name | None = None
@@ -80,7 +80,7 @@ def hotkey_of(target: Target, name: str) -> PrivateKey:
 
     Raises BadInput, of which nothing says anything of a key.
     """
-    place = target.key(name, KeyPlace)
+    place = target.key(name, HotkeyPlace)
     path = place.path(target.folder)
     found = _of_environment(target, str(place.env)) if path is None else keys.load(f"{path.parent}/{path.name}", target.ask)
     if found.public.kind != SR25519:
@@ -94,7 +94,7 @@ def hotkey_of(target: Target, name: str) -> PrivateKey:
 
 def public_of(target: Target, name: str) -> str | None:
     """The address of a hotkey, as far as it can be known without opening it; raises BadInput for what is wrong."""
-    place = target.key(name, KeyPlace)
+    place = target.key(name, HotkeyPlace)
     if place.account is not None:
         return address(keys.public(place.account))
     path = place.path(target.folder)
@@ -151,17 +151,17 @@ def genesis_of(value: object) -> object:
     return found
 
 
-Chain = Annotated[str, BeforeValidator(genesis_of)]
+ChainId = Annotated[str, BeforeValidator(genesis_of)]
 """A chain, kept as the hash of its block 0."""
 _Text = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
-class Settings(Section):
+class BittensorSettings(Section):
     """`[targets.NAME]` with kind = "bittensor"."""
 
     url: _Text | None = None
     url_env: Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
-    chain: Chain
+    chain: ChainId
     """Which chain it has to be: a node of another one is not listened to."""
     netuid: Annotated[int, Field(ge=0, lt=NETUIDS)]
     mechanism: Annotated[int, Field(ge=0, lt=MECHANISMS)] = 0
@@ -187,37 +187,37 @@ class Settings(Section):
         return self
 
 
-def settings_of(target: Target) -> Settings:
+def settings_of(target: Target) -> BittensorSettings:
     """The target's settings; raises BadInput with the line, and for a target of another kind."""
     if target.kind != "bittensor":
         raise target.refuse(f"is of kind {target.kind[:60]!r}, not 'bittensor'", hint="name a target of a subnet")
-    return target.settings(Settings)
+    return target.settings(BittensorSettings)
 
 
-def node_of(target: Target, settings: Settings) -> Node:
+def node_of(target: Target, settings: BittensorSettings) -> BittensorNode:
     """The target's node, its chain not looked at yet; raises BadInput if its address is none."""
     return _node(target, settings, "url", settings.url, settings.url_env)
 
 
-def witness_of(target: Target, settings: Settings) -> Node | None:
+def witness_of(target: Target, settings: BittensorSettings) -> BittensorNode | None:
     """The second node, if the target has one; raises BadInput if its address is none."""
     if settings.confirm_url is None and settings.confirm_url_env is None:
         return None
     return _node(target, settings, "confirm_url", settings.confirm_url, settings.confirm_url_env)
 
 
-def _node(target: Target, settings: Settings, field: str, said: str | None, variable: str | None) -> Node:
+def _node(target: Target, settings: BittensorSettings, field: str, said: str | None, variable: str | None) -> BittensorNode:
     url = said or os.environ.get(str(variable), "")
     field = field if said is not None else f"{field}_env"
     if not url:
         raise target.refuse(f"the variable {variable} is empty", field, "put the node's address into it")
     try:
-        return Node(url, seconds=settings.rpc_seconds)
+        return BittensorNode(url, seconds=settings.rpc_seconds)
     except BadInput as error:
         raise target.refuse(error.what, field, error.hint) from None
 
 
-def checked(node: Node, chain: str) -> Node:
+def checked(node: BittensorNode, chain: str) -> BittensorNode:
     """The node, if it is of the chain with this block 0; raises BadInput, and Unreachable."""
     found = node.genesis()
     if found != chain:

@@ -25,7 +25,7 @@ from functools import cached_property
 from typing import Any
 
 from assay.errors import Unreachable
-from assay.publish.bittensor.node import BlockId, Node
+from assay.publish.bittensor.node import BittensorNode, BlockId
 from assay.publish.outcome import Refusal
 
 
@@ -50,7 +50,7 @@ class Neuron:
 
 
 @dataclass(frozen=True)
-class Subnet:
+class SubnetState:
     """A subnet and one of its mechanisms, all read at `block`. Lengths of time are in blocks.
 
     owner_hotkeys: hotkeys whose uid is the owner's: what they would earn, the chain burns.
@@ -132,7 +132,7 @@ def index_of(netuid: int, mechanism: int) -> int:
     return netuid + mechanism * NETUIDS
 
 
-def read_subnet(node: Node, netuid: int, mechanism: int, at: BlockId) -> Subnet | Refusal:
+def read_subnet(node: BittensorNode, netuid: int, mechanism: int, at: BlockId) -> SubnetState | Refusal:
     """The subnet at a block, or why there is none; raises Unreachable."""
     found = _values(node, netuid, at)
     if not found["NetworksAdded"]:
@@ -143,7 +143,7 @@ def read_subnet(node: Node, netuid: int, mechanism: int, at: BlockId) -> Subnet 
         return Refusal("MechanismDoesNotExist", what, "correct mechanism; the first one is 0")
     owner, owner_hotkey = found["SubnetOwner"], found["SubnetOwnerHotkey"]
     neurons = _neurons(node, netuid, mechanism, at, found)
-    return Subnet(
+    return SubnetState(
         netuid=netuid,
         mechanism=mechanism,
         mechanisms=mechanisms,
@@ -169,7 +169,7 @@ def read_subnet(node: Node, netuid: int, mechanism: int, at: BlockId) -> Subnet 
     )
 
 
-def weights_of(node: Node, where: Subnet, uid: int, at: BlockId) -> dict[int, int]:
+def weights_of(node: BittensorNode, where: SubnetState, uid: int, at: BlockId) -> dict[int, int]:
     """The weights that the chain has of a uid: uid → u16; empty if it has none."""
     found = node.query(PALLET, "Weights", (index_of(where.netuid, where.mechanism), uid), at.hash)
     if not _are(found, tuple) or not all(len(one) == 2 and _are(one, int) for one in found):
@@ -180,7 +180,7 @@ def weights_of(node: Node, where: Subnet, uid: int, at: BlockId) -> dict[int, in
     return made
 
 
-def _values(node: Node, netuid: int, at: BlockId) -> dict[str, Any]:
+def _values(node: BittensorNode, netuid: int, at: BlockId) -> dict[str, Any]:
     """What the chain has stored about a subnet, by name; what an older runtime does not know is left out."""
     kinds = _OF_SUBNET | _NEWER | _OF_CHAIN
     known = [name for name in kinds if name in _OF_SUBNET or node.has(PALLET, name, at.hash)]
@@ -198,7 +198,7 @@ def _values(node: Node, netuid: int, at: BlockId) -> dict[str, Any]:
     return found
 
 
-def _neurons(node: Node, netuid: int, mechanism: int, at: BlockId, found: Mapping[str, Any]) -> tuple[Neuron, ...]:
+def _neurons(node: BittensorNode, netuid: int, mechanism: int, at: BlockId, found: Mapping[str, Any]) -> tuple[Neuron, ...]:
     uids = range(found["SubnetworkN"])
     hotkeys = node.query_many([(PALLET, "Keys", (netuid, uid)) for uid in uids], at.hash)
     twice = [key for key, count in Counter(hotkeys).items() if count > 1]
@@ -228,7 +228,7 @@ def _neurons(node: Node, netuid: int, mechanism: int, at: BlockId, found: Mappin
     )
 
 
-def _stakes(node: Node, netuid: int, at: BlockId, hotkeys: Sequence[str], found: Mapping[str, Any]) -> list[int]:
+def _stakes(node: BittensorNode, netuid: int, at: BlockId, hotkeys: Sequence[str], found: Mapping[str, Any]) -> list[int]:
     """The stake weight of each uid, before the threshold."""
     state = node.call("SubnetInfoRuntimeApi", "get_subnet_state", (netuid,), at.hash)
     if state is None or isinstance(state, bytes):
@@ -239,7 +239,7 @@ def _stakes(node: Node, netuid: int, at: BlockId, hotkeys: Sequence[str], found:
     return stakes
 
 
-def _unrevealed(node: Node, index: int, at: BlockId, epoch: int | None) -> dict[str, int]:
+def _unrevealed(node: BittensorNode, index: int, at: BlockId, epoch: int | None) -> dict[str, int]:
     """How many commitments each hotkey has made in this epoch."""
     if epoch is None or not node.has(PALLET, "TimelockedWeightCommits", at.hash):
         return {}
@@ -249,7 +249,7 @@ def _unrevealed(node: Node, index: int, at: BlockId, epoch: int | None) -> dict[
     return dict(Counter(row[0] for row in rows))
 
 
-def _block_seconds(node: Node, at: BlockId) -> float:
+def _block_seconds(node: BittensorNode, at: BlockId) -> float:
     """Seconds from a block to the next, by the chain's own constant."""
     found = node.runtime(at.hash).constant("Aura", "SlotDuration")
     if not isinstance(found, int) or not 0 < found <= 3_600_000:
@@ -266,5 +266,5 @@ def _at(values: Sequence[Any], uid: int, otherwise: Any) -> Any:
     return values[uid] if uid < len(values) else otherwise
 
 
-def _nonsense(node: Node, what: str) -> Unreachable:
+def _nonsense(node: BittensorNode, what: str) -> Unreachable:
     return Unreachable(f"{node.host} answers what cannot be ({what})", hint="is it a node of a subtensor chain?")

@@ -24,9 +24,9 @@ from assay.publish.bittensor.node import BlockId
 from assay.publish.bittensor.refusals import older
 from assay.publish.bittensor.runtime import core
 from assay.publish.bittensor.settings import respelled
-from assay.publish.bittensor.subnet import PALLET, Subnet
+from assay.publish.bittensor.subnet import PALLET, SubnetState
 from assay.publish.outcome import Refusal
-from assay.publish.settled_epoch import Shares
+from assay.publish.settled_epoch import EpochShares
 from assay.settle.reward import encode
 
 
@@ -44,7 +44,7 @@ class Vector:
         return dict(zip(self.uids, self.values, strict=True))
 
 
-def vector(shares: Shares, without: Sequence[str] = ()) -> Vector:
+def vector(shares: EpochShares, without: Sequence[str] = ()) -> Vector:
     """The weights of all but some participants, whose shares burn; raises BadInput where there is nothing to send. SPEC 4."""
     burn = shares.burn + sum((share for key, _, share in shares.rows if key in without), Fraction(0))
     rows = [(uid, share) for key, uid, share in shares.rows if key not in without]
@@ -58,7 +58,7 @@ def vector(shares: Shares, without: Sequence[str] = ()) -> Vector:
     return Vector(tuple(uid for uid, _ in found), tuple(value for _, value in found), encoded.burn_chain_u16 > 0)
 
 
-def moved(shares: Shares, subnet: Subnet) -> dict[str, str]:
+def moved(shares: EpochShares, subnet: SubnetState) -> dict[str, str]:
     """Participants whose uid is not theirs on the chain, and why: since it was settled it has changed hands, or is gone."""
     found = {}
     for key, uid, _ in shares.rows:
@@ -82,7 +82,7 @@ def pulled_at(registries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"pulled_at": max(one["block"] for one in registries)} if registries else {}
 
 
-def content(shares: Shares) -> dict[str, Any]:
+def content(shares: EpochShares) -> dict[str, Any]:
     """The shares as JSON, and what they come to if no uid has changed hands."""
     values = vector(shares).by_uid
     return {
@@ -94,10 +94,10 @@ def content(shares: Shares) -> dict[str, Any]:
     }
 
 
-def of_content(said: dict[str, Any]) -> Shares:
+def of_content(said: dict[str, Any]) -> EpochShares:
     """The shares in that."""
     rows = tuple((row["participant"], row["uid"], Fraction(row["share"])) for row in said["weights"])
-    return Shares(rows, Fraction(said["burn"]["share"]), said["burn"]["uid"])
+    return EpochShares(rows, Fraction(said["burn"]["share"]), said["burn"]["uid"])
 
 
 CLOCK_SECONDS = 120
@@ -119,7 +119,7 @@ class Commitment:
 
 
 def commitment(
-    subnet: Subnet, hotkey: PublicKey, vector: Vector, version_key: int, *, chain: float, here: float
+    subnet: SubnetState, hotkey: PublicKey, vector: Vector, version_key: int, *, chain: float, here: float
 ) -> Commitment | Refusal:
     """Weights of a hotkey, locked; or why they cannot be. chain, here: what time it is by each, seconds since 1970."""
     index, last, pending, since = subnet.epoch_index, subnet.last_epoch, subnet.pending_epoch, subnet.since_step
@@ -157,7 +157,7 @@ def wrong_clock(chain: float, here: float) -> Refusal | None:
     return Refusal("clock", what, "set it; if it is right, the chain stands still: wait")
 
 
-def reveal_block(subnet: Subnet) -> int:
+def reveal_block(subnet: SubnetState) -> int:
     """About when what is committed in the next block is opened: some epochs later, if nobody changes the schedule.
 
     The round comes three blocks after that epoch has begun, so that nobody knows the weights before.
@@ -176,7 +176,7 @@ _SR25519 = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedExtrinsic:
     """A signed extrinsic: blocks after `birth` can have it, up to `death`, which is the last; no other ever can."""
 
     hash: str
@@ -186,14 +186,14 @@ class Signed:
     death: int
 
 
-def signed(runtime: Any, call: bytes, key: PrivateKey, *, nonce: int, genesis: str, birth: BlockId) -> Signed:
+def signed(runtime: Any, call: bytes, key: PrivateKey, *, nonce: int, genesis: str, birth: BlockId) -> SignedExtrinsic:
     """A call, signed: good after the block `birth`, which has to be final, or its chain could go without it."""
     parts = {"era": {"period": PERIOD, "current": birth.number}, "nonce": nonce, "tip": 0, "tip_asset_id": None}
     hashes = {"genesis_hash": bytes.fromhex(genesis[2:]), "era_block_hash": bytes.fromhex(birth.hash[2:])}
     signature = key.sign(bytes(runtime.signature_payload(call, **parts, **hashes)))
     said = {"public_key": key.public.raw, "signature": signature, "signature_version": _SR25519}
     raw, digest = runtime.encode_signed_extrinsic(call, **said, **parts)
-    return Signed(f"0x{bytes(digest).hex()}", bytes(raw), nonce, birth.number, birth.number + PERIOD - 1)
+    return SignedExtrinsic(f"0x{bytes(digest).hex()}", bytes(raw), nonce, birth.number, birth.number + PERIOD - 1)
 
 
 def set_call(runtime: Any, netuid: int, mechanism: int, vector: Vector, version_key: int) -> bytes:

@@ -12,19 +12,19 @@ from typing import Any
 
 from assay.errors import BadInput, Unreachable
 from assay.exact import digest
-from assay.publish.evm.chain import MADE_ORACLE, MADE_ROUND, Chain, Terms
+from assay.publish.evm.chain import MADE_ORACLE, MADE_ROUND, EvmChain, RoundTerms
 from assay.publish.evm.contracts import DEPLOYER, ORACLE, ROUND, Reverted, artifact, making, of_node, reason
 from assay.publish.evm.libraries import checksum, keccak
 from assay.publish.evm.node import COUNT, Contract, encoded
 from assay.publish.evm.settings import NOBODY
 from assay.publish.evm.signers import Signer
-from assay.publish.evm.transactions import Call
+from assay.publish.evm.transactions import EvmCall
 from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, TooEarly
 from assay.publish.publishers import Tell
 from assay.publish.rpc import RpcError
 from assay.scheme.bounty import Bounty
 
-Prepare = Callable[[str], Call | Outcome]
+Prepare = Callable[[str], EvmCall | Outcome]
 _TOKEN: list[dict[str, Any]] = [
     {"type": "function", "name": name, "inputs": [{"type": kind} for kind in kinds], "outputs": [{"type": out}]}
     for name, kinds, out in (
@@ -50,12 +50,12 @@ class Action:
 
 
 @dataclass(frozen=True)
-class State:
+class RoundState:
     """Where a round is: `unfunded`, `open` or `settled`; what it holds; what it was told; whom it owes what."""
 
     address: str
     state: str
-    terms: Terms
+    terms: RoundTerms
     now: int
     commitments: int
     held: int
@@ -68,10 +68,10 @@ class State:
 def look(action: Action, account: str) -> Outcome:
     """What would come of an action now: Planned, if it would be sent."""
     found = action.prepare(account)
-    return Planned() if isinstance(found, Call) else found
+    return Planned() if isinstance(found, EvmCall) else found
 
 
-def run(chain: Chain, signer: Signer, actions: Sequence[Action], tell: Tell) -> Outcome:
+def run(chain: EvmChain, signer: Signer, actions: Sequence[Action], tell: Tell) -> Outcome:
     """Do one after the other, as long as each comes to its end; what became of the last."""
     outcome: Outcome = Planned()
     for action in actions:
@@ -85,7 +85,7 @@ def run(chain: Chain, signer: Signer, actions: Sequence[Action], tell: Tell) -> 
 class Bounties:
     """The actions on a target's contracts. bounty: what the round must be of, for whoever puts something into it."""
 
-    def __init__(self, chain: Chain, bounty: Bounty | None = None) -> None:
+    def __init__(self, chain: EvmChain, bounty: Bounty | None = None) -> None:
         self._chain, self.bounty = chain, bounty
 
     # Making
@@ -94,13 +94,13 @@ class Bounties:
         """The scoring oracle, where the chain does not have it yet."""
         return self._making(MADE_ORACLE, self._chain.oracle, artifact(ORACLE).bytecode, {})
 
-    def create(self, terms: Terms) -> Action:
+    def create(self, terms: RoundTerms) -> Action:
         """A bounty's contract."""
         chain, codec = self._chain, self._chain.node.codec
         round_ = Contract(chain.node, ROUND, terms.address(codec))
         made = self._making(MADE_ROUND, round_, terms.code(codec), terms.content())
 
-        def prepare(account: str) -> Call | Outcome:
+        def prepare(account: str) -> EvmCall | Outcome:
             if chain.wrong() is None and not chain.node.code(chain.oracle.address):
                 return Refusal(
                     "no-oracle", f"the chain has no oracle at {chain.oracle.address} yet", "`assay bounty oracle` makes it"
@@ -115,14 +115,14 @@ class Bounties:
         shipped = f"keccak256:{keccak(artifact(contract.name).bytecode).hex()}"
         content = content | {"address": contract.address, "chain_id": chain.settings.chain_id, "code": shipped}
 
-        def prepare(account: str) -> Call | Outcome:
+        def prepare(account: str) -> EvmCall | Outcome:
             wrong = chain.wrong() or chain.no_deployer()
             if wrong is not None:
                 return wrong
             if chain.node.code(contract.address):
                 return chain.wrong(contract) or Confirmed(chain.buried())
-            tried = self._tried(Call(None, code), account)  # the deployer would not say why
-            return Call(DEPLOYER, making(code)) if isinstance(tried, Call) else tried
+            tried = self._tried(EvmCall(None, code), account)  # the deployer would not say why
+            return EvmCall(DEPLOYER, making(code)) if isinstance(tried, EvmCall) else tried
 
         return Action(subject, content, prepare)
 
@@ -131,13 +131,13 @@ class Bounties:
     def fund(self) -> list[Action]:
         """The deposit: of a token, what the round may take of it first."""
         terms = self._terms()
-        paying = Call(self._chain.round.address, self._chain.round.data("fund"), terms.deposit if terms.token == NOBODY else 0)
+        paying = EvmCall(self._chain.round.address, self._chain.round.data("fund"), terms.deposit if terms.token == NOBODY else 0)
         pay = self._action("fund", {"deposit": str(terms.deposit), "token": terms.token}, paying, self._funded, strict=True)
         return [pay] if terms.token == NOBODY else [self._approve(terms), pay]
 
-    def _approve(self, terms: Terms) -> Action:
+    def _approve(self, terms: RoundTerms) -> Action:
         node, at = self._chain.node, self._chain.round.address
-        call = Call(terms.token, encoded(_TOKEN, "approve", (at, terms.deposit), node.codec))
+        call = EvmCall(terms.token, encoded(_TOKEN, "approve", (at, terms.deposit), node.codec))
 
         def done(account: str) -> Outcome | None:
             funded = self._funded(account)
@@ -171,7 +171,7 @@ class Bounties:
                 return Refusal("already-committed", what, "it is for good")
             return None
 
-        call = Call(round_.address, round_.data("commit", commitment))
+        call = EvmCall(round_.address, round_.data("commit", commitment))
         return self._action("commit", {"commitment": f"sha256:{commitment.hex()}"}, call, done, strict=True)
 
     # Anybody's
@@ -183,7 +183,7 @@ class Bounties:
         def done(_: str) -> Outcome | None:
             return Confirmed(self._chain.buried()) if self._state() == "settled" else None
 
-        return self._action("settle", {}, Call(round_.address, round_.data("settle")), done)
+        return self._action("settle", {}, EvmCall(round_.address, round_.data("settle")), done)
 
     def claim(self, whose: str, to: str | None = None) -> Action:
         """What the round owes an account, to itself or to another."""
@@ -191,14 +191,14 @@ class Bounties:
         wrong = self._chain.wrong(round_)
         owed = 0 if wrong else int(round_.ask("owed", whose))
 
-        def prepare(account: str) -> Call | Outcome:
+        def prepare(account: str) -> EvmCall | Outcome:
             receiver = to or account
             wrong = self._chain.wrong(round_)
             if wrong is not None:
                 return wrong
             if not round_.ask("owed", account):
                 return self._nothing(account)
-            return self._tried(Call(round_.address, round_.data("claim", receiver)), account)
+            return self._tried(EvmCall(round_.address, round_.data("claim", receiver)), account)
 
         content = {"round": round_.address, "amount": str(owed) if owed else None, "to": to}
         return Action("bounty claim", content, prepare)
@@ -213,14 +213,14 @@ class Bounties:
             return TooEarly(self._terms().score_until + 1, "time", "the round is not settled; `assay bounty settle` does it")
         return Refusal("nothing-owed", f"the round owes {account} nothing", "is it the account that committed, or the sponsor's?")
 
-    def state(self, accounts: Sequence[str]) -> State:
+    def state(self, accounts: Sequence[str]) -> RoundState:
         """Where the round is, and what it owes to these accounts, its sponsor and who takes the fee."""
         chain, round_ = self._chain, self._chain.round
         terms = self._terms()
         receipt, rows = chain.oracle.ask("scoresOf", round_.address, terms.scorer)
         everybody = dict.fromkeys([*accounts, terms.sponsor, *([] if terms.fee_recipient == NOBODY else [terms.fee_recipient])])
         owed = [(account, int(round_.ask("owed", account))) for account in everybody]
-        return State(
+        return RoundState(
             round_.address,
             self._state(),
             terms,
@@ -232,7 +232,7 @@ class Bounties:
             tuple((account, amount) for account, amount in owed if amount),
         )
 
-    def _terms(self) -> Terms:
+    def _terms(self) -> RoundTerms:
         """Of the round; raises BadInput if it is none of ours: nothing that it says is worth anything then."""
         wrong = self._chain.wrong(self._chain.round)
         if wrong is not None:
@@ -254,18 +254,18 @@ class Bounties:
         return STATES[found]
 
     def _action(
-        self, name: str, content: dict[str, Any], call: Call, done: Callable[[str], Outcome | None], *, strict: bool = False
+        self, name: str, content: dict[str, Any], call: EvmCall, done: Callable[[str], Outcome | None], *, strict: bool = False
     ) -> Action:
         """strict: not on a round that has other terms than the files here say. Who takes out what is his is never held up so."""
         round_, chain = self._chain.round, self._chain
 
-        def prepare(account: str) -> Call | Outcome:
+        def prepare(account: str) -> EvmCall | Outcome:
             wrong = chain.wrong(round_) or (chain.differs(self.bounty) if strict else None)
             return wrong or done(account) or self._tried(call, account)
 
         return Action(f"bounty {name}", {"round": round_.address} | content, prepare)
 
-    def _tried(self, call: Call, account: str) -> Call | Outcome:
+    def _tried(self, call: EvmCall, account: str) -> EvmCall | Outcome:
         """The call, if it would be taken now; else why not."""
         try:
             self._chain.node.call(call.to, call.data, sender=account, value=call.value)

@@ -15,14 +15,14 @@ from typing import Any
 from assay.errors import BadInput, Unreachable
 from assay.publish.evm.contracts import DEPLOYER, DEPLOYER_CODE, ORACLE, ROUND, address_of, artifact, oracle_address
 from assay.publish.evm.libraries import checksum
-from assay.publish.evm.node import Contract, Node, encoded
-from assay.publish.evm.settings import NOBODY, KeyPlace, Settings, rpc_url, settings_of
+from assay.publish.evm.node import Contract, EvmNode, encoded
+from assay.publish.evm.settings import NOBODY, EvmKeyPlace, EvmSettings, rpc_url, settings_of
 from assay.publish.evm.signers import Ask, Signer, signer_of
-from assay.publish.evm.transactions import Attempt, Call, Transactions
+from assay.publish.evm.transactions import EvmAttempt, EvmCall, Transactions
 from assay.publish.journal import Journal
 from assay.publish.outcome import Refusal
 from assay.publish.publishers import Target
-from assay.publish.sender import Clock, Sender
+from assay.publish.sender import Sender, SystemClock
 from assay.scheme.bounty import Bounty, read_bounty
 from assay.scheme.fields import instant_text
 
@@ -35,7 +35,7 @@ Difference = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Terms:
+class RoundTerms:
     """What a round is made of, addresses as EIP-55 spells them, times in seconds since 1970. In the contract's order."""
 
     bounty: str
@@ -75,7 +75,7 @@ class Terms:
         return [(name, _shown(name, value)) for name, value in vars(self).items()]
 
 
-def differences(found: Terms, bounty: Bounty | None, settings: Settings) -> list[Difference]:
+def differences(found: RoundTerms, bounty: Bounty | None, settings: EvmSettings) -> list[Difference]:
     """In what a round's terms are others than bounty.toml and publish.toml say.
 
     A sponsor or a scorer that publish.toml does not name is not compared; without a bounty.toml nothing but what it names is.
@@ -97,7 +97,7 @@ def differences(found: Terms, bounty: Bounty | None, settings: Settings) -> list
     ]
 
 
-def of_bounty(bounty: Bounty, settings: Settings, *, sponsor: str, scorer: str) -> Terms:
+def of_bounty(bounty: Bounty, settings: EvmSettings, *, sponsor: str, scorer: str) -> RoundTerms:
     """The terms of a bounty's folder. sponsor, scorer: where publish.toml names none.
 
     Raises BadInput for what a round cannot be made of, and where a deadline is missing.
@@ -116,7 +116,7 @@ def of_bounty(bounty: Bounty, settings: Settings, *, sponsor: str, scorer: str) 
     if payout.fee_bps and settings.fee_recipient is None:
         hint = "write fee_recipient in publish.toml, or fee_bps = 0"
         raise BadInput("there is a fee, and nobody who gets it", file=file, field="payout.fee_bps", hint=hint)
-    return Terms(
+    return RoundTerms(
         bounty.digest,
         settings.sponsor or sponsor,
         settings.token or NOBODY,
@@ -132,14 +132,14 @@ def of_bounty(bounty: Bounty, settings: Settings, *, sponsor: str, scorer: str) 
     )
 
 
-def of_round(round_: Contract) -> Terms:
+def of_round(round_: Contract) -> RoundTerms:
     """The terms of a round that is there; raises Unreachable for times that no calendar has."""
     ask = round_.ask
     commits, scores = ask("commitUntil"), ask("scoreUntil")
     if max(commits, scores) > LATEST:
         what = f"{round_.address} answers what cannot be: it takes scores until the second {scores}"
         raise Unreachable(what, hint="is it the right address, and does the node tell what the chain has?")
-    return Terms(
+    return RoundTerms(
         f"sha256:{ask('bounty').hex()}",
         checksum(ask("sponsor")),
         checksum(ask("token")),
@@ -178,19 +178,19 @@ MADE_ORACLE, MADE_ROUND = "oracle", "bounty create"
 """Subjects of the attempts that make contracts."""
 
 
-class Chain:
+class EvmChain:
     """A target with what it takes to read from it and to send to it. `ask`: for a keystore's passphrase. `clock`: for tests."""
 
-    def __init__(self, target: Target, *, ask: Ask | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, target: Target, *, ask: Ask | None = None, clock: SystemClock | None = None) -> None:
         self.target, self.settings = target, settings_of(target)
-        self._ask, self._clock = ask or target.ask, clock or Clock()
-        self._proven: dict[str, Terms] = {}
+        self._ask, self._clock = ask or target.ask, clock or SystemClock()
+        self._proven: dict[str, RoundTerms] = {}
 
     @cached_property
-    def node(self) -> Node:
+    def node(self) -> EvmNode:
         """The node; raises BadInput if its address is none."""
         try:
-            return Node(rpc_url(self.target, self.settings), seconds=self.settings.rpc_seconds)
+            return EvmNode(rpc_url(self.target, self.settings), seconds=self.settings.rpc_seconds)
         except BadInput as error:
             raise error.at(file=self.target.file, field=f"targets.{self.target.name}.rpc") from None
 
@@ -209,7 +209,7 @@ class Chain:
         """The bounty's contract: that of publish.toml, else the one that was made from here; raises BadInput if there is none."""
         made = [
             one
-            for one in Attempt.read(self.journal.entries)
+            for one in EvmAttempt.read(self.journal.entries)
             if (one.subject, one.state, one.to) == (MADE_ROUND, "confirmed", DEPLOYER)
         ]
         if self.settings.round is None and not made:
@@ -222,7 +222,7 @@ class Chain:
         folder = self.target.folder
         return read_bounty(folder) if (folder / "bounty.toml").exists() else None
 
-    def terms(self) -> Terms:
+    def terms(self) -> RoundTerms:
         """The terms of the round, once `wrong` has proven them."""
         return self._proven[self.round.address]
 
@@ -250,9 +250,9 @@ class Chain:
     def scorer_address(self) -> str | None:
         """Who makes the scores, as far as publish.toml says so without opening a key."""
         named = self.settings.scorer or self.settings.key
-        return None if named is None else self.target.key(named, KeyPlace).account
+        return None if named is None else self.target.key(named, EvmKeyPlace).account
 
-    def sender(self, signer: Signer, tell: Callable[[str], None]) -> Sender[Attempt, Call]:
+    def sender(self, signer: Signer, tell: Callable[[str], None]) -> Sender[EvmAttempt, EvmCall]:
         """What sends for an account."""
         transactions = Transactions(self.node, signer, self.settings, self._clock)
         return Sender(transactions, self.journal, tell, wait_seconds=self.settings.wait_seconds, clock=self._clock)

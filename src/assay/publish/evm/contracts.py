@@ -32,7 +32,7 @@ _SALT = bytes(32)
 
 
 @dataclass(frozen=True)
-class Artifact:
+class CompiledContract:
     """One contract: its ABI, the code that makes it, and the code that is then there, but for the values of its making."""
 
     name: str
@@ -71,10 +71,10 @@ def oracle_address() -> str:
 
 
 @cache
-def artifact(name: str) -> Artifact:
+def artifact(name: str) -> CompiledContract:
     """One of the contracts that ship: ORACLE or ROUND."""
     found = json.loads(files("assay.publish.evm").joinpath("contracts", f"{name}.json").read_bytes())
-    return Artifact(
+    return CompiledContract(
         found["contract"],
         tuple(found["abi"]),
         bytes.fromhex(found["bytecode"][2:]),

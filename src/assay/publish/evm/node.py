@@ -15,7 +15,7 @@ from typing import Any
 from assay.errors import Unreachable
 from assay.publish.evm.contracts import Reverted, artifact
 from assay.publish.evm.libraries import checksum, web3
-from assay.publish.rpc import Http, RpcError
+from assay.publish.rpc import HttpRpc, RpcError
 
 _HEX = re.compile(r"0x[0-9a-fA-F]*")
 _HASH = re.compile(r"0x[0-9a-fA-F]{64}")
@@ -48,18 +48,18 @@ class Mined:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class EventLog:
     """Where an event is: its block, and the transaction that it came of."""
 
     block: int
     transaction: str
 
 
-class Node:
+class EvmNode:
     """A node at an address. What it answers that cannot be right is no answer: Unreachable."""
 
     def __init__(self, url: str, *, seconds: float = 20.0) -> None:
-        self.http = Http(url, seconds=seconds)
+        self.http = HttpRpc(url, seconds=seconds)
 
     @cached_property
     def codec(self) -> Any:
@@ -136,14 +136,14 @@ class Node:
         """Hand a signed transaction over; raises RpcError."""
         self.http.ask("eth_sendRawTransaction", f"0x{raw.hex()}")
 
-    def logs(self, address: str, topics: Sequence[str | None], first: int = 0) -> list[Log]:
+    def logs(self, address: str, topics: Sequence[str | None], first: int = 0) -> list[EventLog]:
         """The events of a contract, in order."""
         asked = {"address": address, "topics": list(topics), "fromBlock": hex(first), "toBlock": "latest"}
         found = self._read("eth_getLogs", asked)
         if not isinstance(found, list):
             raise self._nonsense()
         rows = [self._object(one) for one in found]
-        return [Log(self._count(row.get("blockNumber")), self._text(row.get("transactionHash"), _HASH)) for row in rows]
+        return [EventLog(self._count(row.get("blockNumber")), self._text(row.get("transactionHash"), _HASH)) for row in rows]
 
     def _read(self, method: str, *params: Any) -> Any:
         """What a question with an answer is answered with."""
@@ -195,7 +195,7 @@ class Node:
 class Contract:
     """A contract of ours at an address: its functions as bytes to send, and what it answers."""
 
-    def __init__(self, node: Node, name: str, address: str) -> None:
+    def __init__(self, node: EvmNode, name: str, address: str) -> None:
         self.node, self.name, self.address, self._artifact = node, name, checksum(address), artifact(name)
 
     def is_ours(self) -> bool:

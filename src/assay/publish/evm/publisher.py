@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInput, CannotSettle
-from assay.publish.evm.chain import Chain
+from assay.publish.evm.chain import EvmChain
 from assay.publish.evm.contracts import reason
 from assay.publish.evm.libraries import checksum
 from assay.publish.evm.signers import Ask, Signer
-from assay.publish.evm.transactions import Attempt, Call
+from assay.publish.evm.transactions import EvmAttempt, EvmCall
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Unknown
-from assay.publish.publishers import Comparison, Line, Plan, Target, Tell
-from assay.publish.sender import Clock
+from assay.publish.publishers import Comparison, Line, PublishPlan, Target, Tell
+from assay.publish.sender import SystemClock
 from assay.publish.settled_epoch import SettledEpoch
 
 if TYPE_CHECKING:
@@ -134,18 +134,18 @@ _SCORES = [
 ]
 
 
-def open_publisher(target: Target, ask: Ask | None = None, clock: Clock | None = None) -> EvmPublisher:
+def open_publisher(target: Target, ask: Ask | None = None, clock: SystemClock | None = None) -> EvmPublisher:
     """The publisher of a target; raises BadInput if its settings are wrong."""
-    return EvmPublisher(Chain(target, ask=ask, clock=clock))
+    return EvmPublisher(EvmChain(target, ask=ask, clock=clock))
 
 
 class EvmPublisher:
     """The publisher of a target of kind `evm`."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: EvmChain) -> None:
         self._chain = chain
 
-    def plan(self, epoch: SettledEpoch) -> Plan:
+    def plan(self, epoch: SettledEpoch) -> PublishPlan:
         """The scores of an epoch, as the oracle takes them."""
         proofs = self._proofs(epoch)
         found = scores_of(epoch, {key: one.digest for key, one in proofs.items()})
@@ -153,7 +153,7 @@ class EvmPublisher:
         content = where | {"round": self._chain.round.address} | found.content()
         lists = [one.listed for one in proofs.values() if one.listed is not None]
         content |= {"attestations": lists} if lists else {}
-        return Plan(self._chain.target.name, epoch.epoch, epoch.receipt, content, found.lines, found.left_out)
+        return PublishPlan(self._chain.target.name, epoch.epoch, epoch.receipt, content, found.lines, found.left_out)
 
     def _proofs(self, epoch: SettledEpoch) -> dict[str, ScoreProof]:
         """Participant → what attests its score; raises BadInput where an enclave is to judge, and some attestation is missing."""
@@ -166,11 +166,11 @@ class EvmPublisher:
         found = {key: find_proof(bounty, one) for key, one in agreed.items()}
         return {key: one for key, one in found.items() if one is not None}
 
-    def compare(self, plan: Plan) -> Comparison:
+    def compare(self, plan: PublishPlan) -> Comparison:
         """The plan against the oracle's scores and the round's sums."""
         return self._compare(plan, self._chain.scorer_address())
 
-    def _compare(self, plan: Plan, scorer: str | None) -> Comparison:
+    def _compare(self, plan: PublishPlan, scorer: str | None) -> Comparison:
         chain, scores = self._chain, _scores(plan)
         wrong = chain.wrong(chain.oracle, chain.round) or chain.differs(chain.bounty())
         if wrong is not None:
@@ -182,7 +182,7 @@ class EvmPublisher:
             return Comparison(held, self._there(receipt, there, scores, committed), notes)
         return Comparison(held, self._refused(scores, committed, scorer or chain.terms().scorer), notes)
 
-    def send(self, plan: Plan, tell: Tell) -> Outcome:
+    def send(self, plan: PublishPlan, tell: Tell) -> Outcome:
         """Submit the scores, once."""
         chain = self._chain
         for listed in plan.content.get("attestations", []):
@@ -190,7 +190,7 @@ class EvmPublisher:
         sender = chain.signer()
         scorer = chain.signer("scorer") if chain.settings.scorer is not None else sender
 
-        def prepare() -> Call | Outcome:
+        def prepare() -> EvmCall | Outcome:
             found = self._compare(plan, scorer.address).outcome
             return self._call(plan, sender, scorer) if found is None else found
 
@@ -200,10 +200,10 @@ class EvmPublisher:
         again = self.confirm(plan)
         if isinstance(again, Confirmed):
             return found
-        chain.journal.note(plan.subject, plan.digest, again, Attempt.read(chain.journal.read())[-1].number)
+        chain.journal.note(plan.subject, plan.digest, again, EvmAttempt.read(chain.journal.read())[-1].number)
         return again
 
-    def confirm(self, plan: Plan) -> Outcome:
+    def confirm(self, plan: PublishPlan) -> Outcome:
         """Whether the oracle has these scores, deep enough."""
         found = self.compare(plan).outcome
         return Unknown("the oracle does not have these scores") if found is None else found
@@ -253,13 +253,13 @@ class EvmPublisher:
             return Refusal("payouts-differ", what, _DIFFERENT)
         return None
 
-    def _call(self, plan: Plan, sender: Signer, scorer: Signer) -> Call:
+    def _call(self, plan: PublishPlan, sender: Signer, scorer: Signer) -> EvmCall:
         chain = self._chain
         scores = _scores(plan)
         rows, _ = self._committed(scores)
         at, oracle = chain.round.address, chain.oracle
         if scorer.address == sender.address:
-            return Call(oracle.address, oracle.data("submit", at, scores.receipt, rows))
+            return EvmCall(oracle.address, oracle.data("submit", at, scores.receipt, rows))
         nonce = oracle.ask("nonceOf", scorer.address, at)
         until = min(chain.node.head().time + SIGNATURE_SECONDS, chain.terms().score_until)
         domain = {
@@ -277,7 +277,7 @@ class EvmPublisher:
         }
         signature = scorer.typed(domain, {"Score": _SCORE, "Scores": _SCORES}, "Scores", message)
         values = (scorer.address, at, scores.receipt, rows, nonce, until, signature)
-        return Call(oracle.address, oracle.data("submitSigned", *values))
+        return EvmCall(oracle.address, oracle.data("submitSigned", *values))
 
 
 def _put_list(folder: Path, listed: dict[str, Any]) -> None:
@@ -293,7 +293,7 @@ _DIFFERENT = (
 )
 
 
-def _scores(plan: Plan) -> Scores:
+def _scores(plan: PublishPlan) -> Scores:
     """The scores that a plan was made of."""
     content = plan.content
     return Scores(

@@ -32,14 +32,14 @@ class Fees:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class FeeLimits:
     """What it may offer at most."""
 
     most: int
     tip: int
 
 
-def quote(base: int, tip: int, bounds: Bounds) -> Fees | None:
+def quote(base: int, tip: int, bounds: FeeLimits) -> Fees | None:
     """What to offer: room for the base fee to double. None if the bound does not even cover what it costs now."""
     tip = min(tip, bounds.tip, bounds.most)
     if base + tip > bounds.most:
@@ -47,7 +47,7 @@ def quote(base: int, tip: int, bounds: Bounds) -> Fees | None:
     return Fees(min(2 * base + tip, bounds.most), tip)
 
 
-def bumped(old: Fees, base: int, tip: int, bounds: Bounds) -> Fees | None:
+def bumped(old: Fees, base: int, tip: int, bounds: FeeLimits) -> Fees | None:
     """What to offer instead of `old`, so that nodes take it in its place; None if the bounds leave no room for that."""
     wanted = Fees(max(2 * base + tip, _more(old.most)), max(tip, _more(old.tip)))
     found = Fees(min(wanted.most, bounds.most), min(wanted.tip, bounds.tip, bounds.most))
@@ -95,7 +95,7 @@ Gwei = Annotated[int, BeforeValidator(_gwei)]
 _Text = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
-class KeyPlace(Section):
+class EvmKeyPlace(Section):
     """Where a key is: an encrypted keystore file, a variable of the environment, or a signer that holds it (clef, Frame, …)."""
 
     keystore: _Text | None = None
@@ -112,7 +112,7 @@ class KeyPlace(Section):
         return self
 
 
-class Settings(Section):
+class EvmSettings(Section):
     """`[targets.NAME]` with kind = "evm"."""
 
     rpc: _Text | None = None
@@ -148,17 +148,17 @@ class Settings(Section):
         return self
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> FeeLimits:
         """What gas may cost."""
-        return Bounds(self.max_fee_gwei, self.max_tip_gwei)
+        return FeeLimits(self.max_fee_gwei, self.max_tip_gwei)
 
 
-def settings_of(target: Target) -> Settings:
+def settings_of(target: Target) -> EvmSettings:
     """The target's settings; raises BadInput with the line."""
-    return target.settings(Settings)
+    return target.settings(EvmSettings)
 
 
-def rpc_url(target: Target, settings: Settings) -> str:
+def rpc_url(target: Target, settings: EvmSettings) -> str:
     """The node's address; raises BadInput if the variable that should hold it is empty."""
     if settings.rpc is not None:
         return settings.rpc

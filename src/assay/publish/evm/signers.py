@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from assay.errors import BadInput, Unreachable
 from assay.folder.files import load
 from assay.publish.evm import libraries
-from assay.publish.evm.settings import Fees, KeyPlace
+from assay.publish.evm.settings import EvmKeyPlace, Fees
 from assay.publish.publishers import Target
-from assay.publish.rpc import Http, RpcError
+from assay.publish.rpc import HttpRpc, RpcError
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -30,7 +30,7 @@ Ask = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TransactionRequest:
     """A transaction to be signed. `to` is None where it makes a contract."""
 
     chain_id: int
@@ -64,14 +64,14 @@ class Signer(Protocol):
     def address(self) -> str:
         """As EIP-55 spells it."""
 
-    def transaction(self, request: Request) -> bytes:
+    def transaction(self, request: TransactionRequest) -> bytes:
         """The signed transaction, as it is sent; raises BadInput and Unreachable."""
 
     def typed(self, domain: dict[str, Any], types: dict[str, Any], primary: str, message: dict[str, Any]) -> bytes:
         """The signature (65 bytes) of EIP-712 data; raises BadInput and Unreachable."""
 
 
-class Local:
+class LocalSigner:
     """A key that is here, in memory alone."""
 
     def __init__(self, account: LocalAccount) -> None:
@@ -82,7 +82,7 @@ class Local:
         """As EIP-55 spells it."""
         return str(self._account.address)
 
-    def transaction(self, request: Request) -> bytes:
+    def transaction(self, request: TransactionRequest) -> bytes:
         """The signed transaction."""
         return bytes(self._account.sign_transaction(request.fields()).raw_transaction)
 
@@ -92,14 +92,14 @@ class Local:
         return bytes(self._account.sign_message(libraries.typed_data(domain, types, message)).signature)
 
 
-class Remote:
+class RemoteSigner:
     """A signer that holds the key of an account."""
 
     def __init__(self, url: str, account: str) -> None:
         self.address = account
-        self._http = Http(url, seconds=SIGNER_SECONDS, tries=1)
+        self._http = HttpRpc(url, seconds=SIGNER_SECONDS, tries=1)
 
-    def transaction(self, request: Request) -> bytes:
+    def transaction(self, request: TransactionRequest) -> bytes:
         """What the signer signed, if it is what was asked for."""
         fields = request.fields() | {"from": self.address}
         for name in ("chainId", "nonce", "value", "gas", "maxFeePerGas", "maxPriorityFeePerGas", "type"):
@@ -138,17 +138,17 @@ def signer_of(target: Target, name: str, ask: Ask | None = None) -> Signer:
 
     Raises BadInput; none of its messages has anything of a key in it.
     """
-    place = target.key(name, KeyPlace)
+    place = target.key(name, EvmKeyPlace)
     if place.signer is not None and place.account is not None:
         try:
-            return Remote(place.signer, place.account)
+            return RemoteSigner(place.signer, place.account)
         except BadInput as error:
             raise error.at(file=target.file, field=f"keys.{name}.signer") from None
     if place.env is not None:
         found = _of_environment(target, place.env)
     else:
         found = _of_keystore(target.folder / Path(str(place.keystore)).expanduser(), ask)
-    local = Local(found)
+    local = LocalSigner(found)
     if place.account not in (None, local.address):
         what = f"is {place.account}, and the key is that of {local.address}"
         raise BadInput(what, file=target.file, field=f"keys.{name}.account", hint="correct one of the two")
@@ -180,7 +180,7 @@ def _of_keystore(path: Path, ask: Ask | None) -> LocalAccount:
         raise BadInput(what, file=path, hint="put the passphrase into ASSAY_PASSPHRASE, or type it when asked") from None
 
 
-def _taken_apart(raw: bytes) -> tuple[str, Request] | None:
+def _taken_apart(raw: bytes) -> tuple[str, TransactionRequest] | None:
     """Who signed a transaction, and what it is; None if it is not one of the kind that is asked for."""
     from eth_account import Account
     from eth_account.typed_transactions.typed_transaction import TypedTransaction
@@ -198,7 +198,7 @@ def _taken_apart(raw: bytes) -> tuple[str, Request] | None:
     fees = Fees(found["maxFeePerGas"], found["maxPriorityFeePerGas"])
     address = libraries.checksum(f"0x{to.hex()}") if to else None
     rest = (found["value"], bytes(found["data"]), found["gas"], fees)
-    return sender, Request(found["chainId"], found["nonce"], address, *rest)
+    return sender, TransactionRequest(found["chainId"], found["nonce"], address, *rest)
 
 
 def _signed_by(message: Any, signature: bytes) -> str | None:

@@ -27,19 +27,18 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from assay.errors import Unreachable
-from assay.publish import sender
 from assay.publish.evm.contracts import BUSY, Reverted, of_node, reason
 from assay.publish.evm.libraries import keccak
-from assay.publish.evm.node import Mined, Node
-from assay.publish.evm.settings import Fees, Settings, bumped, quote
-from assay.publish.evm.signers import Request, Signer
+from assay.publish.evm.node import EvmNode, Mined
+from assay.publish.evm.settings import EvmSettings, Fees, bumped, quote
+from assay.publish.evm.signers import Signer, TransactionRequest
 from assay.publish.outcome import Confirmed, Outcome, Refusal
 from assay.publish.rpc import RpcError
-from assay.publish.sender import Chain, Clock, Ended, Following, Seen, Waiting
+from assay.publish.sender import AttemptEnded, Chain, ChainAttempt, Following, Seen, SystemClock, Waiting
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedTransaction:
     """A signed transaction: its hash, its bytes, what it offers."""
 
     hash: str
@@ -52,14 +51,14 @@ class Signed:
         return {"hash": self.hash, "raw": f"0x{self.raw.hex()}"} | fees
 
     @classmethod
-    def of(cls, entry: dict[str, Any]) -> Signed:
+    def of(cls, entry: dict[str, Any]) -> SignedTransaction:
         """The transaction of an entry."""
         fees = Fees(int(entry["max_fee"]), int(entry["max_tip"]))
         return cls(entry["hash"], bytes.fromhex(entry["raw"][2:]), fees)
 
 
 @dataclass
-class Attempt(sender.Attempt):
+class EvmAttempt(ChainAttempt):
     """One thing that was sent, or was about to be: transactions with one nonce, of which a chain can take one."""
 
     ENDED: ClassVar[frozenset[str]] = frozenset({"confirmed", "reverted", "lost", "dropped"})
@@ -70,7 +69,7 @@ class Attempt(sender.Attempt):
     value: int
     data: bytes
     gas: int
-    transactions: list[Signed]
+    transactions: list[SignedTransaction]
 
     @property
     def transaction(self) -> str:
@@ -99,7 +98,7 @@ class Attempt(sender.Attempt):
         } | self.transactions[0].entry()
 
     @classmethod
-    def planned(cls, entry: dict[str, Any]) -> Attempt:
+    def planned(cls, entry: dict[str, Any]) -> EvmAttempt:
         """The attempt that an entry plans; raises KeyError if the entry is of another kind of target."""
         return cls(
             entry["attempt"],
@@ -112,13 +111,13 @@ class Attempt(sender.Attempt):
             int(entry["value"]),
             bytes.fromhex(entry["data"][2:]),
             entry["gas"],
-            [Signed.of(entry)],
+            [SignedTransaction.of(entry)],
         )
 
     def follow(self, entry: dict[str, Any]) -> None:
         """Take in a later entry about it: another transaction in its place, or what became of it."""
         if entry["state"] == "replaced":
-            self.transactions.append(Signed.of(entry))
+            self.transactions.append(SignedTransaction.of(entry))
         else:
             super().follow(entry)
 
@@ -135,7 +134,7 @@ _THERE_ALREADY = ("already known", "known transaction", "already imported", "alr
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class EvmCall:
     """What a transaction is to do. `to` is None where it makes a contract."""
 
     to: str | None
@@ -143,12 +142,12 @@ class Call:
     value: int = 0
 
 
-class Transactions(Chain[Attempt, Call]):
+class Transactions(Chain[EvmAttempt, EvmCall]):
     """Transactions of one account to one target."""
 
-    attempt = Attempt
+    attempt = EvmAttempt
 
-    def __init__(self, node: Node, signer: Signer, settings: Settings, clock: Clock) -> None:
+    def __init__(self, node: EvmNode, signer: Signer, settings: EvmSettings, clock: SystemClock) -> None:
         self._node, self._signer, self._settings, self._clock = node, signer, settings, clock
         self.account = signer.address
 
@@ -157,7 +156,7 @@ class Transactions(Chain[Attempt, Call]):
         """The account, and on which chain."""
         return self.account, self._settings.chain_id
 
-    def sign(self, number: int, subject: str, plan: str, call: Call, attempts: list[Attempt]) -> Attempt | Outcome:
+    def sign(self, number: int, subject: str, plan: str, call: EvmCall, attempts: list[EvmAttempt]) -> EvmAttempt | Outcome:
         """A transaction with the plan's nonce, at a fee within the bounds."""
         node, account = self._node, self.account
         try:
@@ -177,11 +176,11 @@ class Transactions(Chain[Attempt, Call]):
         if isinstance(nonce, Refusal):
             return nonce
         gas = min(needed + needed // GAS_ROOM, GAS_MOST)
-        request = Request(self._settings.chain_id, nonce, call.to, call.value, call.data, gas, fees)
+        request = TransactionRequest(self._settings.chain_id, nonce, call.to, call.value, call.data, gas, fees)
         first = _signed(self._signer, request)
-        return Attempt(number, subject, plan, account, request.chain_id, nonce, call.to, call.value, call.data, gas, [first])
+        return EvmAttempt(number, subject, plan, account, request.chain_id, nonce, call.to, call.value, call.data, gas, [first])
 
-    def _nonce(self, plan: str, call: Call, attempts: list[Attempt]) -> int | Refusal:
+    def _nonce(self, plan: str, call: EvmCall, attempts: list[EvmAttempt]) -> int | Refusal:
         """The next one of the account; for what was signed before, by plan or to the byte, the one that it had then."""
         used = self._node.count(self.account)
         before = [
@@ -202,21 +201,23 @@ class Transactions(Chain[Attempt, Call]):
         hint = f"look elsewhere which transaction that was; if it was another, write used_nonce = {nonce} in publish.toml"
         return Refusal("nonce", what, hint)
 
-    def follow(self, following: Following[Attempt, Call]) -> Callable[[], Seen]:
+    def follow(self, following: Following[EvmAttempt, EvmCall]) -> Callable[[], Seen]:
         """What looks at the transactions once."""
-        return _Look(self._node, self._signer, self._settings, self._clock, following).look
+        return _TransactionFollower(self._node, self._signer, self._settings, self._clock, following).look
 
 
-def _signed(signer: Signer, request: Request) -> Signed:
+def _signed(signer: Signer, request: TransactionRequest) -> SignedTransaction:
     """A request, signed."""
     raw = signer.transaction(request)
-    return Signed(f"0x{keccak(raw).hex()}", raw, request.fees)
+    return SignedTransaction(f"0x{keccak(raw).hex()}", raw, request.fees)
 
 
-class _Look:
+class _TransactionFollower:
     """The transactions of one attempt, looked at until one is deep enough, or none can be any more."""
 
-    def __init__(self, node: Node, signer: Signer, settings: Settings, clock: Clock, following: Following[Attempt, Call]) -> None:
+    def __init__(
+        self, node: EvmNode, signer: Signer, settings: EvmSettings, clock: SystemClock, following: Following[EvmAttempt, EvmCall]
+    ) -> None:
         self._node, self._signer, self._settings, self._clock = node, signer, settings, clock
         self._following, self._attempt = following, following.attempt
         self._bumped_at, self._looks = clock.now(), 0
@@ -231,7 +232,7 @@ class _Look:
         self._looks = self._looks + 1 if found is None and used > attempt.nonce else 0
         if self._looks >= LOOKS:
             why = f"nonce {attempt.nonce} of {attempt.account} was used by another transaction"
-            return Ended("lost", None, {"why": why})
+            return AttemptEnded("lost", None, {"why": why})
         if found is None and node.count(attempt.account) <= attempt.nonce:
             return self._press()
         return Waiting()
@@ -255,14 +256,14 @@ class _Look:
         block = self._node.block(found.block)
         return block is not None and block.hash == found.block_hash
 
-    def _ended(self, transaction: str, found: Mined) -> Ended:
+    def _ended(self, transaction: str, found: Mined) -> AttemptEnded:
         more: dict[str, Any] = {"hash": transaction, "block": found.block, "block_hash": found.block_hash}
         if found.fine:
             contract = {} if found.contract is None else {"contract": found.contract}
-            return Ended("confirmed", Confirmed(found.block, transaction), more | contract)
+            return AttemptEnded("confirmed", Confirmed(found.block, transaction), more | contract)
         why = self._why(found.block)
         refusal = Refusal(why.code, f"{why.what} (transaction {transaction} did nothing)", why.hint)
-        return Ended("reverted", refusal, more | {"why": why.what})
+        return AttemptEnded("reverted", refusal, more | {"why": why.what})
 
     def _why(self, block: int) -> Refusal:
         """What the contract would have said in that block."""
@@ -281,7 +282,7 @@ class _Look:
         last = self._attempt.transactions[-1]
         if not self._node.knows(last.hash):
             refused = self._doomed()
-            return self._hand_over(last) if refused is None else Ended("dropped", None, {"why": refused})
+            return self._hand_over(last) if refused is None else AttemptEnded("dropped", None, {"why": refused})
         self._following.mark_sent()
         if self._clock.now() - self._bumped_at >= self._settings.bump_seconds:
             self._bumped_at = self._clock.now()
@@ -299,7 +300,7 @@ class _Look:
             pass
         return None
 
-    def _hand_over(self, last: Signed, *, again: bool = False) -> Refusal | Waiting:
+    def _hand_over(self, last: SignedTransaction, *, again: bool = False) -> Refusal | Waiting:
         """Give it to the node; one that pays too little is replaced, `again`: but not a second time."""
         try:
             self._node.send(last.raw)
@@ -317,7 +318,7 @@ class _Look:
         self._following.mark_sent()
         return Waiting()
 
-    def _replace(self, last: Signed) -> Refusal | Waiting:
+    def _replace(self, last: SignedTransaction) -> Refusal | Waiting:
         """Another transaction in its place, that pays more, if the bounds let it."""
         attempt, following = self._attempt, self._following
         base = self._node.head().base_fee
@@ -325,7 +326,7 @@ class _Look:
         if fees is None:
             following.tell("no block takes it, and it offers the most that max_fee_gwei and max_tip_gwei allow")
             return Waiting()
-        request = Request(attempt.chain_id, attempt.nonce, attempt.to, attempt.value, attempt.data, attempt.gas, fees)
+        request = TransactionRequest(attempt.chain_id, attempt.nonce, attempt.to, attempt.value, attempt.data, attempt.gas, fees)
         other = _signed(self._signer, request)
         following.add("replaced", **other.entry())
         attempt.transactions.append(other)

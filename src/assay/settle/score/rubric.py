@@ -29,7 +29,7 @@ from assay.settle.score import accepted, first_epochs, holding, of_kind
 if TYPE_CHECKING:
     from assay.scheme.bounty import Format
 
-__all__ = ["BASELINE", "VERDICTS", "Judgement", "after_verdict", "answer_text", "judge", "score"]
+__all__ = ["BASELINE", "VERDICTS", "Grade", "after_verdict", "answer_text", "judge", "score"]
 
 BASELINE = ("B1", "B2", "B3", "B4")
 """Legal, ethical, not spam, addresses the problem; true = met."""
@@ -42,7 +42,7 @@ _THOUGHT = re.compile(rf"{_SPACE}<think>.*?</think>(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Grade:
     """How the BPS came about. `gate`: the baseline is met; `capped`: an unskippable check is answered NO. SPEC 2.3."""
 
     base: int
@@ -53,13 +53,13 @@ class Judgement:
     bps: int
 
 
-def judge(baseline: object, checks: object, verdict: object, rules: RubricScore) -> Judgement | None:
+def judge(baseline: object, checks: object, verdict: object, rules: RubricScore) -> Grade | None:
     """The final BPS of one judgement as it came; None if it is malformed. SPEC 2.3."""
     gate = _answers(baseline, BASELINE)
     if gate is None:
         return None
     if not all(gate):
-        return Judgement(base=0, missed_skippable=0, verdict=None, gate=False, capped=False, bps=0)
+        return Grade(base=0, missed_skippable=0, verdict=None, gate=False, capped=False, bps=0)
     answers = _answers(checks, [check.id for check in rules.checks])
     if answers is None or not isinstance(verdict, str) or verdict not in VERDICTS:
         return None
@@ -68,7 +68,7 @@ def judge(baseline: object, checks: object, verdict: object, rules: RubricScore)
     missed = sum(check.weight for check, yes in told if not yes and check.skippable)
     capped = any(not yes and not check.skippable for check, yes in told)
     moved = after_verdict(verdict, base, missed)
-    return Judgement(base, missed, verdict, gate=True, capped=capped, bps=min(moved, FIFTH) if capped else moved)
+    return Grade(base, missed, verdict, gate=True, capped=capped, bps=min(moved, FIFTH) if capped else moved)
 
 
 def after_verdict(verdict: str, base: int, missed_skippable: int) -> int:

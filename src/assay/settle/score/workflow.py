@@ -19,11 +19,11 @@ from assay.scheme.model import WorkflowScore
 from assay.settle.inputs import Frame, Scored
 from assay.settle.score import accepted, first_epochs, of_kind
 
-__all__ = ["Task", "score", "succeeded", "task", "windows"]
+__all__ = ["TaskScore", "score", "succeeded", "task", "windows"]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TaskScore:
     """How one task went: the four parts and S, all nanos, half to even; S is taken from the exact parts. SPEC 2.2."""
 
     success: int
@@ -33,10 +33,10 @@ class Task:
     score: int
 
 
-def task(record: Workflow, rules: WorkflowScore) -> Task:
+def task(record: Workflow, rules: WorkflowScore) -> TaskScore:
     """The parts and the score of one task; 0 throughout for an invalid plan. Service errors are left out before. SPEC 2.2."""
     if record.outcome != "ran":
-        return Task(0, 0, 0, 0, 0)
+        return TaskScore(0, 0, 0, 0, 0)
     weights, penalties = rules.weights, rules.penalties
     steps, budget, limit = record.steps_total, record.budget, record.max_seconds
     success = record.quality * record.steps_completed  # over `steps`, in nanos
@@ -58,7 +58,7 @@ def task(record: Workflow, rules: WorkflowScore) -> Task:
         + weights.latency * early * NANO * steps * budget
         + weights.reliability * reliability * whole
     )
-    return Task(
+    return TaskScore(
         success=half_even(success, steps),
         cost=half_even(spared * NANO, budget),
         latency=half_even(early * NANO, limit),

@@ -16,7 +16,7 @@ from assay.errors import BadInput, suggest
 from assay.records import Evidence
 from assay.settle.story import agreement, weights
 from assay.settle.story.agreement import failing, why_not
-from assay.settle.story.telling import Case, Chapter, Explanation, Json, Table, called, ordinal, percent, wei
+from assay.settle.story.telling import Chapter, Explanation, Json, Subject, Table, called, ordinal, percent, wei
 from assay.settle.story.weights import reaching
 
 if TYPE_CHECKING:
@@ -34,21 +34,25 @@ def explain(settlement: Settlement, key: str, records: Sequence[Evidence] | None
     if column is None:
         raise _unknown(key, settlement.frame.participants)
     row = next(row for row in settlement.document["agreed"] if row["participant"] == key)
-    case = _case(settlement, row)
-    chapters = [*agreement.chapters(case, failing(settlement, case, records))]
-    if case.agreed:
-        if case.scheme.reward.kind != "ranking":
-            chapters += weights.payout_chapters(case, case.scheme.payout) if case.scheme.payout else weights.weight_chapters(case)
-        chapters.append(reaching(settlement, case))
+    subject = _subject(settlement, row)
+    chapters = [*agreement.chapters(subject, failing(settlement, subject, records))]
+    if subject.agreed:
+        if subject.scheme.reward.kind != "ranking":
+            chapters += (
+                weights.payout_chapters(subject, subject.scheme.payout)
+                if subject.scheme.payout
+                else weights.weight_chapters(subject)
+            )
+        chapters.append(reaching(settlement, subject))
     return Explanation(
         participant=key,
         epoch=settlement.epoch,
-        scheme=case.scheme.name,
-        version=case.scheme.scheme.version,
+        scheme=subject.scheme.name,
+        version=subject.scheme.scheme.version,
         settlement=settlement.digest,
-        status=case.row["status"],
-        reason=case.row["reason"],
-        summary=_summary(case),
+        status=subject.row["status"],
+        reason=subject.row["reason"],
+        summary=_summary(subject),
         chapters=tuple(chapters),
     )
 
@@ -56,13 +60,13 @@ def explain(settlement: Settlement, key: str, records: Sequence[Evidence] | None
 def without_score(settlement: Settlement) -> dict[str, Chapter]:
     """Why each participant without an agreed score has none, in the order of the settlement. SPEC 3."""
     rows = settlement.document["agreed"][len(settlement.order) :]
-    return {row["participant"]: why_not(_case(settlement, row)) for row in rows}
+    return {row["participant"]: why_not(_subject(settlement, row)) for row in rows}
 
 
-def _case(settlement: Settlement, row: Json) -> Case:
+def _subject(settlement: Settlement, row: Json) -> Subject:
     inputs = settlement.inputs
     participant = inputs.participants[settlement.frame.column[row["participant"]]]
-    return Case(inputs.scheme, settlement.document, row, participant, len(inputs.tasks), called(inputs.validators))
+    return Subject(inputs.scheme, settlement.document, row, participant, len(inputs.tasks), called(inputs.validators))
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> BadInput:
@@ -70,21 +74,21 @@ def _unknown(key: str, known: tuple[str, ...]) -> BadInput:
     return BadInput(f"there is no participant {key[:80]!r}", field="participant", hint=hint)
 
 
-def _summary(case: Case) -> str:
-    key = case.participant.key
-    if not case.agreed:
-        epoch, status = case.document["epoch"], case.row["status"]
-        without = "place in the ranking" if case.scheme.reward.kind == "ranking" else "share in the reward"
+def _summary(subject: Subject) -> str:
+    key = subject.participant.key
+    if not subject.agreed:
+        epoch, status = subject.document["epoch"], subject.row["status"]
+        without = "place in the ranking" if subject.scheme.reward.kind == "ranking" else "share in the reward"
         return f"{key} has no agreed score in epoch {epoch} ({status}), so it has no {without}."
-    if case.scheme.reward.kind == "ranking":
-        return f"{key} is {ordinal(case.place)} of {case.ranked} with a score of {case.shown_score}."
-    place = f"{key} is {ordinal(case.rank)} of {case.ranked} with a score of {case.shown_score}"
-    if case.scheme.payout:
-        paid = case.payout
+    if subject.scheme.reward.kind == "ranking":
+        return f"{key} is {ordinal(subject.place)} of {subject.ranked} with a score of {subject.shown_score}."
+    place = f"{key} is {ordinal(subject.rank)} of {subject.ranked} with a score of {subject.shown_score}"
+    if subject.scheme.payout:
+        paid = subject.payout
         return (
             f"{place} and is paid {wei(paid['net'])} after fees." if paid and paid["net"] != "0" else f"{place} and is not paid."
         )
-    weight = case.weight
+    weight = subject.weight
     if weight["uid"] is None:
         return f"{place}. It has no uid, so its share burns: weight 0 of 65535."
     return f"{place} and has a share of {percent(weight['share'])}: weight {weight['u16']} of 65535."

@@ -17,35 +17,35 @@ from assay.settle.inputs import Scored
 from assay.settle.score import accepted, holding
 from assay.settle.score import workflow as windows
 from assay.settle.score.rubric import BASELINE
-from assay.settle.story.telling import Case, Chapter, Json, Table, named, ordinal, part, percent, plural
+from assay.settle.story.telling import Chapter, Json, Subject, Table, named, ordinal, part, percent, plural
 
 if TYPE_CHECKING:
     from assay.settle.settlement import Settlement
 
 
-def needed_stake(case: Case) -> int:
+def needed_stake(subject: Subject) -> int:
     """The least stake (rao) that is a quorum for this participant. SPEC 3.1."""
-    return -(-int(case.row["needed_stake_of"]) * case.scheme.consensus.min_stake // NANO)
+    return -(-int(subject.row["needed_stake_of"]) * subject.scheme.consensus.min_stake // NANO)
 
 
-def left_out(case: Case, one: Json) -> str:
+def left_out(subject: Subject, one: Json) -> str:
     """Why a validator with evidence does not count for this participant. SPEC 3.0, 3.1."""
     if one["reason"] == "incomplete":
-        trials = (case.scheme.kind.trials(case.scheme.score) or 1) * case.tasks
+        trials = (subject.scheme.kind.trials(subject.scheme.score) or 1) * subject.tasks
         return f"{one['missing']} of {trials} missing"
     return {
         "not-assigned": "not drawn for this submission",
         "no-stake": "has no stake",
-        "stake-below-minimum": f"stake below {case.stake(case.scheme.consensus.min_validator_stake)}",
+        "stake-below-minimum": f"stake below {subject.stake(subject.scheme.consensus.min_validator_stake)}",
         "unjudged": "unjudged or malformed",
         "injection-suspected": "an injection is suspected, which this scheme does not score",
         "no-tasks": "its own service failed in every task",
     }[one["reason"]]
 
 
-def why_not(case: Case) -> Chapter:
+def why_not(subject: Subject) -> Chapter:
     """The status, its reason, and what to do."""
-    row = case.row
+    row = subject.row
     why, do = {
         "same-submission": _duplicate,
         "malformed-or-unjudged": _unjudged,
@@ -54,7 +54,7 @@ def why_not(case: Case) -> Chapter:
         "too-few-validators": _too_few,
         "too-little-stake": _too_little,
         "stake-after-outliers": _after_outliers,
-    }[row["reason"]](case)
+    }[row["reason"]](subject)
     return Chapter(
         name="status",
         title="Why there is no agreed score",
@@ -63,17 +63,17 @@ def why_not(case: Case) -> Chapter:
     )
 
 
-def _duplicate(case: Case) -> tuple[str, str]:
-    first = case.row["duplicate_of"]
+def _duplicate(subject: Subject) -> tuple[str, str]:
+    first = subject.row["duplicate_of"]
     return (
         f"{first} handed in the same submission earlier; it counts for the earliest only.",
         "To do: hand in a submission of your own.",
     )
 
 
-def _unjudged(case: Case) -> tuple[str, str]:
-    who = [case.called[one["validator"]] for one in case.row["not_counted"] if one["reason"] == "unjudged"]
-    wary = [case.called[one["validator"]] for one in case.row["not_counted"] if one["reason"] == "injection-suspected"]
+def _unjudged(subject: Subject) -> tuple[str, str]:
+    who = [subject.called[one["validator"]] for one in subject.row["not_counted"] if one["reason"] == "unjudged"]
+    wary = [subject.called[one["validator"]] for one in subject.row["not_counted"] if one["reason"] == "injection-suspected"]
     if wary:
         return (
             f"{named(wary)} found signs that the solution speaks to the judge; by the scheme it then counts as unjudged.",
@@ -85,144 +85,145 @@ def _unjudged(case: Case) -> tuple[str, str]:
     )
 
 
-def _incomplete(case: Case) -> tuple[str, str]:
-    lacking = [one for one in case.row["not_counted"] if one["reason"] == "incomplete"]
-    who = named([f"{case.called[one['validator']]} ({one['missing']})" for one in lacking])
+def _incomplete(subject: Subject) -> tuple[str, str]:
+    lacking = [one for one in subject.row["not_counted"] if one["reason"] == "incomplete"]
+    who = named([f"{subject.called[one['validator']]} ({one['missing']})" for one in lacking])
     return (
         f"Trials are missing from {who}; an incomplete run does not count, and errors are never failures.",
         "To do: run the missing trials again, and add what they come to."
-        if case.alike
+        if subject.alike
         else "To do: these validators run the missing trials; then the quorum is reached.",
     )
 
 
-def _no_evidence(case: Case) -> tuple[str, str]:
-    rules, drawn = case.scheme.consensus, case.row["needed_stake_of"]
+def _no_evidence(subject: Subject) -> tuple[str, str]:
+    rules, drawn = subject.scheme.consensus, subject.row["needed_stake_of"]
     if rules.assign is not None and drawn == "0":
         return (
             "Nobody has been drawn to judge it: there is no evidence that says in which epoch it was accepted.",
             "To do: nothing yet, if it was handed in only now; otherwise see that accepted_epoch or evidence is there.",
         )
-    if others := case.row["not_counted"]:
-        who = named([f"{case.called[one['validator']]} ({left_out(case, one)})" for one in others])
+    if others := subject.row["not_counted"]:
+        who = named([f"{subject.called[one['validator']]} ({left_out(subject, one)})" for one in others])
         return (
-            f"{'Runs' if case.alike else 'Validators'} have evidence about it, but none of it counts: {who}.",
-            f"To do: {plural(rules.min_validators, case.judge)}{'' if case.alike else ' with stake'} must judge it whole.",
+            f"{'Runs' if subject.alike else 'Validators'} have evidence about it, but none of it counts: {who}.",
+            f"To do: {plural(rules.min_validators, subject.judge)}{'' if subject.alike else ' with stake'} must judge it whole.",
         )
-    if not case.participant.submission and not case.scheme.kind.record.by_participant:
+    if not subject.participant.submission and not subject.scheme.kind.record.by_participant:
         return (
             "It has no submission in participants.csv, and nobody has evidence about it.",
             "To do: hand in a submission.",
         )
     return (
-        f"No {case.judge} has evidence about its current submission.",
-        f"To do: {plural(rules.min_validators, case.judge)} must judge it. Evidence about earlier submissions does not count.",
+        f"No {subject.judge} has evidence about its current submission.",
+        f"To do: {plural(rules.min_validators, subject.judge)} must judge it. Evidence about earlier submissions does not count.",
     )
 
 
-def _too_few(case: Case) -> tuple[str, str]:
-    has, needed = len(case.row["validators"]), case.scheme.consensus.min_validators
+def _too_few(subject: Subject) -> tuple[str, str]:
+    has, needed = len(subject.row["validators"]), subject.scheme.consensus.min_validators
     return (
-        f"{plural(has, case.judge)} {'counts' if has == 1 else 'count'}, {needed} are needed.",
-        f"To do: {plural(needed - has, f'more {case.judge}')} must judge the whole submission.",
+        f"{plural(has, subject.judge)} {'counts' if has == 1 else 'count'}, {needed} are needed.",
+        f"To do: {plural(needed - has, f'more {subject.judge}')} must judge the whole submission.",
     )
 
 
-def _too_little(case: Case) -> tuple[str, str]:
-    stake, needed = int(case.row["stake"]), needed_stake(case)
-    share, least = part(stake, int(case.row["needed_stake_of"])), percent(case.scheme.consensus.min_stake)
+def _too_little(subject: Subject) -> tuple[str, str]:
+    stake, needed = int(subject.row["stake"]), needed_stake(subject)
+    share, least = part(stake, int(subject.row["needed_stake_of"])), percent(subject.scheme.consensus.min_stake)
+    quorum = subject.stake(needed)
     return (
-        f"The validators that count hold {case.stake(stake)}, {share} of the stake; {least} is needed, {case.stake(needed)}.",
-        f"To do: validators with at least {case.stake(needed - stake)} more must judge it.",
+        f"The validators that count hold {subject.stake(stake)}, {share} of the stake; {least} is needed, {quorum}.",
+        f"To do: validators with at least {subject.stake(needed - stake)} more must judge it.",
     )
 
 
-def _after_outliers(case: Case) -> tuple[str, str]:
-    rest = case.stake(sum(int(vote["stake"]) for vote in case.row["validators"] if not vote["excluded"]))
-    needed = case.stake(needed_stake(case))
+def _after_outliers(subject: Subject) -> tuple[str, str]:
+    rest = subject.stake(sum(int(vote["stake"]) for vote in subject.row["validators"] if not vote["excluded"]))
+    needed = subject.stake(needed_stake(subject))
     return (
         f"Without the outliers the validators hold {rest}; {needed} is needed, and the scheme asks again (recheck).",
         "To do: more validators judge it, or those that were left out look into why they differ.",
     )
 
 
-def chapters(case: Case, failed: Chapter | None) -> Iterator[Chapter]:
+def chapters(subject: Subject, failed: Chapter | None) -> Iterator[Chapter]:
     """Status if there is no score; what was seen and what failed, quorum, outliers, score and rank as far as it came."""
-    if not case.agreed:
-        yield why_not(case)
-    if case.row["status"] == "duplicate":
+    if not subject.agreed:
+        yield why_not(subject)
+    if subject.row["status"] == "duplicate":
         return
-    if case.row["validators"] or case.row["not_counted"]:
-        yield _evidence(case)
+    if subject.row["validators"] or subject.row["not_counted"]:
+        yield _evidence(subject)
         if failed is not None:
             yield failed
-        yield _quorum(case)
-    if case.quorum and not case.alike:
-        yield _outliers(case)
-    if case.agreed:
-        yield _score(case)
-        yield _rank(case)
+        yield _quorum(subject)
+    if subject.quorum and not subject.alike:
+        yield _outliers(subject)
+    if subject.agreed:
+        yield _score(subject)
+        yield _rank(subject)
 
 
-def _evidence(case: Case) -> Chapter:
-    votes, others = case.row["validators"], case.row["not_counted"]
+def _evidence(subject: Subject) -> Chapter:
+    votes, others = subject.row["validators"], subject.row["not_counted"]
     column = "modified_z" if any(vote["modified_z"] is not None for vote in votes) else "z_squared"
     has_z = any(vote[column] is not None for vote in votes)
     heading = ("|M|",) if column == "modified_z" else ("z²",)
     rows = [
         (
-            case.called[vote["validator"]],
-            *(() if case.alike else (vote["stake"],)),
-            *((coins(vote["stake"], RAO),) if case.in_tao else ()),
-            case.scheme.kind.saw(vote["work"]),
+            subject.called[vote["validator"]],
+            *(() if subject.alike else (vote["stake"],)),
+            *((coins(vote["stake"], RAO),) if subject.in_tao else ()),
+            subject.scheme.kind.saw(vote["work"]),
             vote["score"],
             *((vote[column] or "–",) if has_z else ()),
             "no: outlier" if vote["excluded"] else "yes, though flagged" if vote["flagged"] else "yes",
         )
         for vote in votes
     ]
-    blank = ("–",) * (2 + has_z + (not case.alike) + case.in_tao)
-    rows += [(case.called[one["validator"]], *blank, f"no: {left_out(case, one)}") for one in others]
-    stake = () if case.alike else ("stake", "in TAO") if case.in_tao else ("stake",)
+    blank = ("–",) * (2 + has_z + (not subject.alike) + subject.in_tao)
+    rows += [(subject.called[one["validator"]], *blank, f"no: {left_out(subject, one)}") for one in others]
+    stake = () if subject.alike else ("stake", "in TAO") if subject.in_tao else ("stake",)
     count = len(votes)
-    said = f"{plural(count, case.judge)} {'has' if count == 1 else 'have'} a whole score of the current submission"
-    if case.participant.submission:
-        said += f", {case.participant.submission}"
+    said = f"{plural(count, subject.judge)} {'has' if count == 1 else 'have'} a whole score of the current submission"
+    if subject.participant.submission:
+        said += f", {subject.participant.submission}"
     more = "1 more has" if len(others) == 1 else f"{len(others)} more have"
     return Chapter(
         name="evidence",
-        title=f"What the {case.judge}s saw",
+        title=f"What the {subject.judge}s saw",
         text=(f"{said}.", *([f"{more} evidence about it that does not count."] if others else [])),
-        facts={"submission": case.row["submission"], "validators": _facts(case, votes), "not_counted": others},
-        table=Table((case.judge, *stake, "saw", "score", *(heading if has_z else ()), "counts"), tuple(rows)),
+        facts={"submission": subject.row["submission"], "validators": _facts(subject, votes), "not_counted": others},
+        table=Table((subject.judge, *stake, "saw", "score", *(heading if has_z else ()), "counts"), tuple(rows)),
     )
 
 
-def _facts(case: Case, votes: list[Json]) -> list[Json]:
+def _facts(subject: Subject, votes: list[Json]) -> list[Json]:
     """The votes as they stand in the settlement; without stakes where those decide nothing."""
-    return [{name: value for name, value in vote.items() if name != "stake"} for vote in votes] if case.alike else votes
+    return [{name: value for name, value in vote.items() if name != "stake"} for vote in votes] if subject.alike else votes
 
 
-def _quorum(case: Case) -> Chapter:
-    rules, row = case.scheme.consensus, case.row
+def _quorum(subject: Subject) -> Chapter:
+    rules, row = subject.scheme.consensus, subject.row
     count, stake, total = len(row["validators"]), int(row["stake"]), int(row["needed_stake_of"])
-    if case.alike:
-        return _enough_runs(case, count)
-    needed = needed_stake(case)
+    if subject.alike:
+        return _enough_runs(subject, count)
+    needed = needed_stake(subject)
     of = "the stake of the assigned validators" if rules.assign is not None else "all stake in the registry"
     table = Table(
         ("", "counts", "needed", "enough"),
         (
             ("validators", str(count), str(rules.min_validators), "yes" if count >= rules.min_validators else "no"),
-            *_stakes(case, stake, needed),
+            *_stakes(subject, stake, needed),
             ("share of stake", part(stake, total), percent(rules.min_stake), "yes" if stake >= needed else "no"),
         ),
     )
-    held = "There is a quorum" if case.quorum else "There is no quorum"
+    held = "There is a quorum" if subject.quorum else "There is no quorum"
     return Chapter(
         name="quorum",
         title="Quorum",
-        text=(f"{held}. The share is of {of}, {case.stake(total)}.",),
+        text=(f"{held}. The share is of {of}, {subject.stake(total)}.",),
         facts={
             "validators": count,
             "min_validators": rules.min_validators,
@@ -230,16 +231,16 @@ def _quorum(case: Case) -> Chapter:
             "needed_stake": str(needed),
             "needed_stake_of": row["needed_stake_of"],
             "min_stake": text(rules.min_stake),
-            "held": case.quorum,
+            "held": subject.quorum,
         },
         table=table,
     )
 
 
-def _stakes(case: Case, stake: int, needed: int) -> list[tuple[str, str, str, str]]:
+def _stakes(subject: Subject, stake: int, needed: int) -> list[tuple[str, str, str, str]]:
     """The rows of the stake that counts and of what is needed: in rao, and in TAO beside it."""
     enough = "yes" if stake >= needed else "no"
-    if not case.in_tao:
+    if not subject.in_tao:
         return [("stake", str(stake), str(needed), enough)]
     return [
         ("stake, rao", str(stake), str(needed), enough),
@@ -247,26 +248,26 @@ def _stakes(case: Case, stake: int, needed: int) -> list[tuple[str, str, str, st
     ]
 
 
-def _enough_runs(case: Case, count: int) -> Chapter:
-    least = case.scheme.consensus.min_validators
+def _enough_runs(subject: Subject, count: int) -> Chapter:
+    least = subject.scheme.consensus.min_validators
     said = f"{plural(count, 'run')} {'counts' if count == 1 else 'count'}; {least} {'is' if least == 1 else 'are'} needed."
     return Chapter(
-        name="quorum", title="Enough runs", text=(said,), facts={"runs": count, "min_runs": least, "held": case.quorum}
+        name="quorum", title="Enough runs", text=(said,), facts={"runs": count, "min_runs": least, "held": subject.quorum}
     )
 
 
-def _outliers(case: Case) -> Chapter:
-    rules, row = case.scheme.consensus.outliers, case.row
+def _outliers(subject: Subject) -> Chapter:
+    rules, row = subject.scheme.consensus.outliers, subject.row
     flagged = [vote["validator"] for vote in row["validators"] if vote["flagged"]]
     excluded = [vote["validator"] for vote in row["validators"] if vote["excluded"]]
-    text_ = [_measure(case)]
+    text_ = [_measure(subject)]
     if excluded:
-        who = named([case.called[key] for key in excluded])
+        who = named([subject.called[key] for key in excluded])
         text_.append(f"{who} {'is' if len(excluded) == 1 else 'are'} too far from the others and left out.")
     elif flagged:
         verb = "is" if len(flagged) == 1 else "are"
         why = "together the flagged hold half or more of the stake that takes part, so nobody is left out"
-        text_.append(f"{named([case.called[key] for key in flagged])} {verb} flagged, but {why}.")
+        text_.append(f"{named([subject.called[key] for key in flagged])} {verb} flagged, but {why}.")
     elif row["median"] is not None or row["mean"] is not None:
         text_.append("Nobody is too far from the others.")
     return Chapter(
@@ -287,9 +288,9 @@ def _outliers(case: Case) -> Chapter:
     )
 
 
-def _measure(case: Case) -> str:
+def _measure(subject: Subject) -> str:
     """How far is too far, with this participant's numbers. SPEC 3.2."""
-    rules, row = case.scheme.consensus.outliers, case.row
+    rules, row = subject.scheme.consensus.outliers, subject.row
     if rules.method == "none":
         return "The scheme looks for no outliers."
     if row["median"] is not None:
@@ -306,8 +307,8 @@ def _measure(case: Case) -> str:
     return "There are fewer than three scores, so nobody can be an outlier."
 
 
-def _score(case: Case) -> Chapter:
-    row, rules = case.row, case.scheme.consensus
+def _score(subject: Subject) -> Chapter:
+    row, rules = subject.row, subject.scheme.consensus
     rest = [vote for vote in row["validators"] if not vote["excluded"]]
     how = {
         "stake-mean": "mean, weighted by stake,",
@@ -318,7 +319,7 @@ def _score(case: Case) -> Chapter:
     return Chapter(
         name="score",
         title="Agreed score",
-        text=(f"The {how} of the {scores} is {case.shown_score}.",),
+        text=(f"The {how} of the {scores} is {subject.shown_score}.",),
         facts={
             "score": row["score"],
             "bps": row["bps"],
@@ -328,14 +329,14 @@ def _score(case: Case) -> Chapter:
     )
 
 
-def _rank(case: Case) -> Chapter:
-    ranking, place = case.document["ranking"], case.rank
-    by = "score" if case.row["bps"] is None else "bps"
-    scores = {row["participant"]: row[by] for row in case.document["agreed"]}
-    shares = case.scheme.reward.kind == "ranking"
+def _rank(subject: Subject) -> Chapter:
+    ranking, place = subject.document["ranking"], subject.rank
+    by = "score" if subject.row["bps"] is None else "bps"
+    scores = {row["participant"]: row[by] for row in subject.document["agreed"]}
+    shares = subject.scheme.reward.kind == "ranking"
     near = ranking if shares else ranking[max(0, place - 2) : place + 1]
-    equal = [key for key in near if key != case.participant.key and scores[key] == case.row[by]]
-    shown = case.place if shares else place
+    equal = [key for key in near if key != subject.participant.key and scores[key] == subject.row[by]]
+    shown = subject.place if shares else place
     text_ = [f"{ordinal(shown)} of {plural(len(ranking), 'participant')} with an agreed score."]
     if equal:
         have = f"{named(equal)} {'has' if len(equal) == 1 else 'have'} the same score"
@@ -357,33 +358,33 @@ MOST = 20
 _GATE = {"B1": "it is legal", "B2": "it is ethical", "B3": "it is not spam", "B4": "it addresses the problem"}
 
 
-def failing(settlement: Settlement, case: Case, records: Sequence[Evidence] | None = None) -> Chapter | None:
+def failing(settlement: Settlement, subject: Subject, records: Sequence[Evidence] | None = None) -> Chapter | None:
     """The tasks or checks that not every validator whose score counts saw passed; None where no single records say which.
 
     records: about this participant, where the settlement was computed from sums.
     """
     evidence = settlement.inputs.evidence if records is None else records
-    if isinstance(evidence, Scored) or not case.row["validators"]:
+    if isinstance(evidence, Scored) or not subject.row["validators"]:
         return None
-    return case.scheme.kind.failing(settlement, case, evidence)
+    return subject.scheme.kind.failing(settlement, subject, evidence)
 
 
-def _votes(case: Case) -> list[str]:
+def _votes(subject: Subject) -> list[str]:
     """The validators that have a whole score of this participant."""
-    return [vote["validator"] for vote in case.row["validators"]]
+    return [vote["validator"] for vote in subject.row["validators"]]
 
 
-def _counting(settlement: Settlement, case: Case, records: Sequence[R]) -> list[R]:
+def _counting(settlement: Settlement, subject: Subject, records: Sequence[R]) -> list[R]:
     """The records that stand, of those validators, about this participant's submission. SPEC 3.0."""
-    column, column_of, votes = settlement.frame.column[case.participant.key], holding(settlement.frame), {*_votes(case)}
+    column, column_of, votes = settlement.frame.column[subject.participant.key], holding(settlement.frame), {*_votes(subject)}
     return accepted([one for one in records if one.validator in votes and column_of(one) == column], settlement.frame)
 
 
-def tests(settlement: Settlement, case: Case, records: Sequence[Evidence]) -> Chapter:
+def tests(settlement: Settlement, subject: Subject, records: Sequence[Evidence]) -> Chapter:
     """Tasks with a trial that some validator did not see passed. SPEC 2.1."""
-    trials, tasks = case.scheme.kind.trials(case.scheme.score) or 1, settlement.inputs.tasks
+    trials, tasks = subject.scheme.kind.trials(subject.scheme.score) or 1, settlement.inputs.tasks
     outcomes: dict[str, dict[str, list[str]]] = {task: {} for task in tasks}
-    for one in _counting(settlement, case, [one for one in records if isinstance(one, Tests)]):
+    for one in _counting(settlement, subject, [one for one in records if isinstance(one, Tests)]):
         if one.task in outcomes and one.trial <= trials and one.outcome != "error":
             outcomes[one.task].setdefault(one.validator, []).append(one.outcome)
     facts: list[Json] = []
@@ -391,64 +392,64 @@ def tests(settlement: Settlement, case: Case, records: Sequence[Evidence]) -> Ch
     for task, seen in outcomes.items():
         by = [
             {"validator": key, "passed": found.count("pass"), "timeout": found.count("timeout"), "trials": trials}
-            for key in _votes(case)
+            for key in _votes(subject)
             if (found := seen.get(key, [])).count("pass") < trials
         ]
         if by:
             facts.append({"task": task, "validators": by})
             passed = sum(found.count("pass") for found in seen.values())
-            rows.append((task, f"{passed} of {trials * len(_votes(case))}", ", ".join(_failed(case, one) for one in by)))
+            rows.append((task, f"{passed} of {trials * len(_votes(subject))}", ", ".join(_failed(subject, one) for one in by)))
     said = (
         f"{plural(len(rows), 'task')} of {len(tasks)} {'was' if len(rows) == 1 else 'were'} not passed in every trial by every "
-        f"{case.judge}."
+        f"{subject.judge}."
         if rows
-        else f"Every {case.judge} saw every task passed."
+        else f"Every {subject.judge} saw every task passed."
     )
     return _chapter("Tasks that were not passed", said, {"tasks": facts}, ("task", "passed", "failed at"), rows)
 
 
-def _failed(case: Case, by: Json) -> str:
+def _failed(subject: Subject, by: Json) -> str:
     """A validator, how often the task failed there if it was tried more than once, and whether for want of time."""
     failed, late = by["trials"] - by["passed"], by["timeout"]
     parts = [f"{failed} of {by['trials']}"] if by["trials"] > 1 else []
     parts += [] if not late else ["out of time"] if late == failed else [f"{late} out of time"]
-    who = case.called[by["validator"]]
+    who = subject.called[by["validator"]]
     return f"{who} ({', '.join(parts)})" if parts else who
 
 
-def rubric(settlement: Settlement, case: Case, evidence: Sequence[Evidence]) -> Chapter:
+def rubric(settlement: Settlement, subject: Subject, evidence: Sequence[Evidence]) -> Chapter:
     """Checks that some validator's judge answered NO, and what of the baseline was not met. SPEC 2.3."""
-    records, rules = _counting(settlement, case, [one for one in evidence if isinstance(one, Rubric)]), case.scheme.score
+    records, rules = _counting(settlement, subject, [one for one in evidence if isinstance(one, Rubric)]), subject.scheme.score
     assert isinstance(rules, RubricScore)
     facts: list[Json] = []
     rows = []
     for name in BASELINE:
         if by := [one.validator for one in records if one.baseline[name] is False]:
             facts.append({"check": name, "weight": None, "skippable": False, "validators": by})
-            rows.append((name, "all", "no", _said_no(case, by), _GATE[name]))
+            rows.append((name, "all", "no", _said_no(subject, by), _GATE[name]))
     for check in rules.checks:
         if by := [one.validator for one in records if all(one.baseline.values()) and one.checks[check.id] is False]:
             facts.append({"check": check.id, "weight": check.weight, "skippable": check.skippable, "validators": by})
-            rows.append((check.id, str(check.weight), "yes" if check.skippable else "no", _said_no(case, by), check.label))
+            rows.append((check.id, str(check.weight), "yes" if check.skippable else "no", _said_no(subject, by), check.label))
     said = f"{plural(len(rows), 'check')} {'was' if len(rows) == 1 else 'were'} missed." if rows else "No check was missed."
     return _chapter(
         "Checks that were missed", said, {"checks": facts}, ("check", "BPS", "skippable", "NO by", "what it asks"), rows
     )
 
 
-def _said_no(case: Case, keys: Sequence[str]) -> str:
-    return named([case.called[key] for key in sorted(keys, key=_votes(case).index)])
+def _said_no(subject: Subject, keys: Sequence[str]) -> str:
+    return named([subject.called[key] for key in sorted(keys, key=_votes(subject).index)])
 
 
-def workflow_tasks(settlement: Settlement, case: Case, records: Sequence[Evidence]) -> Chapter:
+def workflow_tasks(settlement: Settlement, subject: Subject, records: Sequence[Evidence]) -> Chapter:
     """Tasks of the window in which success was not above the gate at some validator. SPEC 2.2."""
-    frame, rules = settlement.frame, case.scheme.score
+    frame, rules = settlement.frame, subject.scheme.score
     assert isinstance(rules, WorkflowScore)
     found: dict[tuple[int, str], list[Json]] = {}
     count: set[tuple[int, str]] = set()
     tasks_of = windows.windows([one for one in records if isinstance(one, Workflow)], frame, rules)
-    for key in _votes(case):
-        for record in tasks_of[frame.row[key], frame.column[case.participant.key]]:
+    for key in _votes(subject):
+        for record in tasks_of[frame.row[key], frame.column[subject.participant.key]]:
             of = (record.epoch, record.task)
             count.add(of)
             parts = windows.task(record, rules)
@@ -459,11 +460,13 @@ def workflow_tasks(settlement: Settlement, case: Case, records: Sequence[Evidenc
     for epoch, task in sorted(found, key=lambda of: (of[0], of[1].encode())):
         by = found[epoch, task]
         facts.append({"epoch": epoch, "task": task, "validators": by})
-        how = [f"{case.called[one['validator']]} ({'invalid' if one['outcome'] == 'invalid' else one['success']})" for one in by]
+        how = [
+            f"{subject.called[one['validator']]} ({'invalid' if one['outcome'] == 'invalid' else one['success']})" for one in by
+        ]
         rows.append((task, str(epoch), ", ".join(how)))
     gate = text(rules.gate)
     said = (
-        f"In {len(rows)} of {plural(len(count), 'task')} success was not above {gate} at every {case.judge}, so cost and "
+        f"In {len(rows)} of {plural(len(count), 'task')} success was not above {gate} at every {subject.judge}, so cost and "
         f"time give nothing there."
         if rows
         else f"In every task success was above {gate}."

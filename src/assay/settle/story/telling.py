@@ -12,10 +12,10 @@ from assay.records import Participant, Validator
 from assay.scheme.model import Scheme
 
 __all__ = [
-    "Case",
     "Chapter",
     "Explanation",
     "Json",
+    "Subject",
     "Table",
     "called",
     "in_ether",
@@ -111,7 +111,7 @@ def _columns(table: Table) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Case:
+class Subject:
     """What a story is told from: the settlement's document, and the row in it that is the participant's."""
 
     scheme: Scheme

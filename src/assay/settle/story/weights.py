@@ -20,33 +20,33 @@ from assay.scheme.model import Decay, Payout
 from assay.settle.document import shown
 from assay.settle.rewarding import Rewarded, rewarded
 from assay.settle.score.trials import score_of
-from assay.settle.story.telling import Case, Chapter, Json, in_ether, ordinal, part, percent, plural, wei
+from assay.settle.story.telling import Chapter, Json, Subject, in_ether, ordinal, part, percent, plural, wei
 
 if TYPE_CHECKING:
     from assay.settle.settlement import Settlement
 
 
-def weight_chapters(case: Case) -> Iterator[Chapter]:
+def weight_chapters(subject: Subject) -> Iterator[Chapter]:
     """What the strategy gave, what the cap moved, what decayed and since when, and the weight."""
-    yield _strategy(case)
-    if _takes_part(case):
-        yield _cap(case)
-        yield _decay(case, case.scheme.decay or Decay())
-        if (whole := case.scheme.score.whole_share_from()) is not None:
-            yield _warm_up(case, whole)
-    yield _weight(case)
+    yield _strategy(subject)
+    if _takes_part(subject):
+        yield _cap(subject)
+        yield _decay(subject, subject.scheme.decay or Decay())
+        if (whole := subject.scheme.score.whole_share_from()) is not None:
+            yield _warm_up(subject, whole)
+    yield _weight(subject)
 
 
-def _takes_part(case: Case) -> bool:
-    score = nanos(case.weight["score"])
-    return score > 0 and score >= case.scheme.reward.min_score
+def _takes_part(subject: Subject) -> bool:
+    score = nanos(subject.weight["score"])
+    return score > 0 and score >= subject.scheme.reward.min_score
 
 
-def _strategy(case: Case) -> Chapter:
-    rules, weight = case.scheme.reward, case.weight
-    others = [row for row in case.document["weights"] if nanos(row["score"]) >= max(1, rules.min_score)]
-    if _takes_part(case):
-        said = (_shared(case, len(others), text(sum(nanos(row["score"]) for row in others))),)
+def _strategy(subject: Subject) -> Chapter:
+    rules, weight = subject.scheme.reward, subject.weight
+    others = [row for row in subject.document["weights"] if nanos(row["score"]) >= max(1, rules.min_score)]
+    if _takes_part(subject):
+        said = (_shared(subject, len(others), text(sum(nanos(row["score"]) for row in others))),)
     elif nanos(weight["score"]) == 0:
         said = ("A score of 0 takes no part in the reward.",)
     else:
@@ -55,14 +55,14 @@ def _strategy(case: Case) -> Chapter:
         name="strategy",
         title="Share",
         text=said,
-        facts={"strategy": rules.strategy, "share": weight["strategy"], "takes_part": _takes_part(case), "of": len(others)},
+        facts={"strategy": rules.strategy, "share": weight["strategy"], "takes_part": _takes_part(subject), "of": len(others)},
     )
 
 
-def _shared(case: Case, count: int, total: str) -> str:
+def _shared(subject: Subject, count: int, total: str) -> str:
     """What the strategy gave, with the numbers it went by. SPEC 4, Strategy."""
-    rules, score, rank = case.scheme.reward, case.weight["score"], case.rank
-    share = f"{case.weight['strategy']} ({percent(case.weight['strategy'])})"
+    rules, score, rank = subject.scheme.reward, subject.weight["score"], subject.rank
+    share = f"{subject.weight['strategy']} ({percent(subject.weight['strategy'])})"
     match rules.strategy:
         case "linear":
             taking = f"{plural(count, 'score')} that {'takes' if count == 1 else 'take'} part"
@@ -88,13 +88,13 @@ def _shared(case: Case, count: int, total: str) -> str:
             return f"Ranked: place {rank} of {count} gets {count - rank + 1} of {count * (count + 1) // 2} parts: {share}."
 
 
-def _cap(case: Case) -> Chapter:
-    rules, weight = case.scheme.reward, case.weight
+def _cap(subject: Subject) -> Chapter:
+    rules, weight = subject.scheme.reward, subject.weight
     before, after = nanos(weight["strategy"]), nanos(weight["capped"])
     cap = percent(rules.cap)
     if after < before:
         went = {"redistribute": "went to those below it", "drop": "stays unallocated", "burn": "burns"}[rules.excess]
-        if rules.excess == "redistribute" and nanos(case.document["burn"]["cap"]):
+        if rules.excess == "redistribute" and nanos(subject.document["burn"]["cap"]):
             went = "went to those below it as far as they could take it, and the rest burns"
         said = f"Nobody may have more than {cap}: {text(before - after)} above it {went}. {weight['capped']} is left."
     elif after > before:
@@ -110,8 +110,8 @@ def _cap(case: Case) -> Chapter:
     )
 
 
-def _decay(case: Case, rules: Decay) -> Chapter:
-    weight, epoch = case.weight, case.document["epoch"]
+def _decay(subject: Subject, rules: Decay) -> Chapter:
+    weight, epoch = subject.weight, subject.document["epoch"]
     last, stale, kept = weight["last"], weight["stale"], nanos(weight["kept"])
     begins = last + rules.grace_epochs + 1
     if rules.curve == "none":
@@ -125,7 +125,7 @@ def _decay(case: Case, rules: Decay) -> Chapter:
             since += f" {lost}, from epoch {begins} on: {percent(NANO - kept)} burns, {percent(kept)} is kept."
         else:
             since += f" Everything is kept. Decay begins in epoch {begins}, unless the clock starts anew before."
-        said = (since, _anew(case, rules))
+        said = (since, _anew(subject, rules))
     return Chapter(
         name="decay",
         title="Decay",
@@ -149,10 +149,10 @@ def _free(epochs: int) -> str:
     return {0: "none is free", 1: "the first is free"}.get(epochs, f"the first {epochs} are free")
 
 
-def _anew(case: Case, rules: Decay) -> str:
+def _anew(subject: Subject, rules: Decay) -> str:
     """What would start the clock anew. SPEC 4, Decay."""
     if rules.clock == "competition":
-        record = nanos(case.document["clock"]["record"])
+        record = nanos(subject.document["clock"]["record"])
         least = record + rules.improvement
         if rules.improvement_mode == "relative":
             least = -(-record * (NANO + rules.improvement) // NANO)
@@ -160,19 +160,19 @@ def _anew(case: Case, rules: Decay) -> str:
         return f"A new submission of anyone that {reaching} starts it anew for all."
     if rules.reset == "update":
         return "A new submission starts it anew."
-    own = next(one for one in case.document["clock"]["participants"] if one["participant"] == case.participant.key)
+    own = next(one for one in subject.document["clock"]["participants"] if one["participant"] == subject.participant.key)
     return f"A new submission with a score above its own best, {own['best']}, starts it anew."
 
 
-def _warm_up(case: Case, whole: int) -> Chapter:
-    seen, warm = case.weight["tasks_seen"], case.weight["warm"]
+def _warm_up(subject: Subject, whole: int) -> Chapter:
+    seen, warm = subject.weight["tasks_seen"], subject.weight["warm"]
     said = f"It was seen in {plural(seen, 'task')}; a whole share takes {whole}. "
     said += "Everything is kept." if seen >= whole else f"So {percent(warm)} is kept, and the rest burns."
     return Chapter(name="warm-up", title="Warm-up", text=(said,), facts={"warm_up": whole, "tasks_seen": seen, "warm": warm})
 
 
-def _weight(case: Case) -> Chapter:
-    weight, rules = case.weight, case.scheme.reward
+def _weight(subject: Subject) -> Chapter:
+    weight, rules = subject.weight, subject.scheme.reward
     said = [f"The share that is left is {weight['share']} ({percent(weight['share'])})."]
     if weight["uid"] is None:
         said = [
@@ -190,10 +190,10 @@ def _weight(case: Case) -> Chapter:
     )
 
 
-def payout_chapters(case: Case, rules: Payout) -> Iterator[Chapter]:
+def payout_chapters(subject: Subject, rules: Payout) -> Iterator[Chapter]:
     """What the best score releases of the deposit, and what this participant gets of it."""
-    yield _release(case, rules)
-    yield _paid(case, rules)
+    yield _release(subject, rules)
+    yield _paid(subject, rules)
 
 
 def _bps(row: Json) -> str:
@@ -206,8 +206,8 @@ def _nanos(row: Json) -> int:
     return nanos(row["score"]) if row["bps"] is None else int(row["bps"]) * (NANO // BPS)
 
 
-def _release(case: Case, rules: Payout) -> Chapter:
-    document = case.document
+def _release(subject: Subject, rules: Payout) -> Chapter:
+    document = subject.document
     best, tier, deposit = document["agreed"][0], document["tier_bps"], rules.deposit
     ratio = part(_nanos(best), rules.threshold_bps * (NANO // BPS))
     said = f"The best score, {_bps(best)} BPS, is {ratio} of the threshold of {rules.threshold_bps} BPS"
@@ -235,13 +235,13 @@ def _lowest(rules: Payout) -> str:
     return part(rules.tiers[-1].reach_bps, BPS)
 
 
-def _paid(case: Case, rules: Payout) -> Chapter:
-    paid, place = case.payout, case.rank
+def _paid(subject: Subject, rules: Payout) -> Chapter:
+    paid, place = subject.payout, subject.rank
     facts: dict[str, object] = {"place": place, "places": len(rules.split), "fee_bps": rules.fee_bps}
     if paid is None:
         said = [f"{ordinal(place)} place is not paid; the prize is for {plural(len(rules.split), 'place')}."]
     elif paid["gross"] == "0":
-        said = [_nothing(case, rules)]
+        said = [_nothing(subject, rules)]
     else:
         split, fee = part(rules.split[place - 1], BPS), part(rules.fee_bps, BPS)
         said = [
@@ -258,12 +258,14 @@ def _paid(case: Case, rules: Payout) -> Chapter:
     return Chapter(name="payout", title="Payout", text=tuple(said), facts=facts, table=amounts)
 
 
-def _nothing(case: Case, rules: Payout) -> str:
+def _nothing(subject: Subject, rules: Payout) -> str:
     """Why a place that the prize is split over is paid nothing. SPEC 5."""
-    if not case.document["tier_bps"]:
+    if not subject.document["tier_bps"]:
         return "Nothing is released, so nothing is paid."
-    if _nanos(case.row) * BPS < rules.tiers[-1].reach_bps * rules.threshold_bps * (NANO // BPS):
-        return f"A place is paid only if its own score reaches {_lowest(rules)} of the threshold; {_bps(case.row)} BPS does not."
+    if _nanos(subject.row) * BPS < rules.tiers[-1].reach_bps * rules.threshold_bps * (NANO // BPS):
+        return (
+            f"A place is paid only if its own score reaches {_lowest(rules)} of the threshold; {_bps(subject.row)} BPS does not."
+        )
     return "Its part of what is released is less than the smallest unit, so it is paid nothing."
 
 
@@ -271,11 +273,11 @@ _MOMENT = timedelta(microseconds=1)
 _END = datetime.max.replace(tzinfo=UTC) - _MOMENT
 
 
-def reaching(settlement: Settlement, case: Case) -> Chapter:
+def reaching(settlement: Settlement, subject: Subject) -> Chapter:
     """The next place in the ranking, who has it, and the least score that takes it; or that no score can."""
-    if case.scheme.reward.kind == "ranking":
-        return _sharing(settlement, case)
-    place = case.rank
+    if subject.scheme.reward.kind == "ranking":
+        return _sharing(settlement, subject)
+    place = subject.rank
     if place == 1:
         return _chapter(("It has the first place.",), {"rank": 1, "above": None, "least": None})
     column, other = settlement.order[place - 1], settlement.order[place - 2]
@@ -293,31 +295,31 @@ def reaching(settlement: Settlement, case: Case) -> Chapter:
     brings, numbers = _brings(settlement, then, at)
     said = f"A new submission with an agreed score of {least} or more {takes}: with it, and all else as it was, {brings}."
     facts |= {"least": least, "place": at + 1} | numbers
-    enough, trials = case.scheme.kind.enough(case, value)
+    enough, trials = subject.scheme.kind.enough(subject, value)
     return _chapter((has, said, *enough), facts | trials)
 
 
-def _sharing(settlement: Settlement, case: Case) -> Chapter:
+def _sharing(settlement: Settlement, subject: Subject) -> Chapter:
     """The next place of a ranking in which equal scores share one: the same score as theirs is enough."""
-    if case.place == 1:
+    if subject.place == 1:
         return _chapter(("It has the first place.",), {"rank": 1, "above": None, "least": None})
-    own = _value(settlement, settlement.order[case.rank - 1])
+    own = _value(settlement, settlement.order[subject.rank - 1])
     better = [column for column in settlement.order if _value(settlement, column) > own]
     value = _value(settlement, better[-1])
     above, least = settlement.frame.participants[better[-1]], _said(settlement, value)
     place = 1 + sum(_value(settlement, column) > value for column in better)
     said = f"The place before, {ordinal(place)}, is that of {above} with {least}. The same score shares it."
-    enough, trials = case.scheme.kind.enough(case, value)
-    facts = {"rank": case.place, "above": above, "above_score": least, "least": least, "place": place}
+    enough, trials = subject.scheme.kind.enough(subject, value)
+    facts = {"rank": subject.place, "above": above, "above_score": least, "least": least, "place": place}
     return _chapter((said, *enough), facts | trials)
 
 
-def trials_enough(case: Case, value: int) -> tuple[tuple[str, ...], Json]:
+def trials_enough(subject: Subject, value: int) -> tuple[tuple[str, ...], Json]:
     """How many trials passed give this score (nanos), of the kind tests. SPEC 2.1."""
-    trials = case.tasks * (case.scheme.kind.trials(case.scheme.score) or 1)
+    trials = subject.tasks * (subject.scheme.kind.trials(subject.scheme.score) or 1)
     passed = _passed(value, trials)
     are = "is" if passed == 1 else "are"
-    said = f"If every {case.judge} sees the same, {passed} of {plural(trials, 'trial')} passed {are} enough."
+    said = f"If every {subject.judge} sees the same, {passed} of {plural(trials, 'trial')} passed {are} enough."
     return (said,), {"trials_passed": passed, "trials": trials}
 
 

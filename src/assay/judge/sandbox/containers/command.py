@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.judge.sandbox import Bound, Limits, Ran, Trouble
 from assay.judge.sandbox.containers.engine import STDERR, STDOUT, Engine, Stream, stat, talking
-from assay.judge.sandbox.containers.usage import Disk, Meter
+from assay.judge.sandbox.containers.usage import Meter, WriteWatch
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -210,7 +210,7 @@ _DRAIN = 30.0
 """Seconds for the rest of the output, when everything that could print is dead."""
 
 
-class Command:
+class ContainerCommand:
     """It is watched until it ends or runs into a bound; then `clear` kills everything."""
 
     def __init__(
@@ -220,7 +220,7 @@ class Command:
         container: str,
         limits: Limits,
         meter: Meter,
-        disk: Disk,
+        disk: WriteWatch,
         clear: Callable[[Callable[[], None]], None],
     ) -> None:
         self._engine, self._client, self._container, self._limits = engine, client, container, limits

@@ -17,9 +17,9 @@ from typing import IO, TYPE_CHECKING, Any
 from assay.judge import tree
 from assay.judge.sandbox import Image, Limits, Ran, Trouble
 from assay.judge.sandbox.containers import archive, engine
-from assay.judge.sandbox.containers.command import ACK, Command, program
+from assay.judge.sandbox.containers.command import ACK, ContainerCommand, program
 from assay.judge.sandbox.containers.engine import Engine, Stream, mine, talking
-from assay.judge.sandbox.containers.usage import Disk, Files, Meter, disk, groups_of, meter, process_limit
+from assay.judge.sandbox.containers.usage import FileUsage, Meter, WriteWatch, disk, groups_of, meter, process_limit
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -52,7 +52,7 @@ class ContainerBox:
         self._client: APIClient = at.client()
         self.id = ""
         self._said: Stream | None = None
-        self._files: Files | None = None
+        self._files: FileUsage | None = None
         self._used = False
         try:
             self._start(limits, runtime)
@@ -104,10 +104,10 @@ class ContainerBox:
         where = cwd or self.image.workdir
         self._alive()
         self._mend()
-        written = Disk(self._files, limits)
+        written = WriteWatch(self._files, limits)
         self._meter.begin(limits)
         with ExitStack() as stack:
-            one = Command(self._engine, self._client, self.id, limits, self._meter, written, self.clear)
+            one = ContainerCommand(self._engine, self._client, self.id, limits, self._meter, written, self.clear)
             if door is not None:
                 stack.callback(_open(self._pid, door).close)
             return one.run(command, stdout=stdout, stderr=stderr, stdin=stdin, env=dict(env or {}), cwd=where, user=USER)

@@ -140,12 +140,6 @@ def default_url() -> str:
 
 def connect(url: str | None = None) -> Engine:
     """Finds out who is there. Raises Trouble, and BadInput for an address that is no local socket."""
-    try:
-        pass
-    except ImportError as error:
-        raise BadInput(
-            "the containers sandbox needs the Python package docker", hint="pip install 'assay[containers]'"
-        ) from error
     url = url or default_url()
     if not url.startswith("unix://"):
         raise BadInput(f"{url} is no local socket", field="the engine", hint="give it as unix:///path/of/the/socket")
@@ -239,7 +233,7 @@ _MOST_HEAD = 1 << 16
 _FRAME = 8
 
 
-class Frames:
+class FrameReader:
     """Takes a stream of frames apart, however it was cut: each has 1 byte for its kind, 3 zeros, and 4 for its length."""
 
     def __init__(self) -> None:
@@ -271,7 +265,7 @@ class Stream:
     def __init__(self, engine: Engine, path: str, body: Mapping[str, Any], stdin: bytes = b"") -> None:
         """Asks for `path` of the protocol with POST, and takes over. stdin is closed after it was sent. Raises Trouble."""
         self.ended = False
-        self._frames = Frames()
+        self._frames = FrameReader()
         self._input = memoryview(stdin)
         self._shut = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

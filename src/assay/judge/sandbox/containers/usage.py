@@ -25,7 +25,7 @@ from assay.judge import tree
 from assay.judge.sandbox import Bound, Limits, Trouble
 from assay.judge.sandbox.cgroups import over_with_sockets
 from assay.judge.sandbox.containers.engine import PATIENCE, inspect, talking
-from assay.judge.sandbox.usage import SPARE, Sockets, View
+from assay.judge.sandbox.usage import SPARE, BoxView, Sockets
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -57,7 +57,7 @@ class Meter(Protocol):
 
 
 @dataclass(frozen=True)
-class Groups:
+class ContainerGroups:
     """Where a container's control groups are on this machine."""
 
     memory: Path
@@ -73,7 +73,7 @@ def process_limit(limits: Limits) -> int:
     return max(limits.processes + 1, _FEWEST)
 
 
-def groups_of(pid: int, container: str) -> Groups | None:
+def groups_of(pid: int, container: str) -> ContainerGroups | None:
     """The control groups of a container's first process, if this machine has both and lets us change them."""
     with suppress(OSError, ValueError, KeyError):
         own = {names: path for _, names, path in (line.split(":", 2) for line in _lines(f"/proc/{pid}/cgroup"))}
@@ -90,22 +90,24 @@ def groups_of(pid: int, container: str) -> Groups | None:
                     place = Path(top, path.removeprefix(root if root != "/" else "").lstrip("/"))
                     found.update(dict.fromkeys(names.split(","), place))
         if {"memory", "pids", "cpu", "cpuacct"} <= set(found):
-            groups = Groups(found["memory"], found["pids"], found["cpu"], found["cpuacct"], False)
+            groups = ContainerGroups(found["memory"], found["pids"], found["cpu"], found["cpuacct"], False)
         else:
-            groups = Groups(found[""], found[""], found[""], found[""], True)
+            groups = ContainerGroups(found[""], found[""], found[""], found[""], True)
         limit = groups.memory / ("memory.max" if groups.second else "memory.limit_in_bytes")
         if os.access(limit, os.R_OK | os.W_OK) and str(pid) in _lines(str(groups.pids / "cgroup.procs")):
             return groups
     return None
 
 
-def meter(client: APIClient, container: str, groups: Groups | None, limits: Limits, sockets: Sockets | None = None) -> Meter:
+def meter(
+    client: APIClient, container: str, groups: ContainerGroups | None, limits: Limits, sockets: Sockets | None = None
+) -> Meter:
     """The best meter that there is; limits: those that the container was made with; sockets: its own, if they can be seen."""
-    return Said(client, container, limits, sockets) if groups is None else _Counters(groups, sockets)
+    return EngineMeter(client, container, limits, sockets) if groups is None else _GroupMeter(groups, sockets)
 
 
-class _Counters:
-    def __init__(self, groups: Groups, sockets: Sockets | None) -> None:
+class _GroupMeter:
+    def __init__(self, groups: ContainerGroups, sockets: Sockets | None) -> None:
         self._groups, self._sockets, self._memory = groups, sockets, 0
         self._kills = self._refused = 0
         self._cpu = 0.0
@@ -156,7 +158,7 @@ class _Counters:
         return _number(self._groups.times / "cpuacct.usage") / 1e9
 
 
-class Said:
+class EngineMeter:
     """By what the engine says."""
 
     def __init__(self, client: APIClient, container: str, limits: Limits, sockets: Sockets | None = None) -> None:
@@ -256,7 +258,7 @@ _ASKED = 2.0
 _ALL = 1 << 62
 
 
-class Files(Protocol):
+class FileUsage(Protocol):
     """A way to find out what a container's files take up."""
 
     every: float
@@ -271,10 +273,10 @@ class Files(Protocol):
         """Lets go of the container."""
 
 
-class Disk:
+class WriteWatch:
     """What a command has written."""
 
-    def __init__(self, files: Files, limits: Limits) -> None:
+    def __init__(self, files: FileUsage, limits: Limits) -> None:
         self._files, self._limits = files, limits
         try:
             self._before = files.used()
@@ -298,16 +300,16 @@ class Disk:
         return used[0] > most.bytes or used[1] > most.files
 
 
-def disk(client: APIClient, about: Mapping[str, Any]) -> Files:
+def disk(client: APIClient, about: Mapping[str, Any]) -> FileUsage:
     """The best way there is for a container that runs; about: what the engine says of it."""
     pid = int(about["State"].get("Pid") or 0)
     if pid > 0 and os.geteuid() == 0:
         with suppress(OSError):
-            return _Local(pid, about)
-    return _Asked(client, str(about["Id"]))
+            return _LocalUsage(pid, about)
+    return _EngineUsage(client, str(about["Id"]))
 
 
-class _Local:
+class _LocalUsage:
     every = _EVERY_disk
 
     def __init__(self, pid: int, about: Mapping[str, Any]) -> None:
@@ -323,7 +325,7 @@ class _Local:
             stack.callback(os.close, root)
             self._root = Path(f"/proc/self/fd/{root}")
             self._device = os.stat(self._root).st_dev
-            self._view = View(pid, handle)
+            self._view = BoxView(pid, handle)
             self.sockets: Sockets | None = self._view.sockets
             stack.callback(self._view.close)
             self._stack = stack.pop_all()
@@ -355,7 +357,7 @@ class _Local:
         self._stack.close()
 
 
-class _Asked:
+class _EngineUsage:
     every = _ASKED
     sockets: Sockets | None = None
 
