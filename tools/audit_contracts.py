@@ -1,4 +1,4 @@
-"""Looks the contracts over with slither; 1 if it finds anything but what ACCEPTED explains, each in one sentence."""
+"""Checks the contracts with slither, and exits with 1 if it finds anything that ACCEPTED does not explain."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from slither.detectors import all_detectors
 from slither.detectors.abstract_detector import AbstractDetector
 
 CONTRACTS = Path(__file__).parents[1] / "contracts"
-DEADLINE = "Deadlines are of hours and days; who makes a block can move its time by seconds."
+DEADLINE = "Deadlines are hours or days away; a block's proposer can shift its time only by seconds."
 ACCEPTED: dict[tuple[str, str], str] = {
     (
         "calls-loop",
         "_submit",
-    ): "The round is asked of each agent, of 200 at most; one that misbehaves spoils its own scores only.",
-    ("incorrect-equality", "_best"): "0 is how a mapping says that an agent never committed; no block has that time.",
-    ("timestamp", "_best"): "Ties go to the earlier commitment: the ranking is by time, then by key.",
+    ): "The loop asks the round about each agent, at most 200; a misbehaving round spoils only its own scores.",
+    ("incorrect-equality", "_best"): "A mapping gives 0 for an agent that never committed; no block has the time 0.",
+    ("timestamp", "_best"): "The earlier commitment wins a tie: the ranking is by time, then by key.",
     ("timestamp", "_checkTimes"): DEADLINE,
     ("timestamp", "commit"): DEADLINE,
     ("timestamp", "fund"): DEADLINE,
     ("timestamp", "requireScores"): DEADLINE,
     ("timestamp", "settle"): DEADLINE,
     ("timestamp", "submitSigned"): DEADLINE,
-    ("too-many-digits", "constructor"): "What it takes for a long number is the oracle's code, of which the address is a hash.",
+    (
+        "too-many-digits",
+        "constructor",
+    ): "The long number that it finds is the oracle's code, and the address is a hash of that code.",
 }
-"""(Detector, function) → why that is as it should be."""
+"""(Detector, function) → why the finding is accepted."""
 OUTPUT = {"*": {"*": ["abi", "devdoc", "userdoc", "evm.bytecode", "evm.deployedBytecode"], "": ["ast"]}}
 SOLC = """#!/bin/sh
 case "$1" in
@@ -42,41 +45,41 @@ case "$1" in
   *) cat >"$0.json" && exec node build.mjs --compile "$0.json" ;;
 esac
 """
-"""The compiler of contracts/package-lock.json, spoken to as slither speaks to the one that is a program."""
+"""Runs the compiler of contracts/package-lock.json with the arguments that slither gives to the program solc."""
 
 
 def findings() -> list[dict[str, Any]]:
-    """What every detector finds in the contracts that ship."""
-    said = subprocess.run(["node", "build.mjs", "--input"], stdout=subprocess.PIPE, check=True, text=True).stdout
-    document = json.loads(said)
+    """The findings of every detector in the shipped contracts."""
+    output = subprocess.run(["node", "build.mjs", "--input"], stdout=subprocess.PIPE, check=True, text=True).stdout
+    document = json.loads(output)
     document["settings"]["outputSelection"] = OUTPUT
     with tempfile.TemporaryDirectory() as scratch:
         solc = Path(scratch) / "solc"
         solc.write_text(SOLC)
         solc.chmod(0o755)
-        found = Slither(CryticCompile(SolcStandardJson(document), solc=str(solc)), filter_paths=["node_modules"])
+        slither = Slither(CryticCompile(SolcStandardJson(document), solc=str(solc)), filter_paths=["node_modules"])
     for name in dir(all_detectors):
-        one = getattr(all_detectors, name)
-        if inspect.isclass(one) and issubclass(one, AbstractDetector) and one is not AbstractDetector:
-            found.register_detector(one)
-    return [each for several in found.run_detectors() for each in several]
+        detector = getattr(all_detectors, name)
+        if inspect.isclass(detector) and issubclass(detector, AbstractDetector) and detector is not AbstractDetector:
+            slither.register_detector(detector)
+    return [finding for found in slither.run_detectors() for finding in found]
 
 
 def main() -> int:
-    """Say what was found."""
+    """Print the findings that ACCEPTED does not explain, and its entries that are not needed any more."""
     os.chdir(CONTRACTS)
     new: list[tuple[str, str, str, str]] = []
     seen: set[tuple[str, str]] = set()
-    for one in findings():
-        place = next((e["name"] for e in one["elements"] if e["type"] in ("function", "contract", "variable")), "")
-        if (one["check"], place) in ACCEPTED:
-            seen.add((one["check"], place))
+    for finding in findings():
+        place = next((e["name"] for e in finding["elements"] if e["type"] in ("function", "contract", "variable")), "")
+        if (finding["check"], place) in ACCEPTED:
+            seen.add((finding["check"], place))
         else:
-            new.append((one["check"], place, one["impact"], one["description"]))
+            new.append((finding["check"], place, finding["impact"], finding["description"]))
     for check, place, impact, description in sorted(new):
         print(f"{check} ({impact}) in {place or 'the file'}\n{description}")
     for check, place in sorted(set(ACCEPTED) - seen):
-        print(f"{check} in {place} is not found any more: take it out of ACCEPTED")
+        print(f"{check} in {place} is not found any more: remove it from ACCEPTED")
     return 1 if new or set(ACCEPTED) - seen else 0
 
 

@@ -1,15 +1,15 @@
-"""Assay turns what judges saw of a submission into scores, weights and payouts that a stranger can re-derive to the bit.
+"""Assay turns evidence about submissions into scores, weights and payouts that anyone can recompute to the bit.
 
     import assay
     competition = assay.open("my-competition")      # scheme, registry, evidence; validated
-    result = competition.settle(epoch=12)           # pure: a Settlement, every intermediate value in it
+    result = competition.settle(epoch=12)           # pure: a Settlement, with every intermediate value
     result.ranking[0], result.weights["miner-7"].u16
-    print(result.explain("miner-7"))                # the same story the command line tells
+    print(result.explain("miner-7"))                # the same story that the command line tells
     result.to_arrow().weights                       # tables for polars, pandas, DuckDB
-    assay.verify("epoch-12", key="example.org/…")   # an exported epoch, everything checked and computed again
+    assay.verify("epoch-12", key="example.org/…")   # an exported epoch: everything is checked and computed again
 
-The stages can be used by themselves: `assay.settle.consensus.agree` and its neighbours. Importing `assay` is cheap; what a
-name needs is imported when the name is first used.
+Each stage can be used by itself, for example `assay.settle.consensus.agree`. Importing `assay` is cheap: what a name needs is
+imported when the name is first used.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _HOMES = {
     "open": "assay.competition:open_competition",
     "verify": "assay.ledger.verify",
 }
-"""Where each public name comes from; after a colon the name it has there."""
+"""Public name → the module that has it; after a colon its name there, if that differs."""
 
 
 def __getattr__(name: str) -> Any:

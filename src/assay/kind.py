@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from assay.errors import BadInput
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
 
-__all__ = ["GROUP", "JUDGES", "Kind", "Option", "SubmitResult", "find", "known", "names", "origin", "plugins"]
+__all__ = ["GROUP", "JUDGES", "Kind", "Option", "SubmitResult", "builtin_options", "find", "known", "names", "origin", "plugins"]
 
 GROUP, JUDGES = "assay.kinds", "assay.judges"
 """The groups of entry points: of kinds, and of judges, which are called as their kind, or as `[judge] use` says."""
@@ -39,17 +39,22 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a kind's own on `assay run`: `--rounds`, its help, its type, and what it is if it is left out."""
+    """An option on `assay run` that not every judge has: `--rounds`, its help, its type, and what it is if it is left out."""
 
     name: str
+    """As `--rounds`, or `--yes/--no` of a switch with two names."""
     help: str
-    type: type = str
+    type: Any = str
     default: Any = None
+    metavar: str | None = None
+    """What stands for the value in the help."""
+    least: int | None = None
+    """The smallest number allowed."""
 
     @property
     def key(self) -> str:
-        """Under which name `Options.own` has its value: `--max-rounds` is `max_rounds`."""
-        return self.name.lstrip("-").replace("-", "_")
+        """Under which name its value is given to `Kind.settings`: `--max-rounds` is `max_rounds`."""
+        return self.name.partition("/")[0].lstrip("-").replace("-", "_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +86,8 @@ class Kind:
     """A file beside scheme.toml that may hold a part of the rules; empty: there is none."""
     jobs: ClassVar[int] = 1
     """How many things its judge judges at one time, if nobody says."""
-    asks: ClassVar[Literal["agents", "judges"]] = "agents"
-    """Whose model service `--model-url` is: that of `agents`, or of the `judges` themselves."""
-    takes: ClassVar[frozenset[str]] = frozenset()
-    """Which of the options on `assay run` that are not for every judge its judge understands, as `--task`."""
     options: ClassVar[tuple[Option, ...]] = ()
-    """Options on `assay run` that only this kind has."""
+    """Options on `assay run` that not every judge has."""
     fields: ClassVar[Mapping[str, str]] = {}
     """Field of a record → what it means, for the README of a sample."""
 
@@ -142,6 +143,14 @@ class Kind:
     def sample_files(self, rules: Any) -> dict[str, str]:
         """Path → text of what else this kind's competition has, beside rules, registries and evidence."""
         return {}
+
+    def settings(self, values: Mapping[str, Any]) -> Any:
+        """What its judge gets as `Options.own`: key → value of its `options`, or what it makes of them. Raises BadInput."""
+        return values
+
+    def cautions(self, settings: Any) -> Iterator[str]:
+        """What in these settings is allowed, and yet probably not meant; for a warning before the run."""
+        return iter(())
 
     def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
         """Make something the submission of a participant. Raises BadInput."""
@@ -207,6 +216,11 @@ def plugins(group: str, name: str) -> list[EntryPoint]:
 def origin(entry: EntryPoint) -> str:
     """Where an entry point leads, and in which package: "duel.judge:run of duel"."""
     return entry.value if entry.dist is None else f"{entry.value} of {entry.dist.name}"
+
+
+def builtin_options() -> dict[str, Option]:
+    """The options of Assay's own kinds by name, each once."""
+    return {option.name: option for kind in _own().values() for option in kind.options}
 
 
 @cache

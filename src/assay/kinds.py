@@ -7,9 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from assay.kind import Json, Kind, SubmitResult
+from assay.judge.kind_options import (
+    AGAIN,
+    CALIBRATE,
+    ENGINE,
+    ENV,
+    FALLBACK,
+    MODEL,
+    MODEL_URL,
+    PRICE,
+    REUSE,
+    RUNTIME,
+    SANDBOX,
+    TASK,
+    TASKS,
+)
+from assay.kind import Json, Kind, Option, SubmitResult
 
 if TYPE_CHECKING:
     from assay.records import Record
@@ -19,20 +34,39 @@ if TYPE_CHECKING:
     from assay.settle.story.telling import Chapter, Subject
 
 __all__ = ["GIVEN", "POINTS", "RUBRIC", "TESTS", "WORKFLOW"]
-
-_BOXES = frozenset({"--task", "--tasks", "--env", "--engine", "--runtime", "--reuse-boxes"})
-_MODELS = frozenset({"--model", "--fallback", "--price", "--again"})
-_CALIBRATED = frozenset({"--calibrate"})
+_BOXES = (SANDBOX, ENGINE, RUNTIME, REUSE, TASK, TASKS, ENV)
 _TASKS = tuple(f"task-{number:02}" for number in range(1, 13))
 """Of samples."""
 
 
-class _Tests(Kind):
+class _TaskKind(Kind):
+    """A kind whose judge tries tasks in sandboxes."""
+
+    options: ClassVar[tuple[Option, ...]] = _BOXES
+
+    def settings(self, values: Mapping[str, Any]) -> Any:
+        from assay.judge.kind_options import TaskOptions
+
+        return TaskOptions.of(values)
+
+
+class _AgentKind(_TaskKind):
+    """A kind whose agents may ask a model, after each task was calibrated."""
+
+    options: ClassVar[tuple[Option, ...]] = (*_BOXES, CALIBRATE, MODEL_URL)
+
+    def cautions(self, settings: Any) -> Iterator[str]:
+        model = settings.model
+        if model is not None and not model.names:  # one that is always refused buys an error instead of a fail
+            what = "agents may name any model of the service: one that is always at its limit turns a fail into an error"
+            yield f"{what}; set ASSAY_MODEL_NAMES to the models that this account may use"
+
+
+class _Tests(_AgentKind):
     """The share of tasks passed. SPEC 2.1."""
 
     name: ClassVar[str] = "tests"
     in_bulk: ClassVar[bool] = True
-    takes: ClassVar[frozenset[str]] = _BOXES | _CALIBRATED
     fields: ClassVar[Mapping[str, str]] = {
         "task": "an id of `tasks.txt`",
         "outcome": "`pass`, `fail`, `timeout` (a fail), or `error`: not the participant's fault, so the trial is missing",
@@ -111,11 +145,10 @@ class _Tests(Kind):
         return "Its trials, one by one", ("assay", "trials", folder, "--participant", participant)
 
 
-class _Workflow(Kind):
+class _Workflow(_TaskKind):
     """Success, cost, latency and reliability over a window of tasks. SPEC 2.2."""
 
     name: ClassVar[str] = "workflow"
-    takes: ClassVar[frozenset[str]] = _BOXES
     fields: ClassVar[Mapping[str, str]] = {
         "task": "the task's id",
         "quality`, `steps_completed`, `steps_total": "how good the output is (0 to 1), and how far the workflow came",
@@ -187,8 +220,7 @@ class _Rubric(Kind):
     beside: ClassVar[str] = "bounty.toml"
     jobs: ClassVar[int] = 8
     """A judge by rubric waits for its model."""
-    asks: ClassVar[Literal["agents", "judges"]] = "judges"
-    takes: ClassVar[frozenset[str]] = _MODELS
+    options: ClassVar[tuple[Option, ...]] = (MODEL_URL, MODEL, FALLBACK, PRICE, AGAIN)
     fields: ClassVar[Mapping[str, str]] = {
         "baseline": "B1 legal, B2 ethical, B3 not spam, B4 addresses the problem; `true` = met",
         "checks": "every check of the scheme by its id, `true` = YES",
@@ -241,6 +273,11 @@ class _Rubric(Kind):
         answers = {name: name not in missed for name in ids}
         baseline = {"B1": True, "B2": True, "B3": True, "B4": True}
         yield {"baseline": baseline, "checks": answers, "verdict": ("ELEGANT", "COHERENT", "FLAWED")[level]}
+
+    def settings(self, values: Mapping[str, Any]) -> Any:
+        from assay.judge.rubric.run import RubricOptions
+
+        return RubricOptions.of(values)
 
     def sample_rules(self, text: str) -> dict[str, str]:
         from assay.cli.bounty import files_of
@@ -320,11 +357,10 @@ class _Points(Kind):
         return _submit_agent(folder, participant, given, epoch)
 
 
-class _Given(Kind):
+class _Given(_AgentKind):
     """A score that arrives already computed. SPEC 2.5."""
 
     name: ClassVar[str] = "given"
-    takes: ClassVar[frozenset[str]] = _BOXES | _CALIBRATED
     fields: ClassVar[Mapping[str, str]] = {"score": "0 to 1"}
 
     @property

@@ -37,7 +37,7 @@ def test_a_bounty_is_told_back(tmp_path: Path) -> None:
     shown = run("bounty", "check", place, columns=100)
     text, rows = shown.stdout, [line.split() for line in shown.stdout.splitlines()]
     assert narrow(text, 100)
-    assert "Not to be missed: C1, C2 and C4." in text
+    assert "These must not be missed: C1, C2 and C4." in text
     assert "Write a library that finds the shortest path" in text
     for verdict, bps in (
         ("EXCEPTIONAL", "10000"),
@@ -49,7 +49,7 @@ def test_a_bounty_is_told_back(tmp_path: Path) -> None:
         assert row[-2:] == [bps, "2000"]
     assert ["5600", "80", "%", "50", "%", "500000000000000000", "0.5"] in rows
     assert ["1st", "100", "%", "1000000000000000000", "0", "1000000000000000000", "1"] in rows
-    assert "There is no enclave: whoever judges reads the solutions." in text
+    assert "There is no enclave, so the validators who judge can read the solutions." in text
     assert shown.stderr.count("warning: ") == 3
     assert f"Digest {read_bounty(place).digest}" in text
 

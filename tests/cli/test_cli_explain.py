@@ -43,9 +43,9 @@ def test_who_is_meant(said: str, key: str) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ("alice", "could be 2 participants; say which: alice-1, alice-2"),
-        ("Anna", "could be 2 participants; say which: alice-2, bob"),
-        ("An", "could be 2 participants; say which: alice-2, bob"),
+        ("alice", "could be 2 participants; give one of them: alice-1, alice-2"),
+        ("Anna", "could be 2 participants; give one of them: alice-2, bob"),
+        ("An", "could be 2 participants; give one of them: alice-2, bob"),
         ("alise-1", "did you mean 'alice-1'?"),
         ("zzz", "participants.csv has alice-1, alice-2, bob"),
         ("b…b", "there is no participant"),
@@ -96,7 +96,7 @@ def test_why_there_is_no_score_and_what_to_do(competition: Path) -> None:
     with_records(competition, records(competition)[1:])
     story = output("explain", competition, "miner-a")
     assert "1. Why there is no agreed score" in story
-    assert "To do: these validators run the missing trials" in story
+    assert "To do: these validators must run the missing trials" in story
 
 
 def test_json_is_canonical_and_repeats_the_settlement(competition: Path) -> None:

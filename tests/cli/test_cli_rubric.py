@@ -236,9 +236,9 @@ def test_evidence_from_elsewhere_has_no_transcript(folder: Path) -> None:
 
 
 def test_a_key_is_asked_for_by_name_only() -> None:
-    from assay.cli.judging.models import prices
+    from assay.judge.rubric.asking import Price, parse_prices
 
-    assert prices(["a=b=0.27/1.1", "m=1/0"]) == {"a=b": (270_000, 1_100_000), "m": (1_000_000, 0)}
+    assert parse_prices(["a=b=0.27/1.1", "m=1/0"]) == {"a=b": Price(270_000, 1_100_000), "m": Price(1_000_000, 0)}
     for wrong in ("", "m", "=1/2", "m=1", "m=a/b", "m=1/-2"):
         with pytest.raises(BadInput, match="is not a price"):
-            prices([wrong])
+            parse_prices([wrong])

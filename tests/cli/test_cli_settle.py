@@ -35,7 +35,7 @@ def test_the_board_shows_rank_score_interval_share_and_burn(competition: Path) -
         "3 miner-c 3 0.25 8.9–53.2 % 100 % 15.79 % 10348",
         "burn 0 0.00 % 0",
     ]
-    assert "≈ the tasks do not show that this one is better than the one below." in board
+    assert "≈ The tasks do not show that this participant is better than the next one." in board
     assert any(line.startswith("Digest sha256:") for line in board)
 
 
@@ -115,7 +115,7 @@ def test_a_prize_that_nobody_reaches(tmp_path: Path) -> None:
     found = records(place)
     with_records(place, [one | {"outcome": "unjudged"} for one in found])
     board = lines(output("settle", place))
-    assert "Nobody has an agreed score, so the deposit is refunded." in board
+    assert "No participant has an agreed score, so the deposit is refunded." in board
     assert "refund 1000000000000000000 1" in board
 
 
@@ -124,7 +124,7 @@ def test_who_has_no_score_and_why(competition: Path) -> None:
     with_records(competition, [one for one in found if (one["participant"], one["task"]) != ("miner-c", "task-07")])
     board = lines(output("settle", competition, columns=200))
     assert board[1] == "1 of 3 participants has an agreed score."
-    assert "miner-b no-quorum 2 validators count, 3 are needed." in board
+    assert "miner-b no-quorum 2 validators count; 3 are needed." in board
     assert any(line.startswith("miner-c incomplete Trials are missing from validator-1 (1)") for line in board)
     assert "Burnt: 50 % by the cap." in board
     assert "Held at the cap of 50 %: miner-a." in board
@@ -149,13 +149,13 @@ def test_scores_left_out_are_named(competition: Path) -> None:
 def test_nobody_has_a_score(competition: Path) -> None:
     with_records(competition, records(competition)[:1])
     board = lines(output("settle", competition))
-    assert "Nobody has an agreed score, so everything burns." in board
+    assert "No participant has an agreed score, so everything burns." in board
     assert "burn 0 100 % 65535" in board
 
 
 def test_scores_of_zero_take_no_part(competition: Path) -> None:
     with_records(competition, [one | {"outcome": "fail"} for one in records(competition)])
-    assert "Nobody takes part in the reward, so everything burns." in lines(output("settle", competition))
+    assert "No participant has a share in the reward, so everything burns." in lines(output("settle", competition))
 
 
 def test_unregistered_and_unallocated(competition: Path) -> None:
@@ -164,7 +164,7 @@ def test_unregistered_and_unallocated(competition: Path) -> None:
     rewrite(competition / "scheme.toml", 'excess = "redistribute"', 'excess = "drop"')
     board = lines(output("settle", competition, columns=200))
     assert "Not registered (no uid), so the share burns: miner-b." in board
-    assert "Unallocated: 7.37 %, cut off by the cap." in board
+    assert "Unallocated: 7.37 %, above the cap." in board
 
 
 def test_names_are_shown_and_cropped_before_keys(competition: Path) -> None:

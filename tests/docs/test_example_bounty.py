@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from assay.competition import open_competition
-from assay.judge.rubric.run import run
+from assay.judge.rubric.run import RubricOptions, run
 from assay.judge.rubric.scripted import read_script
 from assay.judge.rubric.scripted_server import scripted_model
 from assay.judge.rubric.stored import submit_solution
@@ -42,7 +42,7 @@ def test_the_scores_are_those_of_the_readme(tmp_path: Path, monkeypatch: pytest.
     for key in BPS:
         submit_solution(place, key, EXAMPLE / "handed-in" / key, at=AT)
     with scripted_model(read_script(EXAMPLE / "replies.toml")) as server:
-        done = run(place, "val-1", Options(jobs=4, model=Model(server.url, "")), lambda _event: None, limits=QUICK)
+        done = run(place, "val-1", Options(jobs=4, own=RubricOptions(Model(server.url, ""))), lambda _event: None, limits=QUICK)
     assert not done.errors
     settled = open_competition(place).settle().document
     assert {row["participant"]: row["bps"] for row in settled["agreed"]} == BPS
@@ -67,9 +67,9 @@ def test_live_on_a_chain(tmp_path: Path) -> None:
 
     evm_kit.built()
     done = live("chain", tmp_path / "bounty")
-    for said in ("All of it is as bounty.toml and publish.toml have it.", "10000 BPS  new", "1365000000000000000"):
+    for said in ("All terms are those of bounty.toml and publish.toml.", "10000 BPS  new", "1365000000000000000"):
         assert said in done
-    assert done.count("It is there, in block") == 5  # larch's commitment, the scores, their division, two claims
+    assert done.count("The chain has it, in block") == 5  # larch's commitment, the scores, their division, two claims
     assert "durations · epoch 1: verified, and computed again" in done
 
 

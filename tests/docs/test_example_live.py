@@ -72,7 +72,7 @@ def test_its_weights_are_set_on_a_subnet(tmp_path: Path, shared: Path) -> None:
         pytest.skip(f"{shared}/data/subtensor has no description of a runtime")
     bubblewrap()
     said = " ".join(play(ROOT, tmp_path / "place").split())  # lines are as wide as the terminal is
-    assert re.search(r"It is there, in block \d+, by 0x[0-9a-f]{64}\.", said)
+    assert re.search(r"The chain has it, in block \d+, by 0x[0-9a-f]{64}\.", said)
     assert re.search(r"The 6 weights of the receipt sha256:[0-9a-f]{16}… are those of the subnet\.", said)
 
 

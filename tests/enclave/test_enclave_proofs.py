@@ -209,11 +209,11 @@ def test_it_is_of_the_judgement_that_counts(place: Path, chain: Chain) -> None:
 
 def test_a_plain_run_is_told_as_one_that_nothing_attests(place: Path, chain: Chain) -> None:
     judged(place, chain, {P1: 9000})
-    assert "Nothing attests where its judge ran: there is no enclave, and a chain is told 0 for it." in " ".join(
+    assert "Nothing attests where its judge ran: there is no enclave; the chain gets 0 instead of a digest." in " ".join(
         output("explain", place, P1).split()
     )
     assert said("explain", place, P1)["attestation"] == {
         "digest": None,
         "files": [],
-        "why": "there is no enclave, and a chain is told 0 for it",
+        "why": "there is no enclave; the chain gets 0 instead of a digest",
     }

@@ -206,12 +206,12 @@ def test_advice(tmp_path: Path) -> None:
     assert "payout.deposit is 0" in said(*whole, ('"1001"', '"0"'))
     assert "judge.fallback is judge.model" in said((NAME, NAME + '[judge]\nmodel = "a"\nfallback = "a"\n'))
     assert "judge.solution_tokens is 100001" in said((NAME, NAME + "[judge]\nsolution_tokens = 100001\n"))
-    assert "nobody can read the problem" in said((INLINE, SEALED))
+    assert "no judge can read the problem" in said((INLINE, SEALED))
     sealed = said((INLINE, SEALED), (NAME, NAME + ENCLAVE))
     assert "the problem is sealed: who takes part must be told" in sealed
     assert "bounty.commitments_until is missing" in sealed
     assert "enclave: mrtd, rtmr0, rtmr1, rtmr2 not pinned" in sealed
-    assert "which proves nothing" in said((NAME, NAME + ENCLAVE + "development = true\n"))
+    assert "these prove nothing" in said((NAME, NAME + ENCLAVE + "development = true\n"))
     scheme = SCHEME.replace('kind = "payout"', "")
     (tmp_path / "y").mkdir()
     unpaid = make_bounty(tmp_path / "y", scheme=scheme, bounty=BOUNTY[: BOUNTY.index("[payout]")])

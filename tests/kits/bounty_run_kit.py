@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.judge.rubric.judgement import Limits
-from assay.judge.rubric.run import run
+from assay.judge.rubric.run import RubricOptions, run
 from assay.judge.rubric.scripted import Script, ScriptedFault, ScriptedSolution
 from assay.judge.rubric.scripted_server import ScriptedServer, scripted_model
 from assay.judge.rubric.stored import submit_solution
@@ -81,8 +81,9 @@ def judged(
     **options: Any,
 ) -> Summary:
     """A run by the validator."""
-    given: dict[str, Any] = {"jobs": 4, "model": Model(url, KEY)}
-    return run(folder, validator, Options(**given | options), tell, limits=limits)
+    own = {name: options.pop(name) for name in ("primary", "fallback", "prices", "again") if name in options}
+    given = Options(**{"jobs": 4, "own": RubricOptions(Model(url, KEY), **own), **options})
+    return run(folder, validator, given, tell, limits=limits)
 
 
 def lines(folder: Path, validator: str = VALIDATOR) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.errors import AssayError
-from assay.judge.rubric.asking import JudgeProgress, Models, judge, judge_all
+from assay.errors import AssayError, BadInput, Unreachable
+from assay.judge.rubric.asking import JudgeProgress, Models, judge, open_judge
 from assay.judge.rubric.conversation import Conversation, ModelSettings, NamedModel
 from assay.judge.rubric.judgement import Judgement, Limits
 from assay.judge.rubric.questions import Case
@@ -135,4 +135,19 @@ def asked_all(
 ) -> dict[str, Judgement | AssayError]:
     """The judgements of many solutions to the bounty of a case."""
     made = Models(url, **{"api_key": KEY, **models})
-    return asyncio.run(judge_all(case.bounty, case.problem, solutions, made, jobs=jobs, limits=limits))
+
+    async def all_of_them() -> dict[str, Judgement | AssayError]:
+        room = asyncio.Semaphore(jobs)
+
+        async def one(solution: Solution) -> Judgement | AssayError:
+            async with room:
+                try:
+                    return await judge_one(solution)
+                except (BadInput, Unreachable) as error:
+                    return error
+
+        async with open_judge(case.bounty, case.problem, made, limits=limits) as judge_one:
+            found = await asyncio.gather(*map(one, solutions))
+        return dict(sorted(zip((each.digest for each in solutions), found, strict=True)))
+
+    return asyncio.run(all_of_them())

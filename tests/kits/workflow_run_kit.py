@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.judge.keeping import evidence_file
+from assay.judge.kind_options import TaskOptions
+from assay.judge.run_files import evidence_file
 from assay.judge.running import Event, Options, Summary
 from assay.judge.workflow import run as judge
 from assay.judge.workflow.planner import load_planner
@@ -44,7 +45,10 @@ text = "done"
 
 
 def run(folder: Path, validator: str = "val-1", events: list[Event] | None = None, **options: Any) -> Summary:
-    return judge.run(folder, validator, replace(QUICK, **options), (lambda _event: None) if events is None else events.append)
+    own = TaskOptions(**{name: options.pop(name) for name in ("only", "tasks", "reuse") if name in options})
+    return judge.run(
+        folder, validator, replace(QUICK, own=own, **options), (lambda _event: None) if events is None else events.append
+    )
 
 
 def plan(action: str = "do", **handling: Any) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def test_that_nobody_has_a_score_though_all_have_reported_is_said(tmp_path: Path
     assert "Every validator has reported; see why: --dry-run" in said
     done = run("settle", place, "--without-scores", columns=200)
     assert "everything would burn" in done.stderr
-    assert "Nobody has an agreed score, so everything burns." in done.stdout
+    assert "No participant has an agreed score, so everything burns." in done.stdout
     assert settled(place) == [1]
 
 
@@ -183,7 +183,7 @@ def test_what_is_shown_without_an_epoch_is_the_last_settled(tmp_path: Path) -> N
     for epoch in (2, 3, 4):
         settle(place, epoch)
     assert competition.newest == 2
-    assert "Its clock last started anew in epoch 1, 3 epochs ago" in output("explain", place, "m1", columns=200)
+    assert "Its clock was last reset in epoch 1, 3 epochs ago" in output("explain", place, "m1", columns=200)
     assert "epoch 4" in output("settle", place)
     ledger_kit.add(place, ledger_kit.records(epoch=5))
     assert competition.settle().epoch == 4
@@ -203,7 +203,7 @@ def test_before_the_first_settlement_the_next_is_shown(tmp_path: Path) -> None:
 def test_a_terminal_is_asked_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = made(tmp_path, 1, 2)
     settle(place)
-    monkeypatch.setattr("assay.cli.progress._terminal", lambda: True)
+    monkeypatch.setattr("assay.cli.settle._terminal", lambda: True)
     answers = iter([False, True])
     monkeypatch.setattr("typer.confirm", lambda *_, **__: next(answers))
     said = run("settle", place, "--epoch", "4", "--skip", code=1).stderr

@@ -65,7 +65,7 @@ def test_an_exported_epoch_is_verified_then_explained(place: Path, name: str) ->
     assert told(place / name, "m1", "--key", KEY) == told(place, "m1")
     shown = output("explain", place / name, "m1")
     assert narrow(shown)
-    assert "Verified before it was explained" in shown
+    assert "Verified first: receipt" in shown
     assert "was not checked: give the log's public key with --key." in " ".join(shown.split())
     assert "was not checked" not in output("explain", place / name, "m1", "--key", KEY)
     assert "assay trials" not in shown
@@ -82,7 +82,7 @@ def test_an_exported_epoch_that_is_not_right_is_not_explained(place: Path) -> No
 def test_what_does_not_go_with_an_exported_epoch(place: Path, tmp_path: Path) -> None:
     assert "is of epoch 3" in refused("explain", place / "epoch-3", "m1", "--epoch", "4")
     assert "--previous: an exported epoch" in refused("explain", place / "epoch-3", "m1", "--previous", "x.json")
-    assert "--key: is for an exported epoch" in refused("explain", place, "m1", "--key", KEY)
+    assert "--key: is only for an exported epoch" in refused("explain", place, "m1", "--key", KEY)
     other = tmp_path / "joint"
     other.mkdir()
     (other / bundle.SPLIT).write_text("{}")

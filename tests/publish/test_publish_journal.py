@@ -61,7 +61,7 @@ def test_every_change_of_what_stands_there_is_seen(tmp_path: Path) -> None:
         [lines[0], b"{}\n", *lines[1:]],
     ):
         path.write_bytes(b"".join(wrong))
-        with pytest.raises(BadInput, match=r"j.jsonl:\d: is not as it was written"):
+        with pytest.raises(BadInput, match=r"j.jsonl:\d: was changed"):
             in_file(path)
 
 
@@ -186,7 +186,7 @@ env = "KEY"
 def test_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = publishers.read_target(written(tmp_path, GOOD), "local")
     settings = settings_of(found)
-    assert (found.kind, settings.chain_id, settings.bounds) == ("evm", 31337, FeeLimits(1_500_000_000, 3_000_000_000))
+    assert (found.kind, settings.chain_id, settings.fee_limits) == ("evm", 31337, FeeLimits(1_500_000_000, 3_000_000_000))
     assert settings.confirmations == 12
     assert publishers.target_names(tmp_path) == ["local"]
     assert publishers.target_names(tmp_path / "nowhere") == []
@@ -198,7 +198,7 @@ def test_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ('kind = "evm"\n', "", "publish.toml:1: targets.local.kind: is missing"),
         ("chain_id = 31337", 'chain_id = "31337"', "publish.toml:4: targets.local.chain_id: "),
         ("chain_id = 31337", "chain_id = 0", "publish.toml:4: targets.local.chain_id: "),
-        ('rpc = "http://127.0.0.1:8545"\n', "", "publish.toml:1: targets.local: is to have one of rpc and rpc_env"),
+        ('rpc = "http://127.0.0.1:8545"\n', "", "publish.toml:1: targets.local: must have exactly one of rpc and rpc_env"),
         (
             "max_fee_gwei",
             "max_fee",

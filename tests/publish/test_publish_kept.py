@@ -138,7 +138,7 @@ def test_a_file_that_was_written_since_is_not_passed_over(place: Path) -> None:
     before = journal(place)
     path = in_file(place, 8)
     for look in (lambda: journal(place), lambda: before.add({"number": 2})):
-        with pytest.raises(BadInput, match=r"local.jsonl: was written after the ledger .* find out what it says was sent"):
+        with pytest.raises(BadInput, match=r"local.jsonl: was written after the ledger .* find out what was sent by it"):
             look()
     path.unlink()
     assert numbers(place) == [1]
@@ -192,9 +192,9 @@ def test_a_line_that_was_changed(tmp_path: Path) -> None:
         database.execute("DROP TRIGGER attempts_no_update")
         database.execute("UPDATE attempts SET entry = CAST(replace(entry, '1', '9') AS BLOB) WHERE number = 1")
         database.commit()
-    with pytest.raises(BadInput, match=r"ledger.db: local:2: is not as it was written"):
+    with pytest.raises(BadInput, match=r"ledger.db: local:2: was changed"):
         journal(place)
-    assert "ledger.db: local:2: is not as it was written" in refused("ledger", "check", place)
+    assert "ledger.db: local:2: was changed" in refused("ledger", "check", place)
 
 
 # What a command ended with

@@ -170,7 +170,7 @@ def test_when_time_is_up_it_says_what_is_known_and_the_same_command_goes_on(worl
         raise Unreachable("the board does not answer")
 
     world.board.at_look = [silent] * 20
-    assert world.run() == Unknown("the board does not answer; do this again to see it through", "hello-1")
+    assert world.run() == Unknown("the board does not answer; run this command again to continue", "hello-1")
     world.board.at_look = [world.board.include]
     assert world.run() == Confirmed(7, "hello-1")
 
@@ -195,7 +195,7 @@ def test_an_attempt_that_ended_for_nothing_is_begun_anew_a_few_times(world: Worl
     world.board.spoiled = {f"bye-{number}" for number in range(20)}
     outcome = world.run(lambda: "bye", OTHER)
     what = "something else sends from ann at the same time"
-    assert outcome == Refusal("nonce", what, "let one program send, then do this again")
+    assert outcome == Refusal("nonce", what, "let only one program send, then run this command again")
     assert world.states()[5:] == ["planned", "failed"] * 5 + ["refused"]
 
 
@@ -203,7 +203,7 @@ def test_what_is_under_way_comes_first_and_that_of_others_is_not_touched(world: 
     assert world.run() == Sent("hello-1")
     outcome = world.run(lambda: "later", OTHER)
     assert outcome == Unknown("epoch 3 is under way, and comes first: sent")
-    hint = "see that one to its end first, with its key and its fields in publish.toml"
+    hint = "finish that one first, with its key and its fields in publish.toml"
     refused = world.sender("bob").run("epoch 4", OTHER, lambda: "later")
     assert refused == Refusal("under-way", "a transaction of ann is under way: epoch 3", hint)
     world.board.at_look = [world.board.include, lambda: None, world.board.include]
@@ -288,5 +288,5 @@ def test_what_became_of_entries_of_before_is_read_as_it_was() -> None:
 
 def test_a_journal_of_another_kind_of_target_is_refused() -> None:
     for kind, entry in ((Note, OLD_EXTRINSIC), (Transaction, OLD_EXTRINSIC), (Extrinsic, OLD_TRANSACTION)):
-        with pytest.raises(BadInput, match="the journal is of another kind of target: its entry on 'epoch 3'"):
+        with pytest.raises(BadInput, match="the journal belongs to another kind of target: its entry 'epoch 3'"):
             kind.read([entry])

@@ -79,7 +79,7 @@ def test_a_new_receipt_is_published_while_it_watches(place: Path, world: World, 
     assert "waiting_epoch" not in values
     assert all(value == 0 for name, value in values.items() if name.startswith("alarm "))
     shown = Page(page.read_text())
-    assert "All is well: what is settled is published." in shown.text
+    assert "All is well: every settled epoch is published." in shown.text
     assert "planned → sent → confirmed" in shown.text
     assert kit.journal(place)[0]["hash"] in shown.text
     assert {"http-equiv": "refresh", "content": "1"} in shown.metas
@@ -223,7 +223,7 @@ def test_one_round_with_a_node_that_is_away_is_code_1_or_by_patience_3(world: Wo
     assert once(place, code=1)[-1].startswith("warning 127.0.0.1:1 does not answer")
     settle(place)
     assert once(place, "--alarm", "3600", code=1)
-    assert "is settled, and for" in once(place, "--alarm", "0", code=3)[-1]
+    assert "is settled, but for" in once(place, "--alarm", "0", code=3)[-1]
 
 
 def test_one_round_over_a_ledger_that_was_changed_is_code_3(place: Path) -> None:
@@ -258,8 +258,8 @@ def test_nothing_is_replaced_but_what_a_watch_wrote(place: Path, world: World, t
     for option, path, said in (
         ("--page", tmp_path / "pipe", "it would be replaced"),
         ("--page", tmp_path, "it would be replaced"),
-        ("--page", tmp_path / "other.html", "nothing that a watch has written"),
-        ("--metrics", tmp_path / "other.html", "nothing that a watch has written"),
+        ("--page", tmp_path / "other.html", "no watch has written it"),
+        ("--metrics", tmp_path / "other.html", "no watch has written it"),
         ("--metrics", place / "publish.toml", "let its name end in .prom"),
         ("--metrics", tmp_path / "link", "let its name end in .prom"),
         ("--page", place / "registry.json", "let its name end in .html"),  # not there yet
@@ -267,7 +267,7 @@ def test_nothing_is_replaced_but_what_a_watch_wrote(place: Path, world: World, t
     ):
         assert said in " ".join(refused(*watch, option, path).split()), path
     same = (*watch, "--metrics", tmp_path / "out.html", "--page", tmp_path / "." / "out.html")
-    assert "is for the metrics already" in refused(*same)
+    assert "is already the file of the metrics" in refused(*same)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     assert ((place / "publish.toml").read_bytes(), kit.nonce(world, world.scorer)) == (before, 0)
     files = ("--metrics", place / "assay.prom", "--page", tmp_path / "out.html")

@@ -205,7 +205,7 @@ def test_what_is_published_is_looked_for_once_a_tempo(place: Path) -> None:
     report = steps.step(1)
     ((alarm, _),) = report.alarms
     assert (report.exit_code, alarm.code, alarm.hint) == (3, "undone", "find out who")
-    assert alarm.what == "epoch 3 was published, and is not what the chain has: the chain has others now"
+    assert alarm.what == "epoch 3 was published, but the chain does not have it any more: the chain has others now"
     assert chain.has == [3]  # and not sent again
     chain.beat = Unreachable("gone")
     assert [one.code for one, _ in steps.step(1).alarms] == ["undone"]
@@ -232,7 +232,7 @@ def test_a_node_that_is_away_for_two_tempos(place: Path) -> None:
     settle(place, 4)
     report = steps.step(1)
     assert (report.exit_code, report.rest, report.facts.settled, report.facts.pulse) == (1, 10, 4, None)
-    assert "does not answer; it is asked again" in Page(page(report, 60)).text
+    assert "does not answer; the watch asks again" in Page(page(report, 60)).text
     steps.names()
     report = steps.step(21)
     assert (report.exit_code, steps.names()) == (3, ["alarm", "alarm"])  # nothing was set either, by the clock
@@ -317,7 +317,7 @@ def test_late(place: Path) -> None:
     steps = Steps(place, Chain(answers=[Unknown("gone")] * 9), patience=100)
     assert steps.step().exit_code == 1
     assert steps.step(100).exit_code == 1
-    assert steps.step(1).alarms[0][0].what == "epoch 3 is settled, and for 101 seconds it is not published"
+    assert steps.step(1).alarms[0][0].what == "epoch 3 is settled, but for 101 seconds it has not been published"
 
 
 # What it writes
@@ -364,7 +364,7 @@ def test_the_page_says_what_it_waits_for(place: Path) -> None:
     steps = Steps(place, Beating(answers=[Unknown("the node is behind")]))
     text = Page(page(steps.step(), 60)).text
     assert "epoch 3, since 2033-05-18T03:33:20Z: unknown, the node is behind" in text
-    assert "Nothing is wrong, and something is under way." in text
+    assert "Nothing is wrong; something is under way." in text
     assert "block 100; the chain is at block 100, its tempo is 10" in text
 
 

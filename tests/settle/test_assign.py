@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from assay.errors import BadInput
 from assay.records import Participant
 from assay.scheme.model import Consensus
-from assay.settle.pipeline import assigned, drawn, may_count
+from assay.settle.consensus import may_count
+from assay.settle.pipeline import assigned, drawn
 
 RANDOMNESS = bytes(range(32))
 KEYS = st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=4), unique=True, max_size=8)
@@ -52,8 +53,8 @@ def test_randomness_of_another_length_is_refused() -> None:
 
 
 def test_who_may_count() -> None:
-    assert may_count([0, 1, 5], Consensus()) == (False, True, True)
-    assert may_count([0, 1, 5], Consensus.model_validate({"min_validator_stake": "2"})) == (False, False, True)
+    assert may_count([0, 1, 5], Consensus()) == [False, True, True]
+    assert may_count([0, 1, 5], Consensus.model_validate({"min_validator_stake": "2"})) == [False, False, True]
 
 
 def test_who_is_drawn_for_a_participant() -> None:

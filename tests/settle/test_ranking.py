@@ -86,7 +86,7 @@ def test_errors_leave_a_run_out_and_nobody_without_runs_has_a_place(tmp_path: Pa
     (place / "evidence/sample.jsonl").write_text("\n".join(broken) + "\n", encoding="utf-8")
     board = output("settle", place)
     assert "Trials are missing from run-2 (9)" in " ".join(board.split())
-    assert "2 runs count, 3 are needed." in board
+    assert "2 runs count; 3 are needed." in board
     told = output("explain", place, "agent-b")
     assert "so it has no place in the ranking." in " ".join(told.split())
     assert CHAIN.findall(told + board + output("explain", place, "agent-a")) == []

@@ -120,9 +120,9 @@ def test_flagged_who_hold_half_the_stake_stay() -> None:
 @pytest.mark.parametrize(
     ("outliers", "expected"),
     [
-        ({"method": "none"}, "The scheme looks for no outliers."),
+        ({"method": "none"}, "The scheme does not look for outliers."),
         ({"method": "z"}, "The mean is 0.625; a score is an outlier where z² = ((score − mean) / σ)² is above 4."),
-        ({"mad_floor": "0"}, "The median is 0.8 and MAD is 0: without a mad_floor nobody can be flagged."),
+        ({"mad_floor": "0"}, "The median is 0.8 and MAD is 0: without a mad_floor no score can be flagged."),
     ],
 )
 def test_other_ways_to_look_for_outliers(outliers: Json, expected: str) -> None:
@@ -132,7 +132,7 @@ def test_other_ways_to_look_for_outliers(outliers: Json, expected: str) -> None:
 
 def test_two_scores_have_no_outlier() -> None:
     story = told(passing({"a": [8, 1]}, [1, 1], consensus={"min_validators": 2}), "a")
-    assert said(story, "outliers") == "There are fewer than three scores, so nobody can be an outlier."
+    assert said(story, "outliers") == "There are fewer than three scores, so none can be an outlier."
 
 
 def test_stake_is_shown_in_tao_too() -> None:
@@ -160,7 +160,7 @@ def test_stake_that_is_missing_is_shown_in_tao_too() -> None:
 
 def test_too_few_validators() -> None:
     story = told(passing({"a": [8, None, None]}, [1, 1, 1]), "a")
-    assert said(story, "status") == "1 validator counts, 3 are needed. To do: 2 more validators must judge the whole submission."
+    assert said(story, "status") == "1 validator counts; 3 are needed. To do: 2 more validators must judge the whole submission."
     assert story.summary == "a has no agreed score in epoch 12 (no-quorum), so it has no share in the reward."
     assert story["quorum"].facts["held"] is False
 
@@ -177,7 +177,7 @@ def test_stake_after_outliers() -> None:
     case = passing({"a": [8, 8, 8, 1, None]}, [4, 4, 4, 10, 28], consensus={"recheck": True})
     story = told(case, "a")
     assert story.reason == "stake-after-outliers"
-    assert "hold 12; 15 is needed" in said(story, "status")
+    assert "hold 12. The scheme checks the quorum again (recheck): 15 is needed" in said(story, "status")
     assert story["outliers"].facts["excluded"] == ["v3"]
 
 
@@ -185,7 +185,7 @@ def test_missing_trials() -> None:
     case = passing({"a": [8, 8, 8]}, [1, 1, 1])
     del case["evidence"][-2:]
     story = told(case, "a")
-    assert said(story, "status").startswith("Trials are missing from v2 (2);")
+    assert said(story, "status").startswith("Trials are missing from v2 (2).")
     table = story["evidence"].table
     assert table is not None
     assert table.rows[2] == ("v2", "–", "–", "–", "no: 2 of 10 missing")
@@ -196,7 +196,7 @@ def test_a_duplicate() -> None:
     case = passing({"a": [8, 8, 8], "b": []}, [1, 1, 1])
     case["participants"][1]["submission"] = "s-a"
     story = told(case, "b")
-    assert said(story, "status").startswith("a handed in the same submission earlier;")
+    assert said(story, "status").startswith("a handed in the same submission earlier,")
     assert len(story.chapters) == 1
 
 
@@ -205,7 +205,9 @@ def test_no_evidence_no_submission_and_none_that_counts() -> None:
     case["participants"][2]["submission"] = ""
     settlement = settled(case)
     assert "No validator has evidence about its current submission." in settlement.explain("b")["status"].text
-    assert "It has no submission in participants.csv, and nobody has evidence about it." in settlement.explain("c")["status"].text
+    assert "It has no submission in participants.csv, and there is no evidence about it." in said(
+        settlement.explain("c"), "status"
+    )
     why = "Validators have evidence about it, but none of it counts: v0 (has no stake) and v1 (has no stake)."
     assert said(settlement.explain("d"), "status").startswith(why)
     table = settlement.explain("d")["evidence"].table
@@ -217,7 +219,7 @@ def test_nobody_drawn() -> None:
     case = passing({"a": [8, 8, 8], "b": []}, [1, 1, 1], consensus={"assign": 2, "min_validators": 2})
     case["randomness"] = [{"epoch": 12, "hex": "00" * 32}]
     settlement = settled(case)
-    assert said(settlement.explain("b"), "status").startswith("Nobody has been drawn to judge it")
+    assert said(settlement.explain("b"), "status").startswith("No validator was drawn to judge it")
     assert "the stake of the assigned validators, 2" in said(settlement.explain("a"), "quorum")
     table = settlement.explain("a")["evidence"].table
     assert table is not None
@@ -227,7 +229,7 @@ def test_nobody_drawn() -> None:
 def test_a_cap_that_takes_and_gives() -> None:
     settlement = settled(passing({"a": [10] * 3, "b": [1] * 3, "c": [1] * 3}, [1, 1, 1]))
     assert said(settlement.explain("a"), "cap") == (
-        "Nobody may have more than 50 %: 0.333333333 above it went to those below it. 0.5 is left."
+        "No share may be more than 50 %: the 0.333333333 above it went to the shares below it. 0.5 is left."
     )
     assert "raises this share by 0.166666667 to 0.25" in said(settlement.explain("b"), "cap")
     assert said(settlement.explain("b"), "rank").endswith(
@@ -237,27 +239,27 @@ def test_a_cap_that_takes_and_gives() -> None:
 
 def test_a_cap_that_nobody_can_fill_burns() -> None:
     story = told(passing({"a": [10] * 3, "b": [1] * 3}, [1, 1, 1], reward={"cap": "0.4"}), "a")
-    assert "went to those below it as far as they could take it, and the rest burns" in said(story, "cap")
+    assert "went to the shares below it as far as they could take it, and the rest burns" in said(story, "cap")
 
 
 def test_decay_since_when_and_what_ends_it() -> None:
     case = passing({"a": [8] * 3}, [1, 1, 1], reward={"cap": "1"})
     case["participants"][0]["last_reset_epoch"] = 0
     assert said(told(case, "a"), "decay") == (
-        "Its clock last started anew in epoch 0, 12 epochs ago; the first 10 are free. "
+        "Its clock was last reset in epoch 0, 12 epochs ago; the first 10 epochs are free. "
         "2 stale epochs at 5 % (linear, at most 80 %), from epoch 11 on: 10 % burns, 90 % is kept. "
-        "A new submission with a score above its own best, 0.8, starts it anew."
+        "A new submission with a score above its own best, 0.8, resets the clock."
     )
     case["scheme"]["decay"] = {"reset": "update"}
-    assert said(told(case, "a"), "decay").endswith("A new submission starts it anew.")
+    assert said(told(case, "a"), "decay").endswith("A new submission resets the clock.")
     case["scheme"]["decay"] = {"curve": "none"}
-    assert said(told(case, "a"), "decay") == "Nothing decays under this scheme."
+    assert said(told(case, "a"), "decay") == "Under this scheme nothing decays."
 
 
 def test_decay_of_a_whole_competition() -> None:
     case = passing({"a": [8] * 3}, [1, 1, 1], decay={"clock": "competition"})
     assert said(told(case, "a"), "decay").endswith(
-        "A new submission of anyone that reaches 0.816 (the record is 0.8) starts it anew for all."
+        "If anyone's new submission reaches 0.816 (the record is 0.8), the clock is reset for all."
     )
     case["scheme"]["decay"]["improvement_mode"] = "absolute"
     assert "reaches 0.82 " in said(told(case, "a"), "decay")
@@ -267,8 +269,8 @@ def test_decay_of_a_whole_competition() -> None:
 
 def test_a_score_of_zero_or_below_the_floor_takes_no_part() -> None:
     settlement = settled(passing({"a": [8] * 3, "b": [1] * 3, "c": [0] * 3}, [1, 1, 1], reward={"min_score": "0.2"}))
-    assert said(settlement.explain("b"), "strategy") == "The score is below min_score, 0.2, so it takes no part in the reward."
-    assert said(settlement.explain("c"), "strategy") == "A score of 0 takes no part in the reward."
+    assert said(settlement.explain("b"), "strategy") == "The score is below min_score, 0.2, so it has no part in the reward."
+    assert said(settlement.explain("c"), "strategy") == "A score of 0 has no part in the reward."
     assert {chapter.name for chapter in settlement.explain("c").chapters}.isdisjoint({"cap", "decay"})
 
 
@@ -300,9 +302,9 @@ def test_what_each_strategy_gave(reward: Json, key: str, expected: str) -> None:
 def test_one_is_not_spoken_of_as_many() -> None:
     alone = passing({"a": [8, 8, 8]}, [1, 1, 1], decay={"curve": "linear", "grace_epochs": 1})
     assert "the sum of the 1 score that takes part" in said(told(alone, "a"), "strategy")
-    assert "the first is free." in said(told(alone, "a"), "decay")
+    assert "the first epoch is free." in said(told(alone, "a"), "decay")
     alone["scheme"]["decay"]["grace_epochs"] = 0
-    assert "none is free." in said(told(alone, "a"), "decay")
+    assert "no epoch is free." in said(told(alone, "a"), "decay")
     shared = passing({"a": [8, 8, 8], "b": [7, 7, 7]}, [1, 1, 1], reward={"strategy": "winner-takes-all", "top": 2})
     assert "the first 2 of the ranking get equal shares" in said(told(shared, "a"), "strategy")
     equal = passing({key: [8, 8, 8] for key in "abc"}, [1, 1, 1])
@@ -374,7 +376,12 @@ def test_payouts() -> None:
         ),
     )
     assert a.summary == "a is 1st of 3 with a score of 0.9 and is paid 585 wei (0.000000000000000585 ether) after fees."
-    assert said(b, "payout").endswith("To do: participants.csv has no address for it to go to.")
+    in_token = settlement.explain("a", token="0x5fbd…0aa3")
+    assert in_token.summary.endswith("and is paid 585 smallest units of the token 0x5fbd…0aa3 after fees.")
+    assert in_token["release"].table == Table(
+        ("", "smallest units", "of the token"), (("deposit", "1000", "0x5fbd…0aa3"), ("released", "1000", "0x5fbd…0aa3"))
+    )
+    assert said(b, "payout").endswith("To do: participants.csv has no address to pay to; fill it in.")
     assert said(c, "payout") == "A place is paid only if its own score reaches 50 % of the threshold; 1000 BPS does not."
     assert c.summary.endswith("and is not paid.")
 
@@ -386,7 +393,7 @@ def test_payouts_that_are_nothing() -> None:
     second = told(given_case({"a": "0.9", "b": "0.8"}, {}), "b")
     assert said(second, "payout") == "2nd place is not paid; the prize is for 1 place."
     dust = told(given_case({"a": "0.9", "b": "0.8"}, {"deposit": "1", "split": [9999, 1]}), "b")
-    assert said(dust, "payout") == "Its part of what is released is less than the smallest unit, so it is paid nothing."
+    assert said(dust, "payout") == "Its part of the released amount is less than the smallest unit, so it is paid nothing."
 
 
 def test_unjudged() -> None:
@@ -408,7 +415,7 @@ def test_a_suspected_injection() -> None:
     assert said(story, "status").startswith("v found signs that the solution speaks to the judge;")
     table = story["evidence"].table
     assert table is not None
-    assert table.rows[0][-1] == "no: an injection is suspected, which this scheme does not score"
+    assert table.rows[0][-1] == "no: an injection is suspected; this scheme then gives no score"
 
 
 @pytest.mark.parametrize(
@@ -470,8 +477,8 @@ def test_a_ranking_speaks_of_runs_and_of_no_reward() -> None:
     assert said(second, "quorum") == "1 run counts; 1 is needed."
     assert said(first, "next-place") == "It has the first place."
     assert said(second, "rank") == "2nd of 3 participants with an agreed score. c has the same score, so they share the place."
-    assert said(second, "next-place").startswith("The place before, 1st, is that of a with 0.85. The same score shares it.")
+    assert said(second, "next-place").startswith("The place above, 1st, is held by a with 0.85. An equal score shares it.")
     assert {chapter.name for chapter in first.chapters}.isdisjoint({"share", "cap", "decay", "weight", "release", "payout"})
     strict = passing(passed, [1, 1], consensus=runs | {"min_validators": 2}, reward={"kind": "ranking"})
-    assert "1 run counts, 2 are needed." in " ".join(without_score(settled(strict))["b"].text)
+    assert "1 run counts; 2 are needed." in " ".join(without_score(settled(strict))["b"].text)
     assert "2 are needed." in said(told(strict, "a"), "quorum")

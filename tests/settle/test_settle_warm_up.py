@@ -54,9 +54,9 @@ def test_a_share_grows_with_the_tasks_seen() -> None:
     assert (rows["old"]["tasks_seen"], rows["old"]["warm"], rows["old"]["share"]) == (5, "1", "0.5")
     assert found.document["burn"]["warm_up"] == found.document["burn"]["share"] == "0.375"
     assert found.explain("new")["warm-up"].text == (
-        "It was seen in 1 task; a whole share takes 4. So 25 % is kept, and the rest burns.",
+        "It was seen in 1 task; a whole share needs 4. So 25 % is kept, and the rest burns.",
     )
-    assert found.explain("old")["warm-up"].text == ("It was seen in 5 tasks; a whole share takes 4. Everything is kept.",)
+    assert found.explain("old")["warm-up"].text == ("It was seen in 5 tasks; a whole share needs 4. Everything is kept.",)
 
 
 def test_without_the_rule_nothing_says_so() -> None:

@@ -71,8 +71,8 @@ def test_the_next_place_of_trials() -> None:
     case = passing({"a": [8] * 3, "b": [5] * 3, "c": [2] * 3}, [1, 1, 1], reward={"cap": "1"})
     assert said(told(case, "a"), "next-place") == "It has the first place."
     assert said(told(case, "c"), "next-place") == (
-        "The place before, 2nd, is that of b with 0.5. A new submission with an agreed score of 0.500000001 or more takes it: "
-        "with it, and all else as it was, its share would be 27.78 %: weight 18204 of 65535. "
+        "The place above, 2nd, is held by b with 0.5. A new submission with an agreed score of 0.500000001 or more takes it: "
+        "if all else stays the same, its share would be 27.78 %: weight 18204 of 65535. "
         "If every validator sees the same, 6 of 10 trials passed are enough."
     )
     assert told(case, "c")["next-place"].facts["trials_passed"] == 6
@@ -80,7 +80,7 @@ def test_the_next_place_of_trials() -> None:
 
 def test_the_first_of_equals_is_passed_together_with_the_others() -> None:
     case = passing({"a": [5] * 3, "b": [5] * 3, "c": [5] * 3, "d": [1] * 3}, [1, 1, 1])
-    assert "takes the 1st place at once" in said(told(case, "d"), "next-place")
+    assert "takes place 1 at once" in said(told(case, "d"), "next-place")
     assert said(told(case, "b"), "rank").endswith(
         "a and c have the same score: the earlier submission is first, then the key decides."
     )
@@ -91,7 +91,7 @@ def test_no_score_is_above_one() -> None:
     for row, day in zip(case["participants"], "23", strict=True):
         row["submitted_at"] = f"2026-11-0{day}T09:00:00Z"
     assert said(told(case, "b"), "next-place").endswith(
-        "No score takes it: there is none above that, and of equal scores the earlier submission is first."
+        "No score can take this place: there is no higher score, and of equal scores the earlier submission ranks first."
     )
     assert told(case, "b")["next-place"].facts["least"] is None
     case["participants"][1]["submitted_at"] = "9999-12-31T23:59:59.999999Z"
@@ -109,7 +109,7 @@ def test_equals_share_a_place_of_a_ranking() -> None:
     case["scheme"].pop("decay", None)
     assert said(told(case, "a"), "next-place") == "It has the first place."
     assert said(told(case, "c"), "next-place").startswith(
-        "The place before, 1st, is that of a with 0.8. The same score shares it. If every "
+        "The place above, 1st, is held by a with 0.8. An equal score shares it. If every "
     )
     facts = told(case, "d")["next-place"].facts
     assert (facts["rank"], facts["place"], facts["above"], facts["least"], facts["trials_passed"]) == (4, 2, "c", "0.5", 5)
@@ -201,7 +201,7 @@ def test_more_than_people_read_are_facts_alone() -> None:
     case["tasks"] = [f"t{number}" for number in range(30)]
     case["evidence"] += [one | {"task": f"t{at}"} for at in range(10, 30) for one in case["evidence"] if one["task"] == "t0"]
     chapter = told(case, "a")["failed"]
-    assert chapter.text[1] == "The first 20 are shown; --json has all."
+    assert chapter.text[1] == "The first 20 are shown; --json shows all."
     assert chapter.table is not None
     assert (len(chapter.table.rows), len(chapter.facts["tasks"])) == (20, 30)
 
@@ -225,7 +225,9 @@ def test_the_tasks_of_a_workflow_that_failed() -> None:
     for at, change in zip((4, 7), changes, strict=True):
         case["evidence"][at] |= change  # type: ignore[index]
     chapter = told(case, "a")["failed"]
-    assert chapter.text == ("In 1 of 3 tasks success was not above 0.7 at every validator, so cost and time give nothing there.",)
+    assert chapter.text == (
+        "In 1 of 3 tasks success was not above 0.7 for every validator, so cost and time add nothing to the score there.",
+    )
     assert chapter.table is not None
     assert chapter.table.rows == (("y", "2", "v1 (0.7), v2 (invalid)"),)
 
@@ -255,7 +257,7 @@ def test_other_kinds_have_nothing_that_fails(kind: str) -> None:
 def test_decay_says_when_it_begins() -> None:
     case = passing({"a": [8] * 3}, [1, 1, 1], reward={"cap": "1"})
     assert said(told(case, "a"), "decay").startswith(
-        "Its clock last started anew in epoch 12, which is this one; the first 10 are free. Everything is kept. "
-        "Decay begins in epoch 23, unless the clock starts anew before."
+        "Its clock was last reset in epoch 12, this epoch; the first 10 epochs are free. Everything is kept. "
+        "Decay begins in epoch 23, unless the clock is reset before."
     )
     assert told(case, "a")["decay"].facts["begins"] == 23

@@ -1,6 +1,6 @@
-"""The command line. Only typer is imported here: a command is imported when it is asked for, so that `--help` is quick.
+"""The command line. Only typer is imported here; a command is imported when it runs, so that `--help` is quick.
 
-Exit codes: 0 fine, 1 no settlement follows from the input (`CannotSettle`), 2 the input or the command is wrong (`BadInput`).
+Exit codes: 0 success; 1 no settlement follows from the input (`CannotSettle`); 2 the input or the command is wrong (`BadInput`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="assay",
     cls=Commands,
-    help="From what judges saw of submissions to scores, weights and payouts that anyone can re-derive to the bit.",
+    help="Assay scores AI agents and pays them by the score. Anyone can recompute every number, to the bit.",
     epilog="Start with: assay init --preset term-challenge my-competition, then: assay settle my-competition",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -45,7 +45,7 @@ def _root(
 
 
 def main() -> None:
-    """The entry point `assay`. What the terminal cannot show is replaced rather than refused."""
+    """The entry point `assay`. Characters that the terminal cannot show are replaced."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure") and (stream.encoding or "").lower().replace("-", "") != "utf8":
             stream.reconfigure(errors="replace")

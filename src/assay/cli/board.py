@@ -1,10 +1,7 @@
-"""The board of a scheme that ranks and pays nobody: places, scores, intervals, ties. It only reads the settlement.
+"""The board of a settlement: a table of weights, of payouts, or of places in a ranking that pays nobody. SPEC 2.1.
 
-Equal scores share a place, written "2=". Intervals and ≈ are beside the scores and change no place. SPEC 2.1.
-
-The runs behind a settlement's scores, as the uncertainty beside them wants them. SPEC 2.1.
-
-The leaderboard of a settlement, for people. It only reads the settlement; the intervals beside the scores change nothing.
+A board only reads the settlement. Confidence intervals and the sign ≈ stand beside the scores and change no place. In a ranking
+equal scores share a place, written "2=".
 """
 
 from __future__ import annotations
@@ -33,30 +30,30 @@ from assay.uncertainty import Cells, Run, Standing, available, leaderboard
 Json = dict[str, Any]
 
 COLUMNS = ("place", "participant", "name", "score", "low", "high", "tied_with_next", "passed", "trials", "tasks", "runs")
-"""What a row says, in the order of `--csv`."""
+"""The fields of a row, in the order of `--csv`."""
 
 
 def rows(settlement: Settlement) -> list[Json]:
-    """A row for everybody with an agreed score, best first; without an interval `low`, `high` and the counts are None."""
+    """A row for each participant with an agreed score, best first; without an interval `low`, `high` and the counts are None."""
     names = {participant.key: participant.name for participant in settlement.inputs.participants}
     ranked = settlement.document["agreed"][: len(settlement.ranking)]
     sure = settlement.inputs.scheme.kind.standings(settlement) or {}
-    found: list[Json] = []
+    listed: list[Json] = []
     for at, agreed in enumerate(ranked, start=1):
         key = agreed["participant"]
-        same = bool(found) and _value(agreed) == _value(ranked[at - 2])
-        row = {"place": found[-1]["place"] if same else at, "participant": key, "name": names[key], "score": agreed["score"]}
+        equal = bool(listed) and _value(agreed) == _value(ranked[at - 2])
+        row = {"place": listed[-1]["place"] if equal else at, "participant": key, "name": names[key], "score": agreed["score"]}
         row["runs"] = sum(not vote["excluded"] for vote in agreed["validators"])
         if key in sure:
-            its = sure[key]
-            counts = {name: getattr(its, name) for name in ("tied_with_next", "passed", "trials", "tasks")}
-            row |= counts | {"low": its.low, "high": its.high}
-        found.append({name: row.get(name) for name in COLUMNS})
-    return found
+            standing = sure[key]
+            counts = {name: getattr(standing, name) for name in ("tied_with_next", "passed", "trials", "tasks")}
+            row |= counts | {"low": standing.low, "high": standing.high}
+        listed.append({name: row.get(name) for name in COLUMNS})
+    return listed
 
 
 def plain(row: Json) -> Json:
-    """The row as a table of text has it: booleans as JSON writes them, intervals to four digits."""
+    """The row as text: booleans as JSON writes them, intervals to four digits."""
     shown = {name: f"{value:.4f}" for name, value in row.items() if isinstance(value, float)}
     return row | shown | {name: str(value).lower() for name, value in row.items() if isinstance(value, bool)}
 
@@ -66,7 +63,7 @@ def _value(row: Json) -> object:
 
 
 def columns(found: list[Json], interval: str) -> list[Column]:
-    """The rows as columns of a table; `interval` heads the intervals."""
+    """The rows as columns of a table; `interval` is the heading of the intervals."""
     shared = Counter(row["place"] for row in found)
     several = max((row["runs"] for row in found), default=0) > 1
     columns = [
@@ -99,11 +96,11 @@ def _passed(row: Json) -> str:
 
 
 MOST = 2_000_000
-"""Records above which a board does without intervals, so that it stays quick."""
+"""With more records a board has no intervals, so that it stays quick."""
 
 
 def standings(settlement: Settlement) -> dict[str, Standing] | None:
-    """Participant → its interval and whether its neighbour below is clearly behind; None where that cannot be said."""
+    """Participant → its interval, and whether the next one is clearly behind; None if that cannot be computed."""
     if not available():
         return None
     found = cells(settlement)
@@ -113,7 +110,7 @@ def standings(settlement: Settlement) -> dict[str, Standing] | None:
 
 
 def cells(settlement: Settlement) -> Cells | None:
-    """The runs of every ranked participant by validators that count and are not excluded; None without single records."""
+    """The runs of every ranked participant by validators whose score counts; None without single records."""
     inputs, axes, agreement = settlement.inputs, settlement.frame, settlement.agreement
     if isinstance(inputs.evidence, Scored) or len(inputs.evidence) > MOST:
         return None
@@ -133,15 +130,15 @@ def cells(settlement: Settlement) -> Cells | None:
 
 BURNT = "burn"
 ALIKE = 8
-"""So many without a score for the same reason have a line each; of more, one tells of all."""
+"""Up to this many participants without a score for the same reason have a line each; more share one line."""
 INTERVAL = "95 % interval"
-TIED = "≈ the tasks do not show that this one is better than the one below."
+TIED = "≈ The tasks do not show that this participant is better than the next one."
 
 
 def board(settlement: Settlement, folder: Path, top: int = TOP) -> Iterator[RenderableType]:
-    """Title, ranking, those without a score and why, notes, and the digest that two people can compare.
+    """Title, ranking, participants without a score and the reasons, notes, and the digest that two people can compare.
 
-    top: of each table so many rows.
+    top: how many rows each table shows.
     """
     document, scheme = settlement.document, settlement.inputs.scheme
     agreed, everybody = len(settlement.ranking), len(document["agreed"])
@@ -153,12 +150,12 @@ def board(settlement: Settlement, folder: Path, top: int = TOP) -> Iterator[Rend
     elif scheme.payout is None:
         yield from _weights(settlement, top)
     else:
-        yield from _payouts(settlement, scheme.payout, top)
+        yield from _payouts(settlement, scheme.payout, token_of(folder), top)
     yield from _others(settlement, top)
     yield from _outliers(settlement)
-    for said in scheme.kind.notes(settlement, folder):
+    for text in scheme.kind.notes(settlement, folder):
         yield ""
-        yield sentence(said)
+        yield sentence(text)
     yield ""
     yield note(f"Digest {settlement.digest}")
     for row in document["agreed"][:1]:
@@ -200,10 +197,10 @@ def _weights(settlement: Settlement, top: int) -> Iterator[RenderableType]:
 
 
 def _ranking(settlement: Settlement, top: int) -> Iterator[RenderableType]:
-    """Places and scores, and nothing of payment."""
+    """Places and scores, without payment."""
     found = rows(settlement)
     if not found:
-        yield sentence("Nobody has an agreed score.")
+        yield sentence("No participant has an agreed score.")
         return
     table = grid(first(columns(found, INTERVAL), top, len(found)))
     yield table
@@ -216,10 +213,10 @@ def _ranking(settlement: Settlement, top: int) -> Iterator[RenderableType]:
 
 def _apart(*notes: Iterable[RenderableType]) -> Iterator[RenderableType]:
     """The notes below a table, an empty line before them; nothing where there are none."""
-    for number, said in enumerate(chain(*notes)):
+    for number, note_ in enumerate(chain(*notes)):
         if number == 0:
             yield ""
-        yield said
+        yield note_
 
 
 def _interval_board(standing: Standing) -> str:
@@ -230,26 +227,26 @@ def _interval_board(standing: Standing) -> str:
 
 
 def _remarks(settlement: Settlement, rules: Reward) -> Iterator[RenderableType]:
-    """What the table cannot say by itself: where the burn comes from, the cap, missing uids."""
+    """What the table cannot show: where the burn comes from, the cap, missing uids."""
     document = settlement.document
     rows, burn = document["weights"], document["burn"]
     if rows and not any(nanos(row["strategy"]) for row in rows):
-        yield sentence("Nobody takes part in the reward, so everything burns.")
+        yield sentence("No participant has a share in the reward, so everything burns.")
     elif not rows:
-        yield sentence("Nobody has an agreed score, so everything burns.")
+        yield sentence("No participant has an agreed score, so everything burns.")
     else:
         reasons = (
-            ("strategy", f"the {rules.strategy} strategy"),
-            ("cap", "the cap"),
-            ("decay", "decay"),
-            ("warm_up", "warm-up"),
-            ("unregistered", "no uid"),
+            ("strategy", f"by the {rules.strategy} strategy"),
+            ("cap", "by the cap"),
+            ("decay", "by decay"),
+            ("warm_up", "by warm-up"),
+            ("unregistered", "because participants have no uid"),
         )
-        found = [f"{percent(burn[name])} by {why}" for name, why in reasons if nanos(burn.get(name, "0"))]
-        if found:
-            yield sentence(f"Burnt: {named(found)}.".replace("by no uid", "for want of a uid"))
+        burnt = [f"{percent(burn[name])} {why}" for name, why in reasons if nanos(burn.get(name, "0"))]
+        if burnt:
+            yield sentence(f"Burnt: {', '.join(burnt)}.")
     if nanos(document["unallocated"]):
-        yield sentence(f"Unallocated: {percent(document['unallocated'])}, cut off by the cap.")
+        yield sentence(f"Unallocated: {percent(document['unallocated'])}, above the cap.")
     capped = [row["participant"] for row in rows if nanos(row["capped"]) < nanos(row["strategy"])]
     if capped:
         yield sentence(f"Held at the cap of {percent(rules.cap)}: {named(capped)}.")
@@ -259,7 +256,7 @@ def _remarks(settlement: Settlement, rules: Reward) -> Iterator[RenderableType]:
 
 
 def _doubts(settlement: Settlement, sure: Mapping[str, Standing] | None, any_rows: bool) -> Iterator[RenderableType]:
-    """What ≈ is, or why there are no intervals."""
+    """What ≈ means, or why there are no intervals."""
     why = settlement.inputs.scheme.kind.doubts()
     if why is None or not any_rows:
         return
@@ -270,7 +267,7 @@ def _doubts(settlement: Settlement, sure: Mapping[str, Standing] | None, any_row
 
 
 def _others(settlement: Settlement, top: int) -> Iterator[RenderableType]:
-    """Those without an agreed score, and why."""
+    """The participants without an agreed score, and why."""
     missing = without_score(settlement)
     if not missing:
         return
@@ -281,7 +278,7 @@ def _others(settlement: Settlement, top: int) -> Iterator[RenderableType]:
         same.setdefault(reason, []).append(key)
     rows = [(key, *reason) for key, reason in reasons.items() if len(same[reason]) <= ALIKE]
     yield ""
-    yield heading("No agreed score, which is not a score of 0")
+    yield heading("No agreed score (this is not a score of 0)")
     if rows:
         columns = [
             Column("participant", [key for key, _, _ in rows], kind="key", style="bold"),
@@ -299,7 +296,7 @@ def _others(settlement: Settlement, top: int) -> Iterator[RenderableType]:
 
 
 def _outliers(settlement: Settlement) -> Iterator[RenderableType]:
-    """Which validators were left out of whose score."""
+    """Which validators' scores were left out, of which participants."""
     out: dict[str, list[str]] = {}
     names = called(settlement.inputs.validators)
     for row in settlement.document["agreed"]:
@@ -313,7 +310,7 @@ def _outliers(settlement: Settlement) -> Iterator[RenderableType]:
 
 
 def weaker_tasks(settlement: Settlement, folder: Path) -> Iterator[str]:
-    """That scores rest on tests which an agent may have tampered with. SPEC 2.1."""
+    """A note if scores rest on tests that an agent could have tampered with. SPEC 2.1."""
     if not settlement.ranking:
         return
     found = weaker(folder / "tasks.txt")
@@ -328,20 +325,29 @@ def weaker_tasks(settlement: Settlement, folder: Path) -> Iterator[str]:
 
 
 def fallback_judgements(settlement: Settlement, folder: Path) -> Iterator[str]:
-    """That scores are of the fallback model's answers, and why. SPEC 2.3."""
+    """A note if scores come from the fallback model's answers, and why. SPEC 2.3."""
     inputs = settlement.inputs
     if isinstance(inputs.evidence, Scored):
         return
     from assay.judge.rubric.stored import by_fallback
 
-    whom: dict[tuple[str, str], list[str]] = {}
-    for one in by_fallback(folder, inputs.participants, inputs.evidence):
-        whom.setdefault((one.model, one.why), []).append(one.participant)
-    for (model, why), participants in sorted(whom.items()):
+    judged: dict[tuple[str, str], list[str]] = {}
+    for judgement in by_fallback(folder, inputs.participants, inputs.evidence):
+        judged.setdefault((judgement.model, judgement.why), []).append(judgement.participant)
+    for (model, why), participants in sorted(judged.items()):
         yield f"The fallback model {model} judged {named(sorted({*participants}))}, because {why}."
 
 
-def _payouts(settlement: Settlement, rules: Payout, top: int) -> Iterator[RenderableType]:
+def token_of(folder: Path) -> str:
+    """The token of the deposit, as people read it, if the folder's publish.toml names one; empty for ether."""
+    if not (folder / "publish.toml").exists():
+        return ""
+    from assay.publish.evm.settings import deposit_token
+
+    return deposit_token(folder)
+
+
+def _payouts(settlement: Settlement, rules: Payout, token: str, top: int) -> Iterator[RenderableType]:
     document, names = settlement.document, _names(settlement)
     ranked = document["agreed"][: len(settlement.ranking)]
     paid = {row["participant"]: row for row in document["payouts"]}
@@ -355,7 +361,7 @@ def _payouts(settlement: Settlement, rules: Payout, top: int) -> Iterator[Render
         released = f"{part(document['tier_bps'], BPS)} of the deposit is released"
         yield sentence(f"The best score is {reached} of the threshold of {rules.threshold_bps} BPS: {released}.")
     else:
-        yield sentence("Nobody has an agreed score, so the deposit is refunded.")
+        yield sentence("No participant has an agreed score, so the deposit is refunded.")
     yield ""
     if ranked:
         columns = [
@@ -370,19 +376,26 @@ def _payouts(settlement: Settlement, rules: Payout, top: int) -> Iterator[Render
             Column("gross", amounts("gross"), right=True, spare=3),
             Column("fee", amounts("fee"), right=True, spare=1),
             Column("paid", amounts("net"), right=True),
-            Column("in ether", [coins(amount, WEI) if amount else "" for amount in amounts("net")], right=True, spare=2),
+            *([] if token else [_in_ether(amounts("net"), spare=2)]),
             Column("to", [_address(paid.get(row["participant"])) for row in ranked], kind="key", spare=4),
         ]
         yield grid(first(columns, top, len(ranked)))
         yield from rest(top, len(ranked))
         yield ""
     sums = [("deposit", str(rules.deposit)), ("fees", document["fees"]), ("refund", document["refund"])]
-    in_ether = Column("in ether", [coins(amount, WEI) for _, amount in sums], right=True)
-    yield grid([Column("", [name for name, _ in sums]), Column("amount", [amount for _, amount in sums], right=True), in_ether])
-    homeless = [row["participant"] for row in document["payouts"] if row["address"] is None and row["net"] != "0"]
-    if homeless:
+    in_ether = [] if token else [_in_ether([amount for _, amount in sums])]
+    yield grid([Column("", [name for name, _ in sums]), Column("amount", [amount for _, amount in sums], right=True), *in_ether])
+    if token:
         yield ""
-        yield sentence(f"participants.csv has no address to pay to: {named(homeless)}.")
+        yield sentence(f"Amounts are in smallest units of the token {token}.")
+    unpaid = [row["participant"] for row in document["payouts"] if row["address"] is None and row["net"] != "0"]
+    if unpaid:
+        yield ""
+        yield sentence(f"participants.csv has no address to pay to: {named(unpaid)}.")
+
+
+def _in_ether(amounts: Iterable[str], spare: int = 0) -> Column:
+    return Column("in ether", [coins(amount, WEI) if amount else "" for amount in amounts], right=True, spare=spare)
 
 
 def _address(row: Json | None) -> str:

@@ -1,4 +1,4 @@
-"""`assay bounty`: what a sponsor asks for, told back to them; a preset as a bounty's files; an agent's commitment."""
+"""`assay bounty check` explains a bounty; also the files of a new bounty, and commitments as the chain commands read them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from assay.scheme.fields import instant_text
 from assay.scheme.model import Check, Payout
 from assay.settle.reward import pay
 from assay.settle.score.rubric import BASELINE, FIFTH, VERDICTS, judge
-from assay.settle.story.telling import Chapter, Table, named, ordinal, part, plural, wei
+from assay.settle.story.telling import Chapter, Table, money, named, ordinal, part, plural
 
 _OWN = re.compile(r"\[\[score\.checks\]\]|\[payout\]|\[\[payout\.tiers\]\]")
-"""How the sections of a scheme begin that are the sponsor's."""
+"""The sections of a scheme that belong to the sponsor's bounty.toml."""
 _HEAD = """\
 # What the sponsor asks for. `assay bounty check` explains it back, and says what is probably not meant.
 # Once somebody works for it, leave it as it is: commitments and judgements name the digest of all of it.
@@ -65,23 +65,23 @@ Write a library that finds the shortest path in a weighted graph, with a command
 
 
 def files_of(text: str) -> dict[str, str]:
-    """Path → text: a preset's scheme in two files, and a problem."""
+    """The files of a new bounty, path → text: a preset's scheme split into two files, and a problem."""
     blocks = re.split(r"\n{2,}", text.strip("\n"))
     own = [block for block in blocks if _OWN.match(block)]
-    house = [block for block in blocks if not _OWN.match(block)]
+    scheme = [block for block in blocks if not _OWN.match(block)]
     bounty = "\n\n".join([_HEAD.rstrip("\n"), *own]).replace("[[score.checks]]  ", "[[checks]]        ")
     bounty = bounty.replace("[[score.checks]]", "[[checks]]") + "\n"
-    return {"scheme.toml": "\n\n".join(house) + "\n", "bounty.toml": bounty, "problem.md": _PROBLEM}
+    return {"scheme.toml": "\n\n".join(scheme) + "\n", "bounty.toml": bounty, "problem.md": _PROBLEM}
 
 
 Json = dict[str, Any]
 
 LINES = 20
-"""Of a problem, shown; the rest is in its file."""
+"""Lines of the problem that are shown; the rest is in its file."""
 _MEANS = {
     "bounty.commitments_until": "commitments",
     "bounty.submissions_until": "solutions",
-    "payout.scoring_deadline": "judgements: what is unjudged then is left out",
+    "payout.scoring_deadline": "judgements: later ones do not count",
 }
 _RULES = {
     "EXCEPTIONAL": "all points missed on skippable checks come back",
@@ -93,33 +93,33 @@ _RULES = {
 }
 
 
-def chapters(bounty: Bounty, now: datetime) -> Iterator[Chapter]:
-    """The story, chapter by chapter."""
+def chapters(bounty: Bounty, now: datetime, token: str = "") -> Iterator[Chapter]:
+    """The explanation of a bounty, chapter by chapter. token: the token of the deposit, as people read it; empty for ether."""
     yield _asked(bounty)
     yield _when(bounty, now)
     yield _checks(bounty)
     yield _verdicts(bounty)
     if bounty.scheme.payout is not None:
-        yield _released(bounty.scheme.payout)
-        yield _places(bounty.scheme.payout)
+        yield _released(bounty.scheme.payout, token)
+        yield _places(bounty.scheme.payout, token)
     yield _judges(bounty)
 
 
 def document(bounty: Bounty, now: datetime, warnings: list[str]) -> Json:
-    """The bounty, its digest and the numbers of the story as JSON."""
-    told = {chapter.name: {**chapter.facts} for chapter in chapters(bounty, now)}
-    return {"bounty": bounty.document(), "digest": bounty.digest, "warnings": warnings, **told}
+    """The bounty, its digest and the facts of the chapters as JSON."""
+    facts = {chapter.name: {**chapter.facts} for chapter in chapters(bounty, now)}
+    return {"bounty": bounty.document(), "digest": bounty.digest, "warnings": warnings, **facts}
 
 
 def _asked(bounty: Bounty) -> Chapter:
     facts = {"digest": bounty.problem_digest, "sealed": bounty.problem is None}
     if bounty.problem is None:
-        said = ["The problem is sealed: only the enclave reads it. The digest of its text is", f"{bounty.problem_digest}."]
+        text = ["The problem is sealed: only the enclave reads it. The digest of its text is", f"{bounty.problem_digest}."]
     else:
         lines = bounty.problem.strip().splitlines()
         more = len(lines) - LINES
-        said = [*lines[:LINES], *([f"… and {plural(more, 'more line')}."] if more > 0 else [])]
-    return Chapter(name="problem", title="What is asked", text=tuple(said), facts=facts)
+        text = [*lines[:LINES], *([f"… and {plural(more, 'more line')}."] if more > 0 else [])]
+    return Chapter(name="problem", title="What is asked", text=tuple(text), facts=facts)
 
 
 def _when(bounty: Bounty, now: datetime) -> Chapter:
@@ -135,17 +135,17 @@ def _when(bounty: Bounty, now: datetime) -> Chapter:
 def _checks(bounty: Bounty) -> Chapter:
     rules = bounty.rules
     hard = [check.id for check in rules.checks if not check.skippable]
-    said = [
-        f"First four questions, {named([*BASELINE])}: is it legal, ethical, no spam, on the problem? One NO, and the score is 0.",
+    text = [
+        f"First four questions, {named([*BASELINE])}: is it legal, ethical, no spam, on the problem? One NO makes the score 0.",
         f"Then {plural(len(rules.checks), 'check')}, each YES or NO, for {BPS} BPS in all. "
-        + (f"Not to be missed: {named(hard, 20)}." if hard else "Each of them may be missed."),
+        + (f"These must not be missed: {named(hard, 20)}." if hard else "Each of them may be missed."),
     ]
     if rules.injection is not None:
-        said.append("A solution that seems to speak to its judge counts as unjudged, until a person has looked.")
+        text.append("A solution that seems to speak to its judge is unjudged until a person has looked at it.")
     rows = tuple((check.id, _question(check), str(check.weight), _missed(check)) for check in rules.checks)
     facts = {"unskippable": hard, "injection": rules.injection}
     table = Table(("check", "what it asks", "weight", "a NO"), rows)
-    return Chapter(name="checks", title="How a solution is scored", text=tuple(said), facts=facts, table=table)
+    return Chapter(name="checks", title="How a solution is scored", text=tuple(text), facts=facts, table=table)
 
 
 def _question(check: Check) -> str:
@@ -157,7 +157,7 @@ def _missed(check: Check) -> str:
 
 
 def _verdicts(bounty: Bounty) -> Chapter:
-    """What each verdict makes of a solution that misses the last skippable checks, and of one that misses another as well."""
+    """The score that each verdict gives a solution without the last skippable checks, and one that misses another check too."""
     rules = bounty.rules
     soft = [check for check in rules.checks if check.skippable]
     hard = [check for check in rules.checks if not check.skippable]
@@ -171,14 +171,14 @@ def _verdicts(bounty: Bounty) -> Chapter:
     bps = {verdict: [0 if one is None else one.bps for one in row] for verdict, row in found.items()}
     base = next(one.base for one in found["COHERENT"] if one is not None)
     without = f"all but {named(missed)}" if missed else "everything"
-    said = [f"Last a verdict on the whole. A solution that meets {without} has a base of {base} BPS:"]
+    text = [f"Last comes a verdict on the whole solution. A solution that meets {without} has a base of {base} BPS:"]
     names = ("verdict", "the base", "BPS", *((f"and without {hard[0].id}",) if hard else ()))
     rows = tuple((verdict, _RULES[verdict], *map(str, bps[verdict])) for verdict in VERDICTS)
     facts = {"missed": missed, "base": base, "bps": {verdict: row[0] for verdict, row in bps.items()}}
-    return Chapter(name="verdicts", title="What the verdict does", text=tuple(said), facts=facts, table=Table(names, rows))
+    return Chapter(name="verdicts", title="What the verdict does", text=tuple(text), facts=facts, table=Table(names, rows))
 
 
-def _released(rules: Payout) -> Chapter:
+def _released(rules: Payout, token: str) -> Chapter:
     tiers: list[Json] = [
         {
             "from_bps": -(-tier.reach_bps * rules.threshold_bps // BPS),
@@ -193,41 +193,50 @@ def _released(rules: Payout) -> Chapter:
             part(tier.reach_bps, BPS),
             part(tier.release_bps, BPS),
             one["released"],
-            coins(one["released"], WEI),
+            *_in_ether(one["released"], token),
         )
         for one, tier in zip(tiers, rules.tiers, strict=True)
     )
     said = (
-        f"The deposit is {wei(rules.deposit)}, the threshold {rules.threshold_bps} BPS.",
+        f"The deposit is {money(rules.deposit, token)}, the threshold {rules.threshold_bps} BPS.",
         f"The best score decides; below {tiers[-1]['from_bps']} BPS all of it goes back.",
     )
-    table = Table(("from BPS", "of the threshold", "of the deposit", "released", "in ether"), rows)
+    table = Table(("from BPS", "of the threshold", "of the deposit", "released", *_ether_heading(token)), rows)
     facts = {"deposit": str(rules.deposit), "threshold_bps": rules.threshold_bps, "tiers": tiers}
     return Chapter(name="release", title="What is released", text=said, facts=facts, table=table)
 
 
-def _places(rules: Payout) -> Chapter:
-    """The places, if all is released and each of them is taken."""
+def _in_ether(amount: str | int, token: str) -> tuple[str, ...]:
+    """The cell of the column `in ether`; a table about a token does not have this column."""
+    return () if token else (coins(amount, WEI),)
+
+
+def _ether_heading(token: str) -> tuple[str, ...]:
+    return () if token else ("in ether",)
+
+
+def _places(rules: Payout, token: str) -> Chapter:
+    """The payments if everything is released and each place is taken."""
     found = pay([NANO] * len(rules.split), rules)
     rows = tuple(
-        (ordinal(row.place), part(share, BPS), str(row.gross), str(row.fee), str(row.net), coins(row.net, WEI))
+        (ordinal(row.place), part(share, BPS), str(row.gross), str(row.fee), str(row.net), *_in_ether(row.net, token))
         for row, share in zip(found.rows, rules.split, strict=True)
     )
     said = (
         "A place is paid only if its own score reaches the lowest tier. What is not paid goes back.",
-        f"If {wei(found.released)} is released, less a fee of {part(rules.fee_bps, BPS)}:",
+        f"If {money(found.released, token)} is released, less a fee of {part(rules.fee_bps, BPS)}:",
     )
     facts = {
         "places": [{"place": row.place, "gross": str(row.gross), "fee": str(row.fee), "net": str(row.net)} for row in found.rows],
         "fees": str(found.fees),
         "refund": str(found.refund),
     }
-    table = Table(("place", "share", "gross", "fee", "paid", "in ether"), rows)
+    table = Table(("place", "share", "gross", "fee", "paid", *_ether_heading(token)), rows)
     return Chapter(name="places", title="Who is paid", text=said, facts=facts, table=table)
 
 
 def _served(model: ModelChoice) -> str:
-    """How a service is asked for a model."""
+    """A sentence about how a service must offer a model."""
     forms = {"json_schema": "by a JSON schema", "json_object": "as a JSON object", "text": "as JSON in plain text"}
     also = f" or as {named([*model.names], 6)}" if model.names else ""
     return (
@@ -239,43 +248,45 @@ def _served(model: ModelChoice) -> str:
 def _judges(bounty: Bounty) -> Chapter:
     judge, enclave, rules = bounty.judge, bounty.enclave, bounty.scheme.consensus
     said = [
-        f"{judge.model.name} answers; where its answers stay malformed, or it cannot be had, {judge.fallback.name}.",
-        "Where the answers of both stay malformed, the solution is unjudged, never zero.",
+        f"{judge.model.name} answers; if its answers stay malformed, or it is not available, {judge.fallback.name} does.",
+        "If the answers of both stay malformed, the solution is unjudged, never zero.",
         *dict.fromkeys(map(_served, (judge.model, judge.fallback))),
         f"A solution may have {judge.solution_tokens} tokens, each byte of its UTF-8 counted as one; a larger one is refused.",
         f"{plural(rules.min_validators, 'validator')} must judge it"
         + (f", who hold {part(rules.min_stake, NANO)} of the stake." if rules.min_stake else "."),
     ]
     if enclave is None:
-        said.append("There is no enclave: whoever judges reads the solutions.")
+        said.append("There is no enclave, so the validators who judge can read the solutions.")
         return Chapter(name="judges", title="Who judges", text=tuple(said), facts={"enclave": None})
     values = {name: getattr(enclave, name) for name in ("compose_hash", "mrtd", "rtmr0", "rtmr1", "rtmr2", "rtmr3")}
     pinned = {name: value for name, value in values.items() if value is not None}
     allowed = named([*dict.fromkeys((UP_TO_DATE, *enclave.tcb))], 6)
-    said.append(f"An enclave judges sealed solutions, which nobody else reads. Its platform is {allowed}, and it measures as:")
+    said.append(
+        f"An enclave judges sealed solutions, and nobody else can read them. Its platform is {allowed}, and it measures as:"
+    )
     table = Table(("measurement", "what it must be"), tuple(pinned.items()))
     facts = {"enclave": pinned, "tcb": [*enclave.tcb], "development": enclave.development}
     return Chapter(name="judges", title="Who judges", text=tuple(said), facts=facts, table=table)
 
 
-def commitment_of(folder: Path, said: str) -> tuple[bytes, str | None]:
-    """The commitment's 32 bytes, and whose it is, where that is known: from its digest, or from a file of `assay commit`.
+def commitment_of(folder: Path, text: str) -> tuple[bytes, str | None]:
+    """A commitment's 32 bytes and its participant, if known, from its digest or from a file of `assay commit`.
 
-    Raises BadInput for a file that is none, and for one of another bounty.
+    Raises BadInput if the file is not a commitment, or belongs to another bounty.
     """
-    found = re.fullmatch(r"(?:sha256:|0x)?([0-9a-fA-F]{64})", said)
-    if found:
-        return bytes.fromhex(found[1]), None
+    match = re.fullmatch(r"(?:sha256:|0x)?([0-9a-fA-F]{64})", text)
+    if match:
+        return bytes.fromhex(match[1]), None
     from assay.enclave import sealing
     from assay.enclave.messages import Rejected
     from assay.folder.files import load
     from assay.scheme.bounty import read_bounty
 
-    path = Path(said)
+    path = Path(text)
     data = load(path, sealing.SECRET_BYTES * 8, hint="give sha256:…, or the file that `assay commit` wrote")
     try:
-        one = sealing.read_commitment(data)
-        bounty, participant, digest = one.bounty, one.participant, one.digest
+        commitment = sealing.read_commitment(data)
+        bounty, participant, digest = commitment.bounty, commitment.participant, commitment.digest
     except Rejected:
         try:
             secret = sealing.read_secret(data)
@@ -284,12 +295,12 @@ def commitment_of(folder: Path, said: str) -> tuple[bytes, str | None]:
         bounty, participant, digest = secret.bounty, secret.participant, secret.commitment
     expected = read_bounty(folder).digest
     if bounty != expected:
-        raise BadInput(f"is of another bounty, {bounty}", file=path, hint=f"this one is {expected}")
+        raise BadInput(f"belongs to another bounty, {bounty}", file=path, hint=f"this one is {expected}")
     return bytes.fromhex(digest.removeprefix("sha256:")), participant
 
 
 def check_account(folder: Path, participant: str | None, account: str) -> None:
-    """Refuse to commit from another account than the one that participants.csv has for who the commitment is of."""
+    """Refuse to commit from an account that is not the participant's address in participants.csv."""
     from assay.folder import csvs
     from assay.publish.evm.libraries import checksum
 
@@ -298,27 +309,25 @@ def check_account(folder: Path, participant: str | None, account: str) -> None:
     file = folder / "participants.csv"
     rows = {str(row.fields["key"]): row for row in csvs.read(file, csvs.PARTICIPANTS)}
     if participant not in rows:
-        raise BadInput(f"has no participant {participant[:80]!r}", file=file, hint="the commitment is of that one")
+        raise BadInput(f"has no participant {participant[:80]!r}", file=file, hint="the commitment belongs to this participant")
     address = rows[participant].fields.get("address")
     if not address or checksum(str(address)) != account:
-        what = f"{participant} is paid at {address or 'no address'}, and {account} would commit"
-        raise rows[participant].place.refuse(what, field="address", hint="the account that commits is the one that is paid")
+        what = f"{participant} is paid at {address or 'no address'}, but {account} would commit"
+        raise rows[participant].place.refuse(what, field="address", hint="the account that commits is the account that is paid")
 
 
-app = typer.Typer(
-    name="bounty", help="Bounties: what is asked for, how it is judged and paid.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(name="bounty", help="Bounties: write, check, fund and pay them.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command()
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="The bounty and what it comes to, as canonical JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The bounty and its numbers, as canonical JSON.")] = False,
 ) -> None:
-    """Explain a bounty back in words: what is asked, by when, how it is judged, what is paid for what.
+    """Explain a bounty in words: what is asked, the deadlines, how solutions are judged, and what is paid.
 
-    Warns of what is allowed and probably not meant. The digest is over all of it: commitments, sealed solutions and judgements
-    name it, so a bounty that is changed is another bounty.
+    Warns about settings that are allowed but probably not intended. Commitments, sealed solutions and judgements name the digest
+    of the whole bounty, so a changed bounty is another bounty.
 
     \b
     Examples:
@@ -339,14 +348,21 @@ def check(
         return
     warn(f"{bounty.file}: {one}" for one in said)
 
+    from assay.cli.board import token_of
     from assay.cli.chapters import rendered
     from assay.cli.show import heading, note, show
 
-    show(heading(bounty.terms.title or bounty.terms.name), *rendered(chapters(bounty, now)), "", note(f"Digest {bounty.digest}"))
+    token = token_of(folder)
+    show(
+        heading(bounty.terms.title or bounty.terms.name),
+        *rendered(chapters(bounty, now, token)),
+        "",
+        note(f"Digest {bounty.digest}"),
+    )
 
 
 def _check_keys(sponsor: str | None, log: str | None, file: Path) -> None:
-    """Refuse a key to which nothing can be sealed, and a log's key that is none; raises BadInput."""
+    """Raise BadInput for a sponsor's key to which nothing can be sealed, or for a wrong log key."""
     from assay.errors import BadInput
     from assay.ledger import keys
     from assay.ledger.check import LogKey

@@ -1,4 +1,4 @@
-"""`assay bounty …` on a chain: the contract that holds a bounty's deposit; from its making to the last claim."""
+"""The commands `assay bounty oracle`, `create`, `fund`, `show`, `commit`, `settle`, `claim` and `refund`, which use a chain."""
 
 from __future__ import annotations
 
@@ -23,66 +23,67 @@ if TYPE_CHECKING:
 Rows = Sequence[tuple[str, str, str]]
 _NEXT = {
     "unfunded": "The deposit is not there: nobody can commit yet.",
-    "settled": "It is settled: everybody fetches what is his with `assay bounty claim`.",
+    "settled": "It is settled: each winner fetches their payment with `assay bounty claim`.",
 }
+_SAME = "All terms are those of bounty.toml and publish.toml."
+_NO_BOUNTY = "There is no bounty.toml here, so only the terms that publish.toml names were compared."
 
 
-_SAME = "All of it is as bounty.toml and publish.toml have it."
-_NO_BOUNTY = "There is no bounty.toml here: its terms were compared with nothing but what publish.toml names."
-
-
-def elsewhere(found: RoundState, bounty: Bounty | None) -> str:
-    """What no contract can tell, in one sentence: what is left to be checked by other ways."""
+def elsewhere(round_: RoundState, bounty: Bounty | None) -> str:
+    """One sentence about what no contract can prove, and the reader must check elsewhere."""
     from assay.publish.evm.settings import NOBODY
 
     enclave = None if bounty is None else bounty.enclave
     judged = "nothing attests where it judges"
     if enclave is not None:
         judged = "its enclave is the one that bounty.toml pins (`assay enclave verify`)"
-    token = "" if found.terms.token == NOBODY else f", the token {found.terms.token} is worth something,"
+    token = "" if round_.terms.token == NOBODY else f", that the token {round_.terms.token} is worth something,"
     return (
-        f"Check elsewhere that {found.terms.scorer} is the scorer whom the sponsor promised (its word is final, and"
-        f" {judged}){token} and that your node tells you what the chain has."
+        f"Check elsewhere that {round_.terms.scorer} is the scorer that the sponsor promised (its scores are final, and"
+        f" {judged}){token} and that your node shows you the real chain."
     )
 
 
-def said(found: RoundState, different: Rows, rest: str) -> dict[str, Any]:
-    """All of it as JSON."""
+def document(round_: RoundState, different: Rows, rest: str) -> dict[str, Any]:
+    """The round as JSON."""
     return {
-        "round": found.address,
-        "state": found.state,
-        "terms": found.terms.content(),
-        "commitments": found.commitments,
-        "held": str(found.held),
-        "receipt": found.receipt,
-        "scores": [{"agent": agent, "bps": bps, "attestation": proof} for agent, bps, proof in found.scores],
-        "owed": [{"account": account, "amount": str(amount)} for account, amount in found.owed],
+        "round": round_.address,
+        "state": round_.state,
+        "terms": round_.terms.content(),
+        "commitments": round_.commitments,
+        "held": str(round_.held),
+        "receipt": round_.receipt,
+        "scores": [{"agent": agent, "bps": bps, "attestation": proof} for agent, bps, proof in round_.scores],
+        "owed": [{"account": account, "amount": str(amount)} for account, amount in round_.owed],
         "check_elsewhere": rest,
         "differences": [{"field": field, "there": there, "here": here} for field, there, here in different],
     }
 
 
-def parts(found: RoundState, different: Rows, rest: str, names: Mapping[str, str], *, bounty: bool) -> Iterator[Any]:
-    """The round for people. rest: to be checked elsewhere. names: address → participant. bounty: is there a bounty.toml."""
+def parts(round_: RoundState, different: Rows, rest: str, names: Mapping[str, str], *, bounty: bool) -> Iterator[Any]:
+    """The round for people.
+
+    rest: what to check elsewhere. names: address → participant. bounty: whether the folder has a bounty.toml.
+    """
     from assay.cli.show import Column, grid, heading, sentence
 
-    ether = _ether(found)
-    yield heading(f"{found.address}: {found.state}")
-    yield sentence(_NEXT.get(found.state) or _open(found))
-    rows = [*found.terms.told(), ("commitments", str(found.commitments)), ("held", str(found.held))]
+    ether = _ether(round_)
+    yield heading(f"{round_.address}: {round_.state}")
+    yield sentence(_NEXT.get(round_.state) or _open(round_))
+    rows = [*round_.terms.rows(), ("commitments", str(round_.commitments)), ("held", str(round_.held))]
     rows = [
         (name, f"{value} wei ({ether(value)} ether)" if ether and name in ("deposit", "held") else value) for name, value in rows
     ]
     yield grid([Column("", [name for name, _ in rows]), Column("there", [value for _, value in rows], kind="text")])
-    if found.scores or found.owed:
+    if round_.scores or round_.owed:
         yield ""
-        yield _people(found, names)
+        yield _people(round_, names)
     yield ""
     if not different:
         yield sentence(_SAME if bounty else _NO_BOUNTY)
         yield sentence(rest)
         return
-    yield sentence("It is not what bounty.toml and publish.toml say:", style="bold red")
+    yield sentence("Its terms differ from bounty.toml and publish.toml:", style="bold red")
     yield grid(
         [
             Column("field", [field for field, _, _ in different]),
@@ -92,25 +93,25 @@ def parts(found: RoundState, different: Rows, rest: str, names: Mapping[str, str
     )
 
 
-def _open(found: RoundState) -> str:
-    terms, receipt = found.terms, found.receipt
+def _open(round_: RoundState) -> str:
+    terms, receipt = round_.terms, round_.receipt
     if receipt is not None:
         return f"It has its scores, of the receipt {receipt}: `assay bounty settle` divides the deposit."
-    if found.now <= terms.commit_until:
+    if round_.now <= terms.commit_until:
         return f"Agents may commit until {_time(terms.commit_until)}."
-    if found.now <= terms.score_until:
+    if round_.now <= terms.score_until:
         return f"Scores may come until {_time(terms.score_until)}."
     return "No scores came in time: `assay bounty settle` gives the deposit back."
 
 
-def _people(found: RoundState, names: Mapping[str, str]) -> Any:
+def _people(round_: RoundState, names: Mapping[str, str]) -> Any:
     from assay.cli.show import Column, grid
 
-    ether = _ether(found)
-    scores, owed = {agent: bps for agent, bps, _ in found.scores}, dict(found.owed)
-    proofs = {agent: proof or "" for agent, _, proof in found.scores}
+    ether = _ether(round_)
+    scores, owed = {agent: bps for agent, bps, _ in round_.scores}, dict(round_.owed)
+    proofs = {agent: proof or "" for agent, _, proof in round_.scores}
     accounts = list(dict.fromkeys([*scores, *owed]))
-    roles = {found.terms.sponsor: "sponsor", found.terms.fee_recipient: "fee"} | dict(names)
+    roles = {round_.terms.sponsor: "sponsor", round_.terms.fee_recipient: "fee"} | dict(names)
     return grid(
         [
             Column("who", [roles.get(one, "") for one in accounts], kind="key"),
@@ -123,12 +124,12 @@ def _people(found: RoundState, names: Mapping[str, str]) -> Any:
     )
 
 
-def _ether(found: RoundState) -> Callable[[str | int], str] | None:
-    """What shows an amount of wei in ether; None where the deposit is of a token, which has decimals of its own."""
+def _ether(round_: RoundState) -> Callable[[str | int], str] | None:
+    """The function that shows wei in ether; None if the deposit is a token, which has its own decimals."""
     from assay.exact import WEI, coins
     from assay.publish.evm.settings import NOBODY
 
-    return partial(coins, decimals=WEI) if found.terms.token == NOBODY else None
+    return partial(coins, decimals=WEI) if round_.terms.token == NOBODY else None
 
 
 def _time(seconds: int) -> str:
@@ -142,10 +143,10 @@ ReceiverOption = Annotated[
 
 
 def show(folder: DirArgument, to: ToOption, as_json: JsonOption = False) -> None:
-    """Show where a bounty's contract is: its terms, and whether they are those of bounty.toml; what it holds, and owes to whom.
+    """Show the state of a bounty's contract: its terms, what it holds, what it owes to whom, and any difference from bounty.toml.
 
-    Who is about to work for it looks here first: that the deposit is there, and that what decides on it is what was promised. A
-    contract that was not made by the code that ships is refused; one with other terms ends with exit code 1, each of them named.
+    Look here before you work for a bounty: is the deposit there, and are the terms those that were promised? A contract that was
+    not created by the shipped code is refused. If its terms differ, they are listed, and the exit code is 1.
 
     \b
     Example:
@@ -158,20 +159,20 @@ def show(folder: DirArgument, to: ToOption, as_json: JsonOption = False) -> None
     wrong = chain.wrong(chain.round)
     if wrong is not None:
         finish(wrong, {}, [], as_json=as_json)
-    found: RoundState = Bounties(chain).state(_addresses(folder))
-    different, rest = chain.differences(bounty), elsewhere(found, bounty)
-    if not emit(lambda: said(found, different, rest), as_json):
+    state: RoundState = Bounties(chain).state(_addresses(folder))
+    different, rest = chain.differences(bounty), elsewhere(state, bounty)
+    if not emit(lambda: document(state, different, rest), as_json):
         from assay.cli.show import show as shown
 
-        shown(*parts(found, different, rest, _names(folder), bounty=bounty is not None))
+        shown(*parts(state, different, rest, _names(folder), bounty=bounty is not None))
     if different:
         raise typer.Exit(1)
 
 
 def oracle(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
-    """Make the scoring oracle, where the chain does not have it yet: the contract that takes scores of rounds.
+    """Create the scoring oracle, if the chain does not have it yet. It is the contract that accepts the scores of rounds.
 
-    It belongs to nobody, and is at the same address on every chain. Which scorer's scores count is up to each round.
+    The oracle has no owner, and has the same address on every chain. Each round decides whose scores it accepts.
 
     \b
     Example:
@@ -183,11 +184,11 @@ def oracle(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOpti
 
 
 def create(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
-    """Make the bounty's contract, by bounty.toml and publish.toml. Nothing of it can be changed afterwards.
+    """Create the bounty's contract by bounty.toml and publish.toml. It can never be changed.
 
-    Deposit, threshold, tiers, split and fee are those of [payout]; agents commit until `commitments_until`, scores come until
-    `scoring_deadline`, from `only_scorer` of publish.toml alone. Its address follows from its code and these terms. `assay bounty
-    fund` puts the deposit in, and opens it. Made again, it is the one that is there.
+    Deposit, threshold, tiers, split and fee are those of [payout]. Agents commit until `commitments_until`. Scores come until
+    `scoring_deadline`, only from `only_scorer` of publish.toml. The contract's address follows from its code and these terms.
+    `assay bounty fund` pays the deposit and opens the contract. Running the command again creates no second contract.
 
     \b
     Example:
@@ -198,28 +199,26 @@ def create(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOpti
 
     bounty = _bounty(folder)
     if bounty is None:
-        raise BadInput(
-            "no such file, so there is no bounty to make a contract of", file=folder / "bounty.toml", hint="write it first"
-        )
+        what = "no such file, so there is no bounty to create a contract for"
+        raise BadInput(what, file=folder / "bounty.toml", hint="write it first")
     chain = _chain(folder, to)
     scorer = chain.settings.only_scorer
     if scorer is None:
-        raise chain.target.refuse(
-            "is missing", "only_scorer", "write the account whose scores count: the round takes no other's, ever"
-        )
-    found: list[RoundTerms] = []
+        hint = "write the account whose scores count; the round never accepts another's"
+        raise chain.target.refuse("is missing", "only_scorer", hint)
+    terms: list[RoundTerms] = []
 
     def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
-        found.append(of_bounty(bounty, chain.settings, sponsor=signer.address, scorer=scorer))
-        return [bounties.create(found[0])]
+        terms.append(of_bounty(bounty, chain.settings, sponsor=signer.address, scorer=scorer))
+        return [bounties.create(terms[0])]
 
-    _do(folder, to, key, make, yes=yes, as_json=as_json, made=MADE_ROUND, chain=chain, terms=found)
+    _do(folder, to, key, make, yes=yes, as_json=as_json, made=MADE_ROUND, chain=chain, terms=terms)
 
 
 def fund(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
-    """Put the deposit into the bounty's contract, which opens it. Of a token, the contract is allowed to take it first.
+    """Pay the deposit into the bounty's contract, which opens the bounty. For a token, first allow the contract to take it.
 
-    Refused where the contract is another than bounty.toml and publish.toml say.
+    Refused if the contract's terms differ from bounty.toml and publish.toml.
 
     \b
     Example:
@@ -238,10 +237,10 @@ def commit(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bind an account to a commitment, on the chain, before anybody sees the solution. Once, and for good.
+    """Bind an account to a commitment on the chain, before anybody sees the solution. A commitment is final.
 
-    The commitment hashes the participant's own key: who copies it can never open it. The account must be the one that
-    participants.csv has for the participant. Refused where the contract is another than bounty.toml and publish.toml say.
+    The commitment contains the participant's own key, so a copy of it is useless to others. The account must be the
+    participant's address in participants.csv. Refused if the contract's terms differ from bounty.toml and publish.toml.
 
     \b
     Examples:
@@ -250,21 +249,21 @@ def commit(
     """
     from assay.cli.bounty import commitment_of
 
-    found, participant = commitment_of(folder, commitment)
+    digest, participant = commitment_of(folder, commitment)
 
     def make(bounties: Bounties, signer: Signer) -> Sequence[Action]:
         from assay.cli.bounty import check_account
 
         check_account(folder, participant, signer.address)
-        return [bounties.commit(found)]
+        return [bounties.commit(digest)]
 
     _do(folder, to, key, make, yes=yes, as_json=as_json)
 
 
 def settle(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
-    """Divide the deposit by the scores that were published; without any, when their time is over, it goes back to the sponsor.
+    """Divide the deposit by the published scores. If none came before the deadline, the deposit goes back to the sponsor.
 
-    Anybody may. Nothing is paid by it: everybody fetches what is his with `assay bounty claim`.
+    Anyone may do this. It pays nothing: each winner fetches their payment with `assay bounty claim`.
 
     \b
     Example:
@@ -302,7 +301,7 @@ def refund(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch what goes back to the sponsor, settling the bounty first where nobody has: if no scores came in time, all of it.
+    """Fetch the sponsor's refund, which is the whole deposit if no scores came in time. Settles the bounty first if necessary.
 
     \b
     Example:
@@ -330,7 +329,7 @@ def _do(
     chain: EvmChain | None = None,
     terms: Sequence[RoundTerms] = (),
 ) -> None:
-    """Show what would be done, do it if it is meant, and say what became of it. `made`: the contract that comes of it."""
+    """Show the actions, send them with `--yes`, and show the outcome. made: the subject of the contract that they create."""
     from assay.errors import Unreachable
     from assay.publish.evm.bounties import Bounties, look, run
     from assay.publish.evm.chain import MADE_ORACLE
@@ -341,30 +340,33 @@ def _do(
     outcome: Outcome | None
     actions: Sequence[Action] = []
     try:
-        # Before a round is asked anything, it is proven to be one.
+        # A round is proven to be one before it is asked anything.
         outcome = chain.wrong() if made else chain.wrong(chain.round)
         actions = [] if outcome is not None else make(bounties, signer)
         outcome = outcome or (run(chain, signer, actions, telling) if yes else look(actions[0], signer.address))
         if made and isinstance(outcome, Confirmed):
-            there = look(actions[0], signer.address)  # what the chain has now, not what became of a transaction
-            outcome = outcome if isinstance(there, Confirmed) else there
+            present = look(actions[0], signer.address)  # the chain's present state decides, not a transaction's outcome
+            outcome = outcome if isinstance(present, Confirmed) else present
         if not made and actions and not (isinstance(outcome, Refusal) and outcome.code == "wrong-terms"):
             different = chain.differences(bounties.bounty)
-            warn(f"the round has {field} {there}, and the files here say {here}" for field, there, here in different)
+            warn(f"the round has {field} {there}, but the files here say {here}" for field, there, here in different)
     except Unreachable as error:
         outcome = Unknown(str(error))
     rows = [("account", signer.address)]
     for action in actions:
         rows += [(action.subject, "")] if len(actions) > 1 else []
         rows += [(name, str(value)) for name, value in action.content.items() if value is not None and not terms]
-    rows += [row for one in terms for row in one.told()]
-    said: dict[str, Any] = {"account": signer.address, "actions": [{"subject": one.subject} | one.content for one in actions]}
+    rows += [row for round_terms in terms for row in round_terms.rows()]
+    result: dict[str, Any] = {
+        "account": signer.address,
+        "actions": [{"subject": action.subject} | action.content for action in actions],
+    }
     parts = [_table(rows)]
     if made and isinstance(outcome, Confirmed):
         address = str(actions[0].content["address"])
-        said["oracle" if made == MADE_ORACLE else "round"] = address
+        result["oracle" if made == MADE_ORACLE else "round"] = address
         parts += [] if made == MADE_ORACLE else _next(f'round = "{address}"', to)
-    finish(outcome, said, parts, as_json=as_json)
+    finish(outcome, result, parts, as_json=as_json)
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> Any:
@@ -376,7 +378,7 @@ def _table(rows: Sequence[tuple[str, str]]) -> Any:
 def _next(line: str, to: str) -> list[Any]:
     from assay.cli.show import note
 
-    return ["", note(f"Under [targets.{to}] in publish.toml, for everybody else: {line}")]
+    return ["", note(f"Everybody else writes this under [targets.{to}] in publish.toml: {line}")]
 
 
 def _chain(folder: Path, to: str) -> EvmChain:
@@ -399,14 +401,14 @@ def _bounty(folder: Path) -> Bounty | None:
     return read_bounty(folder) if (folder / "bounty.toml").exists() else None
 
 
-def _address(said: str | None, option: str) -> str | None:
+def _address(text: str | None, option: str) -> str | None:
     from pydantic import TypeAdapter, ValidationError
 
     from assay.errors import BadInput
     from assay.publish.evm.settings import Address
 
     try:
-        return None if said is None else str(TypeAdapter(Address).validate_python(said))
+        return None if text is None else str(TypeAdapter(Address).validate_python(text))
     except ValidationError as error:
         raise BadInput(error.errors()[0]["msg"].partition("; ")[0], field=option, hint="write 0x and 40 hex digits") from None
 

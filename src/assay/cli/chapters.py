@@ -1,4 +1,4 @@
-"""Chapters of a story on a terminal: numbered titles, sentences, tables below them."""
+"""A story's chapters on a terminal: numbered titles, sentences, and tables below them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ RIGHT = frozenset(
         "fee",
         "paid",
         "wei",
+        "smallest units",
         "in TAO",
         "in ether",
         "BPS",
@@ -33,7 +34,7 @@ RIGHT = frozenset(
 )
 """Columns of numbers."""
 SPARE = {"in TAO": 1, "fee": 2, "gross": 3}
-"""Columns that are left out where there is no room, the highest first: what they say is the same in other units, or a step."""
+"""Columns that are left out if there is no room, the highest first: they repeat a value in other units, or show a step."""
 WORDS = frozenset({"what it asks", "a NO", "the base", "what it must be", "which", "until", "failed at", "NO by", "success at"})
 """Columns of sentences."""
 

@@ -1,4 +1,4 @@
-"""The commands by name. A module is imported when its command is asked for, so that `assay --help` needs none of them."""
+"""The commands by name. The module of a command is imported only when the command runs, so `assay --help` imports none."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["COMMANDS", "Loaded"]
 
 COMMANDS = {
     "init": ("init:init", "Make a competition from a preset."),
-    "bounty": ("bounty:app", "Bounties: what is asked for, how it is judged and paid."),
+    "bounty": ("bounty:app", "Bounties: write, check, fund and pay them."),
     "run": ("judging.run:run", "Judge what has no evidence yet, then settle."),
     "settle": ("settle:settle", "Settle an epoch: evidence into scores, weights or payouts."),
     "publish": ("publishing:publish", "Publish a settled epoch: scores to the oracle of a chain, weights to a subnet."),
-    "attempts": ("publishing:attempts", "What was sent to chains, and what became of it."),
+    "attempts": ("publishing:attempts", "Show what was sent to chains, with the outcomes."),
     "registry": ("registry:app", "Participants and validators from a chain."),
     "explain": ("explain:explain", "Explain each number of one participant."),
     "emission": ("emission:emission", "Join the competitions of a subnet."),
@@ -43,33 +43,33 @@ COMMANDS = {
     "verify": ("ledger.verify:verify", "Check a receipt, and compute its settlement again."),
     "commit": ("enclave.sealing:commit", "Commit to a solution before anybody sees it."),
     "seal": ("enclave.sealing:seal", "Seal a solution so that only the bounty's enclave can read it."),
-    "open": ("enclave.sealing:open_", "Open what is sealed to a key of yours."),
+    "open": ("enclave.sealing:open_", "Open a file that is sealed to your key."),
     "enclave": ("enclave.app:app", "Enclaves that judge sealed solutions, and what they prove."),
     "ledger": ("ledger.ledger:app", "A competition's ledger."),
     "conformance": ("conformance:app", "Cases that any implementation can run."),
 }
-"""Name → where it is, and the line that the list of commands shows."""
+"""Name → its module and function, and its line in the list of commands."""
 
 
 class Loaded(UserDict[str, Any]):
-    """The commands: their names are known at once, and a command is made when it is looked up."""
+    """The commands: their names are known at once; a command is loaded when it is looked up."""
 
     def __init__(self) -> None:
         super().__init__(dict.fromkeys(COMMANDS))
 
     def __getitem__(self, name: str) -> Any:
-        found = super().__getitem__(name)
-        if found is None:
-            found = self[name] = _load(name)
-        return found
+        command = super().__getitem__(name)
+        if command is None:
+            command = self[name] = _load(name)
+        return command
 
 
 def _load(name: str) -> Any:
     path, attribute = COMMANDS[name][0].split(":")
     module = import_module(f"assay.cli.{path}")
-    found = getattr(module, attribute)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_group(found)
-    one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command(name, cls=getattr(module, "COMMAND", None))(found)
-    return typer.main.get_command(one)
+    function = getattr(module, attribute)
+    if isinstance(function, typer.Typer):
+        return typer.main.get_group(function)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, cls=getattr(module, "COMMAND", None))(function)
+    return typer.main.get_command(single)

@@ -1,4 +1,4 @@
-"""`assay conformance`: the published cases, run by Assay or by another implementation."""
+"""`assay conformance`: run the published cases against Assay or another implementation."""
 
 from __future__ import annotations
 
@@ -22,18 +22,22 @@ app = typer.Typer(
 
 @app.command()
 def run(
-    folder: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of case files, or one.")] = Path("conformance"),
+    folder: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of case files, or one file.")] = Path("conformance"),
     other: Annotated[
         str | None,
-        typer.Option("--with", metavar="COMMAND", help="Another implementation: a line of JSON in for each case, one line out."),
+        typer.Option(
+            "--with",
+            metavar="COMMAND",
+            help="Another implementation: it gets a line of JSON for each case, and answers with one line.",
+        ),
     ] = None,
     seconds: Annotated[float, typer.Option(metavar="S", help="How long an answer may take.", min=0.1)] = 60.0,
     case: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only the case of this name: what is expected, and what came.")
+        str | None, typer.Option(metavar="NAME", help="Run only the case of this name, and show what was expected and what came.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the cases; exit code 1 if one fails. What the other implementation says it does not support is counted apart.
+    """Run the cases; exit code 1 if one fails. Cases that an implementation says it does not support are counted apart.
 
     \b
     Examples:

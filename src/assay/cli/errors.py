@@ -1,4 +1,4 @@
-"""How the command line says that something is wrong: one message on stderr, an exit code, and never a traceback."""
+"""How the command line reports an error: one message on stderr and an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["Commands", "printable", "tell", "warn"]
 
 BROKEN_PIPE = 128 + 13
-"""What a program says that SIGPIPE ended, as `head` does to those before it."""
+"""The exit code of a program that SIGPIPE ended, as `head` does to the programs before it."""
 
 
 class Commands(TyperGroup):
-    """The root of the commands: what they raise on purpose becomes a message and an exit code."""
+    """The root of all commands: turns an error that a command raises on purpose into a message and an exit code."""
 
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs | {"commands": Loaded()})
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The list of commands in the help, for which none of them is imported."""
+        """The list of commands in the help; it imports none of them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the command, and report its error."""
         try:
             return super().invoke(ctx)
         except AssayError as error:
@@ -49,25 +49,25 @@ class Commands(TyperGroup):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it ends
             raise typer.Exit(BROKEN_PIPE) from None
-        except OSError as error:  # what no command expected: a folder that is locked, a disk that is full
+        except OSError as error:  # no command expected it: a folder without permission, a full disk
             tell("error", str(_of_the_system(error)), typer.colors.RED)
             raise typer.Exit(BadInput.exit_code) from None
 
 
 def _of_the_system(error: OSError) -> BadInput:
-    """What the operating system refused, in its own words."""
+    """An error of the operating system, with its own words."""
     file = None if error.filename is None else os.fsdecode(error.filename)
     return BadInput(f"cannot be used ({error.strerror or error})", file=file, hint="check permissions, and that there is room")
 
 
 def warn(messages: Iterable[str]) -> None:
-    """Say on stderr what is allowed and yet probably not meant."""
+    """Warn on stderr about what is allowed but probably not intended."""
     for message in messages:
         tell("warning", message, typer.colors.YELLOW)
 
 
 def tell(kind: str, message: str, colour: str) -> None:
-    """One message on stderr: on one line, so that it can be searched for; wrapped, but never within a word, on a terminal."""
+    """Write one message to stderr: on one line, so that it can be searched for; on a terminal wrapped between words."""
     line = f"{kind}: {printable(message)}"
     width = _width()
     if width is not None:
@@ -77,7 +77,7 @@ def tell(kind: str, message: str, colour: str) -> None:
 
 
 def _width() -> int | None:
-    """How wide messages may be; None where nobody reads them on a terminal."""
+    """The width of messages; None if stderr is not a terminal."""
     if not sys.stderr.isatty() and not os.environ.get("COLUMNS"):
         return None
     import shutil

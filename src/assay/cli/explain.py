@@ -18,49 +18,51 @@ if TYPE_CHECKING:
     from assay.settle.story import Explanation
 
     Shown = tuple[Settlement, str, Callable[[str], list[Evidence] | None]]
-    """A settlement, what to say beside its story, and whence to take single records where it was computed from sums."""
+    """A settlement, a remark beside its story, and a function that gives single records if it was computed from sums."""
 
 __all__ = ["explain", "judging", "judging_in_words"]
 
 
+Participant = Annotated[
+    str,
+    typer.Argument(
+        metavar="PARTICIPANT",
+        help="Its key, the short form on the board, its name, or a beginning that is unique.",
+        autocompletion=complete,
+        show_default=False,
+    ),
+]
+Folder = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", help="The competition's folder, or what `assay export epoch` wrote.", show_default=False),
+]
+_EPOCH = "The epoch; otherwise the highest that has evidence. With a ledger: the last one settled."
+Epoch = Annotated[int | None, typer.Option(metavar="N", help=_EPOCH, min=0)]
+Previous = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The settlement (JSON) of an earlier epoch. Decay continues from it.")
+]
+_KEY = "For an exported epoch: the log's public key, or a file that has it: ledger.toml."
+Key = Annotated[str | None, typer.Option(metavar="KEY", help=_KEY)]
+Json = Annotated[bool, typer.Option("--json", help="The story and its numbers as canonical JSON.")]
+
+
 def explain(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="The competition's folder, or what `assay export epoch` wrote.", show_default=False),
-    ],
-    participant: Annotated[
-        str,
-        typer.Argument(
-            metavar="PARTICIPANT",
-            help="Its key, the short form on the board, its name, or a beginning that is unique.",
-            autocompletion=complete,
-            show_default=False,
-        ),
-    ],
-    epoch: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="The epoch; otherwise the highest that has evidence. With a ledger: the last one settled.", min=0
-        ),
-    ] = None,
-    previous: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The settlement (JSON) of an earlier epoch, which decay goes on from.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Of an exported epoch: the log's public key, or a file that has it: ledger.toml."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The story and its numbers as canonical JSON.")] = False,
+    folder: Folder,
+    participant: Participant,
+    epoch: Epoch = None,
+    previous: Previous = None,
+    key: Key = None,
+    as_json: Json = False,
 ) -> None:
     """Explain each number of one participant.
 
-    Which validators judged it and what they saw, which tasks or checks failed by name, who was left out and how far off it was,
-    quorum, agreed score, what the strategy gave, what the cap moved, since when it decays or from which epoch on it would, the
-    weight or payout, and what score would take the next place. Without an agreed score: why not, what is missing, and what to do.
-    Of a bounty: who judged where the first model could not, and the attestation of where the judge ran, held against the
-    judgement and the submission that it is of.
+    Shows which validators judged it and what they saw, which tasks or checks failed, which scores were left out and how far off
+    they were, the quorum, the agreed score, what the strategy gave, what the cap moved, since when the share decays or when it
+    would begin to, the weight or payout, and what score would take the next place. Without an agreed score it shows the reason,
+    what is missing, and what to do. For a bounty it also shows which judgements the fallback model made, and the attestation of
+    the place where the judge ran.
 
-    An exported epoch is verified first, and not explained if anything of it is not right.
+    An exported epoch is verified first. If anything in it is wrong, it is not explained.
 
     \b
     Examples:
@@ -68,41 +70,48 @@ def explain(
       assay explain my-competition miner-a --epoch 12 --json
       assay explain epoch-12 miner-a --key log.vkey
     """
+    from assay.cli.board import token_of
     from assay.cli.keys import find
     from assay.cli.output import emit
     from assay.cli.show import note, show
-    from assay.errors import Refused
     from assay.settle.inputs import Scored
 
     exported = _is_bundle(folder)
-    try:
-        if exported:
-            settlement, remark, records = _verified(folder, epoch, previous, key)
-        else:
-            settlement, remark, records = _settled(folder, epoch, previous, key)
-    except Refused as refused:
-        if as_json:
-            from assay.cli.output import refused_json
-
-            emit(refused_json(refused))
-            raise typer.Exit(refused.exit_code) from None
-        raise
+    settlement, remark, records = _settlement(folder, epoch, previous, key, exported=exported, as_json=as_json)
     whom = find(participant, settlement.inputs.participants)
-    told = settlement.explain(whom, records(whom) if isinstance(settlement.inputs.evidence, Scored) else None)
+    known = records(whom) if isinstance(settlement.inputs.evidence, Scored) else None
+    story = settlement.explain(whom, known, token="" if exported else token_of(folder))
     about = {} if exported else settlement.inputs.scheme.kind.about(settlement, folder, whom)
-    if emit(told.document() | about, as_json):
+    if emit(story.document() | about, as_json):
         return
 
-    names = (one.name for one in settlement.inputs.participants if one.key == whom and one.name != whom)
-    show(*_told(told, next(names, "")))
+    names = (entry.name for entry in settlement.inputs.participants if entry.key == whom and entry.name != whom)
+    show(*_rendered(story, next(names, "")))
     if not exported:
-        _beside(folder, settlement, whom, about)
+        _show_beside(folder, settlement, whom, about)
     if remark:
         show(note(remark))
 
 
+def _settlement(
+    folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, exported: bool, as_json: bool
+) -> Shown:
+    """The settlement to explain; with --json a refusal is printed as JSON too."""
+    from assay.errors import Refused
+
+    try:
+        return (_verified if exported else _settled)(folder, epoch, previous, key)
+    except Refused as refused:
+        if as_json:
+            from assay.cli.output import emit, refused_json
+
+            emit(refused_json(refused))
+            raise typer.Exit(refused.exit_code) from None
+        raise
+
+
 def _is_bundle(folder: Path) -> bool:
-    """Whether a folder is what `assay export` wrote rather than a competition's."""
+    """Whether `assay export` wrote the folder; otherwise it is a competition's."""
     from assay.ledger.bundle import INPUTS
     from assay.ledger.verify.subnet_bundle import is_joint
 
@@ -114,7 +123,7 @@ def _is_bundle(folder: Path) -> bool:
 
 
 def _verified(folder: Path, epoch: int | None, previous: Path | None, key: str | None) -> Shown:
-    """The settlement of an exported epoch, everything of it verified. Raises Refused."""
+    """The settlement of an exported epoch, after everything in it was verified. Raises Refused."""
     from assay.cli.ledger.verify import log_key
     from assay.cli.progress import Working
     from assay.errors import BadInput
@@ -122,26 +131,26 @@ def _verified(folder: Path, epoch: int | None, previous: Path | None, key: str |
     from assay.ledger.verify.recompute import records_about
 
     with Working(f"verifying {folder}"):
-        found = verify(folder, key=None if key is None else log_key(key))
-    assert found.settlement is not None  # of a bundle it is always computed again
-    settlement = found.settlement
+        verified = verify(folder, key=None if key is None else log_key(key))
+    assert verified.settlement is not None  # that of a bundle is always computed again
+    settlement = verified.settlement
     if previous is not None:
-        raise BadInput("an exported epoch has the settlement before it", field="--previous", hint="leave it out")
+        raise BadInput("an exported epoch includes the settlement before it", field="--previous", hint="leave it out")
     if epoch not in (None, settlement.epoch):
         raise BadInput(f"is of epoch {settlement.epoch}", file=folder, field="--epoch", hint="leave it out, or export that epoch")
-    whose = "" if key is not None else " Whose receipt it is was not checked: give the log's public key with --key."
-    remark = f"Verified before it was explained: receipt, log, evidence, signatures, settlement.{whose}"
-    return settlement, remark, lambda participant: records_about(folder, found, participant)
+    whose = "" if key is not None else " The log's key was not checked: give its public key with --key."
+    remark = f"Verified first: receipt, log, evidence, signatures, settlement.{whose}"
+    return settlement, remark, lambda participant: records_about(folder, verified, participant)
 
 
 def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | None) -> Shown:
-    """The settlement that a competition's folder gives; what is said beside it is that a later epoch is open."""
+    """The settlement of a competition's folder; the remark says if a later epoch is open."""
     from assay.cli.progress import Working
     from assay.competition import open_competition
     from assay.errors import BadInput
 
     if key is not None:
-        raise BadInput("is for an exported epoch", field="--key", hint="leave it out")
+        raise BadInput("is only for an exported epoch", field="--key", hint="leave it out")
     competition = open_competition(folder)
     with Working(f"settling {folder}"):
         settlement = competition.settle(epoch, previous=previous)
@@ -160,86 +169,87 @@ def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | 
     return settlement, remark, records
 
 
-def _beside(folder: Path, settlement: Settlement, key: str, about: dict[str, Any]) -> None:
-    """What the folder has beside the numbers: who judged by the fallback, what attests it, the trials."""
+def _show_beside(folder: Path, settlement: Settlement, key: str, about: dict[str, Any]) -> None:
+    """What the folder has beside the numbers: judgements by the fallback model, attestation, trials."""
     from assay.cli.show import command, sentence, show
 
     kind = settlement.inputs.scheme.kind
-    for said in kind.told(about):
-        show(sentence(said))
+    for text in kind.told(about):
+        show(sentence(text))
     if further := kind.look(folder, key):
         show(command(further[0], *further[1]))
 
 
-def _told(told: Explanation, name: str) -> Iterator[RenderableType]:
+def _rendered(story: Explanation, name: str) -> Iterator[RenderableType]:
     from assay.cli.chapters import rendered
     from assay.cli.show import heading, note, sentence
 
-    yield heading(f"{told.scheme} {told.version} · epoch {told.epoch}" + (f" · {name}" if name else ""))
-    yield sentence(told.summary)
-    yield from rendered(told.chapters)
+    yield heading(f"{story.scheme} {story.version} · epoch {story.epoch}" + (f" · {name}" if name else ""))
+    yield sentence(story.summary)
+    yield from rendered(story.chapters)
     yield ""
-    yield note(f"Digest {told.settlement}")
+    yield note(f"Digest {story.settlement}")
 
 
 def judging(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
-    """Of a rubric: who judged instead of the first model, and what attests where the judge ran."""
+    """For a rubric: which judgements the fallback model made, and what attests the place where the judge ran."""
     from assay.settle.inputs import Scored
 
     if isinstance(settlement.inputs.evidence, Scored):
         return {}
     from assay.judge.rubric.stored import by_fallback
 
-    mine = [one for one in settlement.inputs.participants if one.key == key]
+    participants = [participant for participant in settlement.inputs.participants if participant.key == key]
     fallback = [
-        {"validator": one.validator, "model": one.model, "why": one.why}
-        for one in by_fallback(folder, mine, settlement.inputs.evidence)
+        {"validator": judgement.validator, "model": judgement.model, "why": judgement.why}
+        for judgement in by_fallback(folder, participants, settlement.inputs.evidence)
     ]
     return {"fallback": fallback, "attestation": _attestation(folder, _counted(settlement, settlement.inputs.evidence, key))}
 
 
 def _counted(settlement: Settlement, evidence: Iterable[object], key: str) -> list[Rubric]:
-    """The records that a participant's agreed score rests on: of each validator who counts, the first that is not too old."""
+    """The records that a participant's agreed score rests on: of each validator that counts, the first that is not too old."""
     from assay.records import Rubric
 
-    (row,) = (one for one in settlement.document["agreed"] if one["participant"] == key)
-    validators = {one["validator"] for one in row["validators"] if not one["excluded"]}
+    (row,) = (row for row in settlement.document["agreed"] if row["participant"] == key)
+    validators = {vote["validator"] for vote in row["validators"] if not vote["excluded"]}
     age = settlement.inputs.scheme.consensus.max_age_epochs
-    found: dict[str, Rubric] = {}
-    for one in evidence:
-        if not isinstance(one, Rubric) or one.validator not in validators:
+    counted: dict[str, Rubric] = {}
+    for record in evidence:
+        if not isinstance(record, Rubric) or record.validator not in validators:
             continue
-        old = age is not None and one.epoch < settlement.inputs.epoch - age
-        if not old and one.submission == row["submission"] and (one.submission or one.participant == key):
-            found.setdefault(one.validator, one)
-    return list(found.values())
+        old = age is not None and record.epoch < settlement.inputs.epoch - age
+        if not old and record.submission == row["submission"] and (record.submission or record.participant == key):
+            counted.setdefault(record.validator, record)
+    return list(counted.values())
 
 
 def _attestation(folder: Path, records: list[Rubric]) -> dict[str, Any]:
-    """What attests where a participant was judged, as a chain is told: the digest of a document with the quote, or why none."""
+    """What attests where a participant was judged: the digest of a document with the quote; or why there is none."""
     from assay.judge.rubric.stored import JUDGEMENTS
     from assay.scheme.bounty import read_bounty
 
     nothing: dict[str, Any] = {"digest": None, "files": []}
     bounty = read_bounty(folder) if (folder / "bounty.toml").exists() else None
     if bounty is None or bounty.enclave is None:
-        return nothing | {"why": "there is no enclave, and a chain is told 0 for it"}
+        return nothing | {"why": "there is no enclave; the chain gets 0 instead of a digest"}
     from assay.enclave.proofs import find_proof
     from assay.errors import BadInput
 
     try:
-        found = find_proof(bounty, records)
+        proof = find_proof(bounty, records)
     except BadInput as error:
         return nothing | {"why": str(error)}
-    if found is None:
+    if proof is None:
         return nothing | {"why": "it was not judged"}
-    return {"digest": found.digest, "files": [f"{JUDGEMENTS}/{one.name}" for one in found.files], "why": None}
+    return {"digest": proof.digest, "files": [f"{JUDGEMENTS}/{file.name}" for file in proof.files], "why": None}
 
 
 def judging_in_words(about: dict[str, Any]) -> Iterator[str]:
-    """The same in sentences."""
-    for one in about.get("fallback", ()):
-        yield f"The judgement by {one['validator']} is the fallback model's, {one['model']}, because {one['why']}."
+    """What `judging` gives, in sentences."""
+    for judgement in about.get("fallback", ()):
+        validator, model, why = (judgement[name] for name in ("validator", "model", "why"))
+        yield f"The fallback model {model} made the judgement by {validator}, because {why}."
     if about:
         yield _in_words(about["attestation"])
 

@@ -1,9 +1,7 @@
-"""Small invented registries and evidence for `assay init`: enough to see a board, and little enough to read.
+"""`assay init`: a new competition from a preset, with a small invented sample that can be settled at once.
 
-Three validators judge three participants; in a ranking three runs try three agents. What they saw is made of the scheme
-itself: its tasks, checks and repositories.
-
-`assay init`: a competition to start from, with a small invented sample, so that it can be settled at once.
+In the sample three validators judge three participants; in a ranking three runs try three agents. Their evidence is made from the
+scheme itself: its tasks, checks and repositories.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ Files = dict[str, str]
 
 
 def files_of(preset: str, texts: Mapping[str, str]) -> Files:
-    """Path → text of everything that a preset's folder begins with; `texts` are the presets."""
+    """Path → text of every file that a preset's folder begins with; `texts` are the presets."""
     if preset != "platform":
         return _competition(texts[preset])
     files = {SUBNET: texts[preset]}
@@ -78,7 +76,7 @@ def _participants(people: Sequence[str], pays: bool, ranks: bool) -> Iterator[tu
 
 
 def submission(key: str) -> str:
-    """The digest that stands for a sample submission."""
+    """The digest of an invented submission."""
     return f"sha256:{sha256(f'sample submission of {key}'.encode()).hexdigest()}"
 
 
@@ -91,7 +89,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _evidence(scheme: Scheme, validators: Sequence[str], people: Sequence[str]) -> Iterator[Record]:
-    """What each validator saw of each participant: the first is good, the second fair, the third weak."""
+    """A record of each validator about each participant: the first is good, the second fair, the third weak."""
     for judge, validator in enumerate(validators):
         for level, key in enumerate(people):
             base = {"kind": scheme.score.kind, "epoch": EPOCH, "validator": validator, "participant": key}
@@ -129,12 +127,12 @@ _COMMON = {
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is new or empty.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
     preset: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="The rules to start from: `assay scheme list` shows them.",
+            help="The rules to start from; `assay scheme list` shows the presets.",
             autocompletion=presets,
             show_default=False,
         ),
@@ -143,8 +141,8 @@ def init(
 ) -> None:
     """Make a competition from a preset.
 
-    Writes the rules, registries and a small sample of evidence, which can be settled at once. Then put your own in its
-    place: participants.csv, validators.csv, tasks.txt, evidence/.
+    Writes the rules, the registries and a small sample of evidence, which can be settled at once. Then replace them by your own:
+    participants.csv, validators.csv, tasks.txt, evidence/.
 
     \b
     Examples:
@@ -195,13 +193,13 @@ def _about(name: str, *, ranks: bool = False) -> str:
 
 
 def place(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the files (path in the folder → text) into a folder that is new or empty: all of them or none; raises BadInput."""
+    """Write the files (path → text) into a new or empty folder, all of them or none; raises BadInput."""
     target = Path(os.path.abspath(folder))
     try:
         if target.exists() and not target.is_dir():
-            raise BadInput("is a file", file=folder, hint="name a folder that is new or empty")
+            raise BadInput("is a file", file=folder, hint="name a new or empty folder")
         if target.is_dir() and any(target.iterdir()):
-            raise BadInput("is not empty", file=folder, hint="name a folder that is new or empty; nothing is written over")
+            raise BadInput("is not empty", file=folder, hint="name a new or empty folder; Assay overwrites nothing")
         target.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         try:
@@ -226,7 +224,7 @@ def _write(made: Path, files: Mapping[str, str]) -> None:
 
 
 def _move(made: Path, target: Path) -> None:
-    """The folder to its place. One that is there and empty stays the same folder: somebody's shell may be in it."""
+    """Move the folder to its place. An empty folder that exists stays the same folder: a shell may be in it."""
     if not target.exists():
         made.rename(target)
         return

@@ -1,4 +1,4 @@
-"""Finding the participant that somebody means: by key, the short form on a board, name, or a unique beginning."""
+"""Finding the participant or validator that somebody means: by key, short form, name, or a beginning that is unique."""
 
 from __future__ import annotations
 
@@ -14,43 +14,50 @@ if TYPE_CHECKING:
     from assay.records import Participant
 
 INPUTS_BYTES = 2**27
-"""As many as a bundle's inputs may have."""
+"""The largest size of a bundle's inputs."""
 
 __all__ = ["called_in", "complete", "find", "names", "validator_of"]
 
 
-def find(said: str, participants: Sequence[Participant]) -> str:
-    """The key of the participant; raises BadInput if nobody or several could be meant."""
-    head, dots, tail = said.partition("…")
+def find(text: str, participants: Sequence[Participant]) -> str:
+    """The key of the participant; raises BadInput if none or several match."""
+    head, dots, tail = text.partition("…")
     ways: tuple[Callable[[Participant], bool], ...] = (
-        lambda one: one.key == said,
-        lambda one: bool(one.name) and one.name == said,
-        lambda one: bool(dots) and len(one.key) > len(said) and one.key.startswith(head) and one.key.endswith(tail),
-        lambda one: not dots and one.key.startswith(said),
-        lambda one: not dots and one.name.startswith(said),
+        lambda participant: participant.key == text,
+        lambda participant: bool(participant.name) and participant.name == text,
+        lambda participant: (
+            bool(dots)
+            and len(participant.key) > len(text)
+            and participant.key.startswith(head)
+            and participant.key.endswith(tail)
+        ),
+        lambda participant: not dots and participant.key.startswith(text),
+        lambda participant: not dots and participant.name.startswith(text),
     )
     for way in ways:
-        found = [one.key for one in participants if way(one)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            several = ", ".join(sorted(found)[:5])
-            raise BadInput(f"{said[:80]!r} could be {len(found)} participants", field="participant", hint=f"say which: {several}")
-    words = [word for one in participants for word in (one.key, one.name) if word]
-    first = ", ".join(one.key for one in participants[:5]) + (" …" if len(participants) > 5 else "")
-    hint = suggest(said, words, f"participants.csv has {first}")
-    raise BadInput(f"there is no participant {said[:80]!r}", field="participant", hint=hint)
+        matches = [participant.key for participant in participants if way(participant)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            several = ", ".join(sorted(matches)[:5])
+            raise BadInput(
+                f"{text[:80]!r} could be {len(matches)} participants", field="participant", hint=f"give one of them: {several}"
+            )
+    words = [word for participant in participants for word in (participant.key, participant.name) if word]
+    first = ", ".join(participant.key for participant in participants[:5]) + (" …" if len(participants) > 5 else "")
+    hint = suggest(text, words, f"participants.csv has {first}")
+    raise BadInput(f"there is no participant {text[:80]!r}", field="participant", hint=hint)
 
 
-def validator_of(folder: Path, said: str) -> str:
-    """The key of the validator that has this key or, alone, this name; what was said, if nobody has: who needs it will say so."""
+def validator_of(folder: Path, text: str) -> str:
+    """The key of the validator with this key, or the only one with this name; otherwise the text itself."""
     names = _validators(folder)
-    named = [key for key, name in names.items() if name == said]
-    return named[0] if said not in names and len(named) == 1 else said
+    named = [key for key, name in names.items() if name == text]
+    return named[0] if text not in names and len(named) == 1 else text
 
 
 def _validators(folder: Path) -> dict[str, str]:
-    """Key → name of the validators in validators.csv, of an exported epoch in inputs.json; nobody where it cannot be read."""
+    """Key → name of the validators, from validators.csv or an exported epoch's inputs.json; empty if it cannot be read."""
     from assay.folder import csvs
     from assay.ledger.bundle import INPUTS
 
@@ -64,17 +71,17 @@ def _validators(folder: Path) -> dict[str, str]:
 
 
 def _exported(path: Path) -> dict[str, str]:
-    """The same of a bundle's inputs; raises BadInput for what is no JSON."""
+    """Key → name of the validators in a bundle's inputs; raises BadInput if they are not JSON."""
     from assay.folder.files import decode, load
     from assay.folder.strict import parse
 
     found = parse(decode(load(path, INPUTS_BYTES, hint="export the epoch again"), path))
     rows = found.get("validators") if isinstance(found, dict) else None
-    return {str(one.get("key")): str(one.get("name") or "") for one in rows or () if isinstance(one, dict)}
+    return {str(row.get("key")): str(row.get("name") or "") for row in rows or () if isinstance(row, dict)}
 
 
 def called_in(folder: Path, keys: Iterable[str]) -> dict[str, str]:
-    """Key → what people read of each of these validators, by `_validators`; the key itself where that cannot be read."""
+    """Key → the name that people read, for each of these validators; the key itself if the folder cannot be read."""
     from assay.records import Validator
     from assay.settle.story import called
 
@@ -83,7 +90,7 @@ def called_in(folder: Path, keys: Iterable[str]) -> dict[str, str]:
 
 
 def names(folder: Path) -> dict[str, str]:
-    """Key → name of participants, by participants.csv; of those who have one, and nobody where that cannot be read."""
+    """Key → name of the participants in participants.csv that have a name; empty if it cannot be read."""
     from assay.folder import csvs
 
     try:
@@ -94,7 +101,7 @@ def names(folder: Path) -> dict[str, str]:
 
 
 def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The keys of participants.csv that begin so, for the shell."""
+    """The keys of participants.csv with this beginning, for the shell's completion."""
     from assay.folder import csvs
 
     folder = ctx.params.get("folder")

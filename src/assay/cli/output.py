@@ -1,4 +1,4 @@
-"""Results for programs: canonical JSON, CSV, and files that are written whole or not at all."""
+"""Results for programs: canonical JSON, CSV, and files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def json_bytes(document: Json) -> bytes:
 
 
 def emit(document: Json | Callable[[], Json], as_json: bool = True) -> bool:
-    """Print a command's result for programs, one document on stdout, if `as_json`; returns whether it did.
+    """If `as_json`, print a command's result as one JSON document on stdout; returns whether it did.
 
-    document: may be a function, where only a program needs it made.
+    document: may be a function that makes the document, if only programs need it.
     """
     if as_json:
         put(json_bytes(document() if callable(document) else document), None)
@@ -37,7 +37,7 @@ def emit(document: Json | Callable[[], Json], as_json: bool = True) -> bool:
 
 
 def refused_json(error: Refused) -> Json:
-    """What is not right, as `--json` of a command that verifies has it."""
+    """A refusal as a command that verifies prints it with `--json`."""
     plain = {
         name: None if value is None else told(value) for name, value in (("expected", error.expected), ("found", error.found))
     }
@@ -53,7 +53,7 @@ def refused_json(error: Refused) -> Json:
 
 
 def settlement_csv(settlement: Settlement) -> bytes:
-    """The rows of the ranking, or of weights or payouts; the last of those, without a participant, is what burns or returns."""
+    """The rows of the ranking, of weights or of payouts; the last row of these, without a participant, burns or is refunded."""
     from assay.folder.csvs import dumped
     from assay.settle.document import BURNT, PAYOUTS, WEIGHTS
     from assay.tables import flat
@@ -70,7 +70,7 @@ def settlement_csv(settlement: Settlement) -> bytes:
 
 
 def put(data: bytes, file: Path | None) -> None:
-    """The bytes into a file, or onto stdout where there is none or it is "-"."""
+    """Write the bytes into a file; to stdout if it is None or "-"."""
     if file is None or str(file) == "-":
         typer.echo(data, nl=False)
     else:

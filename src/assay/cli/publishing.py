@@ -1,4 +1,4 @@
-"""`assay publish` and `assay attempts`: what was settled, onto a chain, and what became of it; and what such commands share."""
+"""The commands `assay publish` and `assay attempts`, and the options and output that all commands about chains share."""
 
 from __future__ import annotations
 
@@ -35,17 +35,28 @@ AsOption = Annotated[
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Send it. Without, only what would be sent is shown.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="As canonical JSON.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Send nothing; the same as without --yes.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Keep running: publish each new receipt when the chain allows.")]
+OnceOption = Annotated[bool, typer.Option("--once", help="With --watch: one round, for cron and systemd's timers.")]
+EveryOption = Annotated[float, typer.Option(metavar="SECONDS", help="With --watch: time between two looks.", min=0.1)]
+AlarmOption = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="With --watch: a receipt that waits longer is an alarm.", min=0.0)
+]
+MetricsOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="With --watch: write metrics for Prometheus' node exporter.")
+]
+PageOption = Annotated[Path | None, typer.Option(metavar="FILE", help="With --watch: write a web page about the state.")]
 
 
 def telling(what: str) -> None:
-    """How it goes on, on stderr."""
+    """Show progress on stderr."""
     from assay.cli.errors import printable
 
     typer.echo(printable(what), err=True)
 
 
 def moment(at: int, unit: str) -> str:
-    """From when on something may be sent: a time, or a block."""
+    """The time or block of an outcome, for people."""
     if unit != "time":
         return f"block {at}"
     try:
@@ -55,43 +66,44 @@ def moment(at: int, unit: str) -> str:
 
 
 def sentence_of(outcome: Outcome) -> str:
-    """An outcome in words."""
+    """An outcome as a sentence."""
     from assay.publish.outcome import Confirmed, Planned, Sent, TooEarly, Unknown
 
     match outcome:
         case Planned():
             return "Nothing was sent: --yes sends it."
         case Confirmed(block, transaction):
-            return f"It is there, in block {block}" + (f", by {transaction}." if transaction else ", or before it.")
+            return f"The chain has it, in block {block}" + (f", by {transaction}." if transaction else ", or before it.")
         case Sent(transaction, opens) if opens is not None:
-            return f"It is in the chain, locked, by {transaction}. The chain opens it about block {opens}: do this again then."
+            what = f"The chain has it, locked, by {transaction}, and opens it about block {opens}"
+            return f"{what}: run this command again then."
         case Sent(transaction):
-            return f"It was sent, as {transaction}, and is not deep enough in the chain yet: do this again to see it through."
+            return f"It was sent as {transaction}, but is not deep enough in the chain yet: run this command again to continue."
         case TooEarly(at, unit, what):
-            return f"It is too early: {what}. From {moment(at, unit)} on it can be sent."
+            return f"It is too early: {what}. It can be sent from {moment(at, unit)} on."
         case Unknown(what, transaction):
-            of = f"what became of {transaction}" if transaction else "how it stands"
-            return _ended(f"It is not known {of}: {what}")
-    return _ended(f"It was refused: {outcome.what}" + (f"; {outcome.hint}" if outcome.hint else ""))
+            state = f"whether the chain has {transaction}" if transaction else "the state of the chain"
+            return _with_stop(f"Not known: {state}: {what}")
+    return _with_stop(f"It was refused: {outcome.what}" + (f"; {outcome.hint}" if outcome.hint else ""))
 
 
-def _ended(said: str) -> str:
-    return said if said.endswith("?") else f"{said}."
+def _with_stop(text: str) -> str:
+    return text if text.endswith("?") else f"{text}."
 
 
 def say(outcome: Outcome) -> None:
-    """Tell an outcome below what was shown."""
+    """Show an outcome below what was shown before."""
     from assay.cli.show import sentence, show
 
     show("", sentence(sentence_of(outcome), style="bold" if outcome.ok else "bold red"))
 
 
-def finish(outcome: Outcome, said: dict[str, Any], parts: Sequence[Any], *, as_json: bool) -> NoReturn:
-    """Show what it came to, for programs or for people, and end: 0 if nobody has to do anything about it, else 1."""
+def finish(outcome: Outcome, result: dict[str, Any], parts: Sequence[Any], *, as_json: bool) -> NoReturn:
+    """Show the result for programs or for people, and exit with 0 if nobody has to act, else with 1."""
     from assay.cli.output import emit
     from assay.publish.outcome import document
 
-    if not emit(lambda: said | {"outcome": document(outcome)}, as_json):
+    if not emit(lambda: result | {"outcome": document(outcome)}, as_json):
         from assay.cli.show import show
 
         show(*parts)
@@ -111,34 +123,29 @@ def publish(
     to: ToOption,
     epoch: Annotated[int | None, typer.Argument(metavar="[EPOCH]", help="The epoch; otherwise the last settled.", min=0)] = None,
     yes: YesOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing, which is so anyway without --yes.")] = False,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on: publish each new receipt when the chain allows.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="With --watch: one round, for cron and systemd's timers.")] = False,
-    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --watch: between two looks.", min=0.1)] = 60.0,
-    alarm: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="With --watch: a receipt that waits longer is an alarm.", min=0.0)
-    ] = None,
-    metrics: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --watch: metrics, as Prometheus' node exporter reads them.")
-    ] = None,
-    page: Annotated[Path | None, typer.Option(metavar="FILE", help="With --watch: a web page on how it stands.")] = None,
+    watch: WatchOption = False,
+    once: OnceOption = False,
+    every: EveryOption = 60.0,
+    alarm: AlarmOption = None,
+    metrics: MetricsOption = None,
+    page: PageOption = None,
 ) -> None:
     """Publish a settled epoch: scores to the oracle of a chain, weights to a subnet.
 
-    Shows what changes against what the chain holds, and with --yes sends it.
+    Shows the changes to the chain's present values, and sends them with --yes. Of a subnet file, publishes the split that
+    `assay emission --sign` signed, after computing it again.
 
-    Of a subnet file the split that `assay emission --sign` signed is published, after it was computed again.
+    Publishes only an epoch with a receipt, and sends nothing that the chain already has. Everything is written to the ledger
+    before it is sent, so you can run the command again after a crash at any point. It ends when the chain has the epoch as deep
+    as publish.toml requires, or when the outcome is not known yet; then the same command continues.
 
-    Only what has a receipt is published, and the chain is asked first: what it has already is not sent again. What is sent
-    stands in the ledger before it is sent, so that this can be done again after a crash at any point. It ends when the chain
-    has it as deep as publish.toml asks for, or says that it does not know yet; then the same command goes on.
+    If it is too early, it says from when on; that is not a failure. Exit code 1: refused, not known, or not deep enough yet.
 
-    Too early is no failure: it says from when on. Exit code 1 if it was refused, or is not known or not deep enough yet.
-
-    With --watch it goes on until Ctrl-C or SIGTERM, and alarms: when an epoch is refused, when the chain has no place for our
-    key or lost what was published, when nothing was set for two of its tempos, or its node is away so long, and by --alarm.
-    Then it ends with exit code 3; with --once at once.
+    With --watch it runs until Ctrl-C or SIGTERM. It alarms if an epoch is refused, if the chain has no place for our key or lost
+    what was published, if nothing was set or the node did not answer for two tempos, and by --alarm. If it ends during an alarm,
+    the exit code is 3.
 
     \b
     Examples:
@@ -165,15 +172,15 @@ def publish(
 
 
 def _check_watch(folder: Path, epoch: int | None) -> None:
-    """Refuse what a watch cannot do; raises BadParameter."""
+    """Raise BadParameter for arguments that a watch cannot use."""
     if epoch is not None:
-        raise typer.BadParameter("a watch publishes what is settled, not one epoch", param_hint="EPOCH")
+        raise typer.BadParameter("a watch publishes every new epoch, not a given one; leave it out", param_hint="EPOCH")
     if folder.is_file():
-        raise typer.BadParameter("a watch goes by one ledger; of a subnet file, publish from cron", param_hint="DIR")
+        raise typer.BadParameter("a watch uses one ledger; publish a subnet file from cron", param_hint="DIR")
 
 
 def _published(folder: Path, to: str, epoch: int | None, *, yes: bool) -> tuple[PublishPlan, Outcome, Comparison]:
-    """What would be sent, or was; what became of it; and how the chain stands then."""
+    """The plan, its outcome, and its comparison with the chain afterwards."""
     from assay.cli.ledger.keys import asking
     from assay.errors import Unreachable
     from assay.ledger.access import open_ledger
@@ -212,7 +219,7 @@ def _document(plan: PublishPlan, held: Comparison) -> dict[str, Any]:
 
 
 def _parts(plan: PublishPlan, held: Comparison, names: Mapping[str, str]) -> Any:
-    """The table of what changes, who is left out, and what else there is to be said."""
+    """The table of changes, and notes about participants that are left out and about the chain."""
     from assay.cli.show import Column, grid, heading, note
 
     yield heading(f"Epoch {plan.epoch} to {plan.target}")
@@ -229,15 +236,15 @@ def _parts(plan: PublishPlan, held: Comparison, names: Mapping[str, str]) -> Any
             columns.append(Column("", [_change(held.held.get(line.account, ""), line.value) for line in lines]))
         yield grid(columns)
     else:
-        yield note("Nobody has an agreed score: that is what is sent.")
+        yield note("No participant has an agreed score; an empty list is sent.")
     known = {line.account for line in lines}
     for account, value in (held.held or {}).items():
         if account not in known:
-            yield note(f"The chain has {value} of {account}, who is not in the settlement.")
+            yield note(f"The chain has {value} for {account}, which is not in the settlement.")
     for key, why in plan.left_out:
         yield note(f"{key} is left out: {why}.")
-    for said in held.notes:
-        yield note(f"{said}.")
+    for remark in held.notes:
+        yield note(f"{remark}.")
     yield note(f"Receipt {plan.receipt}")
 
 
@@ -246,7 +253,7 @@ def _change(old: str, new: str) -> str:
 
 
 LINES = 40
-"""Of each target the last so many are shown."""
+"""How many attempts of each target are shown, the last ones."""
 
 
 def attempts(
@@ -256,9 +263,9 @@ def attempts(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What was sent to chains, and what became of it.
+    """Show what was sent to chains, with the outcomes.
 
-    What was about to be sent, too: from the ledger, or from DIR/published. Nothing is asked of a chain, and nothing is sent.
+    Also shows what was about to be sent. Reads the ledger, or DIR/published; asks no chain, and sends nothing.
 
     \b
     Example:
@@ -269,12 +276,12 @@ def attempts(
     from assay.publish.journal import history
 
     names = [to] if to is not None else publishers.target_names(folder) or [""]
-    found = {name: history(publishers.read_target(folder, name).journal().entries) for name in names}
-    if emit(lambda: {"targets": {name: [tried.document() for tried in rows] for name, rows in found.items()}}, as_json):
+    targets = {name: history(publishers.read_target(folder, name).journal().entries) for name in names}
+    if emit(lambda: {"targets": {name: [sent.document() for sent in rows] for name, rows in targets.items()}}, as_json):
         return
     from assay.cli.show import show
 
-    show(*(part for name, rows in found.items() for part in _history_parts(name, rows)))
+    show(*(part for name, rows in targets.items() for part in _history_parts(name, rows)))
 
 
 def _history_parts(name: str, rows: Sequence[SendHistory]) -> list[Any]:
@@ -284,12 +291,12 @@ def _history_parts(name: str, rows: Sequence[SendHistory]) -> list[Any]:
         return [heading(name), note("Nothing was sent there from here.")]
     shown = rows[-LINES:]
     columns = [
-        Column("what", [one.subject for one in shown]),
-        Column("what became of it", [" → ".join(one.states) for one in shown], kind="text"),
-        Column("last", [str(one.last.get("at", "")) for one in shown]),
-        Column("block", [str(one.last.get("block", "")) for one in shown], right=True, spare=1),
-        Column("transaction", [one.transaction for one in shown], kind="key"),
-        Column("why", [one.why for one in shown], kind="text", spare=2),
+        Column("what", [sent.subject for sent in shown]),
+        Column("states", [" → ".join(sent.states) for sent in shown], kind="text"),
+        Column("last", [str(sent.last.get("at", "")) for sent in shown]),
+        Column("block", [str(sent.last.get("block", "")) for sent in shown], right=True, spare=1),
+        Column("transaction", [sent.transaction for sent in shown], kind="key"),
+        Column("why", [sent.why for sent in shown], kind="text", spare=2),
     ]
     more = len(rows) - len(shown)
-    return [heading(name), grid(columns), *([note(f"And {more} before: --json has them all.")] if more else [])]
+    return [heading(name), grid(columns), *([note(f"There are {more} older ones: --json has them all.")] if more else [])]

@@ -1,4 +1,4 @@
-"""`assay scheme`: the presets, a scheme checked, and the schema of scheme files."""
+"""`assay scheme`: list and print presets, check a scheme, and print the JSON schema of scheme files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = typer.Typer(name="scheme", help="Presets, and the rules of a competition."
 
 
 def presets(incomplete: str) -> list[str]:
-    """The names of presets that begin so, for the shell."""
+    """The names of presets with this beginning, for the shell's completion."""
     from importlib import resources
 
     names = (item.name.removesuffix(".toml") for item in (resources.files("assay.scheme") / "presets").iterdir())
@@ -58,10 +58,11 @@ def show(
         str, typer.Argument(metavar="PRESET|FILE|DIR", help="A preset, a scheme file or a folder.", autocompletion=presets)
     ],
     as_json: Annotated[
-        bool, typer.Option("--json", help="With every default filled in, as canonical JSON: what the digest is taken of.")
+        bool,
+        typer.Option("--json", help="With every default filled in, as canonical JSON: the text whose digest is the scheme's."),
     ] = False,
 ) -> None:
-    """Print a preset or scheme file; with --json what it comes to.
+    """Print a preset or scheme file; with --json its full meaning.
 
     \b
     Examples:
@@ -82,7 +83,7 @@ def check(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Check a scheme file: its digest if it is right, the first fault if not.
+    """Check a scheme file: print its digest, or its first fault.
 
     \b
     Example:
@@ -117,7 +118,7 @@ def schema() -> None:
 
 
 def _path(which: str) -> Path | None:
-    """The file that is meant; None if it is a preset."""
+    """The file; None if it is a preset."""
     from assay.errors import BadInput
     from assay.scheme.load import presets as known
 

@@ -1,7 +1,13 @@
-"""`assay settle`: the leaderboard of an epoch, its settlement as JSON, or its rows as CSV."""
+"""`assay settle`: the leaderboard of an epoch, its settlement as JSON, or its rows as CSV.
+
+A settlement reads no clock and asks nobody; this command does both. It waits for judgements until a payout's scoring deadline
+(SPEC 5), and it asks before it closes more than the next epoch (SPEC 6, Epochs).
+"""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,69 +15,86 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.errors import warn
-from assay.cli.progress import Meant
-from assay.errors import BadInput
+from assay.errors import BadInput, CannotSettle
 
 if TYPE_CHECKING:
+    from assay.ledger.closing_cost import Closing
+    from assay.scheme.model import Scheme
     from assay.settle import Settlement
 
-__all__ = ["settle"]
+__all__ = ["ClosingFlags", "settle"]
+
+_EPOCH = (
+    "The epoch; otherwise the highest that has evidence. With a ledger: otherwise the next, or the last one settled if there is "
+    "nothing new."
+)
+Epoch = Annotated[int | None, typer.Option(metavar="N", help=_EPOCH, min=0)]
+Previous = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The settlement (JSON) of an earlier epoch. Decay continues from it.")
+]
+Json = Annotated[bool, typer.Option("--json", help="The whole settlement as canonical JSON (RFC 8785).")]
+_CSV = "The rows of weights or payouts (the last row is what burns or is refunded), or of a ranking with its intervals."
+Csv = Annotated[bool, typer.Option("--csv", help=_CSV)]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write JSON (or CSV) to a file, and show the board.")
+]
+Key = Annotated[str | None, typer.Option(metavar="NAME", help="With a ledger: the log's key, if ledger.toml does not name it.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With a ledger: show the settlement, and keep nothing.")]
+Top = Annotated[int | None, typer.Option(metavar="N", help="Show so many rows of each table [32].", min=1)]
+_EARLY = "Settle a payout before its scoring deadline; submissions that are not judged yet are left out."
+Early = Annotated[bool, typer.Option("--early", help=_EARLY)]
+_SKIP = "With a ledger: pass over the epochs between the last one settled and this one, for good."
+Skip = Annotated[bool, typer.Option("--skip", help=_SKIP)]
+_WITHOUT = "With a ledger: close the epoch although no participant has an agreed score; all of it burns."
+WithoutScores = Annotated[bool, typer.Option("--without-scores", help=_WITHOUT)]
+Yes = Annotated[bool, typer.Option("--yes", help="With --skip and --without-scores: do not ask again.")]
+
+
+@dataclass(frozen=True)
+class ClosingFlags:
+    """What the command line allows about closing an epoch that is not simply the next one with scores."""
+
+    skip: bool = False
+    without_scores: bool = False
+    yes: bool = False
+
+    def check(self, closing: Closing) -> None:
+        """Warn what closing an epoch costs, if anything, and ask on a terminal; raises CannotSettle if the answer is no."""
+        closing.check(skip=self.skip, without_scores=self.without_scores)
+        costs = [*closing.costs()]
+        warn(costs)
+        if costs and not self.yes and _terminal():
+            epoch = closing.settlement.epoch
+            if not typer.confirm(f"Close epoch {epoch} for good?", err=True):
+                raise CannotSettle(f"epoch {epoch} was not closed", hint="nothing was kept")
 
 
 def settle(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
-    epoch: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="The epoch; otherwise the highest that has evidence. With a ledger: otherwise the next, or, if there is "
-            "nothing new, the last one settled.",
-            min=0,
-        ),
-    ] = None,
-    previous: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The settlement (JSON) of an earlier epoch, which decay goes on from.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The whole settlement as canonical JSON (RFC 8785).")] = False,
-    as_csv: Annotated[
-        bool,
-        typer.Option(
-            "--csv", help="The rows of weights or payouts, the last what burns or returns; or of a ranking, with intervals."
-        ),
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write JSON (or CSV) to a file, and show the board.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With a ledger: the log's key, if ledger.toml does not name it.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With a ledger: show the settlement, and keep nothing.")] = False,
-    top: Annotated[int | None, typer.Option(metavar="N", help="Show so many rows of each table [32].", min=1)] = None,
-    early: Annotated[
-        bool, typer.Option("--early", help="Settle a payout before its scoring deadline, without whom nobody has judged yet.")
-    ] = False,
-    skip: Annotated[
-        bool, typer.Option("--skip", help="With a ledger: pass the epochs between the last one settled and this one, for good.")
-    ] = False,
-    without_scores: Annotated[
-        bool,
-        typer.Option(
-            "--without-scores", help="With a ledger: close the epoch though nobody has an agreed score; all of it burns."
-        ),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --skip and --without-scores: do not ask once more.")] = False,
+    epoch: Epoch = None,
+    previous: Previous = None,
+    as_json: Json = False,
+    as_csv: Csv = False,
+    output: Output = None,
+    key: Key = None,
+    dry_run: DryRun = False,
+    top: Top = None,
+    early: Early = False,
+    skip: Skip = False,
+    without_scores: WithoutScores = False,
+    yes: Yes = False,
 ) -> None:
     """Settle an epoch: evidence into scores, weights or payouts.
 
-    Shows who is ranked where and why the others are not. Nothing is written unless --output says so, and then all of it or
+    Shows the ranking, and why the other participants have no score. Writes nothing without --output, and then the whole file or
     nothing.
 
-    A payout with a scoring deadline waits until then for submissions that have no agreed score; after it they are left out.
+    A payout with a scoring deadline waits until then for submissions that have no agreed score. After it they are left out.
 
-    A competition with a ledger is settled from it, after what it settled before: settlement and receipt are kept, the log grows
-    by one, and the epoch is closed. Settled again, it is computed again and must come out the same. Settling goes to the next
-    epoch: to pass others (--skip), or to close one in which nobody has an agreed score (--without-scores), must be said. Then it
-    is first shown what that costs and who has not reported, and on a terminal asked once more.
+    A competition with a ledger is settled from its ledger: the settlement and its receipt are kept, the log grows by one entry,
+    and the epoch is closed. A closed epoch is computed again and must give the same result. The next epoch is settled, unless
+    --skip passes over some. --skip, and --without-scores for an epoch in which no participant has an agreed score, first show
+    what that costs and which validators have not reported; on a terminal they ask again.
 
     \b
     Examples:
@@ -84,9 +107,8 @@ def settle(
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other", param_hint="--csv")
 
-    settlement, remark, without = _settled(
-        folder, epoch, previous, key, dry_run=dry_run, early=early, meant=Meant(skip, without_scores, yes)
-    )
+    flags = ClosingFlags(skip, without_scores, yes)
+    settlement, remark, without = _settled(folder, epoch, previous, key, dry_run=dry_run, early=early, flags=flags)
     if as_json or as_csv or output is not None:
         from assay.cli.output import json_bytes, put, settlement_csv
 
@@ -98,39 +120,39 @@ def settle(
 
 
 def _settled(
-    folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, dry_run: bool, early: bool, meant: Meant
+    folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, dry_run: bool, early: bool, flags: ClosingFlags
 ) -> tuple[Settlement, str, str]:
-    """The settlement, kept if there is a ledger and it is not a dry run; what to say of its receipt; whose score is missing."""
-    from assay.cli.progress import Working, check_waited, deadline
+    """The settlement, kept if there is a ledger and this is no dry run; a remark about its receipt; whose score is missing."""
+    from assay.cli.progress import Working
     from assay.competition import open_competition
     from assay.folder.reader import passed_over
     from assay.scheme.load import warnings
 
     competition, remark, without = open_competition(folder), "", ""
     ledger = competition.has_ledger
-    options = {"--key": key is not None, "--dry-run": dry_run, "--skip": meant.skip, "--without-scores": meant.without_scores}
+    options = {"--key": key is not None, "--dry-run": dry_run, "--skip": flags.skip, "--without-scores": flags.without_scores}
     for option, given in options.items():
         if given and not ledger:
             what, hint = "there is no ledger, so nothing is signed or kept", "leave it out, or make a ledger: assay ledger init"
             raise BadInput(what, file=folder, field=option, hint=hint)
-    until = None if early or dry_run else deadline(competition.scheme, datetime.now(UTC))
+    until = None if early or dry_run else _deadline(competition.scheme, datetime.now(UTC))
 
-    def hold(found: Settlement) -> None:
+    def hold(settlement: Settlement) -> None:
         if until is not None:
-            check_waited(found, folder, until)
+            _check_all_judged(settlement, folder, until)
 
     if ledger and previous is None:
         from assay.cli.ledger.epochs import settled
 
         settlement, remark, without = settled(
-            folder, epoch, key, dry_run=dry_run, meant=meant, hold=None if until is None else hold
+            folder, epoch, key, dry_run=dry_run, meant=flags, hold=None if until is None else hold
         )
-    else:  # a ledger, which knows the settlement before, refuses to be told another
+    else:  # with a ledger this refuses `previous`: the ledger knows the settlement before
         with Working(f"settling {folder}"):
             settlement = competition.settle(epoch, previous=previous)
         hold(settlement)
-        over = passed_over(folder / "evidence")
-        warn(f"{path}: is not read; evidence is in files that end in .jsonl or .parquet" for path in over[:5])
+        ignored = passed_over(folder / "evidence")
+        warn(f"{path}: is not read; evidence is in files that end in .jsonl or .parquet" for path in ignored[:5])
     warn(f"{folder / 'scheme.toml'}: {message}" for message in warnings(competition.scheme))
     return settlement, remark, without
 
@@ -143,3 +165,30 @@ def _show(settlement: Settlement, folder: Path, remark: str, top: int | None) ->
     with Working("comparing participants"):
         parts = list(board(settlement, folder, top or TOP))
     show(*parts, *([note(remark)] if remark else []))
+
+
+def _deadline(scheme: Scheme, now: datetime) -> datetime | None:
+    """The scoring deadline, if it is in the future."""
+    until = None if scheme.payout is None else scheme.payout.scoring_deadline
+    return until if until is not None and now < until else None
+
+
+def _check_all_judged(settlement: Settlement, folder: Path, until: datetime) -> None:
+    """Refuse to settle a payout before its deadline while a submission has no agreed score; raises CannotSettle."""
+    submissions = {participant.key: participant.submission for participant in settlement.inputs.participants}
+    rows = [row for row in settlement.document["agreed"] if row["status"] not in ("agreed", "duplicate")]
+    missing = [row["participant"] for row in rows if submissions[row["participant"]]]
+    if missing:
+        from assay.scheme.fields import instant_text
+        from assay.settle.story.telling import named
+
+        raise CannotSettle(
+            f"{named(missing)} {'has' if len(missing) == 1 else 'have'} no agreed score yet, and judging goes on until "
+            f"{instant_text(until)}",
+            file=folder,
+            hint="judge what is missing, wait until then, or settle without: --early",
+        )
+
+
+def _terminal() -> bool:
+    return sys.stdin.isatty()

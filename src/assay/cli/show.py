@@ -1,4 +1,4 @@
-"""Tables and sentences for people. Keys are shortened in the middle or shown whole, never wrapped; nothing moves the cursor."""
+"""Tables and sentences for people. Keys are shortened in the middle or shown whole, never wrapped; the cursor never moves."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ TOP = 32
 """Rows of a board, unless --top asks for more or fewer."""
 
 PIPED = 200
-"""Columns where the output goes to a file or another program: whole keys rather than short ones."""
+"""The width if the output goes to a file or another program: it shows whole keys."""
 READABLE = 100
 """Sentences are not wider than this."""
 GAP = 2
 """Spaces between columns: one of padding, one of the box."""
 _UNIT = re.compile(" (?!%)")
-"""Where a line may be broken: not between a number and its %."""
+"""Where a line may break: not between a number and its %."""
 KEY, CROP, TEXT = 13, 8, 24
 """The least that a column of each kind shrinks to before another column is left out."""
 

@@ -1,4 +1,4 @@
-"""`assay publish --watch`: the loop around a watch, what it says, the files it writes, and how it ends."""
+"""`assay publish --watch`: runs a watch in a loop, shows its events, and writes its metrics and its page."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from assay.publish.watch import TargetWatch, WatchEvent, WatchReport
 
 SLICE = 0.2
-"""Seconds after which it is noticed that somebody wants the end."""
+"""Seconds until a request to stop is noticed."""
 BEGIN = {".prom": b"# HELP assay_publish_", ".html": b"<!doctype html>"}
-"""How files for the metrics and for the page end in their names, beside what a competition is made of, and how they begin."""
+"""Suffix and first bytes of the files for metrics and page. In a competition's folder their names must have this suffix."""
 
 
 def run(
@@ -36,7 +36,7 @@ def run(
     files: Sequence[Path | None],
     as_json: bool,
 ) -> NoReturn:
-    """Watch until somebody ends it, or for one round; never returns. files: for the metrics, for the page."""
+    """Watch until a signal comes, or for one round; never returns. files: for the metrics, for the page."""
     from assay.cli.ledger.keys import asking
     from assay.judge.running import stopping
     from assay.publish import publishers
@@ -51,15 +51,15 @@ def run(
     watch = TargetWatch(target, publishers.open_publisher(target), tell, every, patience, send)
     with stopping() as stop:
         if not once:
-            tell(WatchEvent("info", "watching", f"what is settled in {folder} goes to {to}, a look every {every:g} seconds"))
+            tell(WatchEvent("info", "watching", f"publishing {folder} to {to}, with a look every {every:g} seconds"))
         report = _loop(watch, stop, files, once=once)
         if not once:
-            tell(WatchEvent("info", "stopped", "it was asked to end"))
+            tell(WatchEvent("info", "stopped", "the watch was asked to stop"))
     raise typer.Exit(report.exit_code if once or report.alarms else 0)
 
 
 def _check(folder: Path, files: Sequence[Path | None]) -> None:
-    """Raise BadInput for a file that a watch would replace and did not write, before anything is sent."""
+    """Raise BadInput, before anything is sent, for a file that a watch would replace but did not write."""
     from assay.errors import BadInput
     from assay.folder.files import unreadable
 
@@ -70,22 +70,22 @@ def _check(folder: Path, files: Sequence[Path | None]) -> None:
         try:
             there = Path(os.path.realpath(path))
             if there in seen:
-                raise BadInput("is for the metrics already", file=path, hint="give --metrics and --page a file each")
+                raise BadInput("is already the file of the metrics", file=path, hint="give --metrics and --page different files")
             if there.is_relative_to(os.path.realpath(folder)) and there.suffix != suffix:
-                what = "is in the competition's folder, and might be what that is made of"
+                what = "is in the competition's folder, and might be one of its own files"
                 raise BadInput(what, file=path, hint=f"let its name end in {suffix}, or put it elsewhere")
             if not there.parent.is_dir():
                 raise BadInput("cannot be written (its folder is not there)", file=path, hint="make the folder first")
             if there.exists() and not _begins(there, begin):
-                what = "is there, and nothing that a watch has written: it would be replaced"
-                raise BadInput(what, file=path, hint="give a file that is not there yet, or leave the option out")
+                what = "would be replaced, but no watch has written it"
+                raise BadInput(what, file=path, hint="name a file that does not exist yet, or leave the option out")
         except (OSError, ValueError) as error:
             raise unreadable(path, error) from None
         seen.append(there)
 
 
 def _begins(path: Path, begin: bytes) -> bool:
-    """Whether what is there is a file, which begins like this or is empty."""
+    """Whether the path is a regular file that begins like this, or is empty."""
     if not stat.S_ISREG(path.stat().st_mode):
         return False
     with path.open("rb") as file:
@@ -93,7 +93,7 @@ def _begins(path: Path, begin: bytes) -> bool:
 
 
 def _loop(watch: TargetWatch, stop: Stop, files: Sequence[Path | None], *, once: bool) -> WatchReport:
-    """One step after the other; between them it may be ended."""
+    """Step until a stop is requested, or until one round is over."""
     from assay.errors import BadInput
     from assay.publish.watch import WatchEvent
 
@@ -104,7 +104,7 @@ def _loop(watch: TargetWatch, stop: Stop, files: Sequence[Path | None], *, once:
             _write(report, files, watch.every)
             wrong = ""
         except BadInput as error:
-            if wrong is None:  # the first time somebody is there to mend it
+            if wrong is None:  # at the first time a person is there to correct it
                 raise
             if str(error) != wrong:
                 wrong = str(error)
@@ -128,26 +128,26 @@ def _write(report: WatchReport, files: Sequence[Path | None], every: float) -> N
 
 
 def _say(event: WatchEvent, *, as_json: bool) -> None:
-    """One line: for people on stderr, with time and level; as JSON on stdout."""
+    """Write an event as one line: for people on stderr, with time and level; as JSON on stdout."""
     from assay.cli.errors import printable
     from assay.cli.output import json_bytes
     from assay.publish.outcome import document
     from assay.scheme.fields import instant_text
 
     now = instant_text(datetime.now(UTC).replace(microsecond=0))
-    what = event.what if event.outcome is None else _told(event.outcome)
+    what = event.what if event.outcome is None else _in_words(event.outcome)
     if as_json:
-        said: dict[str, Any] = {"at": now, "level": event.level, "event": event.name, "what": what}
-        said |= {} if event.epoch is None else {"epoch": event.epoch}
-        said |= {} if event.outcome is None else {"outcome": document(event.outcome)}
-        typer.echo(json_bytes(said), nl=False)
+        line: dict[str, Any] = {"at": now, "level": event.level, "event": event.name, "what": what}
+        line |= {} if event.epoch is None else {"epoch": event.epoch}
+        line |= {} if event.outcome is None else {"outcome": document(event.outcome)}
+        typer.echo(json_bytes(line), nl=False)
         return
     about = f"epoch {event.epoch}: " if event.outcome is not None or event.name == "progress" else ""
     typer.echo(printable(f"{now} {event.level:7} {about}{what}"), err=True)
 
 
-def _told(outcome: Outcome) -> str:
-    """An outcome in words, for who does not have to do it again: the watch does."""
+def _in_words(outcome: Outcome) -> str:
+    """An outcome in words, without what to do, because the watch itself continues."""
     from assay.publish.outcome import Confirmed, Planned, Refusal, Sent, TooEarly
 
     match outcome:
@@ -156,9 +156,9 @@ def _told(outcome: Outcome) -> str:
         case Confirmed(block, transaction):
             return f"the chain has it, in block {block}" + (f", by {transaction}" if transaction else ", or before it")
         case Sent(transaction, opens) if opens is not None:
-            return f"in the chain, locked, by {transaction}; the chain opens it about block {opens}"
+            return f"the chain has it, locked, by {transaction}, and opens it about block {opens}"
         case Sent(transaction):
-            return f"sent as {transaction}, and not deep enough in the chain yet"
+            return f"sent as {transaction}, but not deep enough in the chain yet"
         case TooEarly(at, unit, what):
             return f"too early: {what}; from {moment(at, unit)} on"
         case Refusal(code, what, hint):

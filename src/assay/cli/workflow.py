@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.judging.live import EngineOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.judging.live import EngineOption, RuntimeOption, SandboxOption
 from assay.cli.output import emit
+from assay.judge.kind_options import SandboxName
 
 if TYPE_CHECKING:
     from assay.judge.workflow.plan import Plan

@@ -11,10 +11,11 @@ from typing import Generic, Protocol, TypeVar
 from assay.errors import BadInput, suggest
 from assay.folder import csvs, evidence, registry
 from assay.folder.files import Place
-from assay.judge.keeping import short
+from assay.judge.run_files import short
 from assay.records import Evidence, Participant, Validator
 from assay.scheme.model import Scheme
 from assay.settle import pipeline
+from assay.settle.consensus import may_count
 
 __all__ = [
     "Entries",
@@ -181,7 +182,7 @@ def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int
     asked = rules.assign is not None and file.exists()
     randomness = registry.randomness(csvs.read(file, csvs.RANDOMNESS), Place(file)) if asked else {}
     keys = [one.key for one in entries.validators]
-    may = pipeline.may_count([one.stake for one in entries.validators], rules)
+    may = may_count([one.stake for one in entries.validators], rules)
     mine = []
     for one in here:
         at = first.get(one.submission, epoch) if one.accepted_epoch is None else one.accepted_epoch

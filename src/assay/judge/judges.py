@@ -15,10 +15,10 @@ from assay.judge.running import Event, Options, Summary
 from assay.kind import JUDGES as GROUP
 from assay.kind import origin, plugins
 
-__all__ = ["GROUP", "Judge", "find"]
+__all__ = ["GROUP", "JudgeFunction", "find"]
 
 
-class Judge(Protocol):
+class JudgeFunction(Protocol):
     """From a competition's folder to evidence in it: what an entry point leads to."""
 
     def __call__(self, competition: Path, validator: str, options: Options, on_event: Callable[[Event], None]) -> Summary:
@@ -29,7 +29,7 @@ class Judge(Protocol):
         """
 
 
-def find(kind: str, use: str | None = None, *, file: Path | None = None) -> Judge:
+def find(kind: str, use: str | None = None, *, file: Path | None = None) -> JudgeFunction:
     """The judge of a score.kind, or the one that `[judge] use` names in its place; file: the scheme that asks for it.
 
     Raises BadInput if there is none, several, or none that loads.
@@ -48,7 +48,7 @@ def find(kind: str, use: str | None = None, *, file: Path | None = None) -> Judg
         hint = "keep one, or name one that has a name of its own: [judge] use"
         raise BadInput(f"there are several judges for the kind {kind!r}: {several}", file=file, field=field, hint=hint)
     try:
-        judge: Judge = found[0].load()
+        judge: JudgeFunction = found[0].load()
     except (ImportError, AttributeError) as error:
         if isinstance(error, ImportError) and (elsewhere := not_here(error)):
             raise elsewhere from None

@@ -1,4 +1,7 @@
-"""What every judge's run has in common: its options, what it tells while it goes on, what came of it, and how it is stopped."""
+"""What every judge's run is told and tells: its options, the cells it judges, events while it goes on, and the summary.
+
+The run itself is in `assay.judge.judge_run`.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,38 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from assay.errors import BadInput
-from assay.judge.service import Model
 
-__all__ = ["ATTEMPTS", "DELAY", "Cell", "Event", "Options", "Result", "Stop", "Summary", "Tell", "backoff", "stopping"]
+if TYPE_CHECKING:
+    from assay.records import Record
+
+__all__ = [
+    "ATTEMPTS",
+    "DELAY",
+    "Cell",
+    "CellResult",
+    "Event",
+    "Judged",
+    "Options",
+    "RunStopped",
+    "Stop",
+    "Summary",
+    "Tell",
+    "backoff",
+    "quiet",
+    "stopping",
+]
 
 ATTEMPTS = 3
-"""How often one thing is begun before its error is left as it is."""
+"""How often one cell is begun before its error is left as it is."""
 DELAY = 2.0
 """Seconds before the second attempt."""
 
-Kind = Literal["calibrating", "calibrated", "planned", "began", "phase", "ended", "again", "kept", "stopping"]
+
+class RunStopped(Exception):
+    """The run was asked to end."""
 
 
 class Cell(Protocol):
@@ -30,17 +52,21 @@ class Cell(Protocol):
 
     @property
     def participant(self) -> str:
-        """Whose it is."""
+        """The key of the participant."""
 
     @property
     def parts(self) -> Mapping[str, str]:
         """What else tells it from others of this participant, by name, in the order in which it is shown."""
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The end of its record's key: the submission (or participant), then the record's `parts`. SPEC 3.0."""
+
     def __hash__(self) -> int: ...
 
 
-class Result(Protocol):
-    """How one thing ended."""
+class CellResult(Protocol):
+    """How one cell ended."""
 
     @property
     def outcome(self) -> str:
@@ -56,10 +82,20 @@ class Result(Protocol):
 
 
 @dataclass(frozen=True)
+class Judged:
+    """A result, with its record of evidence, if the judge does not store that by itself."""
+
+    outcome: str
+    reason: str = ""
+    message: str = ""
+    evidence: Record | None = None
+
+
+@dataclass(frozen=True)
 class Event:
     """Something that happened in a run."""
 
-    kind: Kind
+    kind: Literal["calibrating", "calibrated", "planned", "began", "phase", "ended", "again", "kept", "stopping"]
     cell: Cell | None = None
     phase: str = ""
     """phase: which. calibrated: of what, a task."""
@@ -67,7 +103,7 @@ class Event:
     """calibrated: why it judges nobody; empty if it judges right."""
     hint: str = ""
     """calibrated: what to do about it."""
-    record: Result | None = None
+    record: CellResult | None = None
     """Of what ended, or is tried again."""
     count: int = 0
     """planned: how many are to be judged. kept: how many of an earlier run had no evidence yet. calibrating: how many tasks."""
@@ -82,6 +118,10 @@ class Event:
 Tell = Callable[[Event], None]
 
 
+def quiet(_event: Event) -> None:
+    """Tell nobody."""
+
+
 def backoff(attempt: int, delay: float, *, factor: float = 4.0, longest: float = 300.0) -> float:
     """Seconds to wait after attempt 1, 2, … before the next: `delay`, each time `factor` times as long, at most `longest`."""
     return min(longest, delay * factor ** (attempt - 1))
@@ -89,7 +129,7 @@ def backoff(attempt: int, delay: float, *, factor: float = 4.0, longest: float =
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is carried out. Of these a judge takes what concerns it."""
+    """How a run is carried out, for every judge."""
 
     jobs: int = 1
     epoch: int | None = None
@@ -102,31 +142,8 @@ class Options:
     """Keys; none: all."""
     everybody: bool = False
     """Judge also those for whom `assign` drew other validators."""
-    model: Model | None = None
-    """What agents may ask, or what answers a rubric."""
-    primary: str | None = None
-    fallback: str | None = None
-    """What the service calls the two models of a bounty, if not as the bounty does."""
-    prices: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """What a million tokens of a question and of an answer cost, in millionths, by the name that the service is asked for."""
-    again: bool = False
-    """Judge again what was left unjudged."""
-    sandbox: str = "bubblewrap"
-    engine: str | None = None
-    runtime: str | None = None
-    """Of the containers: the engine's socket and the runtime, if not what is usual."""
-    reuse: bool = False
-    """Let bubblewrap use a box's folder again, unless the scheme wants a new box for every trial."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """What agents may be given, by name."""
-    tasks: Path | None = None
-    """The task set's folder; None: tasks/ in the competition."""
-    only: Sequence[str] = ()
-    """Task ids; none: all."""
-    own: Mapping[str, Any] = field(default_factory=dict)
-    """The values of the options that only this kind has, by `kind.Option.key`."""
-    calibrate: int = 1
-    """How often a task's solution has to pass here, and doing nothing to fail, before the task judges anybody."""
+    own: Any = field(default_factory=dict)
+    """The options that only this kind of judge has, as `kind.Kind.settings` makes them of the command line's."""
 
     def check(self) -> None:
         """Refuse numbers that make no sense; raises BadInput."""
@@ -135,14 +152,6 @@ class Options:
             raise BadInput(f"{self.jobs} is not a number of jobs", field="jobs", hint=hint)
         if not 1 <= self.attempts <= 100:
             raise BadInput(f"{self.attempts} is not a number of attempts", field="attempts", hint="from 1 to 100")
-        if not 1 <= self.calibrate <= 100:
-            raise BadInput(f"{self.calibrate} is not a number of times", field="calibrate", hint="from 1 to 100")
-
-    def check_boxes(self, demanded: bool | None, file: Path) -> None:
-        """Refuse to use boxes again where the scheme demands fresh ones; raises BadInput."""
-        if self.reuse and demanded:
-            what = "demands a new box for every trial, and --reuse-boxes says otherwise"
-            raise BadInput(what, file=file, field="score.fresh_boxes", hint="leave --reuse-boxes out")
 
 
 @dataclass

@@ -19,7 +19,7 @@ from assay.errors import BadInput, suggest
 from assay.folder import csvs
 from assay.folder.files import decode, load, write_text
 from assay.judge import tree
-from assay.judge.keeping import short
+from assay.judge.run_files import short
 from assay.scheme.fields import instant_text
 from assay.scheme.reading import present
 

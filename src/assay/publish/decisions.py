@@ -1,12 +1,13 @@
-"""What a watch does next, and what it alarms about: pure, so that every case is a row in a table of the tests.
+"""Decides what a watch does next, and which alarms it raises. It is pure, so the tests list every case as a row of a table.
 
-- What is published is the newest settled epoch that is not; where a publisher wants every epoch, the first of them.
-- An epoch that was just tried is tried again: when the chain said that it may, or a round later if the chain has it and not
-  deep enough; after anything else later and later, but within `MOST` rounds.
-- Nothing is waited for so long that the next look, a round later, would not come before it; but who does not answer is asked
-  less and less often.
+- A watch publishes the newest settled epoch that the chain does not have. If the publisher wants every epoch, it publishes the
+  oldest of those.
+- It tries an epoch again when the chain said that it may, or after one round if the chain has it but not deep enough. After any
+  other outcome the pauses grow, up to `MOST` rounds.
+- No pause is longer than a round, so no event is missed. But if the ledger or a node does not answer, it is asked less and less
+  often.
 
-Times are seconds since 1970. Who sets the clock back does not stop a watch: what is remembered of a time to come is of now.
+Times are seconds since 1970. A clock that is set back does not stop a watch: a remembered time in the future counts as now.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ __all__ = [
 ]
 
 TEMPOS = 2
-"""So many without anything set are an alarm."""
+"""Tempos without new weights after which a watch alarms."""
 MOST = 60
-"""After so many rounds it is tried again, whatever was said: clocks are wrong, and what was refused is mended."""
+"""Rounds after which an epoch is always tried again, because clocks may be wrong and the reason of a refusal may be gone."""
 BACKS_OFF = 10
-"""What does not answer is asked less and less, until it is once in so many rounds."""
+"""Longest pause, in rounds, between two looks at something that does not answer."""
 SILENCE = 3600.0
-"""Seconds after which silence alarms where no tempo was heard yet, and nobody said after how many."""
+"""Seconds of silence after which a watch alarms, if neither a tempo nor `--alarm` is known."""
 ALARMS = ("refused", "shut-out", "undone", "nothing-set", "unreachable", "late", "broken")
 
 
@@ -61,10 +62,10 @@ class Rest:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a look found.
+    """The result of one look.
 
-    settled: the last settled epoch. published: the last that the chain has. waiting: the one that is to be published next, and
-    `since` when it waits. begun: when something was first sent to the target; if nothing was, when watching began.
+    settled: the last settled epoch. published: the last that the chain has. waiting: the epoch to be published next. since: when
+    it began to wait. begun: when something was first sent to the target, otherwise when the watch began.
     """
 
     settled: int | None
@@ -77,7 +78,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """Something does not answer: since when, what was said last, what to do."""
+    """Ledger or node do not answer: since when, the last error, what to do."""
 
     since: float
     what: str
@@ -86,7 +87,7 @@ class Away:
 
 @dataclass(frozen=True, slots=True)
 class ChainCheck:
-    """When it was last asked whether the chain still has an epoch that is published, and why it has not."""
+    """The last check whether the chain still has a published epoch. undone: why the chain does not have it any more."""
 
     epoch: int
     at: float
@@ -95,12 +96,12 @@ class ChainCheck:
 
 @dataclass(frozen=True)
 class Memory:
-    """What is remembered from one look to the next.
+    """What a watch remembers from one look to the next.
 
-    epoch, outcome, at: the last try, what it came to, and when. failures: how many in a row came to nothing. pulse, pulse_at: the
-    last that was heard, and when. shut: why the chain has no place for our key, as was heard last. checked: whether the chain
-    still has what is published. away: since when ledger or node do not answer. broken: why nothing can be published at all.
-    fault: what of the program broke at the last try.
+    epoch, outcome, at: the last try, its outcome, and when. failures: how many tries in a row failed. pulse, pulse_at: the last
+    known pulse, and when it came. shut: why the chain has no place for our key, by its last answer. checked: the last check of
+    what is published. away: since when ledger or node do not answer. broken: why nothing can be published at all. fault: a fault
+    of the program at the last try.
     """
 
     epoch: int | None = None
@@ -116,25 +117,25 @@ class Memory:
     fault: str = ""
 
     def tried(self, epoch: int, outcome: Outcome, now: float, fault: str = "") -> Memory:
-        """After a try."""
+        """The memory after a try to publish."""
         before = self.failures if epoch == self.epoch else 0
         failures = 0 if isinstance(outcome, Confirmed | TooEarly | Sent) else before + 1
         checked = ChainCheck(epoch, now) if isinstance(outcome, Confirmed) else self.checked
         return replace(self, epoch=epoch, outcome=outcome, at=now, failures=failures, checked=checked, fault=fault)
 
-    def heard(self, said: Pulse | Refusal | None, now: float) -> Memory:
-        """After a look that found everything there."""
-        there = replace(self, shut=said if isinstance(said, Refusal) else None, away=None, broken="")
-        return replace(there, pulse=said, pulse_at=now) if isinstance(said, Pulse) else there
+    def heard(self, pulse: Pulse | Refusal | None, now: float) -> Memory:
+        """The memory after a look at which everything answered."""
+        memory = replace(self, shut=pulse if isinstance(pulse, Refusal) else None, away=None, broken="")
+        return replace(memory, pulse=pulse, pulse_at=now) if isinstance(pulse, Pulse) else memory
 
     def silent(self, what: str, hint: str, now: float) -> Memory:
-        """After a look at which something did not answer."""
+        """The memory after a look at which something did not answer."""
         return replace(self, away=Away(now if self.away is None else min(self.away.since, now), what, hint), broken="")
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Something that somebody has to look at: a code of `ALARMS`, what is wrong, what to do."""
+    """A problem that needs a person: a code of `ALARMS`, what is wrong, what to do."""
 
     code: str
     what: str
@@ -142,10 +143,10 @@ class Alarm:
 
 
 def waiting(settled: Sequence[int], published: int | None, begun: int | None, *, every_epoch: bool) -> int | None:
-    """The epoch that is to be published next; None if the chain has all. settled: ascending; begun: the first that was tried.
+    """The epoch to be published next; None if the chain has all. settled: ascending. begun: the first epoch that was tried.
 
-    Where nothing is published yet, every epoch means those from the first that was tried on, else the newest: what was settled
-    before there was a target is not sent after all.
+    With `every_epoch`, if nothing is published yet, it is the first epoch that was tried, otherwise the newest: epochs that were
+    settled before the target existed are not sent.
     """
     if not settled or (published is not None and published >= settled[-1]):
         return None
@@ -156,7 +157,7 @@ def waiting(settled: Sequence[int], published: int | None, begun: int | None, *,
 
 
 def decide(facts: Facts, memory: Memory, now: float, every: float) -> Publish | Rest:
-    """What to do now. every: the seconds of a round."""
+    """The next action. every: the seconds of a round."""
     if memory.away is not None:
         return Rest(min(max(every, (now - memory.away.since) / 2), BACKS_OFF * every))
     if facts.waiting is None or memory.broken:
@@ -166,7 +167,7 @@ def decide(facts: Facts, memory: Memory, now: float, every: float) -> Publish | 
 
 
 def to_check(facts: Facts, memory: Memory, now: float) -> int | None:
-    """The epoch of which it is to be asked whether the chain still has it: once a tempo, and at each look while it has not."""
+    """The published epoch to be checked now: once a tempo, and at each look if the chain does not have it any more."""
     pulse, last = facts.pulse, memory.checked
     if pulse is None or facts.published is None:
         return None
@@ -176,7 +177,7 @@ def to_check(facts: Facts, memory: Memory, now: float) -> int | None:
 
 
 def _due(facts: Facts, memory: Memory, now: float, every: float) -> float:
-    """When the waiting epoch is to be tried."""
+    """When the waiting epoch is tried next."""
     if memory.epoch != facts.waiting or memory.outcome is None or memory.at > now:
         return now
     longest = memory.at + MOST * every
@@ -192,56 +193,56 @@ def _due(facts: Facts, memory: Memory, now: float, every: float) -> float:
 
 
 def alarms(facts: Facts, memory: Memory, now: float, patience: float | None) -> list[Alarm]:
-    """What is wrong now. patience: seconds after which an epoch that is not published alarms; None: never by time alone.
+    """The alarms of now. patience: seconds after which an unpublished epoch alarms; None: never by time alone.
 
-    It is also for how long something may be away of which no tempo is known, in place of `SILENCE`.
+    If no tempo is known, patience also replaces `SILENCE`.
     """
-    found = []
+    standing = []
     outcome = memory.outcome if memory.epoch == facts.waiting else None
     if memory.broken or (memory.fault and memory.epoch == facts.waiting):
-        found.append(Alarm("broken", memory.broken or memory.fault, "nothing is published until this is mended"))
+        standing.append(Alarm("broken", memory.broken or memory.fault, "nothing is published until this is repaired"))
     if isinstance(outcome, Refusal) and facts.waiting is not None:
-        found.append(Alarm("refused", f"epoch {facts.waiting} is refused: {outcome.what}", outcome.hint or _ASK))
+        standing.append(Alarm("refused", f"epoch {facts.waiting} is refused: {outcome.what}", outcome.hint or _ASK))
     if memory.shut is not None:
-        found.append(Alarm("shut-out", memory.shut.what, memory.shut.hint or _ASK))
+        standing.append(Alarm("shut-out", memory.shut.what, memory.shut.hint or _ASK))
     checked = memory.checked
     if checked is not None and checked.undone is not None and checked.epoch == facts.published:
-        what = f"epoch {checked.epoch} was published, and is not what the chain has: {checked.undone.what}"
-        found.append(Alarm("undone", what, checked.undone.hint or _ASK))
+        what = f"epoch {checked.epoch} was published, but the chain does not have it any more: {checked.undone.what}"
+        standing.append(Alarm("undone", what, checked.undone.hint or _ASK))
     pulse = facts.pulse or _since(memory, now)
     if pulse is not None and (quiet := _quiet(facts, pulse, now)) > TEMPOS * pulse.tempo:
         what = f"nothing was set for {quiet} blocks, and the tempo is {pulse.tempo}"
         hint = "settle the next epoch" if facts.waiting is None else f"see what keeps epoch {facts.waiting} from the chain"
-        found.append(Alarm("nothing-set", what, hint))
+        standing.append(Alarm("nothing-set", what, hint))
     unheard = SILENCE if patience is None else patience
     limit = unheard if memory.pulse is None else TEMPOS * memory.pulse.tempo * memory.pulse.seconds
     if memory.away is not None and now - memory.away.since > limit:
         what = f"{memory.away.what}, for {now - memory.away.since:.0f} seconds"
-        found.append(Alarm("unreachable", what, memory.away.hint or "look at the other side"))
+        standing.append(Alarm("unreachable", what, memory.away.hint or "look at the other side"))
     if facts.waiting is not None and patience is not None and not _locked(facts.pulse, outcome):
         since = max(facts.since, outcome.at) if isinstance(outcome, TooEarly) and outcome.unit == "time" else facts.since
         if now - since > patience:
-            what = f"epoch {facts.waiting} is settled, and for {now - since:.0f} seconds it is not published"
-            found.append(Alarm("late", what, _ASK))
-    return found
+            what = f"epoch {facts.waiting} is settled, but for {now - since:.0f} seconds it has not been published"
+            standing.append(Alarm("late", what, _ASK))
+    return standing
 
 
-_ASK = "`assay publish` says what would be sent, and what stands in its way"
+_ASK = "`assay publish` shows what would be sent, and what prevents it"
 
 
 def _locked(pulse: Pulse | None, outcome: Outcome | None) -> bool:
-    """Whether it is in the chain, and the chain is not to open it yet; a tempo later it should have, wherever epochs began."""
+    """Whether the chain has a commitment that it need not have opened yet. A tempo after its block it should have opened it."""
     if not isinstance(outcome, Sent) or outcome.opens is None:
         return False
     return pulse is None or pulse.now <= outcome.opens + pulse.tempo
 
 
 def _since(memory: Memory, now: float) -> Pulse | None:
-    """The last pulse that was heard, gone on by the clock: a node that is silent mends nothing."""
+    """The last known pulse, moved forward by the clock, because alarms must not stop while a node is silent."""
     pulse = memory.pulse
     return pulse and replace(pulse, now=pulse.now + int(max(0.0, now - memory.pulse_at) / pulse.seconds))
 
 
 def _quiet(facts: Facts, pulse: Pulse, now: float) -> int:
-    """For how many blocks nothing was set; where nothing ever was, since it was first tried."""
+    """The number of blocks since something was set; since the first try, if nothing ever was."""
     return int((now - facts.begun) / pulse.seconds) if pulse.last is None else pulse.now - pulse.last

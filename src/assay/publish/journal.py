@@ -1,11 +1,11 @@
-"""What was sent to a target, and what became of it: lines that are only ever added, each one names the line before it.
+"""The journal of a target: an append-only list of what was sent and with which outcome; each line names the digest of the last.
 
-A line is canonical JSON. What is about to be sent stands here, on the disk, before it is sent. So after a crash at any point the
-chain can be asked what became of it. Entries of every publisher have `state`, `subject` (what it is about), `plan` (the digest of
-what is sent) and `at` (when it was written); what else they have is the publisher's own.
+A line is canonical JSON. Everything is written here, on the disk, before it is sent, so after a crash at any point the chain can
+be asked about it. Every entry has `state`, `subject` (what was sent), `plan` (the digest of what was sent) and `at` (when it was
+written). Its other fields belong to the publisher.
 
-A folder that has a ledger keeps its journals there, always, whichever command it is: a target never has two journals. A folder
-without one keeps a file. A file from before there was a ledger is taken into it with the first line that is added, and put aside.
+If a folder has a ledger, its journals are in the ledger; otherwise each is a file. So a target never has two journals. A file
+that is older than the ledger is copied into it when the next line is added, and then renamed.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ from assay.scheme.reading import opened
 
 JournalEntry = dict[str, Any]
 EPOCH = "epoch "
-"""How the subject of an epoch begins."""
+"""The subject of an epoch begins with this."""
 _END = b"\n"
 
 
 class Overtaken(AssayError):
-    """Somebody else wrote to the journal since it was read: exit code 1; nothing was sent."""
+    """Another process wrote to the journal after it was read. Nothing was sent. Exit code 1."""
 
 
 class JournalLines(Protocol):
-    """Where the lines of a journal are kept: without their ends, and whole or not at all."""
+    """Where a journal's lines are stored. Lines come without their line ends, and a line is stored completely or not at all."""
 
     @property
     def name(self) -> Path | str:
-        """Where that is, for people."""
+        """The location, for people."""
 
     def after(self, count: int) -> list[bytes]:
-        """All lines but the first so many; raises BadInput and StoreError if they cannot be read."""
+        """All lines after the first `count`. Raises BadInput and StoreError if they cannot be read."""
 
     def add(self, line: bytes, count: int, last: str) -> bool:
-        """Put a line at the end, and on the disk; False if there are not so many lines, the last with this digest.
+        """Append a line, on the disk. False if there are not `count` lines whose last one has the digest `last`.
 
         Raises BadInput and StoreError if it cannot be written.
         """
 
 
 class Journal:
-    """The journal of a target. `entries` is what it said when it was last read or written to."""
+    """The journal of a target. `entries` are those at the last reading or writing."""
 
     def __init__(self, lines: JournalLines) -> None:
         self.entries: list[JournalEntry] = []
@@ -68,54 +68,56 @@ class Journal:
         self.read()
 
     def read(self) -> list[JournalEntry]:
-        """All entries; raises BadInput if a line is not as it was written, and what `Lines.after` raises."""
+        """All entries. Raises BadInput if a line was changed, and what `JournalLines.after` raises."""
         for line in self._lines.after(len(self.entries)):
             self.entries.append(self._parsed(line))
             self._last = _digest(line)
         return self.entries
 
     def add(self, entry: JournalEntry) -> None:
-        """Put an entry at the end, and on the disk; raises Overtaken if there are others since, and what `Lines.add` raises."""
+        """Append an entry, on the disk. Raises Overtaken if others were added meanwhile, and what `JournalLines.add` raises."""
         line = canonical(entry | {"previous": self._last})
         if not self._lines.add(line, len(self.entries), self._last):
-            raise Overtaken("something else is being sent", file=self._lines.name, hint="wait for it, then do this again")
+            raise Overtaken(
+                "something else is being sent", file=self._lines.name, hint="wait for it, then run this command again"
+            )
         self.entries.append(entry)
         self._last = _digest(line)
 
     def note(self, subject: str, plan: str, outcome: Outcome, attempt: int | None = None) -> None:
-        """Write down what a command ended with; not a second time, if nothing has happened since. attempt: if it is of that."""
-        said = {"subject": subject, "plan": plan} | document(outcome) | ({} if attempt is None else {"attempt": attempt})
-        if "at" in said:
-            said["from"] = said.pop("at")
+        """Write down the outcome of a command, unless the last entry is the same. attempt: the attempt that it belongs to."""
+        entry = {"subject": subject, "plan": plan} | document(outcome) | ({} if attempt is None else {"attempt": attempt})
+        if "at" in entry:
+            entry["from"] = entry.pop("at")
         last = self.entries[-1] if self.entries else {}
-        if {name: value for name, value in last.items() if name != "at"} != said:
-            self.add(stamped(said))
+        if {name: value for name, value in last.items() if name != "at"} != entry:
+            self.add(stamped(entry))
 
     def _parsed(self, line: bytes) -> JournalEntry:
         try:
-            found = strict.parse(line.decode())
+            entry = strict.parse(line.decode())
         except (BadInput, UnicodeDecodeError):
-            found = None
-        if not isinstance(found, dict) or found.pop("previous", None) != self._last:
-            what = "is not as it was written: this line does not go on from the one before"
-            hint = "bring it back from a copy; it says what was sent, so do not remove it while something may be under way"
+            entry = None
+        if not isinstance(entry, dict) or entry.pop("previous", None) != self._last:
+            what = "was changed: this line does not continue the one before"
+            hint = "restore it from a backup; it says what was sent, so do not remove it while something may be under way"
             raise BadInput(what, file=self._lines.name, line=len(self.entries) + 1, hint=hint)
-        return found
+        return entry
 
 
 def stamped(entry: JournalEntry) -> JournalEntry:
-    """The entry with the time at which it is written, to the second."""
+    """The entry with the present time as `at`, to the second."""
     return entry | {"at": instant_text(datetime.now(UTC).replace(microsecond=0))}
 
 
 def of_another_kind(entry: JournalEntry) -> BadInput:
-    """What to say of an entry that a publisher cannot have made."""
-    what = f"the journal is of another kind of target: its entry on {str(entry.get('subject'))[:60]!r} is not of this one"
+    """The error for an entry that this kind of publisher cannot have written."""
+    what = f"the journal belongs to another kind of target: its entry {str(entry.get('subject'))[:60]!r} does not fit this one"
     return BadInput(what, hint="give the target in publish.toml a name of its own")
 
 
 def goes_on(end: list[bytes], count: int, last: str) -> bool:
-    """Whether a journal goes on from its first `count` lines: `end` is what it has from the last of them on."""
+    """Whether a journal has exactly `count` lines, the last with this digest. end: its lines from number `count` on."""
     return [_digest(line) for line in end] == ([last] if count else [])
 
 
@@ -124,19 +126,22 @@ def _digest(line: bytes) -> str:
 
 
 FILE_BYTES = 64_000_000
-"""Bytes of a file that is read."""
+"""Most bytes of a journal's file."""
 JOURNALS = "published"
-"""The folder of the files, beside publish.toml."""
+"""The folder of journal files, beside publish.toml."""
 
 
 class FileLines:
-    """A file, which need not be there yet. A line that a crash cut short was never acted upon, and goes with the next one."""
+    """A journal in a file, which need not exist yet.
+
+    A line without its end is from a crash. Nothing was sent because of it, and the next line overwrites it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.name = path
 
     def after(self, count: int) -> list[bytes]:
-        """See `Lines.after`."""
+        """See `JournalLines.after`."""
         try:
             with opened(self.name) as file:
                 return self._whole(file)[count:]
@@ -146,15 +151,15 @@ class FileLines:
             raise BadInput(f"cannot be read ({error.strerror})", file=self.name, hint="check its permissions") from None
 
     def add(self, line: bytes, count: int, last: str) -> bool:
-        """See `Lines.add`."""
+        """See `JournalLines.add`."""
         check_locks()
         try:
             self.name.parent.mkdir(mode=0o700, exist_ok=True)
             with self._locked() as file:
-                there = self._whole(file)
-                if not goes_on(there[max(0, count - 1) :], count, last):
+                lines = self._whole(file)
+                if not goes_on(lines[max(0, count - 1) :], count, last):
                     return False
-                end = sum(len(one) + 1 for one in there)
+                end = sum(len(stored) + 1 for stored in lines)
                 file.truncate(end)
                 file.seek(end)
                 file.write(line + b"\n")
@@ -167,7 +172,7 @@ class FileLines:
         return True
 
     def put_aside(self) -> None:
-        """Give it another name, if it is there; where that cannot be, it stays: what it says is known."""
+        """Rename the file, if it exists. If that fails, it stays; the ledger has its lines."""
         with suppress(OSError):
             self.name.rename(self.name.with_name(f"{self.name.name}.in-ledger"))
 
@@ -179,7 +184,7 @@ class FileLines:
             yield file
 
     def _whole(self, file: BinaryIO) -> list[bytes]:
-        """The lines that have an end."""
+        """The lines of the file that have an end."""
         data = file.read(FILE_BYTES + 1)
         if len(data) > FILE_BYTES:
             raise BadInput(f"is larger than {FILE_BYTES} bytes", file=self.name, hint="move it away when nothing is under way")
@@ -187,9 +192,9 @@ class FileLines:
 
 
 class LedgerLines:
-    """A target's rows in a ledger. The database is opened for each look: a watch lives longer than a connection.
+    """A journal in a ledger. The database is opened for every use, because a watch lives longer than a connection.
 
-    before: the file where they were while there was no ledger.
+    before: the journal's file from the time when there was no ledger.
     """
 
     def __init__(self, ledger: Config, target: str, before: FileLines) -> None:
@@ -197,12 +202,12 @@ class LedgerLines:
         self.name = f"{shown(ledger.place)}: {target}"
 
     def after(self, count: int) -> list[bytes]:
-        """See `Lines.after`."""
+        """See `JournalLines.after`."""
         with open_store(self._ledger) as database, database.reading() as view:
             return self._not_yet(database, view)[count:] or view.attempts(self._target, count)
 
     def add(self, line: bytes, count: int, last: str) -> bool:
-        """See `Lines.add`."""
+        """See `JournalLines.add`."""
         with open_store(self._ledger) as database, database.writing() as tx:
             before, known = self._not_yet(database, tx), max(0, count - 1)
             if not goes_on(before[known:] or tx.attempts(self._target, known), count, last):
@@ -212,27 +217,27 @@ class LedgerLines:
         return True
 
     def _not_yet(self, database: Store, view: View) -> list[bytes]:
-        """What the file says that the ledger does not have; raises BadInput if each says something that the other does not."""
+        """The file's lines, if the ledger has none. Raises BadInput if file and ledger have different lines."""
         lines = self._before.after(0)
         kept = view.attempts(self._target) if lines else []
         if kept[: len(lines)] == lines:
             return []
         if kept:
             what = f"was written after the ledger {database.name} had taken over what is sent to {self._target!r}"
-            hint = "find out what it says was sent, and move it away when nothing of that is under way"
+            hint = "find out what was sent by it, and move it away when nothing of that is under way"
             raise BadInput(what, file=self._before.name, hint=hint)
         return lines
 
 
 def journal_of(folder: Path, target: str) -> Journal:
-    """The journal of a target of publish.toml; raises BadInput and StoreError if it cannot be read, or was changed."""
+    """The journal of a target of publish.toml. Raises BadInput and StoreError if it cannot be read or was changed."""
     file = FileLines(folder / JOURNALS / f"{target}.jsonl")
     return Journal(LedgerLines(config.read(folder), target, file) if config.exists(folder) else file)
 
 
 @dataclass
 class SendHistory:
-    """One thing: `states` in order, each once in a row; the first entry about it, and the last."""
+    """What happened to one subject and plan: its states in order without repetition, its first entry and its last."""
 
     subject: str
     first: JournalEntry
@@ -241,48 +246,48 @@ class SendHistory:
 
     @property
     def epoch(self) -> int | None:
-        """Which epoch it is, if it is one."""
+        """The epoch; None if the subject is not an epoch."""
         number = self.subject.removeprefix(EPOCH)
         return int(number) if number != self.subject and number.isdecimal() else None
 
     @property
     def state(self) -> str:
-        """What became of it."""
+        """The last state."""
         return self.states[-1]
 
     @property
     def transaction(self) -> str:
-        """The transaction that the last entry is about; empty if it is about none."""
+        """The transaction of the last entry; empty if it has none."""
         return str(self.last.get("hash") or self.last.get("transaction") or "")
 
     @property
     def why(self) -> str:
-        """What the last entry says of a reason."""
+        """The reason in the last entry; empty if it has none."""
         return str(self.last.get("what") or self.last.get("why") or "")
 
     def document(self) -> dict[str, Any]:
-        """As JSON: the last entry, and how it came there."""
+        """The last entry with all states, as JSON."""
         last = {name: value for name, value in self.last.items() if name != "raw"}
         return last | {"subject": self.subject, "states": self.states, "since": self.first.get("at")}
 
 
 def history(entries: Iterable[JournalEntry]) -> list[SendHistory]:
-    """By subject and plan (two claims are one subject), in the order in which they were begun.
+    """The entries grouped by subject and plan (two claims are one subject), in the order in which they began.
 
-    What a command ended with, which is of no attempt, takes nothing away from what the chain has: its node was away, say.
+    The outcome of a command that belongs to no attempt changes nothing about what is confirmed: its node did not answer, say.
     """
-    found: dict[tuple[str, str], SendHistory] = {}
+    histories: dict[tuple[str, str], SendHistory] = {}
     for entry in entries:
         subject, plan, state = (str(entry.get(name, "")) for name in ("subject", "plan", "state"))
-        one = found.setdefault((subject, plan), SendHistory(subject, entry, entry))
-        if one.states[-1:] == ["confirmed"] and entry.get("attempt") is None:
+        sent = histories.setdefault((subject, plan), SendHistory(subject, entry, entry))
+        if sent.states[-1:] == ["confirmed"] and entry.get("attempt") is None:
             continue
-        one.last = entry
-        if one.states[-1:] != [state]:
-            one.states.append(state)
-    return list(found.values())
+        sent.last = entry
+        if sent.states[-1:] != [state]:
+            sent.states.append(state)
+    return list(histories.values())
 
 
-def last_published(tried: Iterable[SendHistory]) -> int | None:
+def last_published(histories: Iterable[SendHistory]) -> int | None:
     """The last epoch that the chain has."""
-    return max((one.epoch for one in tried if one.epoch is not None and one.state == "confirmed"), default=None)
+    return max((sent.epoch for sent in histories if sent.epoch is not None and sent.state == "confirmed"), default=None)

@@ -1,11 +1,11 @@
-"""What became of publishing: one of these, and each says what to do next.
+"""The possible outcomes of publishing.
 
-Planned      would be sent: nothing was
-Sent         the chain was given it, and does not have it yet
-Confirmed    the chain has it, as deep as was asked for, and it was read back
-TooEarly     the chain does not take it yet: not a failure
-Refusal      it will not be taken as it is; `code` says why
-Unknown      it cannot be said yet whether the chain has it; asked again, it is found out before anything else is sent
+Planned      it would be sent; nothing was sent
+Sent         a node accepted it, and it is not certain yet
+Confirmed    the chain has it, as deep as required, and it was read back
+TooEarly     the chain does not accept it yet; this is not a failure
+Refusal      the chain will not accept it as it is; `code` says why
+Unknown      it is not known yet whether the chain has it; the next command finds out before it sends anything
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Confirmed", "Outcome", "Planned", "Refusal", "Sent", "TooEarly", "Un
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Nothing was sent. `ok` of each: whether nobody has to do anything about it."""
+    """It would be sent; nothing was sent. `ok` of every outcome: True if nobody has to act."""
 
     state: ClassVar[str] = "planned"
     ok: ClassVar[bool] = True
@@ -26,9 +26,9 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The chain was given a transaction, and what it comes to is not certain yet: asked again, it is seen through.
+    """A node accepted a transaction whose outcome is not certain yet. The same command again follows it to its end.
 
-    opens: it is in the chain, locked, and this is about the block in which the chain opens it. Until then all is well.
+    opens: about which block the chain opens a commitment that it has; None if the transaction is not a commitment.
     """
 
     state: ClassVar[str] = "sent"
@@ -37,13 +37,13 @@ class Sent:
 
     @property
     def ok(self) -> bool:
-        """Whether nobody has to do anything about it."""
+        """Whether nobody has to act: a commitment only waits for its block."""
         return self.opens is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """The chain has it: in this block, by this transaction of ours, or, where that is None, by somebody else's."""
+    """The chain has it, in this block, by this transaction of ours; None if another's transaction put it there."""
 
     state: ClassVar[str] = "confirmed"
     ok: ClassVar[bool] = True
@@ -53,7 +53,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class TooEarly:
-    """It may be sent from then on: a time in seconds since 1970, or a block."""
+    """It may be sent from `at` on: a time in seconds since 1970, or a block."""
 
     state: ClassVar[str] = "too-early"
     ok: ClassVar[bool] = True
@@ -64,7 +64,7 @@ class TooEarly:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """It will not be taken: a code for programs, why, and what to do."""
+    """It will not be accepted: a code for programs, the reason, and what to do."""
 
     state: ClassVar[str] = "refused"
     ok: ClassVar[bool] = False
@@ -75,7 +75,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It is not known yet."""
+    """It is not known yet whether the chain has it."""
 
     state: ClassVar[str] = "unknown"
     ok: ClassVar[bool] = False
@@ -87,5 +87,5 @@ Outcome = Planned | Sent | Confirmed | TooEarly | Refusal | Unknown
 
 
 def document(outcome: Outcome) -> dict[str, Any]:
-    """The outcome as JSON: its state, and what it says."""
+    """The outcome as JSON: its state and its fields that have a value."""
     return {"state": outcome.state} | {name: value for name, value in asdict(outcome).items() if value not in (None, "")}

@@ -1,15 +1,16 @@
-"""Where results go, and what sends them there.
+"""Reads the targets of publish.toml, and finds the publisher of each by entry point.
 
-`publish.toml` beside a scheme names targets and the places of keys:
+`publish.toml` stands beside a scheme. It names targets, and says where keys are:
 
     [targets.mainnet]       the name after --to
-    kind = "evm"            which publisher; the other fields are that publisher's
+    kind = "evm"            the publisher; it defines the other fields
     key = "operator"        one of the keys below
 
-    [keys.operator]         where a key is; never the key itself
+    [keys.operator]         where a key is, never the key itself
     keystore = "operator.json"
 
-The publisher of a kind is the entry point of that name in `assay.publishers`; Assay's own are there like any other.
+The publisher of a kind is the entry point of that name in the group `assay.publishers`. Assay's own publishers are found in the
+same way.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class _Any(BaseModel):
-    """A table whose fields somebody else knows."""
+    """A table whose fields are checked later, by the publisher."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
@@ -71,7 +72,10 @@ class _PublishFile(Section):
 
 @dataclass(frozen=True)
 class Target:
-    """One target, its fields still as they were written; `keys` are those of the whole file. `ask`: for a key's passphrase."""
+    """One target of publish.toml, with its fields as written.
+
+    keys: all keys of the file. ask: asks for the passphrase of a key.
+    """
 
     folder: Path
     name: str
@@ -87,23 +91,23 @@ class Target:
         return self.folder / PUBLISH_FILE
 
     def settings(self, model: type[M]) -> M:
-        """Its fields as a model of the publisher's; raises BadInput with the line."""
+        """The target's fields as the publisher's model. Raises BadInput with the line."""
         return self._as(model, self.fields, f"targets.{self.name}")
 
     def key(self, name: str, model: type[M]) -> M:
-        """A key's fields as a model; raises BadInput if publish.toml has no key of this name."""
+        """The fields of a key as a model. Raises BadInput if publish.toml has no key with this name."""
         if name not in self.keys:
             known = f", only: {', '.join(sorted(self.keys))}" if self.keys else ""
             raise self.refuse(f"there is no key {name[:60]!r}{known}", "key", f"add a section [keys.{name[:60]}]")
         return self._as(model, self.keys[name], f"keys.{name}")
 
     def refuse(self, what: str, where: str = "", hint: str = "") -> BadInput:
-        """An error about a field of the target, with its line."""
+        """An error about a field of the target, with the line."""
         path = ["targets", self.name, *([where] if where else [])]
         return BadInput(what, file=self.file, line=line_of(self.source, path), field=".".join(path), hint=hint)
 
     def journal(self) -> Journal:
-        """What was sent there, and what is under way: in the folder's ledger, or in a file where it has none."""
+        """The target's journal. It is in the folder's ledger, or in a file if the folder has no ledger."""
         return journal_of(self.folder, self.name)
 
     def _as(self, model: type[M], content: dict[str, Any], where: str) -> M:
@@ -116,37 +120,37 @@ class Target:
 
 
 def read_target(folder: Path, name: str, ask: Callable[[], str] | None = None) -> Target:
-    """A target of publish.toml; raises BadInput if the file is missing or wrong, or has no target of this name."""
+    """A target of publish.toml. Raises BadInput if the file is missing or wrong, or has no target with this name."""
     file = folder / PUBLISH_FILE
     if not file.exists():
         raise BadInput("no such file, so there is nowhere to publish to", file=file, hint=_BEGIN)
     content, source = read_toml(file)
-    said = validate(_PublishFile, content, file=file, source=source)
-    if name not in said.targets:
-        known = ", ".join(sorted(said.targets))
+    checked = validate(_PublishFile, content, file=file, source=source)
+    if name not in checked.targets:
+        known = ", ".join(sorted(checked.targets))
         raise BadInput(f"there is no target {name[:60]!r}, only: {known}", file=file, hint=f"add a section [targets.{name[:60]}]")
     fields = {key: value for key, value in content["targets"][name].items() if key != "kind"}
-    return Target(folder, name, said.targets[name].kind, fields, content.get("keys", {}), source, ask)
+    return Target(folder, name, checked.targets[name].kind, fields, content.get("keys", {}), source, ask)
 
 
 def target_names(folder: Path) -> list[str]:
-    """The targets there are, for the shell's completion; none if publish.toml cannot be read."""
+    """The names of all targets, for the shell's completion. Empty if publish.toml cannot be read."""
     try:
         content, _ = read_toml(folder / PUBLISH_FILE)
     except BadInput:
         return []
-    found = content.get("targets")
-    return sorted(found) if isinstance(found, dict) else []
+    targets = content.get("targets")
+    return sorted(targets) if isinstance(targets, dict) else []
 
 
 GROUP = "assay.publishers"
 Tell = Callable[[str], None]
-"""What is told of how it goes on, a sentence at a time."""
+"""Shows progress to the user, one sentence at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What would be sent of one participant: its account on the chain, and the value as people read it."""
+    """What would be sent for one participant: its account on the chain, and the value as shown to people."""
 
     participant: str
     account: str
@@ -155,9 +159,9 @@ class Line:
 
 @dataclass(frozen=True)
 class PublishPlan:
-    """What would be sent of a settled epoch: `content` is all of it, as JSON; `lines` the same for people.
+    """What would be sent for a settled epoch: `content` as JSON, and `lines` for people.
 
-    left_out: participants of whom nothing would be sent, and why.
+    left_out: participants for whom nothing would be sent, each with the reason.
     """
 
     target: str
@@ -169,21 +173,21 @@ class PublishPlan:
 
     @property
     def subject(self) -> str:
-        """What it is called in the target's journal."""
+        """The subject of this plan in the target's journal."""
         return f"{EPOCH}{self.epoch}"
 
     @property
     def digest(self) -> str:
-        """`sha256:…` of what would be sent, where, and of which receipt."""
+        """`sha256:…` of the content, the target, the epoch and the receipt."""
         return digest({"target": self.target, "epoch": self.epoch, "receipt": self.receipt, "content": self.content})
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the chain holds instead: by account, as people read it, None where that is not known; and what sending would come to.
+    """The chain's present values, and the outcome that sending would have.
 
-    outcome: None where it can be sent; Confirmed where the chain has it already; else TooEarly or a Refusal. lines: what would
-    be sent now, where that depends on the chain.
+    held: value by account, as shown to people; None if it is not known. outcome: None if the plan can be sent, Confirmed if the
+    chain has it already, otherwise TooEarly or a Refusal. lines: what would be sent now, if that depends on the chain.
     """
 
     held: dict[str, str] | None
@@ -194,10 +198,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """How a chain stands that wants to be told anew every so often, by its own account.
+    """The state of a chain that expects new weights at regular intervals.
 
-    now: its last block. last: the block in which our key last set something there; None if it never did. tempo: in blocks; a
-    watch alarms when nothing was set for two. seconds: those of a block.
+    now: the chain's last block. last: the block in which our key last set weights; None if it never did. tempo: the interval in
+    blocks; a watch alarms if nothing was set for two of them. seconds: the duration of a block.
     """
 
     now: int
@@ -207,48 +211,48 @@ class Pulse:
 
 
 class Publisher(Protocol):
-    """From a settled epoch to a chain. One is made for a target of publish.toml by what an entry point leads to.
+    """Sends settled epochs to one target. The function behind an entry point makes it from a target of publish.toml.
 
-    For a watch it may have two things more: `pulse() -> Pulse | Refusal | None`, which raises Unreachable, is a Refusal where
-    the chain has no place for our key at all, and None for a chain without a tempo, or where no key is known; and
-    `every_epoch = True`, where each epoch is published in its turn. Without, it is only the newest that counts.
+    A watch also uses two optional members. `pulse() -> Pulse | Refusal | None` gives the state of the chain: a Refusal if the
+    chain has no place for our key, None for a chain without a tempo or if no key is known; it may raise Unreachable. With
+    `every_epoch = True` each epoch is published in its turn; without it only the newest epoch is.
     """
 
     def plan(self, epoch: SettledEpoch) -> PublishPlan:
-        """What would be sent: needs neither keys nor a network. Raises BadInput for what no chain could take."""
+        """What would be sent. Needs neither keys nor a network. Raises BadInput if no chain could accept it."""
 
     def compare(self, plan: PublishPlan) -> Comparison:
-        """The plan against what the chain holds: needs no keys. Raises Unreachable."""
+        """The plan compared with the chain's present values. Needs no keys. Raises Unreachable."""
 
     def send(self, plan: PublishPlan, tell: Tell) -> Outcome:
-        """Send it, once, and see it through; what an earlier try left under way is found out first.
+        """Send the plan once, and follow it to its end. An earlier attempt that is still under way comes first.
 
-        Everything that is sent stands in the target's journal before it is sent, and what became of it afterwards.
+        The target's journal has everything before it is sent, and its outcome afterwards.
         """
 
     def confirm(self, plan: PublishPlan) -> Outcome:
-        """Read back from the chain, and compare with the receipt; sends nothing."""
+        """Read the values back from the chain and compare them with the plan. Sends nothing."""
 
 
 def pulse_of(publisher: Publisher) -> Pulse | Refusal | None:
-    """How its chain stands, as far as the publisher says it; raises Unreachable."""
+    """The state of the publisher's chain; None if the publisher does not give it. Raises Unreachable."""
     ask: Callable[[], Pulse | Refusal | None] | None = getattr(publisher, "pulse", None)
     return None if ask is None else ask()
 
 
 def open_publisher(target: Target) -> Publisher:
-    """The publisher of a target; raises BadInput if there is none of its kind, or its settings are wrong."""
+    """The publisher of a target. Raises BadInput if no publisher has the target's kind, or if the settings are wrong."""
     publisher: Publisher = _loaded(target)(target)
     return publisher
 
 
 def _loaded(target: Target) -> Callable[[Target], Publisher]:
-    """What makes a publisher of the target's kind; raises BadInput if there is none, or none that loads."""
+    """The function that makes a publisher of the target's kind. Raises BadInput if there is none, or if it cannot be loaded."""
     points = plugins(GROUP, target.kind)
     if not points:
-        there = ", ".join(sorted(entry_points(group=GROUP).names)) or "none"
+        known = ", ".join(sorted(entry_points(group=GROUP).names)) or "none"
         hint = f"install a package that has an entry point {target.kind!r} in {GROUP}"
-        raise target.refuse(f"there is no publisher of the kind {target.kind!r}, only: {there}", "kind", hint)
+        raise target.refuse(f"there is no publisher of the kind {target.kind!r}, only: {known}", "kind", hint)
     if len(points) > 1:
         several = " and ".join(map(origin, points))
         raise target.refuse(f"there are several publishers of the kind {target.kind!r}: {several}", "kind", "keep one")

@@ -1,12 +1,13 @@
-"""JSON-RPC over HTTP and over a websocket, with a bound on everything: a question has one deadline, an answer a largest size.
+"""JSON-RPC clients for nodes, over HTTP and over a websocket, with a deadline for each question and a size limit for each answer.
 
-- `Http` asks again what is not answered in time; everything that is asked by it may be asked twice, a signed transaction too.
-- `WebSocket` has one deadline for all of a question: connecting, asking, and asking once more. What may be asked twice is, on a
-  new connection, if the first does not answer; an old connection gets half of the time, for it may have died since. What may not
-  be asked twice, a transaction, is asked once, on a new connection. Answers to other questions, and notifications, are passed
-  over; what is no JSON-RPC at all ends the connection.
+- `HttpRpc` repeats a question that is not answered in time. Every question over HTTP may reach the node twice, even a signed
+  transaction.
+- `WebSocketRpc` has one deadline for connecting, asking, and asking once more. A question that may be repeated is asked again on
+  a new connection. An old connection gets only half of the time, because it may be dead. A transaction may not be repeated, so
+  it is asked once, on a new connection. Answers to other questions, and notifications, are skipped; anything that is not
+  JSON-RPC ends the connection.
 
-An address can hold a password or an API key, so only its host is ever shown.
+An address may contain a password or an API key, so only its host is ever shown.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
 ANSWER_BYTES = 32 * 2**20
-"""Bytes of one answer; a runtime's metadata takes about one million, a full block or pool some twenty."""
+"""Most bytes of one answer. A runtime's metadata has about one million, a full block or pool about twenty million."""
 HTTP_PARTS = 500_000
-"""Brackets, commas and strings of one answer over HTTP: an event has some forty."""
+"""Most brackets, commas and strings of one answer over HTTP; an event has about forty."""
 WEBSOCKET_PARTS = 200_000
-"""The same over a websocket: the longest answers are long texts."""
+"""The same over a websocket, where the longest answers are long texts."""
 CLOSE_SECONDS = 1.0
-"""How long the thread that reads from a websocket may take to end, once the connection is cut."""
+"""Seconds that a websocket's reading thread may take to end after the connection is closed."""
 TRIES = 3
 """How often a question is asked over HTTP."""
 PAUSE = 0.2
 """Seconds before the second try."""
 _HEX = re.compile("0x[0-9a-fA-F]*")
 _KEY = 16
-"""A part of a path with so many characters may be a key."""
+"""A part of a URL's path with at least so many characters may be an API key."""
 _SHUT_OUT = (401, 403, 407)
-"""Statuses of a node that wants a key, or another one."""
+"""Statuses of a node that needs a key, or another key."""
 
 
 class RpcError(Exception):
-    """The other side understood, and said no: its code, its message, its data. The message can be shown and written down."""
+    """The node answered with an error: its code, its message, its data. The message is safe to show and to write down."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         self.code, self.message = code, Words()(_text(message), 500)
@@ -59,11 +60,11 @@ class RpcError(Exception):
 
 
 class NoAnswerError(Exception):
-    """What came is no answer; why, in a few words."""
+    """The node's reply is not a JSON-RPC answer; the reason, in a few words."""
 
 
 class _Rpc:
-    """One address, asked by one thread at a time. seconds: for one question in all, connecting included."""
+    """One address, asked by one thread at a time. seconds: for one question, connecting included."""
 
     schemes: ClassVar[tuple[str, ...]]
     example: ClassVar[str]
@@ -105,7 +106,7 @@ class HttpRpc(_Rpc):
         weakref.finalize(self, self._peer.close)
 
     def ask(self, method: str, *params: Any) -> Any:
-        """The result; raises RpcError where the answer is no, Unreachable where there is none that can be read."""
+        """The result. Raises RpcError if the node answers with an error, Unreachable if there is no readable answer."""
         number, text = self._question(method, params)
         body = text.encode()
         for last in [False] * (self._tries - 1) + [True]:
@@ -132,7 +133,7 @@ class HttpRpc(_Rpc):
         self._peer.close()
 
     def _once(self, body: bytes) -> bytes:
-        """One question, and the bytes of its answer."""
+        """Ask once, and return the bytes of the answer."""
         answer = self._peer.ask("POST", body=body, most=ANSWER_BYTES)
         if answer.status in _SHUT_OUT:
             raise self._shut_out(answer.status)
@@ -153,9 +154,9 @@ class WebSocketRpc(_Rpc):
         self._connection: ClientConnection | None = None
 
     def ask(self, method: str, *params: Any, twice: bool = True) -> Any:
-        """The result; raises RpcError where the answer is no, Unreachable where there is none that can be read.
+        """The result. Raises RpcError if the node answers with an error, Unreachable if there is no readable answer.
 
-        twice: the question may reach the node twice.
+        twice: whether the question may reach the node twice.
         """
         if not twice:
             self.close()
@@ -178,12 +179,12 @@ class WebSocketRpc(_Rpc):
             _cut(connection)
 
     def _once(self, method: str, params: tuple[Any, ...], until: float) -> Any:
-        """One question on one connection, which is dropped if there is no answer; raises RpcError and NoAnswerError."""
+        """Ask once on one connection, and close it if there is no answer. Raises RpcError and NoAnswerError."""
         from websockets.exceptions import WebSocketException
 
         try:
             return self._answer(self._connected(until), method, params, until)
-        except (OSError, WebSocketException, NoAnswerError, ValueError) as error:  # ValueError: where a node sends us on to
+        except (OSError, WebSocketException, NoAnswerError, ValueError) as error:  # ValueError: an invalid redirect of the node
             self.close()
             if time.monotonic() >= until:
                 raise NoAnswerError(f"{self._seconds:g} seconds were not enough") from None
@@ -204,7 +205,7 @@ class WebSocketRpc(_Rpc):
             timer.cancel()
 
     def _connected(self, until: float) -> ClientConnection:
-        """The connection there is, or a new one; raises BadInput where the node does not let us in."""
+        """The open connection, or a new one. Raises BadInput if the node refuses access."""
         from websockets.exceptions import InvalidStatus
 
         if self._connection is None:
@@ -229,7 +230,7 @@ class WebSocketRpc(_Rpc):
 
 
 def connector() -> Callable[..., ClientConnection]:
-    """What opens a websocket; raises BadInput if the extra is not installed."""
+    """The function that opens a websocket. Raises BadInput if the extra is not installed."""
     try:
         from websockets.sync.client import connect
     except ImportError:
@@ -239,8 +240,8 @@ def connector() -> Callable[..., ClientConnection]:
 
 
 def _shut(connection: ClientConnection) -> None:
-    """End both directions at once, whoever waits for either."""
-    with suppress(OSError):  # it is closed already
+    """End both directions at once, even while another thread waits for data."""
+    with suppress(OSError):  # the connection is closed already
         connection.socket.shutdown(socket.SHUT_RDWR)
 
 
@@ -250,20 +251,20 @@ def _cut(connection: ClientConnection) -> None:
 
 
 def _parts(url: str, *schemes: str, hint: str) -> tuple[SplitResult, str, int | None]:
-    """The parts of a node's address, its host and its port; raises BadInput, without the address, if it is not one."""
+    """The parts of a node's address, its host and its port. Raises BadInput, without the address, if it is not valid."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
-        host.encode("idna")  # as whoever looks for the host will: a label has 63 characters at most, and one at least
+        host.encode("idna")  # as DNS requires: a label has 1 to 63 characters
     except ValueError:
         host, port = "", None
     if not host or parts.scheme not in schemes or not url.isascii() or not url.isprintable():
-        raise BadInput("is no address of a node", hint=hint)
+        raise BadInput("is not the address of a node", hint=hint)
     return parts, host, port
 
 
 def _object(data: str | bytes, parts: int) -> dict[str, Any]:
-    """A message as an object of JSON; raises NoAnswerError."""
+    """A message as a JSON object. Raises NoAnswerError if it is not one."""
     try:
         message = reading.parsed(data, parts=parts)
     except NoAnswer as error:
@@ -274,7 +275,7 @@ def _object(data: str | bytes, parts: int) -> dict[str, Any]:
 
 
 def _result(message: dict[str, Any], number: int) -> Any:
-    """The result in an answer to question `number`; raises RpcError and NoAnswerError."""
+    """The result in the answer to question `number`. Raises RpcError and NoAnswerError."""
     error = message.get("error")
     if error is not None:
         answer = error if isinstance(error, dict) else {"message": str(error)}
@@ -286,11 +287,11 @@ def _result(message: dict[str, Any], number: int) -> Any:
 
 
 def _text(text: str) -> str:
-    """Without halves of characters, which JSON can hold and no file can."""
+    """The text without lone surrogates, which JSON can contain but a file cannot."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _secrets(parts: SplitResult, credentials: str) -> list[str]:
-    """What of an address a node might repeat, and nobody may be shown."""
+    """The parts of an address that must never be shown, even if a node repeats them."""
     path = [part for part in parts.path.split("/") if len(part) >= _KEY]
     return [parts.password or "", credentials.removeprefix("Basic "), *path, *(value for _, value in parse_qsl(parts.query))]

@@ -1,17 +1,18 @@
-"""Sending to a chain once, and following what was sent until the chain has it: the same for every chain.
+"""Sends a transaction to any chain exactly once, and follows it until the chain has it.
 
-A publisher says what there is to send; a `Chain` signs it and looks for it on its chain; the `Sender` does the rest.
+A publisher decides what to send. A `Chain` signs it and looks for it on its chain. The `Sender` does the rest:
 
-    plan      the signed transaction is written to the journal, on the disk, before a node hears of it
-    send      a node has it; after a crash the chain is asked what became of it before anything else is sent
-    follow    the chain is looked at until the attempt has ended, or waits in a block for the chain to open it
-    confirm   it ended as it should; otherwise the publisher is asked again, and a new attempt begins
+    plan      the signed transaction is written to the journal, on the disk, before any node gets it
+    send      a node has it; after a crash the chain is asked about it before anything else is sent
+    follow    the chain is asked until the attempt has ended, or waits in a block until the chain opens it
+    confirm   the attempt succeeded; otherwise the publisher is asked again, and a new attempt begins
 
-- One attempt is under way at a time: the next begins when the one before has ended or waits in a block.
-- What is under way comes first, also if it is of another plan. That of another account or chain is never touched.
-- What a chain does not answer is an outcome (`Unknown`); the same command again goes on where this one stopped.
+- Only one attempt is under way at a time. The next one begins when it has ended or waits in a block.
+- An attempt that is under way comes first, even if it belongs to another plan. An attempt of another account or chain is never
+  touched.
+- If a chain does not answer, the outcome is `Unknown`. The same command, run again, continues there.
 - Every line of the journal that belongs to an attempt has `state`, `attempt` (counted from 1), `subject` and `plan`. The line
-  `planned` has all that it takes to send the same bytes again.
+  `planned` has everything that is needed to send the same bytes again.
 
 Documentation: Publishing, "A publisher of your own".
 """
@@ -43,17 +44,19 @@ __all__ = [
 ]
 
 BEGINNINGS = 5
-"""How often one command begins anew, because another transaction used the nonce, or the time of one was over."""
+"""How many attempts one command begins, if another transaction uses the nonce or an attempt expires."""
 T = TypeVar("T")
 AttemptT = TypeVar("AttemptT", bound="ChainAttempt")
 Prepare = Callable[[], T | Outcome]
-"""Looks at the chain, and says what to send now, or why nothing is to be sent."""
+"""Looks at the chain, and returns what to send now, or the outcome if nothing is to be sent."""
 
 
 @dataclass(frozen=True)
 class SystemClock:
-    """Time as it passes, for tests to let pass as they like: seconds between two looks at a chain, monotonic time, a way to wait,
-    and seconds since 1970."""
+    """The time, which tests replace.
+
+    poll: seconds between two looks at a chain. now: monotonic time. sleep: waits. wall: seconds since 1970.
+    """
 
     poll: float = 1.0
     now: Callable[[], float] = time.monotonic
@@ -63,15 +66,15 @@ class SystemClock:
 
 @dataclass
 class ChainAttempt(ABC):
-    """One thing that was sent, or was about to be; a chain's own attempt adds what it needs to send the same bytes again.
+    """One attempt to send something. Each chain's own class adds the fields it needs to send the same bytes again.
 
-    number: in the journal, from 1. sent: hashes that a node has taken. state: of the last entry. ending: that entry.
+    number: in the journal, from 1. sent: hashes that a node has accepted. state: of the last entry. ending: that entry.
     """
 
     ENDED: ClassVar[frozenset[str]] = frozenset({"confirmed", "failed", "lost"})
-    """States after which nothing more comes of it."""
+    """States after which nothing more happens to an attempt."""
     WAITS: ClassVar[frozenset[str]] = frozenset()
-    """States in which it is in a final block, and the chain opens it later."""
+    """States in which an attempt is in a final block, and the chain opens it later."""
 
     number: int
     subject: str
@@ -83,7 +86,7 @@ class ChainAttempt(ABC):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether nothing more will happen to it."""
         return self.state in self.ENDED
 
     @property
@@ -94,37 +97,37 @@ class ChainAttempt(ABC):
     @property
     @abstractmethod
     def transaction(self) -> str:
-        """The hash of what was signed last for it."""
+        """The hash of the transaction that was signed last."""
 
     @property
     def owner(self) -> tuple[object, ...]:
-        """Whose it is, and where: the account, then what tells the chain from others."""
+        """The account that sends, followed by whatever identifies the chain."""
         return (self.account,)
 
     @property
     def described(self) -> str:
-        """What it is, for people: the subject of a sentence."""
+        """The attempt as the subject of a sentence, for people."""
         return f"a transaction of {self.account}"
 
     def entry(self) -> JournalEntry:
-        """The journal's entry that plans it."""
+        """The journal's entry `planned`."""
         about = {"attempt": self.number, "subject": self.subject, "plan": self.plan, "account": self.account}
         return {"state": "planned"} | about | self.content()
 
     def content(self) -> JournalEntry:
-        """The chain's own fields, as JSON; as they are, unless a chain says otherwise."""
+        """The fields of the chain's own class, as JSON. A class overrides this if its fields are not JSON."""
         own = [item.name for item in fields(self) if item.name not in _COMMON]
         return {name: getattr(self, name) for name in own}
 
     @classmethod
     def planned(cls: type[AttemptT], entry: JournalEntry) -> AttemptT:
-        """The attempt that an entry plans; raises KeyError if the entry is of another kind of target."""
+        """The attempt of an entry `planned`. Raises KeyError if the entry belongs to another kind of target."""
         own = [item.name for item in fields(cls) if item.name not in _COMMON]
         about = (entry["attempt"], entry["subject"], entry["plan"], entry["account"])
         return cls(*about, **{name: entry[name] for name in own})
 
     def follow(self, entry: JournalEntry) -> None:
-        """Take in a later entry about it."""
+        """Update the attempt by a later entry about it."""
         state = entry["state"]
         if state == "sent":
             self.sent.add(entry["hash"])
@@ -133,7 +136,7 @@ class ChainAttempt(ABC):
 
     @classmethod
     def read(cls: type[AttemptT], entries: Iterable[JournalEntry]) -> list[AttemptT]:
-        """The attempts of a journal, in order; raises BadInput if it is of another kind of target."""
+        """The attempts of a journal, in order. Raises BadInput if the journal belongs to another kind of target."""
         attempts: dict[int, AttemptT] = {}
         for entry in entries:
             number = entry.get("attempt")
@@ -151,22 +154,22 @@ _COMMON = frozenset(item.name for item in fields(ChainAttempt))
 
 
 def under_way(attempts: Iterable[AttemptT]) -> AttemptT | None:
-    """The attempt of which it is not certain yet whether a block has it; there is one at most."""
+    """The attempt that may or may not get into a block; there is at most one."""
     return next((attempt for attempt in attempts if not attempt.ended and not attempt.in_block), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing is certain yet; why it takes longer than it should, or nothing where all is well."""
+    """Nothing is certain yet. why: the reason if it takes longer than usual."""
 
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """An attempt has ended, or waits in a block: the state, the entry's other fields, and what the command ends with.
+    """An attempt has ended, or waits in a block. more: the other fields of its journal entry.
 
-    outcome: None if the attempt ended as if it had never been, so that the publisher is to be asked again.
+    outcome: of the command; None if the attempt had no effect, so the publisher is asked again.
     """
 
     state: str
@@ -175,15 +178,15 @@ class AttemptEnded:
 
 
 Seen = Outcome | AttemptEnded | Waiting
-"""What one look at an attempt comes to. An outcome ends the command, and leaves the attempt under way."""
+"""The result of one look at an attempt. An outcome ends the command, and the attempt stays under way."""
 Known = Outcome | tuple[AttemptT, AttemptEnded]
-"""What is known of a plan before anything is prepared: an outcome, perhaps with the end of an earlier attempt to write down."""
+"""What is known of a plan before anything is prepared: an outcome, or an earlier attempt with its end, to be written down."""
 
 
 class Following(Generic[AttemptT, T]):
-    """An attempt while it is followed, and how a chain writes down what it does with it.
+    """An attempt that is being followed, with the methods by which a chain writes to the journal.
 
-    prepare: what would be sent now; None if the attempt is of another plan than the one that is asked for.
+    prepare: returns what would be sent now; None if the attempt belongs to another plan than the command's.
     """
 
     def __init__(self, attempt: AttemptT, prepare: Prepare[T] | None, journal: Journal, tell: Callable[[str], None]) -> None:
@@ -191,7 +194,7 @@ class Following(Generic[AttemptT, T]):
         self._journal = journal
 
     def mark_sent(self) -> None:
-        """A node has what was signed last; written down once for each hash."""
+        """Write down that a node has the transaction that was signed last; once for each hash."""
         attempt = self.attempt
         if attempt.transaction not in attempt.sent:
             self.add("sent", hash=attempt.transaction)
@@ -204,9 +207,9 @@ class Following(Generic[AttemptT, T]):
 
 
 class Chain(ABC, Generic[AttemptT, T]):
-    """What is different on each chain. T: what there is to send (a call). Every method may raise Unreachable.
+    """The part of sending that differs between chains. T: what is sent (a call). Every method may raise Unreachable.
 
-    attempt: the chain's own kind of attempt. account: who sends, for people.
+    attempt: the chain's own class of attempts. account: the account that sends, as shown to people.
     """
 
     attempt: type[AttemptT]
@@ -215,27 +218,30 @@ class Chain(ABC, Generic[AttemptT, T]):
     @property
     @abstractmethod
     def owner(self) -> tuple[object, ...]:
-        """See `Attempt.owner`; attempts of others are never touched."""
+        """See `ChainAttempt.owner`. Attempts with another owner are never touched."""
 
     def wrong(self) -> Outcome | None:
-        """Why nothing at all may be sent there: the node is of another chain, say. None if all is right."""
+        """Why nothing may be sent there at all, for example because the node is of another chain. None if all is right."""
         return None
 
     def known(self, attempts: list[AttemptT], plan: str) -> Known[AttemptT] | None:
-        """What has become of a plan (its digest) by what was sent before; None if it is to be prepared."""
+        """The outcome of a plan (its digest) that was sent before; None if it must be prepared."""
         return None
 
     @abstractmethod
     def sign(self, number: int, subject: str, plan: str, call: T, attempts: list[AttemptT]) -> AttemptT | Outcome:
-        """A signed attempt that no node has seen, or why there is none. attempts: all before it."""
+        """A new signed attempt that no node has seen, or the outcome if there is none. attempts: all earlier ones."""
 
     @abstractmethod
     def follow(self, following: Following[AttemptT, T]) -> Callable[[], Seen]:
-        """What looks at the attempt once, and sees to it that a node has it; it is called until it says how that ended."""
+        """A function that looks at the attempt once, and hands it to a node if necessary. It is called until the attempt ends."""
 
 
 class Sender(Generic[AttemptT, T]):
-    """Sends to one target. tell: is told what happens, a sentence at a time. wait_seconds: how long a command follows at most."""
+    """Sends to one target.
+
+    tell: shows progress, one sentence at a time. wait_seconds: how long a command follows an attempt at most.
+    """
 
     def __init__(
         self,
@@ -251,10 +257,10 @@ class Sender(Generic[AttemptT, T]):
         self._until = 0.0
 
     def run(self, subject: str, plan: str, prepare: Prepare[T]) -> Outcome:
-        """Send what `prepare` says, once, and follow it to its end, or as long as the command waits.
+        """Send what `prepare` returns, once, and follow it to its end, or as long as the command waits.
 
-        `prepare` is asked again after every attempt that ended otherwise than it should. subject and plan: what it is about, and
-        the digest of what is sent. Raises BadInput and Overtaken; what the network does is an outcome.
+        `prepare` is asked again after every attempt that ended without effect. subject: what is sent, for people. plan: its
+        digest. Raises BadInput and Overtaken; every failure of the network is an outcome.
         """
         self._until = self._clock.now() + self._wait_seconds
         outcome: Outcome | None = None
@@ -267,13 +273,13 @@ class Sender(Generic[AttemptT, T]):
             outcome = Unknown(f"{error.what}; {error.hint}" if error.hint else error.what)
         if outcome is None:
             what = f"something else sends from {self._chain.account} at the same time"
-            outcome = Refusal("nonce", what, "let one program send, then do this again")
+            outcome = Refusal("nonce", what, "let only one program send, then run this command again")
         if not isinstance(outcome, Confirmed) or outcome.transaction is None:
             self._journal.note(subject, plan, outcome)
         return outcome
 
     def _step(self, subject: str, plan: str, prepare: Prepare[T]) -> Outcome | None:
-        """Bring one attempt to its end: the one under way, else a new one. None: look at the chain again, and begin anew."""
+        """Bring one attempt to its end: the one under way, otherwise a new one. None: look at the chain again, and start over."""
         wrong = self._chain.wrong()
         if wrong is not None:
             return wrong
@@ -286,7 +292,7 @@ class Sender(Generic[AttemptT, T]):
             attempt = begun
         elif attempt.owner != self._chain.owner:
             what = f"{attempt.described} is under way: {attempt.subject}"
-            return Refusal("under-way", what, "see that one to its end first, with its key and its fields in publish.toml")
+            return Refusal("under-way", what, "finish that one first, with its key and its fields in publish.toml")
         asked_for = (attempt.subject, attempt.plan) == (subject, plan)
         outcome = self._follow(attempt, prepare if asked_for else None)
         if asked_for:
@@ -296,7 +302,7 @@ class Sender(Generic[AttemptT, T]):
         return Unknown(f"{attempt.subject} is under way, and comes first: {document(outcome).get('what', outcome.state)}")
 
     def _known(self, attempts: list[AttemptT], plan: str) -> Outcome | None:
-        """What has become of the plan, written down if that is new."""
+        """The outcome of the plan, if it was sent before. The end of an attempt that is new is written down."""
         known = self._chain.known(attempts, plan)
         if not isinstance(known, tuple):
             return known
@@ -305,7 +311,7 @@ class Sender(Generic[AttemptT, T]):
         return ended.outcome
 
     def _begin(self, subject: str, plan: str, prepare: Prepare[T], attempts: list[AttemptT]) -> AttemptT | Outcome:
-        """A new attempt, in the journal, or why there is none."""
+        """A new attempt, written to the journal, or the outcome if there is none."""
         call = prepare()
         if isinstance(call, Outcome):
             return call
@@ -315,7 +321,7 @@ class Sender(Generic[AttemptT, T]):
         return attempt
 
     def _follow(self, attempt: AttemptT, prepare: Prepare[T] | None) -> Outcome | None:
-        """The attempt's outcome, or what is known of it when time is up; None if it ended as if it had never been."""
+        """The attempt's outcome, or what is known of it when time is up; None if it ended without effect."""
         look = self._chain.follow(Following(attempt, prepare, self._journal, self._tell))
         while True:
             try:
@@ -332,7 +338,7 @@ class Sender(Generic[AttemptT, T]):
             self._clock.sleep(self._clock.poll)
 
     def _end(self, attempt: AttemptT, ended: AttemptEnded) -> None:
-        """Write down how it ended. What was confirmed takes the place of whatever waited in a block before it."""
+        """Write down how an attempt ended. A confirmed one supersedes every earlier one that still waits in a block."""
         _add(self._journal, attempt, ended.state, ended.more)
         attempt.state, attempt.ending = ended.state, ended.more
         if ended.state == "confirmed":
@@ -351,4 +357,4 @@ def _waiting(attempt: ChainAttempt, why: str) -> Outcome:
     """What is known of an attempt when there is no more time to wait."""
     if attempt.transaction in attempt.sent and not why:
         return Sent(attempt.transaction)
-    return Unknown(f"{why or 'no node has taken it yet'}; do this again to see it through", attempt.transaction)
+    return Unknown(f"{why or 'no node has accepted it yet'}; run this command again to continue", attempt.transaction)

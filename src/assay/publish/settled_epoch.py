@@ -1,4 +1,4 @@
-"""What may be published: an epoch that the ledger has settled, with its receipt, and nothing else. SPEC 6."""
+"""Reads a settled epoch from the ledger and checks it against its signed receipt; only such an epoch may be published. SPEC 6."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class EpochShares:
-    """Exact shares of the whole, which no document has: (participant, uid, share) of whoever has one; what burns. SPEC 4."""
+    """The exact shares of an epoch, which the settlement's document only has rounded. SPEC 4.
+
+    rows: (participant, uid, share) of each participant with a share. burn: the share that burns, at `burn_uid`.
+    """
 
     rows: tuple[tuple[str, int, Fraction], ...]
     burn: Fraction
@@ -36,12 +39,12 @@ class EpochShares:
 
 @dataclass(frozen=True)
 class SettledEpoch:
-    """A settled epoch: the digest of its receipt's statement, the settlement, and what belongs to participants.
+    """A settled epoch: the digest of its receipt's statement, the settlement, and the data of participants.
 
-    addresses: of those who have one, as the registry had it when it was settled. judgements: of a rubric, the records that a
-    participant's agreed score rests on. shares: settles it again from what was kept, while the ledger is open; raises
-    CannotSettle if that gives something else, or if it pays out. registries: of which subnets of which chains the uids are, as
-    the receipts say; none where no registry was pulled.
+    addresses: participant → address, as the registry had it when the epoch was settled; a participant without one is not in it.
+    judgements: of a rubric, the records from which a participant's agreed score follows. shares: settles the epoch again from
+    the stored evidence, while the ledger is open; raises CannotSettle if the result differs, or if the epoch pays out.
+    registries: the subnets and chains that the uids belong to, by the receipts; empty if no registry was pulled.
     """
 
     competition: str
@@ -55,10 +58,9 @@ class SettledEpoch:
 
 
 def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
-    """The epoch (None: the last that was settled) as the ledger keeps it.
+    """An epoch from the ledger (None: the last that was settled).
 
-    Raises CannotSettle if it is not settled, and Refused if receipt and settlement are not as they were signed: what does not
-    check is not published.
+    Raises CannotSettle if the epoch is not settled, and Refused if its receipt or settlement differs from what was signed.
     """
     with ledger.counted() as view:
         epoch = view.settled_epoch() if epoch is None else epoch
@@ -67,53 +69,53 @@ def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
         receipt = ledger.receipt(epoch)
         settled, document = stored_settlement(view, receipt.epoch)
         settlement: Json = json.loads(settled.document)
-        said = _checked(ledger, canonical(ledger.document(receipt)), settlement)
-        given: Json = json.loads(document)
-        if (found := eligible.inputs_digest(given)) != said["inputs"]:
-            raise Refused("inputs", "they are not those of the receipt", expected=said["inputs"], found=found)
-        addresses = {row["key"]: row["address"] for row in given["participants"] if row.get("address")}
-        judged = issubclass(find(given["scheme"]["score"]["kind"]).record, Rubric)
-        judgements = _judgements(view, given, settlement) if judged else {}
+        statement = _checked(ledger, canonical(ledger.document(receipt)), settlement)
+        inputs: Json = json.loads(document)
+        if (found := eligible.inputs_digest(inputs)) != statement["inputs"]:
+            raise Refused("inputs", "they are not those of the receipt", expected=statement["inputs"], found=found)
+        addresses = {row["key"]: row["address"] for row in inputs["participants"] if row.get("address")}
+        judged = issubclass(find(inputs["scheme"]["score"]["kind"]).record, Rubric)
+        judgements = _judgements(view, inputs, settlement) if judged else {}
     return SettledEpoch(
-        said["competition"],
+        statement["competition"],
         receipt.epoch,
         receipt.digest,
         settlement,
         addresses,
         judgements,
         shares=lambda: _shares(ledger, receipt),
-        registries=tuple(one for one in (said.get("registry"),) if one is not None),
+        registries=tuple(registry for registry in (statement.get("registry"),) if registry is not None),
     )
 
 
 def read_joint(path: Path, epoch: int | None = None) -> SettledEpoch:
-    """The signed split of an epoch (None: the last that was signed) of a subnet. `receipt`: of its statement, which names theirs.
+    """The signed split of a subnet's epoch (None: the last that was signed), which names the receipt of each competition.
 
-    Raises CannotSettle if it is not signed, or gives another split now, and what `joint.settled` raises.
+    Raises CannotSettle if the split is not signed or is different now, and what `subnet_bundle.signed_epoch` raises.
     """
-    found, there = subnet_bundle.signed_epoch(path, epoch)
-    rows = tuple((row.participant, row.uid, row.share) for row in found.rows if row.uid is not None and row.share)
-    shares = EpochShares(rows, found.burn.share, int(found.burn.uid or 0))
-    document = found.document | {"agreed": [], "ranking": [], "refund": None}
-    registries = tuple(_registries(path, found.epoch))
-    return SettledEpoch(path.stem, found.epoch, there.digest, document, {}, {}, shares=lambda: shares, registries=registries)
+    split, receipt = subnet_bundle.signed_epoch(path, epoch)
+    rows = tuple((row.participant, row.uid, row.share) for row in split.rows if row.uid is not None and row.share)
+    shares = EpochShares(rows, split.burn.share, int(split.burn.uid or 0))
+    document = split.document | {"agreed": [], "ranking": [], "refund": None}
+    registries = tuple(_registries(path, split.epoch))
+    return SettledEpoch(path.stem, split.epoch, receipt.digest, document, {}, {}, shares=lambda: shares, registries=registries)
 
 
 def _registries(path: Path, epoch: int) -> Iterator[Json]:
-    """What the receipts of a subnet file's competitions say of where their uids are."""
+    """The registries that the receipts of a subnet file's competitions name."""
     for member in subnet.read(path).competitions:
         with open_competition(path.parent / member.path).ledger as ledger:
             yield from read(ledger, epoch).registries
 
 
 def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:
-    """What the receipt states; raises Refused unless it is signed, in the log, and of this settlement."""
+    """The receipt's statement. Raises Refused unless it is signed, is in the log, and belongs to this settlement."""
     try:
-        found = check.Receipt.parse(receipt)
-        check.check_receipt(found, [ledger.key])
+        parsed = check.Receipt.parse(receipt)
+        check.check_receipt(parsed, [ledger.key])
     except check.CheckError as refused:
         raise Refused("receipt", f"it is not as it was signed ({refused})") from None
-    stated: Json = found.predicate
+    stated: Json = parsed.predicate
     again = digest({name: value for name, value in settlement.items() if name != "digest"})
     if not settlement["digest"] == again == stated["settlement"]:
         raise Refused("settlement", "it is not that of the receipt", expected=stated["settlement"], found=again)
@@ -121,30 +123,33 @@ def _checked(ledger: Ledger, receipt: bytes, settlement: Json) -> Json:
 
 
 def _shares(ledger: Ledger, receipt: StoredReceipt) -> EpochShares:
-    """The shares of an epoch as they were before they were encoded."""
+    """The shares of an epoch, before they were encoded as weights."""
     with ledger.counted() as view:
         settlement = settling.again(view, receipt)
-    found, decay = settlement.allotment, settlement.inputs.scheme.decay
-    if found is None or decay is None:
+    allotment, decay = settlement.allotment, settlement.inputs.scheme.decay
+    if allotment is None or decay is None:
         if settlement.payouts is None:
             what, hint = "into a ranking, which has no weights", 'only a scheme of [reward] kind = "weights" goes to a subnet'
         else:
-            what, hint = "into payouts, which are no weights", "publish it to a target of another kind"
+            what, hint = "into payouts, which are not weights", "publish it to a target of another kind"
         raise CannotSettle(f"epoch {receipt.epoch} is settled {what}", hint=hint)
-    rows = ((one.participant, one.uid, one.share) for one in settlement.weights.values())
+    rows = ((weight.participant, weight.uid, weight.share) for weight in settlement.weights.values())
     return EpochShares(
-        tuple((key, uid, share) for key, uid, share in rows if uid is not None and share), found.burn, decay.burn_uid
+        tuple((key, uid, share) for key, uid, share in rows if uid is not None and share), allotment.burn, decay.burn_uid
     )
 
 
-def _judgements(view: View, given: Json, settlement: Json) -> dict[str, tuple[Rubric, ...]]:
-    """Participant → the records of the judgements that its agreed score rests on."""
+def _judgements(view: View, inputs: Json, settlement: Json) -> dict[str, tuple[Rubric, ...]]:
+    """Participant → the records of the judgements from which its agreed score follows."""
     counted = {
-        (row["participant"], one["validator"]) for row in settlement["agreed"] for one in row["validators"] if not one["excluded"]
+        (row["participant"], vote["validator"])
+        for row in settlement["agreed"]
+        for vote in row["validators"]
+        if not vote["excluded"]
     }
     found: dict[str, tuple[Rubric, ...]] = {row["participant"]: () for row in settlement["agreed"]}
-    for participant, _, one in eligible.records_behind_results(view.records(0, settlement["epoch"]), given, settlement, ()):
-        record = read_record(json.loads(one.body))
+    for participant, _, stored in eligible.records_behind_results(view.records(0, settlement["epoch"]), inputs, settlement, ()):
+        record = read_record(json.loads(stored.body))
         if isinstance(record, Rubric) and (participant, record.validator) in counted:
             found[participant] += (record,)
     return found

@@ -1,8 +1,8 @@
-"""A watch: one look after the other at ledger and chain, and what follows from it (see `decisions`); shown as metrics and a page.
+"""Watches one target: looks at ledger and chain again and again, publishes when it is time, and shows metrics and a page.
 
-Metrics are in Prometheus' text format, for the textfile collector of its node exporter. Whether the watch itself is alive is
-seen by `assay_publish_looked_timestamp_seconds`, which grows with every look. The page is one HTML file without scripts, which a
-browser loads anew by itself.
+`decisions` decides what follows from a look. Metrics are in Prometheus' text format, for the textfile collector of its node
+exporter. `assay_publish_looked_timestamp_seconds` grows with every look, so it shows that the watch is alive. The page is one
+HTML file without scripts, which the browser reloads.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from assay.scheme.fields import instant, instant_text
 
 Level = Literal["info", "warning", "error"]
 _PASSING = (store.DatabaseBusy, store.DatabaseUnreachable, Overtaken, Unreachable)
-"""Errors that pass by themselves."""
+"""Errors that may pass without anybody's help."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """Something that happened: `name` for programs, and what is to be said of it. outcome: of a try to publish the epoch."""
+    """An event of a watch: `name` for programs, `what` for people. outcome: of a try to publish the epoch."""
 
     level: Level
     name: str
@@ -45,9 +45,9 @@ class WatchEvent:
 
 @dataclass(frozen=True)
 class WatchReport:
-    """How it stands after a look. Times are seconds since 1970; alarms are with the time since when they stand.
+    """The state of a watch after a look. Times are seconds since 1970; each alarm has the time since when it stands.
 
-    entries: of the target's journal, by state. tried: what it comes to. rest: seconds until the next look.
+    histories: of the target's journal. entries: how many the journal has, by state. rest: seconds until the next look.
     """
 
     competition: str
@@ -57,7 +57,7 @@ class WatchReport:
     facts: Facts
     memory: Memory
     alarms: tuple[tuple[Alarm, float], ...]
-    tried: tuple[SendHistory, ...]
+    histories: tuple[SendHistory, ...]
     entries: Mapping[str, int]
     rest: float
 
@@ -68,25 +68,25 @@ class WatchReport:
 
     @property
     def last_set(self) -> float | None:
-        """When our key last set something, about, by the chain's pulse."""
+        """About when our key last set something, by the chain's pulse."""
         pulse = self.facts.pulse
         return None if pulse is None or pulse.last is None else self.at - (pulse.now - pulse.last) * pulse.seconds
 
     @property
     def pending(self) -> bool:
-        """Whether the last try, or the look, came to nothing certain."""
+        """Whether the last try or look has no certain outcome yet."""
         outcome = self.memory.outcome if self.facts.waiting is not None else None
         return bool(not self.reachable or self.memory.broken or (outcome is not None and not outcome.ok))
 
     @property
     def exit_code(self) -> int:
-        """0 if nobody has to do anything; 1 if it is not known or not deep enough yet; 3 while there is an alarm."""
+        """0 if nobody has to act; 1 if the outcome is not known or not deep enough yet; 3 while there is an alarm."""
         return 3 if self.alarms else int(self.pending)
 
 
 @dataclass
 class TargetWatch:
-    """One target, watched. every: seconds of a round. patience: see `alarms`. send: else it is only said what would be sent."""
+    """The watch of one target. every: seconds of a round. patience: see `alarms`. send: False only shows what would be sent."""
 
     target: Target
     publisher: Publisher
@@ -100,14 +100,14 @@ class TargetWatch:
     def __post_init__(self) -> None:
         self._journal: Journal | None = None
         self._competition = self.target.folder.name
-        self._tried: list[SendHistory] = []
+        self._histories: list[SendHistory] = []
         self._standing: dict[str, tuple[Alarm, float]] = {}
         self._begun = self.clock()
         self._seen: dict[int | None, float] = {}
         self._facts = Facts(None, None, None, 0.0, self._begun)
 
     def step(self) -> WatchReport:
-        """Look, and publish one epoch if it is time; raises nothing that another look could mend."""
+        """Look, and publish one epoch if it is time. Raises no error that may pass by the next look."""
         self._look()
         action = self._next()
         if isinstance(action, Publish):
@@ -125,16 +125,16 @@ class TargetWatch:
         settled_before, before = self._facts.settled, self.memory
         self._facts = replace(self._facts, pulse=None)
         try:
-            self._facts = self._found()
-            said = pulse_of(self.publisher)
-            pulse = said if isinstance(said, Pulse) else None
-            self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(said, self.clock())
+            self._facts = self._read()
+            answer = pulse_of(self.publisher)
+            pulse = answer if isinstance(answer, Pulse) else None
+            self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(answer, self.clock())
             self._check()
         except _PASSING as error:
-            self.memory = self.memory.silent(*_said(error), self.clock())
+            self.memory = self.memory.silent(*_what_and_hint(error), self.clock())
         except AssayError as error:
             self.memory = replace(self.memory, away=None, broken=str(error))
-        except Exception as error:  # noqa: BLE001 - it goes on, and alarms
+        except Exception as error:  # noqa: BLE001 - the watch continues, and alarms
             self.memory = replace(self.memory, away=None, broken=_fault(error))
         last = self._facts.settled
         if last is not None and last != settled_before:
@@ -144,15 +144,15 @@ class TargetWatch:
         if before.away and not self.memory.away:
             self._say("info", "back", f"it answers again, after {self.clock() - before.away.since:.0f} seconds")
 
-    def _found(self) -> Facts:
-        """What ledger and journal say; raises what they raise."""
+    def _read(self) -> Facts:
+        """The facts from ledger and journal; raises what these raise."""
         with open_ledger(self.target.folder) as ledger, ledger.store.reading() as view:
             epochs, self._competition = view.settled_epochs(), ledger.store.meta.competition
         self._journal = self._journal or self.target.journal()
-        self._tried = history(self._journal.read())
-        times = {one.epoch: _time_of(one.first) for one in reversed(self._tried) if one.epoch is not None}
-        published = last_published(self._tried)
-        if isinstance(self.memory.outcome, Confirmed):  # of a publisher that keeps no journal, too
+        self._histories = history(self._journal.read())
+        times = {sent.epoch: _time_of(sent.first) for sent in reversed(self._histories) if sent.epoch is not None}
+        published = last_published(self._histories)
+        if isinstance(self.memory.outcome, Confirmed):  # a publisher need not keep a journal
             published = max(published or 0, self.memory.epoch or 0)
         every_epoch = getattr(self.publisher, "every_epoch", False)
         epoch = waiting(epochs, published, min(times, default=None), every_epoch=every_epoch)
@@ -163,19 +163,19 @@ class TargetWatch:
         return Facts(epochs[-1] if epochs else None, published, epoch, since, min(begun, now))
 
     def _check(self) -> None:
-        """Ask whether the chain still has what was published, when it is time; raises what passes by itself."""
+        """Ask whether the chain still has what was published, if it is time. Raises errors that may pass."""
         epoch = to_check(self._facts, self.memory, self.clock())
         if epoch is None:
             return
         try:
             with open_ledger(self.target.folder) as ledger:
                 plan = self.publisher.plan(settled_epoch.read(ledger, epoch))
-            said = self.publisher.confirm(plan)
+            outcome = self.publisher.confirm(plan)
         except _PASSING:
             raise
         except AssayError as error:
-            said = Refusal("input", *_said(error))
-        undone = said if isinstance(said, Refusal) else None
+            outcome = Refusal("input", *_what_and_hint(error))
+        undone = outcome if isinstance(outcome, Refusal) else None
         self.memory = replace(self.memory, checked=ChainCheck(epoch, self.clock(), undone))
 
     # Publishing
@@ -185,10 +185,10 @@ class TargetWatch:
         try:
             outcome = self._outcome(epoch)
         except _PASSING as error:
-            outcome = Unknown(_said(error)[0])
+            outcome = Unknown(_what_and_hint(error)[0])
         except AssayError as error:
-            outcome = Refusal("input", *_said(error))
-        except Exception as error:  # noqa: BLE001 - it goes on, and alarms; the journal has what was sent
+            outcome = Refusal("input", *_what_and_hint(error))
+        except Exception as error:  # noqa: BLE001 - the watch continues, and alarms; the journal has what was sent
             fault = _fault(error)
             outcome = Unknown(fault)
         self.memory = self.memory.tried(epoch, outcome, self.clock(), fault)
@@ -203,17 +203,17 @@ class TargetWatch:
             return self.publisher.send(plan, lambda what: self._say("info", "progress", what, epoch))
         return self.publisher.compare(plan).outcome or Planned()
 
-    # What is told
+    # Report and events
 
     def _report(self, rest: float) -> WatchReport:
         now = self.clock()
-        found = {one.code: one for one in alarms(self._facts, self.memory, now, self.patience)}
-        for code, one in found.items():
+        by_code = {alarm.code: alarm for alarm in alarms(self._facts, self.memory, now, self.patience)}
+        for code, alarm in by_code.items():
             if code not in self._standing:
-                self._say("error", "alarm", f"{one.what}; {one.hint}")
-        for code in self._standing.keys() - found.keys():
+                self._say("error", "alarm", f"{alarm.what}; {alarm.hint}")
+        for code in self._standing.keys() - by_code.keys():
             self._say("info", "alarm-over", f"over: {self._standing[code][0].what}")
-        self._standing = {code: (one, self._standing.get(code, (one, now))[1]) for code, one in found.items()}
+        self._standing = {code: (alarm, self._standing.get(code, (alarm, now))[1]) for code, alarm in by_code.items()}
         entries = Counter(str(entry.get("state")) for entry in (self._journal.entries if self._journal is not None else ()))
         return WatchReport(
             self._competition,
@@ -223,7 +223,7 @@ class TargetWatch:
             self._facts,
             self.memory,
             tuple(self._standing.values()),
-            tuple(self._tried),
+            tuple(self._histories),
             entries,
             rest,
         )
@@ -232,15 +232,15 @@ class TargetWatch:
         self.tell(WatchEvent(level, name, what, epoch))
 
 
-def _said(error: AssayError) -> tuple[str, str]:
-    """What is wrong, with its place, and what to do."""
+def _what_and_hint(error: AssayError) -> tuple[str, str]:
+    """What is wrong, with its location, and what to do."""
     return str(error).removesuffix(f"; {error.hint}"), error.hint
 
 
 def _fault(error: Exception) -> str:
-    """An error that nobody thought of, by its kind and its place: in its text might be what is to be shown to nobody."""
+    """An unexpected error by its type and location, without its text, which might contain a secret."""
     place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"the program has a fault: {type(error).__name__} at line {place.lineno} of {Path(place.filename).name}; report that"
+    return f"the program has a fault: {type(error).__name__} at line {place.lineno} of {Path(place.filename).name}; report it"
 
 
 def _time_of(entry: JournalEntry) -> float:
@@ -252,7 +252,7 @@ _Samples = Iterable[tuple[Mapping[str, str], float | None]]
 
 
 def metrics(report: WatchReport) -> str:
-    """The text of the file. What is not known has no sample."""
+    """The text of the metrics file. A value that is not known has no sample."""
     return "".join(f"{line}\n" for line in _lines(report))
 
 
@@ -285,12 +285,12 @@ def _lines(report: WatchReport) -> Iterator[str]:
             yield f"# HELP assay_publish_{name} {text}"
             yield f"# TYPE assay_publish_{name} {kind}"
         for labels, value in known:
-            said = ",".join(f'{key}="{word}"' for key, word in ({"target": report.target} | dict(labels)).items())
-            yield f"assay_publish_{name}{{{said}}} {float(value):.15g}"
+            pairs = ",".join(f'{key}="{label}"' for key, label in ({"target": report.target} | dict(labels)).items())
+            yield f"assay_publish_{name}{{{pairs}}} {float(value):.15g}"
 
 
 PAGE_LINES = 30
-"""Of what was tried, the last so many."""
+"""How many of the last tries the page shows."""
 _PAGE_HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="refresh" content="{seconds}">
@@ -314,39 +314,39 @@ th {{ font-weight: 600; white-space: nowrap }}
 
 
 def page(report: WatchReport, refresh: float) -> str:
-    """The page. refresh: seconds after which it is loaded anew."""
+    """The page. refresh: seconds after which the browser reloads it."""
     return "".join(_parts(report, refresh))
 
 
 def _parts(report: WatchReport, refresh: float) -> Iterator[str]:
     title = f"{len(report.alarms)} wrong: " if report.alarms else ""
     yield _PAGE_HEAD.format(seconds=max(1, round(refresh)), title=_text(f"{title}{report.target}"))
-    yield f"<h1>What is published to {_text(report.target)}</h1>\n"
+    yield f"<h1>Published to {_text(report.target)}</h1>\n"
     for alarm, since in report.alarms:
         yield f'<div class="alarm" role="alert"><strong>{_text(alarm.what)}</strong><br>What to do: {_text(alarm.hint)}.'
         yield f"<br>Since {_time_text(since)}.</div>\n"
     if not report.alarms:
         yield _calm(report)
     yield _table((), _standing(report))
-    rows = [_row(one) for one in reversed(report.tried[-PAGE_LINES:])]
+    rows = [_row(sent) for sent in reversed(report.histories[-PAGE_LINES:])]
     if rows:
-        yield "<h2>What was tried</h2>\n"
-        yield _table(("what", "what became of it", "last", "block", "transaction", "why"), rows)
+        yield "<h2>Tries</h2>\n"
+        yield _table(("what", "states", "last", "block", "transaction", "why"), rows)
     looked = _time_text(report.at)
-    yield f"<p>Looked at {looked}. If that is long ago, the watch itself does not run any more.</p>\n</body></html>\n"
+    yield f"<p>Last look: {looked}. If that is long ago, the watch does not run any more.</p>\n</body></html>\n"
 
 
-def _row(one: SendHistory) -> Sequence[str]:
-    at, block = str(one.last.get("at", "")), str(one.last.get("block", ""))
-    return one.subject, " → ".join(one.states), at, block, one.transaction, one.why
+def _row(sent: SendHistory) -> Sequence[str]:
+    at, block = str(sent.last.get("at", "")), str(sent.last.get("block", ""))
+    return sent.subject, " → ".join(sent.states), at, block, sent.transaction, sent.why
 
 
 def _calm(report: WatchReport) -> str:
     if not report.reachable:
-        return '<div class="wait">Ledger or node does not answer; it is asked again. No alarm yet.</div>\n'
+        return '<div class="wait">The ledger or the node does not answer; the watch asks again. No alarm yet.</div>\n'
     if report.facts.waiting is not None or report.pending:
-        return '<div class="wait">Nothing is wrong, and something is under way.</div>\n'
-    return '<div class="fine">All is well: what is settled is published.</div>\n'
+        return '<div class="wait">Nothing is wrong; something is under way.</div>\n'
+    return '<div class="fine">All is well: every settled epoch is published.</div>\n'
 
 
 def _standing(report: WatchReport) -> Iterator[tuple[str, str]]:
@@ -357,8 +357,8 @@ def _standing(report: WatchReport) -> Iterator[tuple[str, str]]:
     yield "last published", "nothing yet" if facts.published is None else f"epoch {facts.published}"
     if facts.waiting is not None:
         outcome = memory.outcome if memory.epoch == facts.waiting else None
-        said = "" if outcome is None else f": {outcome.state}" + (f", {what}" if (what := getattr(outcome, "what", "")) else "")
-        yield "waits", f"epoch {facts.waiting}, since {_time_text(facts.since)}{said}"
+        state = "" if outcome is None else f": {outcome.state}" + (f", {what}" if (what := getattr(outcome, "what", "")) else "")
+        yield "waits", f"epoch {facts.waiting}, since {_time_text(facts.since)}{state}"
     if facts.pulse is not None:
         last = "never" if facts.pulse.last is None else f"block {facts.pulse.last}"
         yield "last set by our key", f"{last}; the chain is at block {facts.pulse.now}, its tempo is {facts.pulse.tempo}"
@@ -376,9 +376,9 @@ def _cells(row: Sequence[str], *, named: bool) -> str:
     return head + "".join(f"<td>{_text(cell)}</td>" for cell in row[1:])
 
 
-def _text(said: str) -> str:
-    """What somebody said, as text of the page."""
-    return html.escape(printable(said))
+def _text(text: str) -> str:
+    """A text from outside, escaped for the page."""
+    return html.escape(printable(text))
 
 
 def _time_text(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What a bounty allows and its sponsor probably did not mean, to be read before anybody works for it; never an error. SPEC 8."""
+"""Warnings about a bounty: what is allowed but probably not intended. They are for the sponsor, and never an error. SPEC 8."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from assay.scheme.load import warnings
 __all__ = ["CONTEXT", "advice", "deadlines"]
 
 CONTEXT = 100_000
-"""Tokens of a solution above which few models can be trusted to read all of it."""
+"""Few models read a solution of more tokens reliably."""
 
 
 def deadlines(bounty: Bounty) -> dict[str, datetime | None]:
-    """Field → the deadline, in the order in which they come; None where there is none."""
+    """Field → its deadline, in the order of time; None if it is not set."""
     payout = bounty.scheme.payout
     return {
         "bounty.commitments_until": bounty.terms.commitments_until,
@@ -25,51 +25,53 @@ def deadlines(bounty: Bounty) -> dict[str, datetime | None]:
 
 
 def advice(bounty: Bounty, now: datetime) -> list[str]:
-    """One sentence for each thing, with the field that it is about."""
-    said = warnings(bounty.scheme)
-    said += _times(bounty, now)
-    said += _judging(bounty)
+    """One sentence for each warning; it names the field."""
+    warned = warnings(bounty.scheme)
+    warned += _times(bounty, now)
+    warned += _judging(bounty)
     if bounty.terms.sponsor is None:
-        said.append(
-            "bounty.sponsor is missing, so results and transcripts are sealed to whoever judges alone; "
+        warned.append(
+            "bounty.sponsor is missing, so results and transcripts are sealed only to the judges; "
             "`assay keys new sponsor --kind x25519` makes a key"
         )
     payout = bounty.scheme.payout
     if payout is None:
-        said.append('there is no [payout], so nothing is paid; [reward] kind = "payout" wants one')
+        warned.append('there is no [payout], so nothing is paid; [reward] kind = "payout" needs one')
     elif payout.deposit == 0:
-        said.append("payout.deposit is 0, so nobody is paid anything")
-    return said
+        warned.append("payout.deposit is 0, so nothing is paid")
+    return warned
 
 
 def _times(bounty: Bounty, now: datetime) -> list[str]:
-    said = []
+    warned = []
     for field, until in deadlines(bounty).items():
         if until is not None and until < now:
-            said.append(f"{field} is past: {instant_text(until)}")
+            warned.append(f"{field} is past: {instant_text(until)}")
         elif until is None and field == "bounty.submissions_until":
-            said.append(f"{field} is missing, so solutions may come at any time")
+            warned.append(f"{field} is missing, so solutions may come at any time")
         elif until is None and field == "payout.scoring_deadline" and bounty.scheme.payout is not None:
-            said.append(f"{field} is missing, so a solution that nobody judges can hold up the payout for ever")
+            warned.append(f"{field} is missing, so a solution that is never judged can delay the payout forever")
         elif until is None and bounty.enclave is not None:
-            said.append(f"{field} is missing, so a commitment may come after others were seen to hand in")
-    return said
+            warned.append(f"{field} is missing, so a commitment can come after other participants were seen to hand in")
+    return warned
 
 
 def _judging(bounty: Bounty) -> list[str]:
-    said, judge, enclave = [], bounty.judge, bounty.enclave
+    warned, judge, enclave = [], bounty.judge, bounty.enclave
     if judge.fallback.name == judge.model.name:
-        said.append("judge.fallback is judge.model, so there is nobody to ask when its answers stay malformed")
+        warned.append(
+            "judge.fallback is the same as judge.model, so there is no other model to ask when its answers stay malformed"
+        )
     if judge.solution_tokens > CONTEXT:
-        said.append(
-            f"judge.solution_tokens is {judge.solution_tokens}: see that both models can read that much beside problem and checks"
+        warned.append(
+            f"judge.solution_tokens is {judge.solution_tokens}: check that both models can read so much, with problem and checks"
         )
     if bounty.sealed is not None and enclave is None:
-        said.append("problem.sealed without [enclave]: nobody can read the problem, so nobody can judge")
+        warned.append("problem.sealed without [enclave]: no judge can read the problem")
     elif bounty.sealed is not None:
-        said.append("the problem is sealed: who takes part must be told in another way what is asked for")
+        warned.append("the problem is sealed: tell the participants in another way what it asks for")
     if enclave is not None and enclave.development:
-        said.append("enclave.development is true: a quote of a development root is accepted, which proves nothing")
+        warned.append("enclave.development is true: quotes of a development root are accepted, and these prove nothing")
     if enclave is not None and enclave.unpinned:
-        said.append(f"enclave: {', '.join(enclave.unpinned)} not pinned, so any system that logs the same code may judge")
-    return said
+        warned.append(f"enclave: {', '.join(enclave.unpinned)} not pinned, so any system that logs the same code may judge")
+    return warned

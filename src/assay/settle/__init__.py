@@ -1,6 +1,6 @@
-"""From evidence to weights and payouts, purely. SPEC 2–5.
+"""From evidence to weights and payouts; pure. SPEC 2–5.
 
-The stages can be used by themselves: `score`, `consensus`, `reward`, `decay`, `payout`, `emission`; `pipeline` runs them all.
+`pipeline.settle` runs all stages. Each can be used by itself: `score`, `consensus`, `reward`, `rewarding`, `emission`.
 """
 
 from assay.settle.inputs import Inputs

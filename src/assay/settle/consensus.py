@@ -1,27 +1,15 @@
-"""What consensus is asked of: who scored whom, and with how much stake. SPEC 3.
-
-The remaining scores of a participant → one, as an exact ratio. SPEC 3.3.
-
-Who is too far from the others: the fences between which a score is not an outlier. SPEC 3.2.
-
-modified z: 0.6745·|x − median| / scale > t, with X = |2x − 2·median|, S = 4·scale and t in nanos, is 1 349 000 000·X > t·S.
-z:          |x − mean| / σ > t, with n scores, Σ their sum and W = n·Σx² − Σ² = (n·σ)², is |n·x − Σ| > t·√W.
-
-Both sides are integers, so either says: x is below `low` or above `high`, which are whole nanos.
-
-What consensus answers, and every number it went by. SPEC 3.
-
-Whether enough validators with enough stake stand behind a score. SPEC 3.1.
-
-The stage itself: quorum, outliers, combination, in that order, over blocks of participants. SPEC 3.
-
-Validators' scores → one agreed score per participant: quorum, outliers, combination. SPEC 3.
+"""Consensus: the validators' scores of each participant become one agreed score. SPEC 3.
 
     Votes ─standing─▶ quorum ─▶ fences ─▶ flagged, excluded ─▶ combination ─▶ Agreement
 
 - Nothing is rounded before the end: medians are kept doubled, MADs fourfold, stakes in limbs, the combination as a ratio.
-- Whatever the method, an outlier is a score outside two whole numbers of nanos, `low … high`, worked out per participant.
-- Columns are worked through in blocks, so that memory stays small and time grows with the number of participants.
+- Whatever the method, an outlier is a score outside two whole numbers of nanos, the fences `low … high` of the participant.
+- Participants are worked through in blocks, so that memory stays small and time grows with their number.
+
+The fences are whole numbers because both sides of each test are:
+
+    modified z: 0.6745·|x − median| / scale > t. With X = |2x − 2·median|, S = 4·scale and t in nanos: 1 349 000 000·X > t·S.
+    z:          |x − mean| / σ > t. With n scores, Σ their sum and W = n·Σx² − Σ² = (n·σ)²: |n·x − Σ| > t·√W.
 """
 
 from __future__ import annotations
@@ -116,7 +104,7 @@ def _padded(numbers: Ints, places: int) -> Ints:
 
 
 LEAST = 3
-"""Fewer scores than this flag nobody."""
+"""With fewer scores no score is an outlier."""
 UNIT = 6745 * 2 * NANO // 10_000
 """|M| in nanos is UNIT·|2x − 2·median| / (4·scale)."""
 
@@ -154,7 +142,7 @@ def modified(median2: Ints, mad4: Ints, rules: Outliers) -> tuple[Ints, Ints]:
     """The fences `low` and `high` in nanos, [P], by the modified z-score. SPEC 3.2.
 
     X may be at most ⌊t·S/UNIT⌋ = q·S + ⌊r·S/UNIT⌋ with t = q·UNIT + r. S ≤ 4·10^9, so r·S < 2^63; no X exceeds 2·10^9, so a
-    larger q says no more than that, and q·S ≤ 8·10^18 < 2^63. S = 0 flags nobody.
+    larger q says no more than that, and q·S ≤ 8·10^18 < 2^63. S = 0 flags no score.
     """
     scale4 = np.maximum(mad4, 4 * rules.mad_floor)
     q, r = divmod(rules.threshold, UNIT)
@@ -222,7 +210,7 @@ class Reason(IntEnum):
 class Agreement:
     """The agreed score of each of P participants by V validators, and how it came about. SPEC 3.
 
-    Without a quorum nobody is flagged and there is neither median nor combination.
+    Without a quorum no score is flagged, and there is neither median nor combination.
     """
 
     votes: Votes
@@ -233,7 +221,7 @@ class Agreement:
     quorum: Bools
     """Enough validators and enough stake before any is excluded, [P]."""
     status: NDArray[np.int8]
-    """`Status`, [P]; never DUPLICATE, which is not found here."""
+    """`Status`, [P]; never DUPLICATE: duplicates do not get here."""
     reason: NDArray[np.int8]
     """`Reason`, [P]."""
     flagged: Bools
@@ -241,11 +229,11 @@ class Agreement:
     excluded: Bools
     """Flagged and left out of the combination, [V, P]."""
     flagged_majority: Bools
-    """The flagged hold half or more of the participating stake, so that nobody is excluded, [P]."""
+    """The flagged hold half or more of the participating stake, so no score is excluded, [P]."""
     median2: Ints
-    """Twice the median in nanos, [P]; 0 where it was not asked for."""
+    """Twice the median in nanos, [P]; 0 where it was not computed."""
     mad4: Ints
-    """Four times the MAD in nanos, [P]; 0 where it was not asked for."""
+    """Four times the MAD in nanos, [P]; 0 where it was not computed."""
     above: Ints
     """Numerator of the exact combination in nanos, in limbs, [4, P]; 0 where there is none."""
     below: Ints
@@ -315,7 +303,7 @@ class Agreement:
 
 
 def may_count(stakes: Sequence[int], rules: Consensus) -> list[bool]:
-    """Which validators may count at all: stake above 0 and at least min_validator_stake (rao). SPEC 3.1."""
+    """Whether validators with these stakes (rao) may count at all: above 0 and at least min_validator_stake. SPEC 3.1."""
     least = max(1, rules.min_validator_stake)
     return [stake >= least for stake in stakes]
 
@@ -344,12 +332,12 @@ def needed(votes: Votes, rules: Consensus) -> Ints:
 
 def reached(counts: Ints, stake: Ints, need: Ints, rules: Consensus) -> Bools:
     """Enough counting validators, [P], and enough stake in words, [2, P]. SPEC 3.1."""
-    held: Bools = (counts >= rules.min_validators) & limbs.at_least(stake, need)
-    return held
+    quorum: Bools = (counts >= rules.min_validators) & limbs.at_least(stake, need)
+    return quorum
 
 
 BLOCK = 2**16
-"""Scores worked on at a time: few enough to stay in a processor's cache, many enough that calls do not matter."""
+"""Scores in a block: few enough to stay in a processor's cache, many enough that the calls do not matter."""
 
 
 class Panel(NamedTuple):
@@ -412,7 +400,7 @@ def _panel(votes: Votes, columns: slice, stakes: Stakes, need: Ints, rules: Cons
 
 
 def _fences(scores: Ints, counting: Bools, counts: Ints, judged: Bools, rules: Consensus) -> tuple[Ints, Ints, Ints, Ints]:
-    """2 × median, 4 × MAD, and the scores below and above which one is an outlier, [P]; wide open where nobody is judged."""
+    """2 × median, 4 × MAD, and the fences: a score below or above them is an outlier, [P]; wide open where not judged."""
     method = rules.outliers.method
     median2 = mad4 = np.zeros(len(judged), np.int64)
     if method == "none" or not judged.any():
@@ -427,7 +415,7 @@ def _fences(scores: Ints, counting: Bools, counts: Ints, judged: Bools, rules: C
 
 
 def _excluded(flagged: Bools, counting: Bools, stakes: Stakes, everyone: Support) -> tuple[Bools, Bools, Support]:
-    """Who is left out, [V, P]; whether the flagged hold half of the stake, [P]; who remains. SPEC 3.2."""
+    """Which scores are excluded, [V, P]; whether the flagged hold half of the stake, [P]; what support remains. SPEC 3.2."""
     hit = np.logical_or.reduce(flagged, axis=0)
     if not hit.any():
         return flagged, hit, everyone

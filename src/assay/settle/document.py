@@ -1,7 +1,7 @@
 """The settlement as a document: closed, versioned, every number an integer or a decimal string. SPEC 6, 7.
 
-What it consists of is said once, in the columns of `SETTLEMENT`: the document is made from them, and its JSON schema, its Arrow
-tables, its CSV and the reading of an earlier settlement follow. A new column is one line here.
+The fields in `SETTLEMENT` are its only description. The document is made from them; its JSON schema, its Arrow tables, its CSV
+and the reading of an earlier settlement follow from them. A new field is one line here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _row(columns: Iterable[Field], about: Any) -> Json:
 
 
 def shown(value: Fraction) -> str:
-    """An exact share, as nanos for the reader, half to even. SPEC 1."""
+    """An exact share as a decimal string of nanos, half to even. SPEC 1."""
     return text(half_even(value.numerator * NANO, value.denominator))
 
 
@@ -47,7 +47,7 @@ def _maybe(count: int | None) -> str | None:
 
 
 class _AgreedRow(NamedTuple):
-    """A participant, by column."""
+    """A participant by column, as its row in `agreed` describes it."""
 
     settlement: Settlement
     column: int
@@ -76,19 +76,19 @@ class _AgreedRow(NamedTuple):
 
     @property
     def votes(self) -> list[Json]:
-        """What each validator said that counts."""
+        """The votes that count, a row each."""
         rows = self.agreement.votes.counting[:, self.column].nonzero()[0].tolist()
         return [_row(VALIDATORS, _VoteRow(self.settlement, row, self.column)) for row in rows]
 
     @property
     def not_counted(self) -> list[Json]:
-        """Which validators have evidence that does not count, and why."""
+        """The validators whose evidence does not count, and why."""
         rows = [] if self.duplicate is not None else _not_counted(self.settlement, self.column)
         return [_row(_NOT_COUNTED, row) for row in rows]
 
 
 class _VoteRow(NamedTuple):
-    """What a validator (row) says of a participant (column)."""
+    """A validator's (row) vote about a participant (column)."""
 
     settlement: Settlement
     row: int
@@ -110,12 +110,12 @@ class _Weighed(NamedTuple):
     weight: Weight
 
     def warm(self, value: Callable[[Warmth], Any]) -> Any:
-        """What warm-up adds to a row, where the scheme has it."""
+        """What warm-up adds to a row; ABSENT if the scheme has no warm-up."""
         return ABSENT if self.settlement.warmth is None else value(self.settlement.warmth)
 
 
 def _agreed(settlement: Settlement) -> list[Json]:
-    """A row for everybody: status, agreed score, and what each validator said. SPEC 3."""
+    """A row for each participant: status, agreed score, and votes. SPEC 3."""
     keys, rows = settlement.frame.participants, []
     others = sorted(set(range(len(keys))).difference(settlement.order), key=lambda column: keys[column].encode())
     for column in (*settlement.order, *others):
@@ -154,7 +154,7 @@ def _not_counted(settlement: Settlement, column: int) -> list[tuple[str, str, in
 
 
 def _weights(settlement: Settlement) -> list[Json]:
-    """A row for everybody with an agreed score. SPEC 4."""
+    """A row for each participant with an agreed score. SPEC 4."""
     if settlement.decayed is None:
         return []
     weights = settlement.weights.values()
@@ -163,8 +163,8 @@ def _weights(settlement: Settlement) -> list[Json]:
 
 def _payouts(settlement: Settlement) -> list[Json]:
     """The places that are paid, in wei. SPEC 5."""
-    found = settlement.payouts
-    return [] if found is None else [_row(PAYOUTS, (settlement, paid)) for paid in found.rows]
+    payouts = settlement.payouts
+    return [] if payouts is None else [_row(PAYOUTS, (settlement, paid)) for paid in payouts.rows]
 
 
 def _clocks(clock: Clock) -> list[Json]:
@@ -181,7 +181,7 @@ VALIDATORS = (
     Field("z_squared", Holds.FRACTION, lambda at: _maybe(at.settlement.agreement.z_squared(at.row, at.column)), null=True),
     Field("work", Holds.WORK, lambda at: at.work),
 )
-"""What a validator said that counts for a participant. SPEC 3."""
+"""A vote that counts. SPEC 3."""
 _NOT_COUNTED = (
     Field("validator", Holds.KEY, lambda row: row[0]),
     Field(
@@ -217,7 +217,7 @@ _AGREED = (
     Field("validators", Holds.ROWS, lambda at: at.votes, columns=VALIDATORS),
     Field("not_counted", Holds.ROWS, lambda at: at.not_counted, columns=_NOT_COUNTED),
 )
-"""A participant's agreed score, or why it has none. SPEC 3."""
+"""A participant's agreed score, or why there is none. SPEC 3."""
 
 WEIGHTS = (
     Field("participant", Holds.KEY, lambda at: at.weight.participant),
@@ -299,4 +299,4 @@ SETTLEMENT = (
 """The whole document, but for `schema`, which comes before, and `digest`, which is over all of it."""
 
 BURNT = ("uid", "share", "u16", "chain_u16")
-"""Columns that the burn has as a row of weights: what burns has no score and no clock."""
+"""Fields of the burn as a row of weights: it has no score and no clock."""

@@ -1,4 +1,4 @@
-"""Several competitions on one subnet: their weights joined by participant, the emission split. SPEC 4, Emission split."""
+"""The emission split: the weights of several competitions on one subnet, joined by participant. SPEC 4, Emission split."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SCHEMA = "assay.emission/1"
 class SplitInput:
     """What the split takes from a settlement: keys, uids and final shares run in parallel, in ranking order. SPEC 4.
 
-    took_part: whether anybody had a score that the strategy shares out by. listed: key and uid of everybody in the registry,
-    agreed score or not. receipt, log: the digest of its receipt and the public key of the log that has it, where it has one.
-    pulled: of which block of a chain its uids are, if they are of one.
+    took_part: whether any participant has a share by the strategy. listed: key and uid of every participant in the registry, with
+    or without an agreed score. receipt, log: the digest of its receipt, and the public key of the log that has the receipt.
+    pulled: the block of the chain at which its uids were read; None if they do not come from a chain.
     """
 
     name: str
@@ -49,10 +49,10 @@ class SplitInput:
 
 @dataclass(frozen=True, slots=True)
 class CompetitionPart:
-    """A competition's part of the subnet: α_c (nanos), E_c (rao; None if the emission is not known), digests of what it is of.
+    """A competition's part of the subnet: α_c (nanos), E_c (rao; None if the emission is not known), and its digests.
 
-    received: its part (exact) after what nobody earned went to the others; None where that burns. block: that of its uids, if
-    they were pulled from a chain; it is no part of the document, the receipt has it.
+    received: its exact part after unearned parts went to the others; None if these burn. block: the block at which its uids were
+    pulled from a chain; the receipt has it, the document does not.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Emission:
     epoch: int
     competitions: tuple[CompetitionPart, ...]
     unclaimed: int | None
-    """Rao that no competition claims, which burn."""
+    """Rao that no competition claims; they burn."""
     rows: tuple[SubnetWeight, ...]
     burn: SubnetWeight
     """The burn UID's row; its participant is ""."""
@@ -121,8 +121,8 @@ class Emission:
     @property
     def digest(self) -> str:
         """`sha256:…` over the canonical JSON of the document without its `digest`. SPEC 6."""
-        found: str = self.document["digest"]
-        return found
+        digest: str = self.document["digest"]
+        return digest
 
 
 def _weight(row: SubnetWeight) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def split_input(settlement: Settlement, receipt: str | None = None, log: str | N
         uids=[participants[column].uid for column in settlement.order],
         shares=Shares([0] * len(settlement.order), 1) if allotment is None else allotment.share,
         took_part=allotment is not None and any(allotment.strategy.parts),
-        listed=[(one.key, one.uid) for one in participants],
+        listed=[(participant.key, participant.uid) for participant in participants],
         receipt=receipt,
         log=log,
         pulled=settlement.inputs.registry,
@@ -156,21 +156,21 @@ def split_input(settlement: Settlement, receipt: str | None = None, log: str | N
 def split(subnet: SubnetFile, settled: Sequence[SplitInput]) -> Emission:
     """The subnet's weights from its competitions' settlements, one for each in the order of the file. SPEC 4, Emission split.
 
-    Raises BadInput for a competition that has no weights to join or is there twice, epochs that differ, and uids in conflict,
-    agreed score or not: who has none may have one in the next epoch. ValueError if the settlements are not as many as the
-    competitions.
+    Raises BadInput for a competition without weights, a competition listed twice, different epochs, and uids in conflict, also of
+    participants without an agreed score: they may have one in the next epoch. Raises ValueError if there is not one settlement
+    for each competition.
     """
     if len(settled) != len(subnet.competitions):
         raise ValueError("one settlement for each competition of the subnet file")
-    called = labels(subnet, [one.name for one in settled])
-    for name, one in zip(called, settled, strict=True):
-        _check_rules(name, one.reward)
-    _check_once(called, settled)
-    _check_blocks(called, settled)
-    epoch = _epoch(called, settled)
-    ranked = [list(zip(one.participants, one.uids, strict=True)) for one in settled]
-    uids = joined(list(zip(called, ranked, strict=True)), subnet.burn_uid)
-    joined(list(zip(called, [one.listed for one in settled], strict=True)), subnet.burn_uid)
+    names = labels(subnet, [entry.name for entry in settled])
+    for name, entry in zip(names, settled, strict=True):
+        _check_rules(name, entry.reward)
+    _check_once(names, settled)
+    _check_blocks(names, settled)
+    epoch = _epoch(names, settled)
+    ranked = [list(zip(entry.participants, entry.uids, strict=True)) for entry in settled]
+    uids = joined(list(zip(names, ranked, strict=True)), subnet.burn_uid)
+    joined(list(zip(names, [entry.listed for entry in settled], strict=True)), subnet.burn_uid)
     claims, whole = _claims(subnet, settled)
     parts, denominator = _summed(claims, whole, settled, uids)
     burn = denominator - sum(parts)
@@ -182,16 +182,16 @@ def split(subnet: SubnetFile, settled: Sequence[SplitInput]) -> Emission:
         epoch=epoch,
         competitions=tuple(
             CompetitionPart(
-                one.name,
+                entry.name,
                 member.share,
                 rao,
-                one.digest,
-                one.receipt,
-                one.log,
+                entry.digest,
+                entry.receipt,
+                entry.log,
                 Fraction(claim, whole) if subnet.unearned == "others" else None,
-                None if one.pulled is None else one.pulled.block,
+                None if entry.pulled is None else entry.pulled.block,
             )
-            for one, member, claim, rao in zip(settled, subnet.competitions, claims, emissions[:-1], strict=True)
+            for entry, member, claim, rao in zip(settled, subnet.competitions, claims, emissions[:-1], strict=True)
         ),
         unclaimed=emissions[-1],
         rows=tuple(
@@ -203,7 +203,7 @@ def split(subnet: SubnetFile, settled: Sequence[SplitInput]) -> Emission:
 
 
 def labels(subnet: SubnetFile, names: Sequence[str]) -> list[str]:
-    """What to call each competition to people: the name of its scheme, and with it the folder where several have that name."""
+    """The name of each competition in messages: that of its scheme, with the folder if several schemes have that name."""
     paths = [member.path for member in subnet.competitions]
     return [
         f"{name} in {path}" if names.count(name) > 1 and path != name else name for name, path in zip(names, paths, strict=True)
@@ -226,45 +226,47 @@ def _check_rules(name: str, reward: Reward) -> None:
         )
 
 
-def _check_once(called: Sequence[str], settled: Sequence[SplitInput]) -> None:
-    """Refuse a log or a receipt that is there twice: a copy of one competition in the place of another."""
+def _check_once(names: Sequence[str], settled: Sequence[SplitInput]) -> None:
+    """Refuse a log or a receipt that two competitions have: one of them is a copy of the other."""
     for what in ("log", "receipt"):
         first: dict[str, str] = {}
-        for name, one in zip(called, settled, strict=True):
-            named: str | None = getattr(one, what)
-            if named is not None and named in first:
+        for name, entry in zip(names, settled, strict=True):
+            value: str | None = getattr(entry, what)
+            if value is not None and value in first:
                 raise BadInput(
-                    f"the competitions {first[named]!r} and {name!r} have one {what}, {named}",
+                    f"the competitions {first[value]!r} and {name!r} have one {what}, {value}",
                     field="competitions",
                     hint="list each competition once, and give each a log of its own name",
                 )
-            first |= {} if named is None else {named: name}
+            first |= {} if value is None else {value: name}
 
 
-def _check_blocks(called: Sequence[str], settled: Sequence[SplitInput]) -> None:
-    """Refuse uids of two subnets, and uids that are not those of the newest block that any competition was pulled at. SPEC 8."""
-    pulled = [(name, one.pulled, dict(one.listed)) for name, one in zip(called, settled, strict=True) if one.pulled is not None]
+def _check_blocks(names: Sequence[str], settled: Sequence[SplitInput]) -> None:
+    """Refuse uids of two subnets, and uids that differ from those at the newest block of all competitions. SPEC 8."""
+    pulled = [
+        (name, entry.pulled, dict(entry.listed)) for name, entry in zip(names, settled, strict=True) if entry.pulled is not None
+    ]
     if not pulled:
         return
-    newest, at, there = max(pulled, key=lambda one: one[1].block)
+    newest, latest, latest_uids = max(pulled, key=lambda entry: entry[1].block)
     hint = "`assay registry pull SUBNET.toml --to NAME` pulls all at one block; then settle: an epoch that has a receipt stays"
     for name, block, uids in pulled:
-        if (block.chain, block.netuid) != (at.chain, at.netuid):
-            here, other = (f"subnet {one.netuid} of the chain {one.chain}" for one in (block, at))
+        if (block.chain, block.netuid) != (latest.chain, latest.netuid):
+            here, other = (f"subnet {entry.netuid} of the chain {entry.chain}" for entry in (block, latest))
             raise BadInput(f"the uids of {name!r} are of {here}, those of {newest!r} of {other}", field="competitions", hint=hint)
         for key, uid in uids.items():
-            if block.block != at.block and uid is not None and there.get(key) != uid:
-                held = "no uid" if there.get(key) is None else f"uid {there[key]}"
-                older = f"{name!r} has an older registry, of block {block.block}, than {newest!r}, of block {at.block}"
-                raise BadInput(f"{older}: {key!r} had uid {uid}, and has {held} since", field="competitions", hint=hint)
+            if block.block != latest.block and uid is not None and latest_uids.get(key) != uid:
+                now = "no uid" if latest_uids.get(key) is None else f"uid {latest_uids[key]}"
+                older = f"{name!r} has an older registry, of block {block.block}, than {newest!r}, of block {latest.block}"
+                raise BadInput(f"{older}: {key!r} had uid {uid}, and has {now} since", field="competitions", hint=hint)
 
 
-def _epoch(called: Sequence[str], settled: Sequence[SplitInput]) -> int:
+def _epoch(names: Sequence[str], settled: Sequence[SplitInput]) -> int:
     first = settled[0]
-    for name, one in zip(called, settled, strict=True):
-        if one.epoch != first.epoch:
+    for name, entry in zip(names, settled, strict=True):
+        if entry.epoch != first.epoch:
             raise BadInput(
-                f"the competitions settle different epochs: {called[0]!r} {first.epoch}, {name!r} {one.epoch}",
+                f"the competitions settle different epochs: {names[0]!r} {first.epoch}, {name!r} {entry.epoch}",
                 field="competitions",
                 hint="name the epoch with --epoch",
             )
@@ -278,18 +280,18 @@ def joined(competitions: Sequence[tuple[str, Sequence[tuple[str, int | None]]]],
     """
     uids: dict[str, int | None] = {}
     holder: dict[int, str] = {}
-    for one, rows in competitions:
+    for name, rows in competitions:
         for key, uid in rows:
             known = uids.setdefault(key, uid)
             if known != uid:
                 here, there = ("no uid" if number is None else f"uid {number}" for number in (uid, known))
-                raise _conflict(one, f"the participant {key!r} has {here} here and {there} in an earlier competition")
+                raise _conflict(name, f"the participant {key!r} has {here} here and {there} in an earlier competition")
             if uid is None:
                 continue
             if holder.setdefault(uid, key) != key:
-                raise _conflict(one, f"the uid {uid} belongs to {key!r} here and to {holder[uid]!r} elsewhere")
+                raise _conflict(name, f"the uid {uid} belongs to {key!r} here and to {holder[uid]!r} elsewhere")
             if uid == burn_uid:
-                raise _conflict(one, f"the participant {key!r} has uid {uid}, which is the subnet's burn UID")
+                raise _conflict(name, f"the participant {key!r} has uid {uid}, which is the subnet's burn UID")
     return uids
 
 
@@ -304,15 +306,15 @@ def _conflict(name: str, what: str) -> BadInput:
 def _claims(subnet: SubnetFile, settled: Sequence[SplitInput]) -> tuple[list[int], int]:
     """What part of the emission each competition divides, over a common denominator. SPEC 4, `unearned`.
 
-    With `unearned = "others"`, what a competition claims in which nobody took part goes to the others in proportion to α; with
-    nobody to take it, it burns.
+    With `unearned = "others"`, the part of a competition in which no participant took part goes to the other competitions in
+    proportion to α. If there is no other competition to take it, it burns.
     """
     claimed = [member.share for member in subnet.competitions]
-    earned = sum(share for share, one in zip(claimed, settled, strict=True) if one.took_part)
+    earned = sum(share for share, entry in zip(claimed, settled, strict=True) if entry.took_part)
     if subnet.unearned == "burn" or not earned:
         return claimed, NANO
     total = sum(claimed)
-    return [share * total if one.took_part else 0 for share, one in zip(claimed, settled, strict=True)], NANO * earned
+    return [share * total if entry.took_part else 0 for share, entry in zip(claimed, settled, strict=True)], NANO * earned
 
 
 def _summed(
@@ -320,10 +322,10 @@ def _summed(
 ) -> tuple[list[int], int]:
     """Σ α_c·w_c of every participant in the order of `uids`, as parts of a common denominator; α_c is claim / whole."""
     common = gcd(whole, *claims)
-    denominator = lcm(*(one.shares.denominator for one in settled))
+    denominator = lcm(*(entry.shares.denominator for entry in settled))
     sums = dict.fromkeys(uids, 0)
-    for claim, one in zip(claims, settled, strict=True):
-        times = claim // common * (denominator // one.shares.denominator)
-        for key, part in zip(one.participants, one.shares.parts, strict=True):
+    for claim, entry in zip(claims, settled, strict=True):
+        times = claim // common * (denominator // entry.shares.denominator)
+        for key, part in zip(entry.participants, entry.shares.parts, strict=True):
             sums[key] += part * times
     return list(sums.values()), denominator * (whole // common)

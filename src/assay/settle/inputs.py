@@ -1,7 +1,7 @@
-"""What a settlement is computed from, and the frame that its arrays share. SPEC 2, 3, 7.
+"""What a settlement is computed from (`Inputs`), and the axes that all its arrays share (`Frame`). SPEC 2, 3, 7.
 
-Rows are validators, by key; columns are participants, in the order of the registry. Everything here is a value: the
-folder, the ledger or a test makes it, `pipeline.settle` reads it.
+Rows are validators, by key; columns are participants, in the order of the registry. Everything here is a value: the folder, the
+ledger or a test makes it, and `pipeline.settle` reads it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Previous:
-    """What an earlier settlement hands on. It overrides last_reset_epoch and history.csv. SPEC 4, Decay."""
+    """What a settlement takes from an earlier one. It overrides last_reset_epoch and history.csv. SPEC 4, Decay."""
 
     scheme: str
     epoch: int
@@ -61,7 +61,7 @@ class Previous:
 
 @dataclass(frozen=True)
 class Frame:
-    """The axes of every array of one settlement, and which evidence bears on it. SPEC 2, 3.0."""
+    """The axes of every array of one settlement, and which evidence counts. SPEC 2, 3.0."""
 
     epoch: int
     oldest: int
@@ -73,7 +73,7 @@ class Frame:
     submissions: tuple[str, ...]
     """The current submission of each column, "" for none."""
     duplicate_of: Mapping[str, str] = field(default_factory=dict)
-    """Participants whose submission somebody else handed in earlier, and who that was. SPEC 2."""
+    """Participant whose submission another one handed in earlier → that other one. SPEC 2."""
     tasks: tuple[str, ...] = ()
 
     @cached_property
@@ -102,7 +102,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Scored:
-    """What each validator's evidence says of each participant. Arrays are [validators, participants]. SPEC 2."""
+    """Each validator's score of each participant, by its evidence. Arrays are [validators, participants]. SPEC 2."""
 
     scores: Ints
     """Nanos; 0 where `counting` is False."""
@@ -113,20 +113,20 @@ class Scored:
     unjudged: Bools | None = None
     """rubric: has a judgement, but it is malformed or says unjudged, or counts as unjudged."""
     suspected: Bools | None = None
-    """rubric: the part of `unjudged` where the judgement is whole, and the scheme has it count so for a suspected injection."""
+    """rubric: the part of `unjudged` where the judgement is whole, but suspects an injection and the scheme says unjudged."""
     emptied: Bools | None = None
-    """workflow: had tasks, but service errors took all of them out."""
+    """workflow: had tasks, but all of them were left out because of service errors."""
     missing: Ints | None = None
     """tests: how many trials are missing."""
     work: Mapping[str, NDArray[np.int64] | NDArray[np.bool_] | NDArray[np.object_]] = field(default_factory=dict)
-    """How the score came about, a column array by name, as in the settlement's `work` (points in nanos)."""
+    """How the score came about: arrays by name, as in the settlement's `work` (points in nanos)."""
     first: Mapping[str, int] = field(default_factory=dict)
-    """Participant → lowest epoch of any evidence about its submission: when that was accepted, if nothing else says."""
+    """Participant → lowest epoch of any evidence about its submission: the epoch of acceptance, if the registry has none."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything a settlement follows from. Validated by whoever made it. SPEC 7."""
+    """Everything a settlement follows from. The caller has validated it. SPEC 7."""
 
     scheme: Scheme
     epoch: int
@@ -142,11 +142,11 @@ class Inputs:
     randomness: Mapping[int, bytes] = field(default_factory=dict)
     previous: Previous | None = None
     registry: Pulled | None = None
-    """Of which block of a chain uids and stakes are; nothing is computed from it."""
+    """The block of the chain at which uids and stakes were read; nothing is computed from it."""
 
 
 def frame(inputs: Inputs) -> Frame:
-    """The axes of a settlement: validators by key, participants by registry, duplicates found. SPEC 2."""
+    """The axes of a settlement: validators by key, participants by registry, and which submissions are duplicates. SPEC 2."""
     scheme = inputs.scheme
     age = scheme.consensus.max_age_epochs
     earliest: dict[str, Participant] = {}

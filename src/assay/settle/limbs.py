@@ -1,15 +1,16 @@
 """Sums of stake, and of stake times score, that are exact however large the stakes are. SPEC 1, 3.
 
-A stake has up to 63 bits and a score 30, so neither sums of the one nor products of the two fit 64. Stakes are cut up:
+A stake has up to 63 bits and a score 30, so neither sums of stakes nor products of the two fit into 64 bits. Stakes are cut up:
 
 - into two words of 32 bits to be added: sums are int64 [2, …], the low word below 2^32, the high word whatever is left;
 - into four limbs of 16 bits to be multiplied: Σ limb × score is int64 [4, …], one row for each place of 2^16, not carried.
 
-The dot products run in float64, which is how a processor does them fastest, on integers only: every term and every partial sum
+The dot products run in float64, which is the fastest way on a processor, on integers only: every term and every partial sum
 is an integer below 2^53, which a float64 holds exactly, so neither order nor fused multiplication can change a bit. The bounds:
 
 - words: (2^32 − 1)·ROWS of 2^20 rows at a time < 2^52;
-- limbs: (2^16 − 1)·10^9·PRODUCTS of 128 rows at a time < 2^53. Each chunk is then added as int64: good for 2^17 rows and more.
+- limbs: (2^16 − 1)·10^9·PRODUCTS of 128 rows at a time < 2^53. Each chunk is then added as int64, which is safe for 2^17 rows and
+  more.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def wide(numbers: Sequence[int]) -> Ints:
 
 def at_least(left: Ints, right: Ints) -> Bools:
     """left ≥ right, element by element, of two arrays of sums [2, …] that broadcast."""
-    held: Bools = (left[1] > right[1]) | ((left[1] == right[1]) & (left[0] >= right[0]))
-    return held
+    result: Bools = (left[1] > right[1]) | ((left[1] == right[1]) & (left[0] >= right[0]))
+    return result
 
 
 def integers(sums: Ints) -> list[int]:
@@ -107,7 +108,7 @@ def integers(sums: Ints) -> list[int]:
 def quotients(numerators: Ints, denominators: Ints) -> Ints:
     """Sums [4, P] / sums [2, P], half to even; every quotient at most 10^9, no denominator 0. SPEC 1.
 
-    float64 settles those that are far from a half, where its error cannot matter; Python integers settle the others.
+    float64 decides those that are far from a half, where its error cannot matter; Python integers decide the others.
     """
     near = (_PLACES @ numerators) / (_WORDS @ denominators)
     rounded = np.rint(near)

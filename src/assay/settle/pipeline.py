@@ -1,10 +1,9 @@
-"""Which validators are drawn to evaluate a submission: `assign = k`. SPEC 3.0.
+"""The settlement of one epoch: every stage of SPEC 2–5 in its order, and the validators that `assign` draws. SPEC 3.0.
 
-Evidence in, settlement out: the stages of SPEC 2–5 in their order, each keeping everything it computed.
+    evidence → score → (standing, assignment) → consensus → ranking → clocks → reward, payout or neither → Settlement
 
-    evidence → score → (standing, assignment) → consensus → ranking → clocks → reward, payout or nothing more
-
-Pure: no file, no clock, no random number. Raises BadInput only for what the stages refuse.
+The settlement keeps everything that each stage computed. This module is pure: no file, no clock, no random number; the randomness
+of an assignment is an input. It raises BadInput only for what a stage refuses.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 from assay.errors import BadInput
 from assay.records import Participant
 from assay.scheme.model import Consensus
-from assay.settle.consensus import Votes, agree
+from assay.settle.consensus import Votes, agree, may_count
 from assay.settle.inputs import Frame, Inputs, Scored, frame
 from assay.settle.rewarding import alive, rewarded
 from assay.settle.score import score
@@ -26,16 +25,11 @@ from assay.settle.settlement import Seats, Settlement
 RANDOMNESS_BYTES = 32
 
 
-def may_count(stakes: Sequence[int], rules: Consensus) -> tuple[bool, ...]:
-    """Whether validators with these stakes (rao) may count at all. SPEC 3.1."""
-    return tuple(stake > 0 and stake >= rules.min_validator_stake for stake in stakes)
-
-
 def drawn(
     participant: Participant,
     epoch: int,
     keys: Sequence[str],
-    may: Sequence[bool],
+    eligible: Sequence[bool],
     rules: Consensus,
     randomness: Mapping[int, bytes],
 ) -> list[int]:
@@ -50,13 +44,13 @@ def drawn(
             f"there is no randomness of epoch {epoch}, in which the submission of {participant.key!r} was accepted",
             hint="add the row to randomness.csv; `assign` draws the validators from it",
         )
-    return assigned(keys, may, participant.submission or participant.key, randomness[epoch], rules.assign)
+    return assigned(keys, eligible, participant.submission or participant.key, randomness[epoch], rules.assign)
 
 
-def assigned(keys: Sequence[str], may_count: Sequence[bool], material: str, randomness: bytes, k: int) -> list[int]:
+def assigned(keys: Sequence[str], eligible: Sequence[bool], material: str, randomness: bytes, k: int) -> list[int]:
     """The rows drawn, ascending: the k lowest SHA-256(randomness ‖ 00 ‖ material ‖ 00 ‖ key) of those that may count. SPEC 3.0.
 
-    `material` is the submission (the participant's key where there is none); fewer than k that may count: all of them.
+    `material` is the submission, or the participant's key if there is none. If fewer than k may count, all of them are drawn.
     Raises BadInput if the randomness is not 32 bytes.
     """
     if len(randomness) != RANDOMNESS_BYTES:
@@ -66,8 +60,8 @@ def assigned(keys: Sequence[str], may_count: Sequence[bool], material: str, rand
     prefix = b"\0".join((randomness, material.encode(), b""))
     drawn = sorted(
         (hashlib.sha256(prefix + key.encode()).digest(), row)
-        for row, (key, may) in enumerate(zip(keys, may_count, strict=True))
-        if may
+        for row, (key, counts) in enumerate(zip(keys, eligible, strict=True))
+        if counts
     )
     return sorted(row for _, row in drawn[:k])
 
@@ -79,19 +73,19 @@ def settle(inputs: Inputs) -> Settlement:
     scored = evidence if isinstance(evidence, Scored) else score(evidence, axes, scheme.score)
     seats = _seats(inputs, axes, scored)
     agreement = agree(_votes(seats, axes, scored), scheme.consensus, bps=scheme.kind.in_bps)
-    found = rewarded(inputs, axes, scored, agreement)
+    reward = rewarded(inputs, axes, scored, agreement)
     return Settlement(
         inputs=inputs,
         frame=axes,
         scored=scored,
         seats=seats,
         agreement=agreement,
-        order=found.order,
-        clock=found.clock,
-        decayed=found.decayed,
-        allotment=found.allotment,
-        warmth=found.warmth,
-        payouts=found.payouts,
+        order=reward.order,
+        clock=reward.clock,
+        decayed=reward.decayed,
+        allotment=reward.allotment,
+        warmth=reward.warmth,
+        payouts=reward.payouts,
     )
 
 
@@ -100,30 +94,30 @@ def _seats(inputs: Inputs, axes: Frame, scored: Scored) -> Seats:
     rules = inputs.scheme.consensus
     stake = {validator.key: validator.stake for validator in inputs.validators}
     stakes = tuple(stake[key] for key in axes.validators)
-    may = may_count(stakes, rules)
+    eligible = tuple(may_count(stakes, rules))
     total = sum(stakes)
     if rules.assign is None:
-        return Seats(stakes=stakes, may_count=may, total_stake=total, drawn=None, totals=(total,) * len(axes.participants))
+        return Seats(stakes=stakes, may_count=eligible, total_stake=total, drawn=None, totals=(total,) * len(axes.participants))
     chosen = np.zeros(axes.shape, dtype=np.bool_)
     totals = []
     for column, participant in enumerate(inputs.participants):
-        rows = _drawn(inputs, axes, scored, participant, may)
+        rows = _drawn(inputs, axes, scored, participant, eligible)
         chosen[rows, column] = True
         totals.append(total if participant.key in axes.duplicate_of else sum(stakes[row] for row in rows))
-    return Seats(stakes=stakes, may_count=may, total_stake=total, drawn=chosen, totals=tuple(totals))
+    return Seats(stakes=stakes, may_count=eligible, total_stake=total, drawn=chosen, totals=tuple(totals))
 
 
-def _drawn(inputs: Inputs, axes: Frame, scored: Scored, participant: Participant, may: tuple[bool, ...]) -> list[int]:
-    """The rows of the validators drawn for a submission when it was accepted; none if nobody knows when that was. SPEC 3.0."""
+def _drawn(inputs: Inputs, axes: Frame, scored: Scored, participant: Participant, eligible: tuple[bool, ...]) -> list[int]:
+    """The rows of the validators drawn for a submission when it was accepted; none if that epoch is not known. SPEC 3.0."""
     epoch = participant.accepted_epoch
     epoch = scored.first.get(participant.key) if epoch is None else epoch
     if epoch is None:
         return []
-    return drawn(participant, epoch, axes.validators, may, inputs.scheme.consensus, inputs.randomness)
+    return drawn(participant, epoch, axes.validators, eligible, inputs.scheme.consensus, inputs.randomness)
 
 
 def _votes(seats: Seats, axes: Frame, scored: Scored) -> Votes:
-    """The scores that enter consensus: of validators that may count, are assigned, and for submissions that are nobody else's."""
+    """The scores that enter consensus: by validators that may count and are assigned, of submissions that are no duplicates."""
     seated = np.asarray(seats.may_count, dtype=np.bool_)[:, None] & alive(axes)[None, :]
     if seats.drawn is not None:
         seated &= seats.drawn

@@ -1,30 +1,18 @@
-"""Exact shares of one whole: integer parts over a common denominator. SPEC 1, 4.
+"""The arithmetic of rewards: scores into shares, weights and payouts, all of it exact. SPEC 4, 5.
 
-Floor and strategy: agreed scores into exact shares. SPEC 4, Floor and Strategy.
+    scores ─share_out─▶ shares ─cap─▶ decay ─▶ warm-up ─▶ registration ─encode─▶ u16      (`allot` does all of these)
+    scores ─pay─▶ payouts                                                                 Σ net + Σ fee + refund = deposit
 
-Every strategy takes the scores of those taking part, in ranking order, and gives integer parts and their denominator.
-Only `direct` may leave a rest, which burns.
+- Shares are integers over one denominator for each stage, so nothing is rounded before it is encoded. Equal scores that decay
+  alike get equal weights under `linear`, `quadratic` and `softmax`.
+- Every division of a payout rounds down; the remainder is refunded.
 
-The cap on one participant's share, and what becomes of the excess. SPEC 4, Cap.
-
-Water-filling is said as a repetition: fix all above α at α, scale the others to take what is left, again until nobody is
-above. It is done here in one pass over the parts in descending order. With the c largest fixed, the others are scaled by
-λ(c) = (total − c·α) / (what the others had). Fixing one more that λ(c) puts above α takes less than its scaled share out,
-so λ grows. Hence whoever is above α stays above it, one at a time finds the same c as many at a time, and equal parts are
-fixed together. In the end the fixed have α and the others share what is left by their parts: the denominators stay small.
-
-What a stale submission loses: the burnt fraction B. SPEC 4, Decay.
-
-Exact shares into u16 weights, burn last. SPEC 4, Encoding.
-
-Agreed scores into weights: floor, strategy, cap, decay, warm-up, registration, encoding, in this order. SPEC 4.
-
-Shares are integers over one denominator per stage, so nothing is rounded before it is encoded, and equal scores that
-decay alike get equal weights under `linear`, `quadratic` and `softmax`.
-
-A sponsor's deposit: what is released, who gets it, what goes back. SPEC 5.
-
-Σ net + Σ fee + refund = deposit, always; every division floors and its dust is refunded.
+The cap. SPEC 4 describes it as a repetition: fix every share above α at α, scale the others to take what is left, and repeat
+until no share is above α. Here one pass over the parts in descending order does it. With the c largest fixed, the others are
+scaled by λ(c) = (total − c·α) / (sum of the others). Fixing one more that λ(c) puts above α takes out less than its scaled share,
+so λ grows. Hence a share above α stays above it, fixing one at a time finds the same c as fixing many at a time, and equal parts
+are fixed together. At the end the fixed shares are α, and the others divide what is left by their parts, so the denominators
+stay small.
 """
 
 from __future__ import annotations
@@ -56,7 +44,7 @@ class Shares:
 
     @property
     def total(self) -> Fraction:
-        """What they come to together: at most 1."""
+        """Their sum: at most 1."""
         return Fraction(sum(self.parts), self.denominator)
 
     def nanos(self) -> list[int]:
@@ -110,7 +98,10 @@ STRATEGIES: Mapping[str, Callable[[Scores, Reward], Parts]] = {
     "winner-takes-all": _winner_takes_all,
     "ranked": _ranked,
 }
-"""The name in `[reward] strategy` → scores (nanos, ranking order, none of them 0) to parts and denominator."""
+"""The name in `[reward] strategy` → a function of scores (nanos, ranking order, all above 0) to parts and their denominator.
+
+Only `direct` may leave a rest, which burns.
+"""
 
 
 def share_out(scores: Scores, rules: Reward) -> Shares:
@@ -128,7 +119,7 @@ def share_out(scores: Scores, rules: Reward) -> Shares:
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """Shares under the cap; what burnt and what nobody got, as parts over the denominator of the shares. SPEC 4."""
+    """Shares under the cap; what burns and what stays unallocated, as parts over the denominator of the shares. SPEC 4."""
 
     shares: Shares
     burnt: int = 0
@@ -160,7 +151,7 @@ def _redistributed(shares: Shares, limit: int, whole: int) -> Capped:
         others -= falling[fixed]
         left -= step
         fixed += 1
-    if not others:  # nobody left to take it: each of the fixed has α, the rest burns
+    if not others:  # no share is left to take it: each of the fixed has α, the rest burns
         parts = [step if part else 0 for part in shares.parts]
         return Capped(Shares(parts, whole * per), burnt=left)
     highest = falling[fixed]
@@ -212,7 +203,7 @@ def _exponential(rate: int, stale: int) -> int:
 
 
 def _power(kept: int, times: int, bits: int) -> tuple[int, int]:
-    """Integers over 2^bits not above and not below (kept / NANO)^times."""
+    """Integers over 2^bits that enclose (kept / NANO)^times: one not above it, one not below it."""
     low = high = 1 << bits
     base_low, base_high = (kept << bits) // NANO, -((-kept << bits) // NANO)
     while times:
@@ -293,7 +284,7 @@ def allot(
     """The weights of agreed scores. SPEC 4.
 
     scores: nanos, ranking order. kept: 1 − B of each, nanos. registered: whether each has a uid. seen: in how many tasks each
-    was seen, of `warm_up` that it takes for a whole share; None where there is no warm-up.
+    was seen; `warm_up` tasks give a whole share; None where there is no warm-up.
     Raises ValueError if they differ in length.
     """
     if not len(scores) == len(kept) == len(registered) == len(scores if seen is None else seen):
@@ -302,7 +293,7 @@ def allot(
     capped = cap(strategy, rules)
     decayed, by_decay = _scaled(capped.shares, kept, NANO)
     warmed, by_warmth = _scaled(
-        decayed, [warm_up] * len(scores) if seen is None else [min(one, warm_up) for one in seen], warm_up
+        decayed, [warm_up] * len(scores) if seen is None else [min(tasks, warm_up) for tasks in seen], warm_up
     )
     share = warmed
     if not all(registered):
@@ -369,7 +360,7 @@ class Payouts:
 def pay(scores: Sequence[int], rules: Payout) -> Payouts:
     """The payouts of agreed scores (nanos, ranking order; BPS × 100 000 for a rubric). SPEC 5.
 
-    There is a row for every place of the split that somebody holds, with gross 0 if its own score is below the lowest tier.
+    There is a row for every place of the split that a participant holds, with gross 0 if its own score is below the lowest tier.
     """
     tier_bps = max((tier.release_bps for tier in rules.tiers if scores and _reaches(scores[0], tier.reach_bps, rules)), default=0)
     released = rules.deposit * tier_bps // BPS

@@ -1,13 +1,13 @@
-"""The two clocks of decay: when a participant, and when the competition, last improved. SPEC 4, Decay.
+"""What follows from the agreed scores of an epoch: ranking, clocks, decay, then weights or payouts, or neither. SPEC 2.1, 4, 5.
 
-- Both are always kept, whichever of them the scheme reads, so that a scheme may change its mind between epochs.
-- They start from the previous settlement; only where there is none do `last_reset_epoch` and history.csv count.
-- A new task set restarts both. A task set that is not known (None) is taken to be the one before.
+`rewarded` needs only the inputs and the agreement. So a story computes in the same way what another agreed score would bring.
+
+The clocks of decay say when each participant, and when the competition, last improved:
+
+- Both kinds are always kept, whichever the scheme reads, so that a scheme can change its mind between epochs.
+- They continue from the previous settlement. Only without one do `last_reset_epoch` and history.csv count.
+- A new task set restarts them. A task set that is not known (None) is taken to be the previous one.
 - A participant without an agreed score keeps its clock, even one that has left the registry.
-
-From agreed scores to the reward: ranking, clocks, decay, and weights or payouts, or no more. SPEC 2.1, 4, 5.
-
-It goes by the inputs and the agreement alone, so that what another agreed score would have brought is computed in the same way.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def advance(
         own = {} if _restarted(previous_task_set, task_set) else before.participants
         state = _State(before.record, before.last, before.submission, previous_task_set)
     clocks = dict(own)
-    for one in agreed:
-        clocks[one.key] = _own(own.get(one.key), one, before is None, epoch, rules)
+    for score in agreed:
+        clocks[score.key] = _own(own.get(score.key), score, before is None, epoch, rules)
 
-    def new(one: AgreedScore, record: str | None) -> bool:
-        had = own.get(one.key)
-        return not one.submission or (one.submission != record and (had is None or one.submission != had.submission))
+    def new(agreed: AgreedScore, record: str | None) -> bool:
+        had = own.get(agreed.key)
+        return not agreed.submission or (agreed.submission != record and (had is None or agreed.submission != had.submission))
 
     state = _step(state, epoch, agreed, task_set, new, rules)
     return Clock(state.record, state.last, state.submission, clocks)
@@ -83,17 +83,17 @@ def _restarted(before: str | None, now: str | None) -> bool:
     return before is not None and now is not None and before != now
 
 
-def _own(had: Own | None, one: AgreedScore, genesis: bool, epoch: int, rules: Decay) -> Own:
+def _own(had: Own | None, agreed: AgreedScore, genesis: bool, epoch: int, rules: Decay) -> Own:
     if had is None:
-        known = one.last_reset_epoch if genesis else None
-        return Own(one.submission, one.score, epoch if known is None else known)
-    new = not one.submission or one.submission != had.submission
-    resets = new and (rules.reset == "update" or one.score > had.best)
-    return Own(one.submission, max(had.best, one.score), epoch if resets else had.last)
+        known = agreed.last_reset_epoch if genesis else None
+        return Own(agreed.submission, agreed.score, epoch if known is None else known)
+    new = not agreed.submission or agreed.submission != had.submission
+    resets = new and (rules.reset == "update" or agreed.score > had.best)
+    return Own(agreed.submission, max(had.best, agreed.score), epoch if resets else had.last)
 
 
 def _replayed(history: Sequence[History], epoch: int, rules: Decay) -> _State:
-    """The competition clock that history.csv tells; each row is the top of its epoch."""
+    """The competition clock after the rows of history.csv; each row is the top score of its epoch."""
     state = _State()
     for row in sorted(history, key=lambda row: row.epoch):
         if row.epoch < epoch:
@@ -102,8 +102,8 @@ def _replayed(history: Sequence[History], epoch: int, rules: Decay) -> _State:
     return state
 
 
-def _unlike_record(one: AgreedScore, record: str | None) -> bool:
-    return not one.submission or one.submission != record
+def _unlike_record(agreed: AgreedScore, record: str | None) -> bool:
+    return not agreed.submission or agreed.submission != record
 
 
 def _step(
@@ -118,9 +118,9 @@ def _step(
         state = _State()
     known = task_set or state.task_set
     if state.record is None:
-        best = next((one for one in ranked[:1] if one.score), None)
+        best = next((top for top in ranked[:1] if top.score), None)
     else:
-        best = next((one for one in ranked if new(one, state.submission)), None)
+        best = next((agreed for agreed in ranked if new(agreed, state.submission)), None)
         if best is not None and not _improves(best.score, state.record, rules):
             best = None
     if best is None:
@@ -148,7 +148,7 @@ class Decayed:
 
 @dataclass(frozen=True)
 class Warmth:
-    """By place in the ranking: in how many tasks each was seen, of how many that a whole share takes. SPEC 2.2."""
+    """By place in the ranking: in how many tasks each was seen; `whole` tasks give a whole share. SPEC 2.2."""
 
     seen: tuple[int, ...]
     whole: int
@@ -180,7 +180,7 @@ def rewarded(inputs: Inputs, axes: Frame, scored: Scored, agreement: Agreement) 
     order = rank(agreement, alive(axes), _arrivals(inputs.participants))
     after = _advance(inputs, agreement, order)
     ranked = [inputs.participants[column] for column in order]
-    decayed = None if scheme.decay is None else _decayed(inputs, after, ranked)
+    decayed = None if scheme.decay is None else _decayed(scheme.decay, inputs.epoch, after, ranked)
     warmth = _warmth(scheme, agreement, scored, order)
     return Rewarded(
         order=tuple(order),
@@ -193,7 +193,7 @@ def rewarded(inputs: Inputs, axes: Frame, scored: Scored, agreement: Agreement) 
 
 
 def alive(axes: Frame) -> Bools:
-    """Whose submission is nobody else's before, [participants]. SPEC 2."""
+    """Which participants have a submission that is not a duplicate, [participants]. SPEC 2."""
     return np.fromiter((key not in axes.duplicate_of for key in axes.participants), dtype=np.bool_, count=len(axes.participants))
 
 
@@ -235,17 +235,12 @@ def _advance(inputs: Inputs, agreement: Agreement, order: list[int]) -> Clock:
     )
 
 
-def _decayed(inputs: Inputs, after: Clock, ranked: list[Participant]) -> Decayed:
+def _decayed(rules: Decay, epoch: int, after: Clock, ranked: list[Participant]) -> Decayed:
     """How stale each ranked participant is, and what share (nanos) of it is kept. SPEC 4, Decay."""
-    rules = inputs.scheme.decay
-    if rules is None:  # pragma: no cover  (the caller asks only where there is decay)
-        raise ValueError("no decay")
     whole = rules.clock == "competition"
     lasts = [after.last if whole else after.participants[participant.key].last for participant in ranked]
-    burnt = {last: reward.burnt(last, inputs.epoch, rules) for last in set(lasts)}
-    return Decayed(
-        last=tuple(lasts), stale=tuple(burnt[last][0] for last in lasts), kept=tuple(NANO - burnt[last][1] for last in lasts)
-    )
+    burnt = reward.each(lasts, epoch, rules)
+    return Decayed(last=tuple(lasts), stale=tuple(stale for stale, _ in burnt), kept=tuple(NANO - lost for _, lost in burnt))
 
 
 def _allot(
@@ -265,13 +260,13 @@ def _allot(
 
 
 def _warmth(scheme: Scheme, agreement: Agreement, scored: Scored, order: list[int]) -> Warmth | None:
-    """In how many tasks each was seen: the lower median of what the validators say whose scores count."""
+    """In how many tasks each was seen: the lower median over the validators whose scores count."""
     whole = scheme.score.whole_share_from()
     if whole is None:
         return None
     tasks, count = scored.work["tasks"], agreement.votes.counting & ~agreement.excluded
-    said = [sorted(tasks[count[:, column], column].tolist()) for column in order]
-    return Warmth(tuple(int(one[(len(one) - 1) // 2]) for one in said), whole)
+    seen = [sorted(tasks[count[:, column], column].tolist()) for column in order]
+    return Warmth(tuple(int(counts[(len(counts) - 1) // 2]) for counts in seen), whole)
 
 
 def _paid_by(agreement: Agreement, order: list[int]) -> list[int]:

@@ -29,16 +29,16 @@ class Seats:
     may_count: tuple[bool, ...]
     """By row: stake above 0 and at least `min_validator_stake`."""
     total_stake: int
-    """Of the whole registry."""
+    """Of all validators in the registry."""
     drawn: Bools | None
-    """[validators, participants]: who was assigned; None if everybody is."""
+    """[validators, participants]: which validators were assigned; None if all are."""
     totals: tuple[int, ...]
     """By column: the stake that the quorum is a share of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What a participant gets: exact shares after each step, and the two encodings. SPEC 4."""
+    """A participant's weight: exact shares after each step, and the two encodings. SPEC 4."""
 
     participant: str
     uid: int | None
@@ -86,18 +86,18 @@ class Settlement:
         """Key → weight, in ranking order; empty where the scheme pays out or only ranks. SPEC 4."""
         if self.allotment is None or self.decayed is None:
             return {}
-        found, decayed = self.allotment, self.decayed
+        allotment, decayed = self.allotment, self.decayed
         return {
             key: Weight(
                 participant=key,
                 uid=self.inputs.participants[column].uid,
                 score=int(self.agreement.score[column]),
-                strategy=Fraction(found.strategy.parts[place], found.strategy.denominator),
-                capped=Fraction(found.capped.parts[place], found.capped.denominator),
+                strategy=Fraction(allotment.strategy.parts[place], allotment.strategy.denominator),
+                capped=Fraction(allotment.capped.parts[place], allotment.capped.denominator),
                 kept=decayed.kept[place],
-                share=Fraction(found.share.parts[place], found.share.denominator),
-                u16=found.u16[place],
-                chain_u16=found.chain_u16[place],
+                share=Fraction(allotment.share.parts[place], allotment.share.denominator),
+                u16=allotment.u16[place],
+                chain_u16=allotment.chain_u16[place],
             )
             for place, (key, column) in enumerate(zip(self.ranking, self.order, strict=True))
         }
@@ -115,15 +115,16 @@ class Settlement:
 
     @property
     def handed_on(self) -> Previous:
-        """What the settlement of a later epoch needs of this one. SPEC 4, Decay."""
+        """What the settlement of a later epoch takes from this one. SPEC 4, Decay."""
         return Previous(scheme=self.inputs.scheme.name, epoch=self.epoch, task_set=self.inputs.task_set, clock=self.clock)
 
-    def explain(self, participant: str, records: Sequence[Evidence] | None = None) -> story.Explanation:
-        """How this participant's numbers came about, or why it has none; raises BadInput for a stranger. SPEC 2–5.
+    def explain(self, participant: str, records: Sequence[Evidence] | None = None, *, token: str = "") -> story.Explanation:
+        """How this participant's numbers came about, or why it has none; raises BadInput if it is not in the registry. SPEC 2–5.
 
-        records: those about it, where this was computed from sums and so cannot name its tasks.
+        records: those about the participant, if this settlement was computed from sums and so cannot name tasks. token: the token
+        of the deposit, as people read it; empty for ether.
         """
-        return story.explain(self, participant, records)
+        return story.explain(self, participant, records, token)
 
     def to_arrow(self) -> tables.Tables:
         """The document as Arrow tables for polars, pandas and DuckDB; raises CannotSettle without the extra `bulk`. SPEC 6."""

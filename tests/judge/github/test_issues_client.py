@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 import github_kit as kit
 from assay.errors import BadInput
 from assay.judge.github import client
-from assay.judge.github.client import AnswerCache, CachedAnswer, GitHub, Gone, Moved, ReadingStopped, Unread, parse_answer
+from assay.judge.github.client import AnswerCache, CachedAnswer, GitHub, Gone, Moved, Unread, parse_answer
 from assay.judge.github.reading import read_list
-from assay.judge.running import Stop
+from assay.judge.running import RunStopped, Stop
 from github_kit import Fault, Faulty, sent, status
 
 TOKEN = "ghp_secretsecretsecret"
@@ -332,9 +332,9 @@ def test_who_asks_for_the_end_is_heard_while_it_waits(server: Faulty, tmp_path: 
     def asked(_why: str, _seconds: float) -> None:
         stop.asked += 1
 
-    with GitHub(server.url, "", None, stop, attempts=1, delay=1, tell=asked) as github, pytest.raises(ReadingStopped):
+    with GitHub(server.url, "", None, stop, attempts=1, delay=1, tell=asked) as github, pytest.raises(RunStopped):
         github.get(HOME)
-    with GitHub(server.url, "", None, stop, attempts=1, delay=1, tell=asked) as github, pytest.raises(ReadingStopped):
+    with GitHub(server.url, "", None, stop, attempts=1, delay=1, tell=asked) as github, pytest.raises(RunStopped):
         github.get(HOME)
     assert len(server.asked) == 1
     assert "Authorization" not in server.asked[0][1]

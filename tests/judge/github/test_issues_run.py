@@ -295,7 +295,7 @@ def test_a_statement_may_stand_in_a_comment(place: Path, server: Faulty) -> None
     (place / "accounts.csv").write_text(f"participant,url\n{row}", encoding="utf-8")
     assert judged(place).judged == 3
     comment["by"] = 51
-    assert "was published by ben" in judged(place, "val-2").remarks[0]
+    assert "but ben published it" in judged(place, "val-2").remarks[0]
     comment["body"] = None
     assert "there is no statement in it" in judged(place, "val-2").remarks[0]
     (place / "accounts.csv").write_text("participant,url\n", encoding="utf-8")
@@ -374,7 +374,7 @@ def test_what_is_kept_and_damaged_is_named(place: Path, server: Faulty) -> None:
     (path,) = (place / "issues" / "val-1").glob("*.json")
     path.write_text("{}", encoding="utf-8")
     server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
-    with pytest.raises(BadInput, match="remove it: the next reading makes it anew"):
+    with pytest.raises(BadInput, match="remove it: the next run writes it again"):
         judged(place)
     path.unlink()
     assert judged(place).judged == 3
@@ -385,7 +385,7 @@ def test_a_disk_that_is_full_is_an_error_and_leaves_nothing(place: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("assay.judge.keeping.append", full)
+        patched.setattr("assay.judge.run_files.append", full)
         ((_, why),) = judged(place).errors
     assert "No space left on device" in why
     assert judged(place).judged == 9

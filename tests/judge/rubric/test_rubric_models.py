@@ -180,7 +180,7 @@ def test_tokens_that_are_not_told_are_unknown(tmp_path: Path) -> None:
 
 def test_what_a_missing_solution_took_is_in_the_sums(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "b")
-    price = dict.fromkeys(("deepseek-ai/DeepSeek-V3", "Qwen/Qwen2.5-72B-Instruct"), (1_000_000, 1_000_000))
+    price = dict.fromkeys(("deepseek-ai/DeepSeek-V3", "Qwen/Qwen2.5-72B-Instruct"), Price(1_000_000, 1_000_000))
     with scripted(ScriptedFault(kind="400", phase="verdict", solution="ann")) as server:
         missing = judged(folder, server.url, participants=("ann",), prices=price)
         everybody = judged(folder, server.url, participants=("bob", "cyd"), prices=price)
@@ -211,7 +211,7 @@ def test_a_refusal_is_told_in_the_services_own_words(tmp_path: Path) -> None:
     why = "because the service refused deepseek-ai/DeepSeek-V3 (status 400)."
     assert f"The fallback model Qwen/Qwen2.5-72B-Instruct judged ann, bob and cyd, {why}" in board
     told = " ".join(output("explain", folder, "ann", columns=300).split())
-    assert f"The judgement by val-1 is the fallback model's, Qwen/Qwen2.5-72B-Instruct, {why}" in told
+    assert f"The fallback model Qwen/Qwen2.5-72B-Instruct made the judgement by val-1, {why}" in told
     again = " ".join(output("rejudge", folder, "ann", columns=300).split())
     assert f"The fallback model judged, {why}" in again
 

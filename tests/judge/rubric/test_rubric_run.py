@@ -15,8 +15,8 @@ from assay.competition import open_competition
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.judge import judges
-from assay.judge.keeping import Busy
-from assay.judge.rubric.run import run
+from assay.judge.rubric.asking import Price
+from assay.judge.rubric.run import RubricOptions, run
 from assay.judge.rubric.scripted import ScriptedFault
 from assay.judge.rubric.stored import (
     TRANSCRIPT_KEY,
@@ -26,6 +26,7 @@ from assay.judge.rubric.stored import (
     submit_solution,
     transcript_key,
 )
+from assay.judge.run_files import Busy
 from assay.judge.running import Event, Options
 from assay.judge.service import Model
 from assay.ledger import keys
@@ -147,7 +148,7 @@ def test_a_run_judges_what_is_missing_and_it_settles(folder: Path) -> None:
 
 def test_what_is_kept_of_a_judgement(folder: Path) -> None:
     with scripted() as model:
-        summary = judged(folder, model.url, prices={"deepseek-ai/DeepSeek-V3": (1_000_000, 2_000_000)})
+        summary = judged(folder, model.url, prices={"deepseek-ai/DeepSeek-V3": Price(1_000_000, 2_000_000)})
     key = transcript_key()
     for line in lines(folder):
         found = record(line)
@@ -278,7 +279,7 @@ def test_after_the_scoring_deadline_nothing_is_judged(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "c", deadline)
     times = [datetime(2026, 11, 19, tzinfo=UTC)]
     with scripted() as model:
-        options = Options(jobs=1, model=Model(model.url, KEY))
+        options = Options(jobs=1, own=RubricOptions(Model(model.url, KEY)))
 
         def clock() -> datetime:
             return times.pop(0) if len(times) > 1 else times[0]

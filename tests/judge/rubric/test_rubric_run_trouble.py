@@ -19,7 +19,7 @@ from assay.competition import open_competition
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.folder.files import write_bytes
-from assay.judge import keeping
+from assay.judge import run_files
 from assay.judge.rubric import stored as keeps
 from assay.judge.rubric.judgement import Limits
 from assay.judge.rubric.scripted import Script, ScriptedFault, ScriptedSolution
@@ -59,12 +59,12 @@ CHILD = """
 import sys
 from pathlib import Path
 from assay.judge.rubric.judgement import Limits
-from assay.judge.rubric.run import run
+from assay.judge.rubric.run import RubricOptions, run
 from assay.judge.running import Options
 from assay.judge.service import Model
 def tell(event):
     print(event.kind, event.phase, flush=True)
-options = Options(jobs=4, model=Model(sys.argv[2], sys.argv[3]))
+options = Options(jobs=4, own=RubricOptions(Model(sys.argv[2], sys.argv[3])))
 summary = run(Path(sys.argv[1]), "val-1", options, tell, limits=Limits(first_pause=0.01, tries=3, patience=float(sys.argv[4])))
 print("stopped" if summary.stopped else "whole", summary.judged, flush=True)
 """
@@ -114,7 +114,7 @@ def test_a_crash_between_two_steps_loses_nothing_and_asks_nobody_twice(
     class Cut(BaseException):
         pass
 
-    write, append, unlink = write_bytes, keeping.append, Path.unlink
+    write, append, unlink = write_bytes, run_files.append, Path.unlink
     armed = [True]
 
     def cut(where: str) -> None:
@@ -137,7 +137,7 @@ def test_a_crash_between_two_steps_loses_nothing_and_asks_nobody_twice(
         unlink(self, missing_ok=missing_ok)
 
     monkeypatch.setattr(keeps, "write_bytes", written)
-    monkeypatch.setattr(keeping, "append", appended)
+    monkeypatch.setattr(run_files, "append", appended)
     monkeypatch.setattr(Path, "unlink", unlinked)
     with scripted() as model:
         with pytest.raises(Cut):
@@ -277,12 +277,12 @@ def test_a_full_disk_leaves_them_missing(folder: Path, monkeypatch: pytest.Monke
     def refused(path: Path, data: bytes, *, private: bool = False) -> None:
         raise BadInput("cannot be written (No space left on device)", file=path)
 
-    patches: tuple[tuple[object, str, Callable[..., None]], ...] = ((keeps, "write_bytes", refused), (keeping, "append", full))
+    patches: tuple[tuple[object, str, Callable[..., None]], ...] = ((keeps, "write_bytes", refused), (run_files, "append", full))
     for where, name, instead in patches:
         with scripted() as model, monkeypatch.context() as patch:
             patch.setattr(where, name, instead)
             summary = judged(folder, model.url)
-            if where is keeping:  # what waits for its line cannot be finished now, and is not lost
+            if where is run_files:  # what waits for its line cannot be finished now, and is not lost
                 with pytest.raises(BadInput, match="cannot be written"):
                     judged(folder, model.url)
         assert len(summary.errors) == 3

@@ -249,8 +249,8 @@ def test_two_hundred_at_once_whatever_their_order(case: Case) -> None:
 def test_what_befalls_one_is_its_own(case: Case) -> None:
     large, small = Solution({"a": "x" * 100_000}), case.solution
     with _serving() as server:
-        found = asked_all(case, [large, small, small], server.url)
-        assert len(server.seen) == 3, "one digest is judged once"
+        found = asked_all(case, [large, small], server.url)
+        assert len(server.seen) == 3
     assert isinstance(found[large.digest], BadInput)
     assert isinstance(found[small.digest], Judgement)
 

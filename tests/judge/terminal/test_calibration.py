@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from assay.cli import app
 from assay.errors import BadInput
+from assay.judge.kind_options import TaskOptions
 from assay.judge.running import Event, Options
 from assay.judge.sandbox import Image, Trouble, images, root
 from assay.judge.terminal import calibration
@@ -221,7 +222,7 @@ def test_one_trial_is_an_error_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("times", [0, 101])
 def test_how_often_is_checked(tmp_path: Path, times: int) -> None:
     with pytest.raises(BadInput, match="is not a number of times"):
-        run(tmp_path, "val-1", Options(calibrate=times))
+        run(tmp_path, "val-1", Options(own=TaskOptions(calibrate=times)))
 
 
 @pytest.mark.parametrize(
@@ -266,4 +267,4 @@ def test_agents_are_not_given_to_a_calibration(tmp_path: Path) -> None:
     from assay.judge.terminal.competition import submit_agent
 
     submit_agent(folder, "ann", str(tmp_path / "ann"))
-    assert run(folder, "val-1", Options(delay=0.01, env={"WORD": "x"})).outcomes == Counter({"pass": 1})
+    assert run(folder, "val-1", Options(delay=0.01, own=TaskOptions(env={"WORD": "x"}))).outcomes == Counter({"pass": 1})

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from assay.judge import tree
+from assay.judge.kind_options import TaskOptions
 from assay.judge.running import Event, Options
 from assay.judge.sandbox.usage import SPARE
 from assay.judge.service import Model
@@ -147,7 +148,7 @@ printf 'POST /embeddings HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; grep -q '
             if event.kind == "again":
                 behind.answer = say(200)
 
-        summary = run(folder, "val-1", replace(QUICK, model=Model(behind.url, KEY)), mend)
+        summary = run(folder, "val-1", replace(QUICK, own=TaskOptions(model=Model(behind.url, KEY))), mend)
     assert (summary.outcomes, summary.errors) == (Counter({"pass": 1}), [])
     assert (result(folder).attempt, len(result(folder).earlier)) == (2, 1)
     assert "500" in result(folder).earlier[0]
@@ -157,5 +158,5 @@ def test_a_model_that_always_fails(tmp_path: Path) -> None:
     folder = with_agent(tmp_path, "exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET /models HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3\n",
                         more='network = "model"\n')  # fmt: skip
     with service(say(500)) as behind:
-        summary = run(folder, "val-1", replace(QUICK, model=Model(behind.url, KEY), attempts=2))
+        summary = run(folder, "val-1", replace(QUICK, own=TaskOptions(model=Model(behind.url, KEY)), attempts=2))
     assert (summary.outcomes, len(summary.errors), len(behind.asked), lines(folder)) == (Counter(), 1, 10, [])

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 import run_kit
+from assay.judge.kind_options import TaskOptions
 from assay.judge.rubric import replay
 from assay.judge.rubric.judgement import Judgement, Limits
+from assay.judge.rubric.run import RubricOptions
 from assay.judge.rubric.run import run as run_rubric
 from assay.judge.rubric.stored import transcript_key
 from assay.judge.running import Options
@@ -74,7 +76,7 @@ def judged(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_KEYS", str(place / "keys"))
         folder = make_run(place / "b", (JUDGE, SMALL), texts=TEXT)
-        done = run_rubric(folder, VALIDATOR, Options(model=Model(model, "")), lambda _event: None, limits=PATIENT)
+        done = run_rubric(folder, VALIDATOR, Options(own=RubricOptions(Model(model, ""))), lambda _event: None, limits=PATIENT)
         assert not done.errors
         yield folder
 
@@ -122,7 +124,7 @@ def test_an_agent_asks_it_through_the_proxy(model: str, tmp_path: Path) -> None:
 printf '{head}' >&3; printf '%s' '{body}' >&3
 grep -q '{NAME}' <&3 && echo hello > out.txt; exit 0"""
     folder = with_agent(tmp_path, script, more='network = "model"\n')
-    summary = run_tests(folder, "val-1", replace(run_kit.QUICK, model=Model(model, "")), lambda _event: None)
+    summary = run_tests(folder, "val-1", replace(run_kit.QUICK, own=TaskOptions(model=Model(model, ""))), lambda _event: None)
     assert (summary.outcomes, summary.errors) == (Counter({"pass": 1}), [])
 
 

@@ -16,11 +16,12 @@ from assay.errors import BadInput
 from assay.folder import read
 from assay.judge import tree
 from assay.judge.entries import counting
-from assay.judge.keeping import Busy, segment, short
+from assay.judge.kind_options import TaskOptions
+from assay.judge.run_files import Busy, segment, short
 from assay.judge.running import Event, Options
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import worker
-from assay.judge.terminal.competition import every_cell, missing, submit_agent
+from assay.judge.terminal.competition import every_cell, submit_agent
 from assay.judge.terminal.record import TrialStore
 from assay.judge.terminal.run import run
 from assay.judge.terminal.tasks import read_task
@@ -46,15 +47,11 @@ def test_the_earliest_of_one_submission_counts() -> None:
     st.lists(st.sampled_from(["", "s", "t", "u"]), max_size=4),
     st.sets(st.sampled_from(["x", "y", "z"])),
     st.integers(1, 3),
-    st.data(),
 )
-def test_what_is_missing_is_what_has_no_evidence(said: list[str], tasks: set[str], trials: int, data: st.DataObject) -> None:
+def test_each_trial_of_each_submission_is_one_cell(said: list[str], tasks: set[str], trials: int) -> None:
     people = [participant(f"p{number}", submission) for number, submission in enumerate(said)]
     whole = list(every_cell(people, sorted(tasks), trials))
     assert len({cell.key for cell in whole}) == len(whole) == len(set(said) - {""}) * len(tasks) * trials
-    done = {cell.key for cell in whole if data.draw(st.booleans())}
-    left = missing(people, sorted(tasks), trials, done)
-    assert {cell.key for cell in left} == {cell.key for cell in whole} - done
 
 
 @given(st.text(min_size=1, max_size=300), st.text(min_size=1, max_size=300))
@@ -78,7 +75,7 @@ def test_names_that_people_use_stay_readable() -> None:
 
 
 def test_a_task_is_read_again_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_HELD", 2)
+    monkeypatch.setattr(worker, "_MOST_CACHED", 2)
     places = [make_task(tmp_path / name).folder for name in ("t0", "t1", "t2")]
     reader = worker.TaskReader()
     first, second = (reader.read(place) for place in places[:2])
@@ -119,7 +116,7 @@ def test_a_run_judges_what_is_missing_and_settles(tmp_path: Path) -> None:
     assert run(folder, "val-1", QUICK).planned == 0
     assert TrialStore(folder, "val-1").evidence.read_bytes() == before
 
-    assert run(folder, "val 2/é", Options(jobs=1, epoch=3, only=["t1"], participants=["bob"])).judged == 2
+    assert run(folder, "val 2/é", Options(jobs=1, epoch=3, participants=["bob"], own=TaskOptions(only=["t1"]))).judged == 2
     assert outcomes(folder, "val 2/é") == {("bob", "t1", 1): "fail", ("bob", "t1", 2): "fail"}
     assert run(folder, "val 2/é", QUICK).planned == 6
     assert {line["epoch"] for line in lines(folder, "val 2/é")} == {3}  # the highest there is
@@ -152,19 +149,19 @@ def test_what_is_refused_before_anything_runs(tmp_path: Path) -> None:
     for options, says in (
         (Options(jobs=0), "0 is not a number of jobs"),
         (Options(attempts=0), "0 is not a number of attempts"),
-        (Options(sandbox="x"), "there is no sandbox 'x'"),
-        (Options(only=["t1"]), "there is no task 't1'"),
+        (Options(own=TaskOptions(sandbox="x")), "there is no sandbox 'x'"),
+        (Options(own=TaskOptions(only=["t1"])), "there is no task 't1'"),
         (Options(participants=["an"]), "did you mean 'ann'"),
         (Options(participants=["none"]), "no participant has an agent here"),
     ):
         with pytest.raises(BadInput, match=says):
             run(folder, "val-1", options)
     with pytest.raises(BadInput, match="--reuse-boxes: every container is new"):
-        run(folder, "val-1", Options(sandbox="containers", reuse=True))
+        run(folder, "val-1", Options(own=TaskOptions(sandbox="containers", reuse=True)))
     scheme = (folder / "scheme.toml").read_text()
     (folder / "scheme.toml").write_text(scheme.replace('kind = "tests"', 'kind = "tests"\nfresh_boxes = true'))
     with pytest.raises(BadInput, match=r"score\.fresh_boxes: demands a new box for every trial.*leave --reuse-boxes out"):
-        run(folder, "val-1", Options(reuse=True))
+        run(folder, "val-1", Options(own=TaskOptions(reuse=True)))
     (folder / "scheme.toml").write_text(scheme)
     with pytest.raises(BadInput, match="there is no validator 'val-2'"):
         run(folder, "val-2", QUICK)
@@ -213,7 +210,7 @@ def test_a_new_submission_is_accepted_anew(tmp_path: Path) -> None:
 
 def test_a_task_set_that_changed_is_refused(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c")
-    run(folder, "val-1", Options(only=["t0"]))
+    run(folder, "val-1", Options(own=TaskOptions(only=["t0"])))
     (folder / "tasks" / "t0" / "tests" / "test.sh").write_text("grep -q hello /app/out.txt\n")
     with pytest.raises(BadInput, match="are not those that were pinned"):
         run(folder, "val-1", QUICK)

@@ -45,7 +45,7 @@ def crews(monkeypatch: pytest.MonkeyPatch) -> list[WorkerPool]:
         found.append(WorkerPool(*args, **named))
         return found[-1]
 
-    monkeypatch.setattr("assay.judge.terminal.run.Crew", hired)
+    monkeypatch.setattr("assay.judge.terminal.run.WorkerPool", hired)
     return found
 
 

@@ -21,13 +21,14 @@ from pathlib import Path
 import pytest
 
 from assay.errors import BadInput
-from assay.judge import keeping
+from assay.judge import run_files
+from assay.judge.kind_options import TaskOptions
 from assay.judge.running import Event, Options, Summary
 from assay.judge.sandbox import Trouble
 from assay.judge.service import Model
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import worker
-from assay.judge.terminal.competition import Cell, submit_agent
+from assay.judge.terminal.competition import TrialCell, submit_agent
 from assay.judge.terminal.record import TrialReason, TrialRecord, TrialStore, TrialVerdict
 from assay.judge.terminal.run import run
 from assay.judge.terminal.task_settings import Mode
@@ -87,7 +88,7 @@ def test_an_error_gives_way_to_what_comes_after(tmp_path: Path) -> None:
                 os.kill(int(pid), signal.SIGKILL)
 
     with service(answer) as behind:
-        summary = run(folder, "val-1", replace(QUICK, model=Model(behind.url, KEY)), events.append)
+        summary = run(folder, "val-1", replace(QUICK, own=TaskOptions(model=Model(behind.url, KEY))), events.append)
     assert len(killed) == 1
     again = [event for event in events if event.kind == "again"]
     assert len(again) == 1
@@ -172,7 +173,7 @@ def test_judges_whose_run_is_gone_end_whatever_they_are_at(tmp_path: Path) -> No
 def test_whoever_worked_for_a_dead_run_is_waited_for_though_nobody_reaped_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
-    monkeypatch.setattr(keeping, "PATIENCE", 60.0 if ends else 0.2)
+    monkeypatch.setattr(run_files, "PATIENCE", 60.0 if ends else 0.2)
     with subprocess.Popen(["true"]) as dead, (tmp_path / ".lock").open("w") as worker:
         os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
         worker.write(str(dead.pid))
@@ -181,11 +182,11 @@ def test_whoever_worked_for_a_dead_run_is_waited_for_though_nobody_reaped_it(
         if ends:
             later = threading.Timer(0.3, fcntl.flock, (worker, fcntl.LOCK_UN))
             later.start()
-            with keeping.held(tmp_path, "val-1"):
+            with run_files.held(tmp_path, "val-1"):
                 assert (tmp_path / ".lock").read_text() == str(os.getpid())
             later.join()
         else:
-            with pytest.raises(keeping.Busy), keeping.held(tmp_path, "val-1"):
+            with pytest.raises(run_files.Busy), run_files.held(tmp_path, "val-1"):
                 pass
 
 
@@ -370,4 +371,4 @@ def test_killed_and_gone_on_with(tmp_path: Path) -> None:
 
 
 def test_cells_are_about_submissions() -> None:
-    assert Cell("ann", "s", "t", 2).key == ("s", "t", 2)
+    assert TrialCell("ann", "s", "t", 2).key == ("s", "t", 2)

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assay.cli import app
-from assay.cli.judging.trial import Set
+from assay.cli.judging.trial import TrialSet
 from judge_kit import bubblewrap, make_agent, make_task
 
 RUNNER = CliRunner()
@@ -92,7 +92,7 @@ def test_ctrl_c_ends_with_what_there_is(tasks: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_told() -> None:
-    found = Set("me", ("a", "b"), {"a": {"task": "a", "outcome": "timeout"}})
+    found = TrialSet("me", ("a", "b"), {"a": {"task": "a", "outcome": "timeout"}})
     assert (found.score, found.judged, found.document()["missing"]) == (None, 1, ["b"])
     found.trials["b"] = {"task": "b", "outcome": "pass"}
     assert found.score == "0.5"

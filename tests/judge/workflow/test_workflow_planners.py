@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from assay.errors import BadInput
-from assay.judge.keeping import short
+from assay.judge.run_files import short
 from assay.judge.running import Event
 from assay.judge.sandbox import Trouble
 from assay.judge.workflow import planner as planners

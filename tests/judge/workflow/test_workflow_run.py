@@ -17,7 +17,7 @@ import pytest
 
 import assay
 from assay.errors import BadInput
-from assay.judge.keeping import Busy, evidence_file
+from assay.judge.run_files import Busy, evidence_file
 from assay.judge.running import Event
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.record import RunStore

@@ -125,10 +125,10 @@ def test_the_command(tmp_path: Path, shared: Path) -> None:
         assert "Nothing was sent: --yes sends it." in said
         assert "to be set" in said
         assert re.search(r"burn +uid 0 +10923  new", said), said
-        assert "gets nothing, its weight burns: uid 4 has the hotkey" in " ".join(said.split())
+        assert "gets nothing and its weight burns: uid 4 has the hotkey" in " ".join(said.split())
         code, said = typed(place, "--to", "sn", "--yes")
         assert code == 0, said
-        assert re.search(r"It is there, in block \d+, by 0x[0-9a-f]{64}\.", " ".join(said.split()))
+        assert re.search(r"The chain has it, in block \d+, by 0x[0-9a-f]{64}\.", " ".join(said.split()))
         code, said = typed(place, "--to", "sn", "--json")
         found = json.loads(said)
         assert found["outcome"]["state"] == "confirmed"
@@ -160,9 +160,7 @@ def test_the_command_about_a_commitment(tmp_path: Path, shared: Path, monkeypatc
         monkeypatch.setattr(publisher, "SystemClock", partial(SystemClock, wall=Passing(there).wall))
         code, said = typed(place, "--to", "sn", "--yes")
         assert code == 0
-        assert re.search(
-            r"It is in the chain, locked, by 0x[0-9a-f]{64}\. The chain opens it about block \d+", " ".join(said.split())
-        )
+        assert re.search(r"The chain has it, locked, by 0x[0-9a-f]{64}, and opens it about block \d+", " ".join(said.split()))
 
 
 def test_a_watch_sets_each_new_epoch_when_the_chain_allows(place: Path, chain: Simulator) -> None:

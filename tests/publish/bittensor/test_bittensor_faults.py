@@ -142,7 +142,7 @@ def test_what_would_pay_a_stranger_by_now_is_not_handed_over(place: Path, chain:
     found = kit.sent(place, time)
     assert isinstance(found, Unknown)
     (one,) = kit.tried(place)
-    assert f"a uid has changed hands since it was signed; it is not handed over, and is over with block {one.signed.death}" in (
+    assert f"a uid has changed hands since it was signed; it is not handed over, and expires with block {one.signed.death}" in (
         found.what
     )
     assert chain.included() == []
@@ -301,7 +301,7 @@ def test_a_number_that_cannot_be_is_no_answer(place: Path, chain: Simulator, ite
     chain.set(item, NETUID, value=value)
     found = kit.sent(place, Passing(chain))
     assert isinstance(found, Unknown)
-    assert f"answers what cannot be ({item})" in found.what
+    assert f"sent an impossible answer ({item})" in found.what
     assert kit.states(place) == ["unknown"]
 
 

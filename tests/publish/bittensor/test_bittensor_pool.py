@@ -36,7 +36,7 @@ def test_an_error_of_a_module_has_the_chains_name(runtime: Any, spelt: str) -> N
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        ({"Module": {"index": 250, "error": "0x07000000"}}, "the chain says no"),
+        ({"Module": {"index": 250, "error": "0x07000000"}}, "the chain refuses it"),
         ("BadOrigin", "BadOrigin"),
         ({"Token": "NoFunds"}, "NoFunds"),
         (None, "None"),

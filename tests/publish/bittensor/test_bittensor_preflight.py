@@ -132,8 +132,8 @@ def test_a_limit_is_of_the_sum() -> None:
 def test_a_refusal_says_what_to_do() -> None:
     found = preflight(kit.with_me(kit.subnet("a"), stake=1), ME, (0,), (65535,), 0)
     assert isinstance(found, Refusal)
-    assert found.what.endswith("(its stake weight is 1, and 1000 is asked for)")
-    assert "staked" in found.hint
+    assert found.what.endswith("(its stake weight is 1, but 1000 is required)")
+    assert "get more stake" in found.hint
     for name, _ in (*PLAIN, *COMMIT):
         assert name == "too-early" or refusal(name).hint, name
     assert refusal("SomethingNew").code == "SomethingNew"

@@ -62,7 +62,7 @@ def test_the_next_epoch_is_another_publication_though_the_weights_be_the_same(pl
     assert isinstance(first, Confirmed)
     assert isinstance(early, TooEarly)
     assert (early.at, early.unit) == (first.block + 100, "block")
-    assert early.what == f"weights were last set in block {first.block}, and may be every 100 blocks"
+    assert early.what == f"weights were last set in block {first.block}, and may be set every 100 blocks"
     chain.step(first.block + 100 - chain.chain.head.number)
     second = kit.sent(place, time, EPOCH + 1)
     assert isinstance(second, Confirmed)
@@ -119,7 +119,7 @@ def test_a_uid_that_changed_hands_burns(place: Path, chain: Simulator) -> None:
     shown = {line.account: line.value for line in looked.lines or ()}
     assert shown == {"uid 0": "65535", "uid 2": "0", "uid 3": "32768", "uid 4": "10923"}
     assert (
-        f"{kit.hotkey('//M1')} gets nothing, its weight burns: uid 2 has the hotkey {kit.hotkey('//Stranger')} now"
+        f"{kit.hotkey('//M1')} gets nothing and its weight burns: uid 2 has the hotkey {kit.hotkey('//Stranger')} now"
         in looked.notes
     )
     assert isinstance(kit.sent(place, time), Confirmed)
@@ -146,7 +146,7 @@ def test_what_burns_goes_to_nobody_but_the_owner(tmp_path: Path) -> None:
         assert kit.hotkey("//Somebody") in found.what
         assert chain.included() == []
         kit.publish_toml(place, chain, force_burn=True)
-        assert any("force_burn lets it" in note for note in kit.opened(place, time).compare(kit.planned(place)).notes)
+        assert any("force_burn allows it" in note for note in kit.opened(place, time).compare(kit.planned(place)).notes)
         assert isinstance(kit.sent(place, time), Confirmed)
         assert chain.weights(NETUID, ME) == {0: 10923, 2: 65535, 3: 32768}
 
@@ -228,7 +228,7 @@ def test_a_node_that_is_behind_the_registry_is_not_asked_who_has_which_uid(place
     kit.settle(place, kit.SCORES, EPOCH + 1)
     found = kit.sent(place, Passing(chain), EPOCH + 1)
     assert isinstance(found, Unknown)
-    assert f"is at block {ahead - 3}, and the uids are of block {ahead}" in found.what
+    assert f"is at block {ahead - 3}, but the uids are of block {ahead}" in found.what
     with pytest.raises(Unreachable, match="the uids are of block"):
         kit.opened(place).compare(kit.planned(place, EPOCH + 1))
     assert chain.included() == []
@@ -272,7 +272,7 @@ def test_what_only_a_block_refuses(place: Path, chain: Simulator) -> None:
     found = kit.sent(place, time)
     assert isinstance(found, Refusal)
     assert (found.code, kit.states(place)[-2:]) == ("IncorrectWeightVersionKey", ["failed", "refused"])
-    assert "did nothing" in found.what
+    assert "had no effect" in found.what
     chain.set("WeightsVersionKey", NETUID, value=0)
     assert isinstance(kit.sent(place, time), Confirmed)
     assert [one["nonce"] for _, one in chain.included()] == [0, 1]
@@ -303,7 +303,7 @@ def test_the_journal_of_another_kind_of_target_is_none(place: Path, chain: Simul
     theirs = {"state": "planned", "attempt": 1, "subject": "epoch 2", "account": "0x1", "chain_id": 1, "nonce": 0, "raw": "0x00"}
     for read, entry in ((BittensorAttempt.read, theirs), (EvmAttempt.read, ours)):
         with pytest.raises(
-            BadInput, match=r"the journal is of another kind of target: its entry on 'epoch .'.*a name of its own"
+            BadInput, match=r"the journal belongs to another kind of target: its entry 'epoch .'.*a name of its own"
         ):
             read([entry])
 

@@ -184,7 +184,7 @@ def test_a_subnet_pulls_one_block_for_all_its_competitions(
     chain.step(3)
     before = files_under(place.parent)
     (other / "participants.csv").write_text(f"key,uid\n{ALICE},1\n{ALICE},2\n")
-    assert "the key is there twice" in refused("registry", "pull", subnet, "--to", "sim")
+    assert "the key occurs twice" in refused("registry", "pull", subnet, "--to", "sim")
     assert files_under(place) == {name.removeprefix("small/"): data for name, data in before.items() if name.startswith("small/")}
 
 
@@ -207,7 +207,7 @@ def test_a_key_is_the_same_in_another_spelling(place: Path, chain: Simulator) ->
     assert {"key": spelled, "stake": str(1000 * RAO), "name": "bob"} in rows(place, csvs.VALIDATORS)
     assert BOB not in (place / "participants.csv").read_text() + (place / "validators.csv").read_text()
     (place / "participants.csv").write_text(f"key,uid\n{spelled},2\n{BOB},3\n")
-    assert "the key is there twice" in refused("registry", "pull", place, "--url", chain.url, "--netuid", "5")
+    assert "the key occurs twice" in refused("registry", "pull", place, "--url", chain.url, "--netuid", "5")
 
 
 def test_a_uid_that_changed_hands_is_the_new_keys(place: Path, chain: Simulator) -> None:
@@ -241,9 +241,9 @@ def test_a_target_says_node_subnet_and_chain(place: Path, chain: Simulator, monk
         (("netuid = 5", "netuid = 0"), "is the root network"),
         (('"bittensor"', '"evm"'), "is of kind 'evm', not 'bittensor'"),
         (("SUBTENSOR", "NOTHING"), "the variable NOTHING is empty"),
-        (('url_env = "SUBTENSOR"', 'url = "http://x"'), "publish.toml:3: targets.sim.url: is no address of a node"),
+        (('url_env = "SUBTENSOR"', 'url = "http://x"'), "publish.toml:3: targets.sim.url: is not the address of a node"),
         (('url_env = "SUBTENSOR"\n', ""), "one of url and url_env"),
-        ((genesis, "mars"), "is no chain; write the hash of its block 0"),
+        ((genesis, "mars"), "is not a chain; write the hash of its block 0"),
         (("netuid = 5", "netuid = 5000"), "targets.sim.netuid"),
     ):
         (place / "publish.toml").write_text(target.replace(*change))
@@ -255,7 +255,7 @@ def test_what_was_not_said_is_asked_for(place: Path) -> None:
     assert "leave out" in run("registry", "pull", place, "--to", "x", "--netuid", "5", code=2).stderr
     for url in ("http://x", "wss://user:secret@ho℀st", "wss://[secret"):
         text = refused("registry", "pull", place, "--netuid", "5", "--url", url)
-        assert "is no address of a node" in text
+        assert "is not the address of a node" in text
         assert "secret" not in text
 
 
@@ -282,14 +282,16 @@ def test_another_subnet_is_not_pulled_over_a_registry(place: Path, chain: Simula
     chain.subnet(6)
     chain.register(6, "//Eve", alpha=10**12, permit=True)
     chain.step(3)
-    assert "the registry is of subnet 5, mechanism 0" in refused("registry", "pull", place, "--url", chain.url, "--netuid", "6")
+    assert "the registry belongs to subnet 5, mechanism 0" in refused(
+        "registry", "pull", place, "--url", chain.url, "--netuid", "6"
+    )
 
 
 def test_a_file_that_is_wrong_is_refused_before_anything_is_written(place: Path, chain: Simulator) -> None:
     words = ("registry", "pull", place, "--url", chain.url, "--netuid", "5")
     (place / "participants.csv").write_text(f"key,uid\n{ALICE},1\n{ALICE},2\n")
     before = files_under(place)
-    assert "participants.csv:3: key: the key is there twice" in refused(*words)
+    assert "participants.csv:3: key: the key occurs twice" in refused(*words)
     (place / "participants.csv").write_text(f"key,uid,address\n{ALICE},1,0x12\n")
     assert "is not an EVM address" in refused(*words)
     (place / "participants.csv").write_text("key\n")

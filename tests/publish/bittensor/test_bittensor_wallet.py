@@ -129,10 +129,10 @@ def test_a_key_that_is_not_the_one_named_is_refused(tmp_path: Path) -> None:
     path = wallet(tmp_path / "wallets")
     said = {"wallet": "val", "wallets": "wallets"}
     opened(target(tmp_path, **said, account=ALICE.ss58_address))
-    with pytest.raises(BadInput, match="the key is that of"):
+    with pytest.raises(BadInput, match="the key belongs to"):
         opened(target(tmp_path, **said, account=BOB.ss58_address))
     path.with_name("defaultpub.txt").write_text(json.dumps({"ss58Address": BOB.ss58_address}))
-    with pytest.raises(BadInput, match="stands beside it"):
+    with pytest.raises(BadInput, match="is written beside it"):
         opened(target(tmp_path, **said))
 
 
@@ -140,7 +140,7 @@ def test_an_ed25519_key_is_no_hotkey(tmp_path: Path) -> None:
     path = tmp_path / "k.key"
     path.write_text("07" * 32)
     path.chmod(0o600)
-    with pytest.raises(BadInput, match="is no hotkey"):
+    with pytest.raises(BadInput, match="is not a hotkey"):
         hotkey_of(target(tmp_path, keyfile="k.key"), "me")
 
 

@@ -36,7 +36,7 @@ def test_what_burns_whole_is_the_burn_uid_alone() -> None:
     assert (found.uids, found.values, found.burns) == ((4,), (65535,), True)
     everybody = vector(kit.shares({"a": (7, "1/3"), "b": (3, "2/3")}), without=("a", "b"))
     assert everybody.by_uid == {0: 65535}
-    with pytest.raises(BadInput, match="nobody has a weight"):
+    with pytest.raises(BadInput, match="no participant has a weight"):
         vector(kit.shares({}))
 
 
@@ -136,5 +136,5 @@ def test_an_epoch_that_pays_out_has_no_weights(tmp_path: Path) -> None:
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3)
         found = settled_epoch.read(ledger, 3)
-        with pytest.raises(CannotSettle, match="settled into payouts, which are no weights"):
+        with pytest.raises(CannotSettle, match="settled into payouts, which are not weights"):
             found.shares()

@@ -219,7 +219,7 @@ def test_no_server_and_no_address() -> None:
     with pytest.raises(Unreachable, match="connection refused"):
         WebSocketRpc(f"ws://127.0.0.1:{port}").ask("one")
     for url in ("http://x", "ws://", "ws://x:99999", "ws://x\n", "x", "ws://ü", *SECRET):
-        with pytest.raises(BadInput, match=r"^is no address of a node; write") as caught:
+        with pytest.raises(BadInput, match=r"^is not the address of a node; write") as caught:
             WebSocketRpc(url)
         assert caught.value.__cause__ is None
         assert not open_to_anybody(url) or url.startswith("ws://")

@@ -49,7 +49,7 @@ def test_the_second_nodes_address_may_be_in_the_environment(
     with pytest.raises(BadInput, match="the variable SECOND is empty"):
         kit.sent(place, Passing(chain))
     monkeypatch.setenv("SECOND", "nowhere")
-    with pytest.raises(BadInput, match="is no address of a node"):
+    with pytest.raises(BadInput, match="is not the address of a node"):
         kit.sent(place, Passing(chain))
     monkeypatch.setenv("SECOND", chain.another().url)
     kit.once(place, chain, kit.sent(place, Passing(chain)))

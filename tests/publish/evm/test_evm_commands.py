@@ -62,7 +62,7 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: Chain) -> No
     judged(place, chain, {P1: 9000, P2: 6000, P3: None})
     early = said("publish", place, "--to", "local", "--yes")
     assert early["outcome"]["state"] == "too-early"
-    assert "From 20" in output("publish", place, "--to", "local")
+    assert "It can be sent from 20" in output("publish", place, "--to", "local")
     assert bounty("settle", place)["outcome"]["state"] == "too-early"
     chain.at(chain.now + HOUR + 1)
     dry = output("publish", place, "--to", "local", columns=200)
@@ -72,10 +72,10 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: Chain) -> No
     sent = said("publish", place, "3", "--to", "local", "--yes")
     assert sent["outcome"]["state"] == "confirmed"
     assert sent["held"] == {account(7): "9000 BPS", account(8): "6000 BPS"}
-    assert "It is there" in output("publish", place, "--to", "local", "--yes")
+    assert "The chain has it, in block" in output("publish", place, "--to", "local", "--yes")
     assert bounty("settle", place)["outcome"]["state"] == "confirmed"
 
-    # Everybody fetches what is his.
+    # Each winner fetches their payment.
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         kept = view.settlement(3)
     assert kept is not None
@@ -146,7 +146,7 @@ def test_a_contract_that_is_not_what_bounty_toml_says(place: Path, chain: Chain)
         "deposit": (str(ETHER), str(2 * ETHER)),
         "fee_bps": ("250", "100"),
     }
-    assert "It is not what bounty.toml and publish.toml say" in run("bounty", "show", place, "--to", "local", code=1).stdout
+    assert "Its terms differ from bounty.toml and publish.toml" in run("bounty", "show", place, "--to", "local", code=1).stdout
     for command, words in (("fund", []), ("commit", ["sha256:" + "33" * 32])):
         found = bounty(command, place, *words, key="one", code=1)
         assert found["outcome"]["code"] == "wrong-terms"
@@ -157,11 +157,11 @@ def test_a_contract_that_is_not_what_bounty_toml_says(place: Path, chain: Chain)
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("commitments_until", "submissions_until", "bounty.commitments_until: is missing; agents commit until the one"),
+        ("commitments_until", "submissions_until", "bounty.commitments_until: is missing; a contract needs both deadlines"),
         ("scoring_deadline = ", "#", "payout.scoring_deadline: is missing"),
         (f'"{ETHER}"', '"0"', "payout.deposit: is 0; a round holds a deposit"),
         ('Z\n[[checks]]\nid = "c1"', '.5Z\n[[checks]]\nid = "c1"', "is finer than a second; chains count seconds"),
-        ("[7000, 3000]", f"{[300] * 33 + [100]}", "payout.split: has 34 entries; the contract takes 32"),
+        ("[7000, 3000]", f"{[300] * 33 + [100]}", "payout.split: has 34 entries; the contract accepts 32"),
     ],
 )
 def test_terms_that_no_contract_takes(place: Path, chain: Chain, old: str, new: str, message: str) -> None:
@@ -173,7 +173,7 @@ def test_terms_that_no_contract_takes(place: Path, chain: Chain, old: str, new: 
 
 def test_a_fee_that_nobody_gets(place: Path, chain: Chain) -> None:
     target(place, chain, fee_recipient=None)
-    assert "there is a fee, and nobody who gets it" in refused("bounty", "create", place, "--to", "local", "--as", "sponsor")
+    assert "there is a fee, but no account receives it" in refused("bounty", "create", place, "--to", "local", "--as", "sponsor")
 
 
 def test_deadlines_that_are_over_make_no_contract(place: Path, chain: Chain) -> None:
@@ -182,7 +182,7 @@ def test_deadlines_that_are_over_make_no_contract(place: Path, chain: Chain) -> 
     found = bounty("create", place, key="sponsor", code=1)
     assert (found["outcome"]["code"], found["outcome"]["what"]) == (
         "bad-terms",
-        "the contract does not take the terms: commitUntil is wrong",
+        "the contract does not accept the terms: commitUntil is wrong",
     )
 
 
@@ -196,9 +196,9 @@ def test_what_is_no_commitment_of_this_bounty_and_account(place: Path, chain: Ch
     assert "no such file; give sha256:…" in commit(place / "nothing")
     assert "holds no salt of a commitment" in commit(place / "scheme.toml")
     (place / "other.salt").write_bytes(sealing.new_secret("sha256:" + "00" * 32, P1, "sha256:" + "11" * 32).data)
-    assert f"is of another bounty, sha256:{'00' * 32}; this one is {digest}" in commit(place / "other.salt")
+    assert f"belongs to another bounty, sha256:{'00' * 32}; this one is {digest}" in commit(place / "other.salt")
     (place / "one.salt").write_bytes(sealing.new_secret(digest, P1, "sha256:" + "11" * 32).data)
-    assert f"participants.csv:2: address: {P1} is paid at {account(7)}, and {account(8)} would commit" in commit(
+    assert f"participants.csv:2: address: {P1} is paid at {account(7)}, but {account(8)} would commit" in commit(
         place / "one.salt", key="two"
     )
     stranger = keys.read(b"99" * 32)
@@ -211,7 +211,7 @@ def test_what_is_no_commitment_of_this_bounty_and_account(place: Path, chain: Ch
 def test_what_is_typed_wrongly(place: Path, chain: Chain) -> None:
     assert "exclude each other" in run("publish", place, "--to", "local", "--yes", "--dry-run", code=2).stderr
     assert "there is no target 'main', only: local" in refused("publish", place, "--to", "main")
-    assert "targets.local.round: is missing; `assay bounty create` makes the contract" in refused(
+    assert "targets.local.round: is missing; create the contract with `assay bounty create`" in refused(
         "bounty", "fund", place, "--to", "local", "--as", "sponsor"
     )
     target(place, chain, only_scorer=None)
@@ -220,7 +220,7 @@ def test_what_is_typed_wrongly(place: Path, chain: Chain) -> None:
     )
     assert "there is no key 'nobody'" in refused("bounty", "oracle", place, "--to", "local", "--as", "nobody")
     (place / "bounty.toml").unlink()
-    assert "there is no bounty to make a contract of" in refused("bounty", "create", place, "--to", "local")
+    assert "there is no bounty to create a contract for" in refused("bounty", "create", place, "--to", "local")
     text = (place / "publish.toml").read_text()
     (place / "publish.toml").write_text(text.replace('"evm"', '"fax"'))
     assert "targets.local: is of the kind 'fax'; a bounty is on an Ethereum chain" in refused(
@@ -244,7 +244,7 @@ def test_a_node_that_is_not_there(place: Path, chain: Chain) -> None:
     shown = " ".join(run("publish", place, "--to", "local", code=1).stdout.split())
     assert "there now" not in shown
     assert "Nothing was sent. " in shown
-    assert "It is not known how it stands: 127.0.0.1:1 does not answer" in shown
+    assert "Not known: the state of the chain: 127.0.0.1:1 does not answer" in shown
     assert shown.endswith("and the node running?")
 
 

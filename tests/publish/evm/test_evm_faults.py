@@ -124,7 +124,7 @@ SECRET = ("https://user:secret@ho℀st", "https://[secret", f"https://user:secre
     "url", ["", "ftp://x", "http://", "127.0.0.1:8545", "http://x:notaport", "http://ü", "http://x\n", *SECRET]
 )
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(BadInput, match=r"^is no address of a node; write") as caught:
+    with pytest.raises(BadInput, match=r"^is not the address of a node; write") as caught:
         HttpRpc(url)
     assert caught.value.__cause__ is None
 
@@ -162,13 +162,13 @@ def test_nonsense_is_no_answer(proxy: Proxy, method: str, ask: Any, value: Any) 
     if (method, value) == ("eth_getLogs", []):
         return
     proxy.faults = [(method, faults.result(value))]
-    with pytest.raises(Unreachable, match="answers what cannot be"):
+    with pytest.raises(Unreachable, match="sent an impossible answer"):
         ask(EvmNode(proxy.url))
 
 
 def test_a_contract_that_answers_nothing_of_ours(proxy: Proxy, world: World) -> None:
     proxy.faults = [("eth_call", faults.result("0x"))]
-    with pytest.raises(Unreachable, match="answers what it cannot"):
+    with pytest.raises(Unreachable, match="sent an impossible answer"):
         Contract(EvmNode(proxy.url), ORACLE, world.oracle.address).ask("scoresOf", world.oracle.address, world.scorer)
 
 
@@ -237,7 +237,7 @@ def test_a_node_that_goes_away_after_it_took_it(place: Path, world: World, proxy
     proxy.faults = [("eth_sendRawTransaction", gone)]
     outcome = kit.sent(place)
     assert isinstance(outcome, Unknown)
-    assert "do this again to see it through" in outcome.what
+    assert "run this command again to continue" in outcome.what
     assert outcome.transaction == kit.journal(place)[0]["hash"]
     assert kit.states(place) == ["planned", "unknown"]
     proxy.always.clear()

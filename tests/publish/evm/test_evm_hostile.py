@@ -185,12 +185,12 @@ def test_another_token(place: Path, chain: Chain, honest: Any) -> None:
 
 def test_without_a_bounty_toml_nothing_is_said_to_be_as_it_has_it(place: Path, chain: Chain, honest: Any) -> None:
     """A folder from which the sponsor left it out."""
-    assert "as bounty.toml and publish.toml have it" in run("bounty", "show", place, "--to", "local").stdout
+    assert "All terms are those of bounty.toml and publish.toml" in run("bounty", "show", place, "--to", "local").stdout
     target(place, chain, round=honest.address)
     (place / "bounty.toml").unlink()
     shown = " ".join(run("bounty", "show", place, "--to", "local").stdout.split())
     assert "have it" not in shown
-    assert "There is no bounty.toml here: its terms were compared with nothing but what publish.toml names." in shown
+    assert "There is no bounty.toml here, so only the terms that publish.toml names were compared." in shown
 
 
 def test_what_no_contract_can_tell_is_said_in_a_sentence(place: Path, chain: Chain, honest: Any) -> None:
@@ -202,8 +202,8 @@ def test_what_no_contract_can_tell_is_said_in_a_sentence(place: Path, chain: Cha
     found = said("bounty", "show", place, "--to", "local")
     assert found["differences"] == []
     assert found["check_elsewhere"] == (
-        f"Check elsewhere that {account(1)} is the scorer whom the sponsor promised (its word is final, and nothing attests where"
-        f" it judges), the token {token} is worth something, and that your node tells you what the chain has."
+        f"Check elsewhere that {account(1)} is the scorer that the sponsor promised (its scores are final, and nothing"
+        f" attests where it judges), that the token {token} is worth something, and that your node shows you the real chain."
     )
     shown = " ".join(run("bounty", "show", place, "--to", "local").stdout.split())
     assert found["check_elsewhere"] in shown

@@ -72,7 +72,7 @@ def test_too_many_questions_after_it_was_sent_are_no_refusal(place: Path, world:
     outcome = kit.sent(place)
     assert isinstance(outcome, Unknown)
     assert "limit exceeded" in outcome.what
-    assert "do this again to see it through" in outcome.what
+    assert "run this command again to continue" in outcome.what
     safe(outcome.what)
     proxy.always.clear()
     assert isinstance(kit.sent(place), Confirmed)
@@ -104,15 +104,15 @@ def test_a_state_that_no_round_has(place: Path, world: World, proxy: Proxy, stat
     proxy.always["eth_call"] = lying
     done = RUNNER.invoke(app, ["bounty", "show", str(place), "--to", "local"], prog_name="assay")
     assert done.exit_code == 1
-    assert f"is told to be in a state {state}, and there are 3" in " ".join(done.output.split())
+    assert f"is in state {state}, which does not exist" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("commitUntil", 2**64 - 1, "answers what cannot be: it takes scores until the second"),
-        ("scoreUntil", 253_402_300_800, "answers what cannot be: it takes scores until the second 253402300800"),
-        ("commitments", 2**53, "is told to have 9007199254740992 commitments"),
+        ("commitUntil", 2**64 - 1, "sent an impossible answer: it accepts scores until the second"),
+        ("scoreUntil", 253_402_300_800, "sent an impossible answer: it accepts scores until the second 253402300800"),
+        ("commitments", 2**53, "has 9007199254740992 commitments, which is impossible"),
     ],
 )
 def test_a_number_of_a_rounds_that_cannot_be_shown(
@@ -137,7 +137,7 @@ def test_numbers_that_no_chain_has_are_no_answer(proxy: Proxy) -> None:
     head = {"number": huge, "hash": "0x" + "11" * 32, "timestamp": "0x1"}
     for method, value in (("eth_getBlockByNumber", head), ("eth_getTransactionCount", huge)):
         proxy.faults = [(method, faults.result(value))]
-        with pytest.raises(Unreachable, match="answers what cannot be"):
+        with pytest.raises(Unreachable, match="sent an impossible answer"):
             _ = EvmNode(proxy.url).head() if method.endswith("Number") else EvmNode(proxy.url).count("0x" + "11" * 20)
 
 

@@ -332,7 +332,7 @@ def test_where_gas_is_dearer_than_allowed_nothing_is_sent(place: Path, world: Wo
     world.chain.ask("anvil_setNextBlockBaseFeePerGas", hex(50 * 10**9))
     world.chain.ask("evm_mine")
     found = refusal(kit.sent(place), "fees")
-    assert "and 5 is the most allowed" in found.what
+    assert "but at most 5 is allowed" in found.what
 
 
 def test_nobody_scored_is_published_too(world: World, tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_a_kind_that_nobody_publishes_to(place: Path, world: World) -> None:
 
 def test_zero_is_no_address(place: Path, world: World) -> None:
     kit.publish_toml(place, world, round=NOBODY)
-    with pytest.raises(BadInput, match=r"publish.toml:8: targets.local.round: is nobody's address"):
+    with pytest.raises(BadInput, match=r"publish.toml:8: targets.local.round: is the zero address, which nobody owns"):
         kit.planned(place)
 
 

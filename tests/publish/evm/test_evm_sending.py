@@ -207,7 +207,7 @@ def test_what_a_block_took_and_the_contract_refused_has_its_reason(place: Path, 
     outcome = kit.sent(place, Passing(first))
     assert isinstance(outcome, Refusal)
     assert outcome.code == "already-submitted"
-    assert "did nothing" in outcome.what
+    assert "had no effect" in outcome.what
     assert kit.journal(place)[-2]["state"] == "reverted"
     again = kit.sent(place)
     assert isinstance(again, Refusal)

@@ -48,7 +48,7 @@ def check(signer: Signer, address: str) -> None:
     assert signer.address == address
     for request in (REQUEST, TransactionRequest(CHAIN_ID, 0, None, 0, b"\x60\x00", 60_000, Fees(3, 2))):
         raw = signer.transaction(request)
-        assert signers._taken_apart(raw) == (address, request)
+        assert signers._decoded(raw) == (address, request)
     signature = signer.typed(DOMAIN, TYPES, "Thing", MESSAGE)
     assert Account.recover_message(encode_typed_data(DOMAIN, TYPES, MESSAGE), signature=signature) == address
 
@@ -91,7 +91,7 @@ def test_a_keystore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_keystore_that_does_not_open(tmp_path: Path) -> None:
     found = target(tmp_path, keystore=keystore(tmp_path))
     for ask in (lambda: "wrong", None):
-        with pytest.raises(BadInput, match=r"mine.json: cannot be opened: the passphrase is wrong, or it is no keystore"):
+        with pytest.raises(BadInput, match=r"mine.json: cannot be opened: the passphrase is wrong, or it is not a keystore"):
             signer_of(found, "mine", ask)
     path = tmp_path / "mine.json"
     for content in ("", "{}", "[]", '{"crypto": {}}', '{"version": 3, "crypto": {"kdf": "none"}}', "\0"):
@@ -111,21 +111,21 @@ def test_a_keystore_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_key_of_another_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", KEY.hex())
     other = "0x" + "11" * 20
-    with pytest.raises(BadInput, match=rf"keys.mine.account: is {other}, and the key is that of {ACCOUNT.address}"):
+    with pytest.raises(BadInput, match=rf"keys.mine.account: is {other}, but the key belongs to {ACCOUNT.address}"):
         signer_of(target(tmp_path, env="MY_KEY", account=other), "mine")
 
 
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ({}, "keys.mine: is to have one of keystore, env and signer; keep one of them"),
-        ({"env": "A", "keystore": "b"}, "keys.mine: is to have one of keystore, env and signer"),
+        ({}, "keys.mine: must have exactly one of keystore, env and signer; keep one of them"),
+        ({"env": "A", "keystore": "b"}, "keys.mine: must have exactly one of keystore, env and signer"),
         ({"signer": "http://127.0.0.1:8550"}, "a signer has several accounts; name one: account"),
-        ({"signer": "unix:x", "account": ACCOUNT.address}, "keys.mine.signer: is no address of a node"),
+        ({"signer": "unix:x", "account": ACCOUNT.address}, "keys.mine.signer: is not the address of a node"),
         ({"env": "a b"}, "keys.mine.env"),
         ({"key": "0x1"}, "keys.mine.key: there is no field 'key' here; did you mean"),
         ({"env": "A", "account": "0x12"}, "keys.mine.account: is not an EVM address; write 0x and 40 hex digits"),
-        ({"env": "A", "account": ACCOUNT.address.swapcase().replace("0X", "0x")}, "has a slip in it: its capital letters"),
+        ({"env": "A", "account": ACCOUNT.address.swapcase().replace("0X", "0x")}, "has a typo: its capital letters"),
     ],
 )
 def test_where_a_key_is_is_said_once_and_rightly(tmp_path: Path, key: dict[str, Any], message: str) -> None:
@@ -186,7 +186,7 @@ def test_what_a_signer_signed_is_what_it_was_asked_to(chain: Chain, proxy: Proxy
     signer = remote(proxy, tmp_path, ACCOUNT.address)
     for answer in answers:
         proxy.faults = [("eth_signTransaction", faults.result(answer))]
-        with pytest.raises(BadInput, match=r"the signer at 127.0.0.1:\d+ signed something else than what it was asked to"):
+        with pytest.raises(BadInput, match=r"the signer at 127.0.0.1:\d+ signed another transaction than the requested one"):
             signer.transaction(REQUEST)
     proxy.faults = [("eth_signTransaction", faults.result(kit.signers_raw(ACCOUNT, REQUEST)))]
     assert signer.transaction(REQUEST)
@@ -197,7 +197,7 @@ def test_what_a_signer_made_of_typed_data(chain: Chain, proxy: Proxy, tmp_path: 
     other = kit.key_of(1).sign_message(encode_typed_data(DOMAIN, TYPES, MESSAGE)).signature
     for answer in ("0x" + bytes(other).hex(), "0x" + "00" * 65, "0x", "signed", None, "0x" + "11" * 64):
         proxy.faults = [("eth_signTypedData_v4", faults.result(answer))]
-        with pytest.raises(BadInput, match="did not sign what it was asked to with"):
+        with pytest.raises(BadInput, match="did not sign the requested data with"):
             signer.typed(DOMAIN, TYPES, "Thing", MESSAGE)
 
 
@@ -211,7 +211,7 @@ def test_who_says_no_is_not_asked_again(proxy: Proxy, tmp_path: Path) -> None:
 def test_what_is_no_signer(proxy: Proxy, tmp_path: Path) -> None:
     for name in ("eth_signTransaction", "account_signTransaction"):
         proxy.always[name] = faults.error(-32601, "no such method")
-    with pytest.raises(Unreachable, match="is no signer: it knows neither eth_signTransaction nor account_signTransaction"):
+    with pytest.raises(Unreachable, match="is not a signer: it supports neither eth_signTransaction nor account_signTransaction"):
         remote(proxy, tmp_path, ACCOUNT.address).transaction(REQUEST)
     proxy.always["eth_signTransaction"] = faults.cut_before
     with pytest.raises(Unreachable, match="does not answer eth_signTransaction"):

@@ -1,21 +1,18 @@
-"""The judge: it asks the service of each participant, and writes how long that took."""
+"""The judge: it asks the service of each participant, and says how long the answer took. `JudgeRun` does the rest."""
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from urllib.request import urlopen
 
-from assay.judge import entries
-from assay.judge.keeping import append, evidence_file
-from assay.judge.running import Event, Options, Summary
-from assay.scheme.load import read
+from assay.judge.judge_run import JudgeRun
+from assay.judge.running import Judged, Options, Summary, Tell
+from assay.records import Participant
 
 
 @dataclass(frozen=True)
-class Cell:
+class Round:
     """One round of one participant."""
 
     participant: str
@@ -27,28 +24,31 @@ class Cell:
         """What tells it from others of this participant, for people."""
         return {"round": str(self.round)}
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The submission, then what the record has in `parts`."""
+        return self.submission, self.round
 
-def run(competition: Path, validator: str, options: Options, on_event: Callable[[Event], None]) -> Summary:
-    """Judges what has no evidence of this validator yet; a service that cannot be reached is an error, and none is written."""
-    who = entries.read(competition, read(competition / "scheme.toml"), validator, options.participants)
-    written = entries.written(who, lambda one: (one.submission, getattr(one, "round", 0)))
-    rounds = getattr(who.scheme.score, "rounds", 1)
-    cells = [Cell(one.key, one.submission, at) for at in range(1, rounds + 1) for one in entries.counting(who.participants)]
-    missing = [one for one in cells if (one.submission, one.round) not in written.done]
-    epoch = options.epoch or written.epoch or 1
-    summary = Summary(planned=len(missing), epoch=epoch, unit="round", submission="service")
-    for cell in missing:
-        on_event(Event("began", cell))
+
+class LatencyRun(JudgeRun[Round, Judged]):
+    """A service that cannot be reached is an infrastructure error: it is tried again, and no record is written."""
+
+    unit, submission = "round", "service"
+
+    def cells(self, wanted: Sequence[Participant]) -> list[Round]:
+        """Round after round, so that all are asked at about the same time."""
+        rounds = self.seen.scheme.score.rounds
+        return [Round(one.key, one.submission, at) for at in range(1, rounds + 1) for one in wanted]
+
+    def judge(self, cell: Round) -> Judged:
+        """Ask once."""
         began = time.perf_counter_ns()
-        try:
-            with urlopen(cell.submission, timeout=options.own["timeout"]) as answer:
-                answer.read(1 << 20)
-        except OSError as error:
-            summary.errors.append((cell, str(error)))
-            continue
-        record = {"kind": "latency", "epoch": epoch, "validator": validator, "participant": cell.participant}
-        record |= {"submission": cell.submission, "round": cell.round, "us": (time.perf_counter_ns() - began) // 1000}
-        record |= {"observed_at": datetime.now(UTC).isoformat()}
-        append(evidence_file(competition, validator), json.dumps(record).encode() + b"\n")
-        summary.outcomes["answered"] += 1
-    return summary
+        with urlopen(cell.submission, timeout=self.options.own["timeout"]) as answer:
+            answer.read(1 << 20)
+        us = (time.perf_counter_ns() - began) // 1000
+        return Judged("answered", f"{us} µs", evidence=self.evidence(cell, cell.submission, round=cell.round, us=us))
+
+
+def run(competition: Path, validator: str, options: Options, on_event: Tell) -> Summary:
+    """What the entry point leads to."""
+    return LatencyRun(competition, validator, options, on_event).carry_out()

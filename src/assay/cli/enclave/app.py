@@ -137,24 +137,25 @@ def serve(
       assay enclave serve /bounty --listen 0.0.0.0:8300 --model-url https://api.example.com/v1
       assay enclave serve my-bounty --listen unix:enclave.sock --dstack dstack.sock --model-url http://127.0.0.1:8400/v1
     """
+    import os
+
     from assay.cli.enclave.options import given_collateral
     from assay.cli.errors import printable
-    from assay.cli.judging.models import prices, service
     from assay.enclave.service.lifecycle import ServiceOptions
     from assay.enclave.service.process import StartOptions, serve_competition
     from assay.errors import BadInput
-    from assay.judge.rubric.asking import Models, Price
+    from assay.judge import service
+    from assay.judge.rubric.asking import Models, parse_prices
 
-    found = service("judges", model_url)
+    found = service.of_judges(os.environ, model_url)
     if found is None:
         hint = "give the address of an OpenAI-compatible service, or set ASSAY_LLM_BASE_URL; its key is ASSAY_LLM_API_KEY"
         raise BadInput("no model is named that could judge", field="--model-url", hint=hint)
-    costs = {name: Price(*one) for name, one in prices(price).items()}
 
     def tell(line: str) -> None:
         typer.echo(printable(line), err=True)
 
-    models = Models(found.base_url, found.key, model, fallback, costs)
+    models = Models(found.base_url, found.key, model, fallback, parse_prices(price or ()))
     setting = ServiceOptions(epoch=epoch, jobs=jobs, collateral=given_collateral(collateral))
     serve_competition(StartOptions(folder, listen, models, tell, dstack, setting))
 

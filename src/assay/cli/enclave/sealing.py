@@ -194,7 +194,7 @@ def open_(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file, for you alone.")
     ] = None,
 ) -> None:
-    """Open what is sealed to a key of yours.
+    """Open a file that is sealed to your key.
 
     That is results and released solutions, which are sealed to a sponsor's key. A solution is sealed to its enclave, whose key
     never leaves it: nobody else opens that.

@@ -1,70 +1,37 @@
-"""What the judging commands share: options, numbers for people, and what is a judge's to give from its own environment.
+"""The display of a run while it goes on: a bar on a terminal, and a line for each cell anywhere else.
 
-Progress of a run: a bar and what is going on, on a terminal; a line for each thing judged elsewhere.
-
-What the agent and the tests print, shown while they print it.
+Also what the judging commands share: options of sandboxes, numbers for people, and `FollowTrial`, which shows what an agent and
+the tests print while they print it.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from assay.errors import BadInput
+from assay.judge.kind_options import ENGINE, ENV, RUNTIME, SANDBOX, SandboxName
 from assay.settle.story.telling import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.live import Live as RichLive
+    from rich.live import Live
     from rich.table import Table
 
     from assay.judge.running import Cell, Event
 
 
-class SandboxName(StrEnum):
-    """Where agents run."""
-
-    bubblewrap = "bubblewrap"
-    containers = "containers"
-
-
-SandboxOption = Annotated[SandboxName, typer.Option("--sandbox", help="Where agents run.")]
-EngineOption = Annotated[
-    str | None,
-    typer.Option("--engine", metavar="URL", help="The containers' engine, as unix:///…; else DOCKER_HOST or the usual place."),
-]
-RuntimeOption = Annotated[
-    str | None, typer.Option("--runtime", metavar="NAME", help="The containers' runtime, such as runsc; else the engine's own.")
-]
-ReuseOption = Annotated[
-    bool,
-    typer.Option("--reuse-boxes/--fresh-boxes", help="Let a box have the folder of an earlier one: faster, and less apart."),
-]
-EnvOption = Annotated[
-    list[str] | None,
-    typer.Option("--env", metavar="NAME", help="A variable of yours that agents may be given; can be said several times."),
-]
-
-
-def given(names: Sequence[str] | None) -> dict[str, str]:
-    """The variables that agents may be given; raises BadInput for one that is not set."""
-    found: dict[str, str] = {}
-    for name in names or ():
-        value = os.environ.get(name)
-        if value is None:
-            raise BadInput(f"{name[:80]} is not set", field="--env", hint=f"export {name[:80]}=… first")
-        found[name] = value
-    return found
+SandboxOption = Annotated[SandboxName, typer.Option(SANDBOX.name, help=SANDBOX.help)]
+EngineOption = Annotated[str | None, typer.Option(ENGINE.name, metavar=ENGINE.metavar, help=ENGINE.help)]
+RuntimeOption = Annotated[str | None, typer.Option(RUNTIME.name, metavar=RUNTIME.metavar, help=RUNTIME.help)]
+EnvOption = Annotated[list[str] | None, typer.Option(ENV.name, metavar=ENV.metavar, help=ENV.help)]
 
 
 def duration(seconds: float) -> str:
@@ -114,8 +81,8 @@ SHOWN = 8
 _PER_SECOND = 8
 
 
-class Live:
-    """`with Live(jobs) as live: run(…, live.event)`."""
+class LiveRun:
+    """`with LiveRun(jobs) as live: run(…, live.event)`."""
 
     def __init__(self, jobs: int, *, quiet: bool = False) -> None:
         self.jobs, self.quiet = jobs, quiet
@@ -124,15 +91,15 @@ class Live:
         self.going: dict[Cell, tuple[str, float]] = {}
         self.outcomes: Counter[str] = Counter()
         self.stopping = False
-        self._live: RichLive | None = None
+        self._live: Live | None = None
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> LiveRun:
         if sys.stderr.isatty() and not self.quiet:
             from rich.console import Console
-            from rich.live import Live as RichLive
+            from rich.live import Live
 
             console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-            self._live = RichLive(get_renderable=self._render, console=console, transient=True, refresh_per_second=_PER_SECOND)
+            self._live = Live(get_renderable=self._render, console=console, transient=True, refresh_per_second=_PER_SECOND)
             self._live.start()
         return self
 
@@ -232,8 +199,8 @@ _PAUSE = 0.1
 _MOST = 1 << 20
 
 
-class Follow:
-    """Looks after the files of a trial while the block runs: `with Follow(folder) as follow: run_trial(…, say=follow.phase)`."""
+class FollowTrial:
+    """Shows the files of a trial while the block runs: `with FollowTrial(folder) as follow: run_trial(…, say=follow.phase)`."""
 
     def __init__(self, folder: Path, *, quiet: bool = False) -> None:
         """quiet: nothing is shown."""
@@ -249,7 +216,7 @@ class Follow:
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Follow:
+    def __enter__(self) -> FollowTrial:
         self._thread.start()
         return self
 

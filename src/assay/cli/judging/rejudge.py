@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption, prices, service
+from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption
 from assay.cli.keys import complete
 from assay.cli.output import emit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from assay.judge.rubric.asking import Models
     from assay.judge.rubric.replay import JudgementRound, StoredJudgement
 
 __all__ = ["rejudge"]
@@ -22,31 +23,37 @@ __all__ = ["rejudge"]
 Json = dict[str, Any]
 
 
+_Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The bounty's folder.", show_default=False)]
+_Participant = Annotated[
+    str,
+    typer.Argument(
+        metavar="PARTICIPANT", help="Its key, name, or the beginning of its key.", autocompletion=complete, show_default=False
+    ),
+]
+_Validator = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Whose judgement, where there are several: a key or a name.")
+]
+_Key = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The key that opens the transcript [transcripts, or sponsor].", show_default=False),
+]
+_Ask = Annotated[bool, typer.Option("--ask", help="Ask the models again, instead of replaying alone.")]
+_Times = Annotated[int, typer.Option(metavar="N", help="How often to ask: to measure how often it is the same.", min=1)]
+_AsJson = Annotated[bool, typer.Option("--json", help="As canonical JSON.")]
+
+
 def rejudge(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The bounty's folder.", show_default=False)],
-    participant: Annotated[
-        str,
-        typer.Argument(
-            metavar="PARTICIPANT",
-            help="Its key, name, or the beginning of its key.",
-            autocompletion=complete,
-            show_default=False,
-        ),
-    ],
-    validator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose judgement, where there are several: a key or a name.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The key that opens the transcript [transcripts, or sponsor].", show_default=False),
-    ] = None,
-    ask: Annotated[bool, typer.Option("--ask", help="Ask the models again, instead of replaying alone.")] = False,
-    times: Annotated[int, typer.Option(metavar="N", help="How often to ask: to measure how often it is the same.", min=1)] = 1,
+    folder: _Folder,
+    participant: _Participant,
+    validator: _Validator = None,
+    key: _Key = None,
+    ask: _Ask = False,
+    times: _Times = 1,
     model_url: UrlOption = None,
     model: ModelOption = None,
     fallback: FallbackOption = None,
     price: PriceOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Replay a judgement from its kept transcript, or ask the models again.
 
@@ -65,41 +72,42 @@ def rejudge(
       assay rejudge my-bounty agent-7
       assay rejudge my-bounty agent-7 --ask --times 10
     """
+    from assay.cli.keys import find, validator_of
+    from assay.cli.ledger.keys import asking
+    from assay.cli.show import show
+    from assay.judge.rubric import replay
+    from assay.judge.rubric.run import RubricOptions, models_of
+    from assay.judge.rubric.stored import document_of, transcript_keys
+
+    named = None if validator is None else validator_of(folder, validator)
+    stored = replay.find_judgement(folder, lambda everybody: find(participant, everybody), named)
+    before = replay.replay_stored(folder, stored, *transcript_keys(key, asking()))
+    rounds: list[JudgementRound] = []
+    if ask:
+        given = {"model_url": model_url, "model": model, "fallback": fallback, "price": price}
+        rounds = _ask_again(stored, before, models_of(stored.bounty, RubricOptions.of(given)), times, quiet=as_json)
+    if not emit(_document(stored, before, rounds), as_json):
+        show(*_report(stored, before, rounds, document_of(folder, str(stored.record.attestation))))
+
+
+def _ask_again(
+    stored: StoredJudgement, before: JudgementRound, models: Models, times: int, *, quiet: bool
+) -> list[JudgementRound]:
+    """Ask the models so many times, with a line for each."""
     import asyncio
 
     from assay.cli.judging.live import duration
-    from assay.cli.keys import find, validator_of
-    from assay.cli.ledger.keys import asking
     from assay.cli.progress import Working
     from assay.judge.rubric import replay
-    from assay.judge.rubric.run import models_of
-    from assay.judge.rubric.stored import transcript_keys
-    from assay.judge.running import Options
 
-    named = None if validator is None else validator_of(folder, validator)
-    one = replay.find_judgement(folder, lambda everybody: find(participant, everybody), named)
-    before = replay.replay_stored(folder, one, *transcript_keys(key, asking()))
-    rounds: list[JudgementRound] = []
-    if ask:
-        options = Options(model=service("judges", model_url), primary=model, fallback=fallback, prices=prices(price))
-        models = models_of(one.bounty, options)
+    def tell(answers: JudgementRound) -> None:
+        if not quiet:
+            took = answers.judgement.measured
+            seconds = "" if took is None else f", {duration(took.milliseconds / 1000)}"
+            typer.echo(f"asked  {_bps(answers.bps)}, {len(answers.changes)} changed{seconds}", err=True)
 
-        def told(found: JudgementRound) -> None:
-            if not as_json:
-                took = found.judgement.measured
-                seconds = "" if took is None else f", {duration(took.milliseconds / 1000)}"
-                changed = len(found.changes)
-                typer.echo(f"asked  {_bps(found.bps)}, {changed} changed{seconds}", err=True)
-
-        with Working(f"asking {times} times" if times > 1 else "asking"):
-            rounds = asyncio.run(replay.ask_again(one, before.judgement, models, times, told))
-    if emit(_document(one, before, rounds), as_json):
-        return
-
-    from assay.cli.show import show
-    from assay.judge.rubric.stored import document_of
-
-    show(*_told(one, before, rounds, document_of(folder, str(one.record.attestation))))
+    with Working(f"asking {times} times" if times > 1 else "asking"):
+        return asyncio.run(replay.ask_again(stored, before.judgement, models, times, tell))
 
 
 def _bps(found: int | None) -> str:
@@ -132,7 +140,7 @@ def _document(one: StoredJudgement, before: JudgementRound, rounds: Sequence[Jud
     return found
 
 
-def _told(
+def _report(
     one: StoredJudgement, before: JudgementRound, rounds: Sequence[JudgementRound], document: Json
 ) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, note, sentence

@@ -10,13 +10,12 @@ import typer
 from typer.core import TyperCommand
 
 from assay.cli.errors import warn
-from assay.cli.judging.live import EngineOption, EnvOption, ReuseOption, RuntimeOption, SandboxName, SandboxOption
-from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption, UrlOption, prices, service, unnamed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from assay.cli.judging.signing import Signing
+    from assay.judge.judges import JudgeFunction
     from assay.judge.running import Summary
     from assay.kind import Kind, Option
 
@@ -25,6 +24,7 @@ __all__ = ["COMMAND", "run"]
 MISSING, STOPPED = 1, 130
 _OPTIONS, _VALUES = "assay.kind.options", "assay.kind.values"
 
+_Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
 _Validator = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv; with --sign, the key's."),
@@ -38,60 +38,65 @@ _Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", metavar="N", help="Trials at one time (1), or solutions (8).", min=1, show_default=False),
 ]
-_Again = Annotated[
-    bool, typer.Option("--again", help="Also judge again what a rubric's models left unjudged; not what a ledger has.")
-]
+_Attempts = Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)]
 _Sign = Annotated[
     str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key file, and add it to the ledger.")
 ]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+_AsJson = Annotated[bool, typer.Option("--json", help="What came of it as one line of canonical JSON; no board.")]
 
 
 class _RunCommand(TyperCommand):
-    """`assay run` with the options of the competition's own kind beside those of every judge."""
+    """`assay run` with the options of kinds beside those of every judge."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Look at which competition it is first: its kind says which options there are."""
-        ctx.meta[_OPTIONS] = _options_of(args, {name for param in self.params for name in param.opts})
+        """Look at which competition it is first: its kind may have more options than Assay's own kinds."""
+        ctx.meta[_OPTIONS] = _params(_options_of(args, {name for param in self.params for name in param.opts}))
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options of every judge, and those of this kind."""
-        return [*super().get_params(ctx), *ctx.meta.get(_OPTIONS, ())]
+        """The options of every judge, those of kinds, and --help."""
+        *params, helping = super().get_params(ctx)
+        return [*params, *ctx.meta.get(_OPTIONS, ()), helping]
 
 
 COMMAND = _RunCommand
 """What `assay.cli.commands` makes of `run`."""
 
 
-def _options_of(args: list[str], taken: set[str]) -> list[Any]:
-    """The options of the kind of the first argument that is a competition's folder; none where nothing can be read of it."""
-    folder = next((Path(one) for one in args if not one.startswith("-") and Path(one, "scheme.toml").is_file()), None)
-    if folder is None:
-        return []
+def _options_of(args: list[str], taken: set[str]) -> list[Option]:
+    """The options of Assay's own kinds, and of the kind of the first argument that is a competition's folder."""
     from assay.errors import BadInput
-    from assay.kind import find, known
+    from assay.kind import builtin_options, find, known
     from assay.scheme.reading import read_toml
 
+    options = builtin_options()
+    folder = next((Path(one) for one in args if not one.startswith("-") and Path(one, "scheme.toml").is_file()), None)
+    if folder is None:
+        return list(options.values())
     try:
         score = read_toml(folder / "scheme.toml")[0].get("score")
     except BadInput:
-        return []  # the command itself says what is wrong
+        score = None  # the command itself says what is wrong
     name = score.get("kind") if isinstance(score, dict) else None
-    options = find(str(name)).options if known(name) else ()
-    for option in options:
+    for option in find(str(name)).options if known(name) else ():
         if option.name in taken:
             hint = "ask who wrote the package that has this kind"
             raise BadInput(f"the kind {name!r} has an option {option.name}, which every judge has", field="score.kind", hint=hint)
-    return _params(options)
+        options[option.name] = option
+    return list(options.values())
 
 
 def _params(options: Sequence[Option]) -> list[Any]:
-    """Options of a kind for the command line, made as any command's are; what is given stands in the context."""
+    """Options of kinds for the command line, made as any command's are; what is given stands in the context."""
     import inspect
 
     def holder(**_values: object) -> None: ...
 
-    types = {one.key: Annotated[one.type | None, typer.Option(one.name, help=one.help)] for one in options}
+    types = {
+        one.key: Annotated[one.type | None, typer.Option(one.name, help=one.help, metavar=one.metavar, min=one.least)]
+        for one in options
+    }
     by_name = inspect.Parameter.KEYWORD_ONLY
     given = [inspect.Parameter(one.key, by_name, default=one.default, annotation=types[one.key]) for one in options]
     holder.__annotations__ = dict(types)
@@ -111,29 +116,16 @@ def _params(options: Sequence[Option]) -> list[Any]:
 
 def run(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
+    folder: _Folder,
     validator: _Validator = None,
     jobs: _Jobs = None,
-    sandbox: SandboxOption = SandboxName.bubblewrap,
-    engine: EngineOption = None,
-    runtime: RuntimeOption = None,
-    reuse_boxes: ReuseOption = False,
     participant: _Participant = None,
-    task: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this task; can be said several times.")] = None,
     everybody: _Everybody = False,
     epoch: _Epoch = None,
-    tasks: Annotated[Path | None, typer.Option(metavar="DIR", help="The task set, if it is not DIR/tasks.")] = None,
-    env: EnvOption = None,
-    attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
-    calibrate: Annotated[int, typer.Option(metavar="N", help="How often a task's solution has to pass here first.", min=1)] = 1,
-    model_url: UrlOption = None,
-    model: ModelOption = None,
-    fallback: FallbackOption = None,
-    price: PriceOption = None,
-    again: _Again = False,
+    attempts: _Attempts = 3,
     sign: _Sign = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="What came of it as one line of canonical JSON; no board.")] = False,
+    quiet: _Quiet = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Judge what has no evidence yet, then settle.
 
@@ -161,55 +153,43 @@ def run(
       assay run my-competition --sign val-1 --jobs 2
       assay run my-bounty --validator val-1 --model-url https://api.example.com/v1
     """
-    from assay.cli.judging.live import Live, given
-    from assay.judge import judges
+    from assay.cli.judging.live import LiveRun
     from assay.judge.running import Options
-    from assay.scheme.load import read
 
-    scheme = folder / "scheme.toml"
-    rules = read(scheme)
-    kind = rules.kind
-    judge = judges.find(kind.name, None if rules.judge is None else rules.judge.use, file=scheme)
-    agents = {
-        "--task": task,
-        "--tasks": tasks,
-        "--env": env,
-        "--engine": engine,
-        "--runtime": runtime,
-        "--reuse-boxes": reuse_boxes,
-    }
-    answers = {"--model": model, "--fallback": fallback, "--price": price, "--again": again}
-    _check_meant(kind, agents | answers | {"--calibrate": calibrate > 1})
-    jobs = jobs or kind.jobs
-    models = service(kind.asks, model_url)
-    if kind.asks == "agents" and "--calibrate" in kind.takes:  # only these judges let agents through to a model
-        warn(unnamed(models))
+    kind, judge = _judge_of(folder)
+    own = _settings(context, kind)
     whose, signing = _whose(folder, validator, sign)
+    since = None if signing is None else signing.epoch
     options = Options(
-        jobs=jobs,
-        sandbox=sandbox.value,
-        engine=engine,
-        runtime=runtime,
-        reuse=reuse_boxes,
-        epoch=signing.epoch if signing is not None and epoch is None else epoch,
-        since=None if signing is None else signing.epoch,
-        attempts=attempts,
-        model=models,
-        primary=model,
-        fallback=fallback,
-        prices=prices(price),
-        again=again,
-        env=given(env),
-        tasks=tasks,
-        calibrate=calibrate,
-        own=context.meta.get(_VALUES, {}),
-        participants=participant or (),
-        only=task or (),
-        everybody=everybody,
-    )
-    with Live(jobs, quiet=quiet) as live:
+        jobs or kind.jobs, since if epoch is None else epoch, since, attempts, participants=participant or (),
+        everybody=everybody, own=own,
+    )  # fmt: skip
+    with LiveRun(options.jobs, quiet=quiet) as live:
         summary = judge(folder, whose, options, live.event)
     _conclude(folder, summary, signing, epoch, as_json=as_json)
+
+
+def _judge_of(folder: Path) -> tuple[Kind, JudgeFunction]:
+    """The kind of a competition, and its judge. Raises BadInput."""
+    from assay.judge import judges
+    from assay.scheme.load import read
+
+    rules = read(folder / "scheme.toml")
+    use = None if rules.judge is None else rules.judge.use
+    return rules.kind, judges.find(rules.kind.name, use, file=folder / "scheme.toml")
+
+
+def _settings(context: typer.Context, kind: Kind) -> Any:
+    """What the judge gets of the options of its kind; refuses those that say nothing to it."""
+    values: Mapping[str, Any] = context.meta.get(_VALUES, {})
+    own = {option.key: values[option.key] for option in kind.options}
+    for param in context.command.get_params(context):
+        if values.get(str(param.name)) and param.name not in own and values[str(param.name)] != param.default:
+            hint = param.opts[0]
+            raise typer.BadParameter(f"says nothing to the judge of the kind {kind.name!r}; leave it out", param_hint=hint)
+    settings = kind.settings(own)
+    warn(list(kind.cautions(settings)))
+    return settings
 
 
 def _whose(folder: Path, validator: str | None, sign: str | None) -> tuple[str, Signing | None]:
@@ -240,7 +220,7 @@ def _conclude(folder: Path, summary: Summary, signing: Signing | None, asked: in
         if summary.stopped or summary.errors:
             raise typer.Exit(STOPPED if summary.stopped else MISSING)
         return
-    show(*_told(summary))
+    show(*_report(summary))
     if signing is not None:
         show(signing.add(asked), "")
     if summary.stopped:
@@ -258,13 +238,6 @@ def _conclude(folder: Path, summary: Summary, signing: Signing | None, asked: in
         raise typer.Exit(MISSING)
 
 
-def _check_meant(kind: Kind, options: Mapping[str, object]) -> None:
-    """Refuse an option that says nothing to the judge of this kind."""
-    for name, given in options.items():
-        if given and name not in kind.takes:
-            raise typer.BadParameter(f"says nothing to the judge of the kind {kind.name!r}; leave it out", param_hint=name)
-
-
 def _document(summary: Summary) -> dict[str, Any]:
     """What came of a run, for programs."""
     errors = [{"participant": cell.participant, **cell.parts, "why": why} for cell, why in summary.errors]
@@ -273,7 +246,7 @@ def _document(summary: Summary) -> dict[str, Any]:
     return {"unit": summary.unit, "stopped": summary.stopped, **counts, **rest}
 
 
-def _told(summary: Summary) -> Iterator[RenderableType]:
+def _report(summary: Summary) -> Iterator[RenderableType]:
     from assay.cli.judging.live import table
     from assay.cli.show import Column, grid, heading, sentence
     from assay.settle.story.telling import plural

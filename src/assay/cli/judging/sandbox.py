@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.judging.live import EngineOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.judging.live import EngineOption, RuntimeOption, SandboxOption
 from assay.cli.output import AsJson, emit
+from assay.judge.kind_options import SandboxName
 
 if TYPE_CHECKING:
     from assay.judge.sandbox.images import Base

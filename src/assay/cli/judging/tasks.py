@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.judging.live import EngineOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.judging.live import EngineOption, RuntimeOption, SandboxOption
+from assay.judge.kind_options import SandboxName
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -1,9 +1,7 @@
-"""One agent on a whole set of tasks: `assay trial` on each, in a process of its own, and a score at the end. SPEC 2.1.
+"""`assay trial`: one agent on one task, as it happens, or on a set of tasks, for whoever develops either. SPEC 2.1.
 
-Each task is tried by the very command that tries one, so the rules are the same: calibration, time, bounds, and whose trouble
-is whose. An error is no failure: it leaves the score open.
-
-`assay trial`: one agent on one task, as it happens, or on a set of them, for whoever develops either.
+Each task of a set is tried by the very command that tries one, in a process of its own, so the rules are the same: calibration,
+time, bounds, and what counts as an infrastructure error. An error is no failure: it leaves the score open.
 """
 
 from __future__ import annotations
@@ -22,12 +20,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.errors import printable
-from assay.cli.judging.live import EngineOption, EnvOption, RuntimeOption, SandboxName, SandboxOption
+from assay.cli.judging.live import EngineOption, EnvOption, RuntimeOption, SandboxOption
 from assay.exact import NANO, half_even, text
+from assay.judge.kind_options import SandboxName
 from assay.uncertainty import wilson
 
 if TYPE_CHECKING:
-    from assay.judge.terminal.trial import TrialResult
+    from assay.judge.terminal.agent import Agent
+    from assay.judge.terminal.tasks import Task
+    from assay.judge.terminal.trial import TrialResult, TrialSetup
 
 
 Json = dict[str, Any]
@@ -35,7 +36,7 @@ _STOPPED = "stopped"
 
 
 @dataclass
-class Set:
+class TrialSet:
     """The tasks of a set in their order, and what came of those that were tried."""
 
     agent: str
@@ -85,9 +86,9 @@ class Set:
         return f"{why}: {missing}. Of the {self.judged} with one, {self.passed} passed."
 
 
-def try_set(agent: str, tasks: Sequence[Path], options: Sequence[str], jobs: int, *, output: Path | None, loud: bool) -> Set:
+def try_set(agent: str, tasks: Sequence[Path], options: Sequence[str], jobs: int, *, output: Path | None, loud: bool) -> TrialSet:
     """Try every task, so many at a time, telling each result as it comes. Ctrl-C stops the trials and keeps what there is."""
-    found = Set(agent, tuple(task.name for task in tasks))
+    found = TrialSet(agent, tuple(task.name for task in tasks))
     running: dict[str, subprocess.Popen[bytes]] = {}
     starting = threading.Lock()
 
@@ -105,7 +106,7 @@ def try_set(agent: str, tasks: Sequence[Path], options: Sequence[str], jobs: int
             )
         said, wrong = process.communicate()
         running.pop(task.name)
-        return _told(task.name, process.returncode, said, wrong, stopped=found.stopped)
+        return _document_of(task.name, process.returncode, said, wrong, stopped=found.stopped)
 
     with ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(one, task) for task in tasks]
@@ -125,7 +126,7 @@ def try_set(agent: str, tasks: Sequence[Path], options: Sequence[str], jobs: int
     return found
 
 
-def _told(task: str, code: int, said: bytes, wrong: bytes, *, stopped: bool) -> Json:
+def _document_of(task: str, code: int, said: bytes, wrong: bytes, *, stopped: bool) -> Json:
     """What a trial's process said; trouble of its own is an error of the trial."""
     try:
         document: Json = json.loads(said)
@@ -137,7 +138,7 @@ def _told(task: str, code: int, said: bytes, wrong: bytes, *, stopped: bool) -> 
     return document
 
 
-def _take(found: Set, trial: Json, loud: bool) -> None:
+def _take(found: TrialSet, trial: Json, loud: bool) -> None:
     if trial["outcome"] == _STOPPED:
         return
     found.trials[trial["task"]] = trial
@@ -150,21 +151,29 @@ def _take(found: Set, trial: Json, loud: bool) -> None:
 NOT_PASSED, STOPPED = 1, 130
 
 
+_Task = Annotated[Path, typer.Argument(metavar="TASK", help="A task's folder, or a folder of tasks.", show_default=False)]
+_Agent = Annotated[
+    str, typer.Argument(metavar="AGENT", help="A folder with agent.toml, a command line, oracle or noop.", show_default=False)
+]
+_Verify = Annotated[bool, typer.Option("--verify", help="Run the tests even if the agent runs out of time.")]
+_Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Keep what was printed and left in a new folder.")
+]
+_Jobs = Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Of a folder of tasks, so many at a time.", min=1)]
+_AsJson = Annotated[bool, typer.Option("--json", help="The result as canonical JSON, not what is printed.")]
+
+
 def trial(
-    task: Annotated[Path, typer.Argument(metavar="TASK", help="A task's folder, or a folder of tasks.", show_default=False)],
-    agent: Annotated[
-        str, typer.Argument(metavar="AGENT", help="A folder with agent.toml, a command line, oracle or noop.", show_default=False)
-    ],
+    task: _Task,
+    agent: _Agent,
     sandbox: SandboxOption = SandboxName.bubblewrap,
     engine: EngineOption = None,
     runtime: RuntimeOption = None,
     env: EnvOption = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Run the tests even if the agent runs out of time.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Keep what was printed and left in a new folder.")
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Of a folder of tasks, so many at a time.", min=1)] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as canonical JSON, not what is printed.")] = False,
+    verify: _Verify = False,
+    output: _Output = None,
+    jobs: _Jobs = 1,
+    as_json: _AsJson = False,
 ) -> None:
     """Run one agent on one task, and show what it prints; or on a folder of tasks, and show its score.
 
@@ -183,57 +192,65 @@ def trial(
       assay trial tasks my-agent/ --jobs 4
     """
     import os
-    from tempfile import TemporaryDirectory
 
-    from assay.cli.judging.live import Follow, given
-    from assay.cli.output import emit
-    from assay.errors import BadInput
     from assay.judge import service
+    from assay.judge.kind_options import variables
     from assay.judge.sandbox import choose
     from assay.judge.terminal import agent as agents
-    from assay.judge.terminal.calibration import Uncalibrated, calibrate
     from assay.judge.terminal.tasks import read_task, read_tasks, task_folders
-    from assay.judge.terminal.trial import TrialResult, TrialSetup, image_of, run_trial
+    from assay.judge.terminal.trial import TrialSetup
 
-    who = agents.find_agent(agent)
-    one = not task.is_dir() or task_folders(task)[0] == [task.resolve()]
-    tasks = [read_task(task.resolve())] if one else list(read_tasks(task))
+    loaded = agents.find_agent(agent)
+    alone = not task.is_dir() or task_folders(task)[0] == [task.resolve()]
+    tasks = [read_task(task.resolve())] if alone else list(read_tasks(task))
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
-    judge = TrialSetup(chosen, "verify" if verify else "fail", service.of_agents(os.environ), env=given(env))
-    agents.check_agent(who, tasks, judge.env, model=judge.model is not None)
-    judge.sandbox.sweep()
-    if not one:
-        said = ["--sandbox", sandbox.value, *(["--verify"] if verify else [])]
-        said += [word for name in env or () for word in ("--env", name)]
-        said += [word for option, value in (("--engine", engine), ("--runtime", runtime)) if value for word in (option, value)]
-        _set(agent, [loaded.folder for loaded in tasks], said, jobs, output, as_json=as_json)
+    setup = TrialSetup(chosen, "verify" if verify else "fail", service.of_agents(os.environ), env=variables(env or ()))
+    agents.check_agent(loaded, tasks, setup.env, model=setup.model is not None)
+    setup.sandbox.sweep()
+    if alone:
+        _try_one(setup, tasks[0], loaded, output, as_json=as_json)
         return
-    loaded = tasks[0]
+    words = ["--sandbox", sandbox.value, *(["--verify"] if verify else [])]
+    words += [word for name in env or () for word in ("--env", name)]
+    words += [word for option, value in (("--engine", engine), ("--runtime", runtime)) if value for word in (option, value)]
+    _try_set(agent, [one.folder for one in tasks], words, jobs, output, as_json=as_json)
+
+
+def _try_one(setup: TrialSetup, task: Task, agent: Agent, output: Path | None, *, as_json: bool) -> None:
+    """Try one task, show what is printed and how it ended, and end as it ended."""
+    from tempfile import TemporaryDirectory
+
+    from assay.cli.judging.live import FollowTrial
+    from assay.cli.output import emit
+    from assay.errors import BadInput
+    from assay.judge.terminal import agent as agents
+    from assay.judge.terminal.calibration import Uncalibrated, calibrate
+    from assay.judge.terminal.trial import TrialResult, image_of, run_trial
+
     with TemporaryDirectory(prefix="assay-trial-") as made:
         folder = output or Path(made) / "trial"
         try:
             folder.mkdir(parents=True)
         except OSError as error:
-            raise BadInput(
-                f"cannot be made ({error.strerror})", file=folder, hint="name a folder that is not there yet"
-            ) from None
+            hint = "name a folder that is not there yet"
+            raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint=hint) from None
         try:
-            with Follow(folder, quiet=as_json) as follow:
-                image = image_of(judge.sandbox, loaded)
-                if who not in agents.BUILT_IN.values():  # which are what a calibration tries, and show why one fails
-                    calibrate(judge.sandbox, loaded, image)
-                tried = run_trial(judge, loaded, who, image, folder, say=follow.phase)
+            with FollowTrial(folder, quiet=as_json) as follow:
+                image = image_of(setup.sandbox, task)
+                if agent not in agents.BUILT_IN.values():  # which are what a calibration tries, and show why one fails
+                    calibrate(setup.sandbox, task, image)
+                result = run_trial(setup, task, agent, image, folder, say=follow.phase)
         except KeyboardInterrupt:
             raise typer.Exit(STOPPED) from None
         except Uncalibrated as error:
-            tried = TrialResult.failed(f"{error.what}; {error.hint}")
-        if not emit(_document(loaded.id, tried), as_json):
-            _tell(tried)
-    if tried.verdict.outcome != "pass":
+            result = TrialResult.failed(f"{error.what}; {error.hint}")
+        if not emit(_document(task.id, result), as_json):
+            _show_result(result)
+    if result.verdict.outcome != "pass":
         raise typer.Exit(NOT_PASSED)
 
 
-def _set(agent: str, tasks: list[Path], said: list[str], jobs: int, output: Path | None, *, as_json: bool) -> None:
+def _try_set(agent: str, tasks: list[Path], said: list[str], jobs: int, output: Path | None, *, as_json: bool) -> None:
     """Try a folder of tasks, show what came of it, and end as it ended."""
     from assay.cli.judging.live import duration
     from assay.cli.output import emit
@@ -266,7 +283,7 @@ def _document(task: str, tried: TrialResult) -> dict[str, str | None]:
     }
 
 
-def _tell(tried: TrialResult) -> None:
+def _show_result(tried: TrialResult) -> None:
     from assay.cli.judging.live import duration, memory
     from assay.cli.show import sentence, show
 

@@ -18,7 +18,7 @@ from assay.cli.output import AsJson, emit
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.cli.progress import Meant
+    from assay.cli.settle import ClosingFlags
     from assay.ledger.access import Ledger
     from assay.ledger.closing_cost import Closing
     from assay.ledger.counting import Aside
@@ -32,7 +32,7 @@ def settled(
     key: str | None,
     *,
     dry_run: bool,
-    meant: Meant,
+    meant: ClosingFlags,
     hold: Callable[[Settlement], None] | None = None,
 ) -> tuple[Settlement, str, str]:
     """The settlement, kept unless it is a dry run; what to say of its receipt; and whose score it closes without, or "".

@@ -297,7 +297,7 @@ class CheckedLinks:
 def check_links(
     github: GitHub, links: Sequence[AccountLink], competition: str, known: Mapping[str, int], began: Callable[[str], None]
 ) -> CheckedLinks:
-    """Check every link; raises BadInput for a refused token, and Stopped.
+    """Check every link; raises BadInput for a refused token, and RunStopped.
 
     known: participant → account, by an earlier reading. began: called with the participant of each link.
     """

@@ -34,7 +34,7 @@ from assay.errors import AssayError, BadInput, brief
 from assay.exact import LARGEST, canonical
 from assay.folder.files import clear
 from assay.judge.github.rules import loopback
-from assay.judge.running import Stop, backoff
+from assay.judge.running import RunStopped, Stop, backoff
 from assay.peers import NoAnswer, Overrun, Packed, Silent, Words, peer, reading
 from assay.scheme.fields import Instant
 
@@ -228,10 +228,6 @@ class Moved(Unread):
     """The address redirects, and the caller does not want to follow redirects."""
 
 
-class ReadingStopped(Exception):
-    """The run was asked to stop."""
-
-
 @dataclass(frozen=True, slots=True)
 class GitHubAnswer:
     """An answer: its body, the address of the page after it, GitHub's time, and whether it is the cached one."""
@@ -289,7 +285,7 @@ class GitHub:
     ) -> GitHubAnswer:
         """The answer at a path of the API, or at a complete address that GitHub gave.
 
-        fresh: without the cache. Raises Gone, Moved (unless `follow`), Unread, ReadingStopped, and BadInput for a refused token.
+        fresh: without the cache. Raises Gone, Moved (unless `follow`), Unread, RunStopped, and BadInput for a refused token.
         """
         url = self._address(path if "://" in path else f"{self.api}{path}", params)
         for _ in range(HOPS + 1):
@@ -388,7 +384,7 @@ class GitHub:
 
     def _check_stop(self) -> None:
         if self.stop.asked:
-            raise ReadingStopped
+            raise RunStopped
 
     def _dated(self, answer: httpx.Response) -> datetime:
         try:

@@ -153,6 +153,11 @@ class PlannedRecord:
         parts = {"repository": self.repository, "epoch": "" if self.epoch < 0 else str(self.epoch)}
         return {name: value for name, value in parts.items() if value}
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """See `running.Cell`."""
+        return self.participant, self.repository, self.epoch
+
 
 def assigned_participants(who: Entries, linked: Mapping[str, LinkedAccount], asked: range, options: Options) -> list[Participant]:
     """The linked participants that are this validator's to judge, and wanted. Raises BadInput where randomness is missing."""

@@ -103,7 +103,7 @@ def read_repository(
     stars: bool,
     phase: Callable[[str], None],
 ) -> RepositoryFacts:
-    """Read a repository; authors: ids of linked accounts; known: numbers of earlier issues. Raises Unread, Stopped.
+    """Read a repository; authors: ids of linked accounts; known: numbers of earlier issues. Raises Unread, RunStopped.
 
     stars: whether they earn points. phase: called with a description of each step.
     """

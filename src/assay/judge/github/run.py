@@ -1,6 +1,6 @@
-"""A run: each epoch that is over, counted for each linked participant in each repository that has no evidence yet. SPEC 2.4.
+"""The run of the issues judge: each epoch that is over is counted, for each linked participant in each repository. SPEC 2.4.
 
-- A repository is read whole, or nothing is written about it: then it is an error of this run, and nobody's zero.
+- A repository is read whole, or nothing is written about it: then it is an error of this run, and never scored as zero.
 - Records are of epochs that are over, by GitHub's clock. One reading serves all of them.
 - What was written stays. Where GitHub now tells another history of an epoch that has its record, the run says so.
 """
@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import ClassVar
 
 from assay.errors import BadInput
 from assay.exact import canonical
-from assay.judge import entries, keeping
-from assay.judge.entries import Entries
+from assay.judge import entries, run_files
+from assay.judge.entries import Entries, Written
 from assay.judge.github import accounts, counting, reading, rules, stored
-from assay.judge.github.accounts import TOKEN, AccountLink, CheckedLinks, LinkedAccount
-from assay.judge.github.client import AnswerCache, GitHub, ReadingStopped, Unread
+from assay.judge.github.accounts import TOKEN, CheckedLinks, LinkedAccount
+from assay.judge.github.client import AnswerCache, GitHub, Unread
 from assay.judge.github.counting import IssueCounts, PlannedRecord, count_issues
 from assay.judge.github.reading import RepositoryFacts
-from assay.judge.github.rules import IssueRules
 from assay.judge.github.stored import FourCounts, StoredReading
-from assay.judge.running import Event, Options, Stop, Summary, stopping
+from assay.judge.judge_run import JudgeRun
+from assay.judge.running import Event, Judged, Options, RunStopped, Summary, quiet
 from assay.records import Evidence, Points
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import PointsScore
@@ -31,46 +32,67 @@ from assay.scheme.model import PointsScore
 _GITHUB = PlannedRecord("GitHub")
 
 
-@dataclass(frozen=True)
-class _Result:
-    outcome: str
-    reason: str = ""
-    message: str = ""
+def run(competition: Path, validator: str, options: Options | None = None, on_event: Callable[[Event], None] = quiet) -> Summary:
+    """Counts what is missing; raises BadInput, Busy, and Unread where nothing can be read at all. The token is GITHUB_TOKEN's."""
+    return _IssuesRun(competition, validator, options, on_event).carry_out()
 
 
-@dataclass
-class _Run:
-    """The state of a run. done: the existing records of this validator."""
+class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
+    """A repository is judged at once, so this run plans by what GitHub says, and has a loop of its own."""
 
-    entries: Entries
-    score: PointsScore
-    rules: IssueRules
-    links: Sequence[AccountLink]
-    options: Options
-    tell: Callable[[Event], None]
-    stop: Stop
-    done: Mapping[PlannedRecord, FourCounts]
-    summary: Summary = field(default_factory=lambda: Summary(0, unit="record", submission="account"))
+    unit: ClassVar[str] = "record"
+    submission: ClassVar[str] = "account"
 
-    def judge(self) -> None:
+    def open(self) -> Entries:
+        path = self.competition / "scheme.toml"
+        scheme = read_scheme(path)
+        if not isinstance(scheme.score, PointsScore):
+            what = f"is {scheme.score.kind!r}, and issues are judged for points"
+            raise BadInput(what, file=path, field="score.kind", hint='use kind = "points"')
+        self.score = scheme.score
+        self.entries = entries.read(self.competition, scheme, self.validator, self.options.participants)
+        self.rules = rules.read_rules(self.competition, scheme.score)
+        self.links = accounts.read_links(self.competition, [one.key for one in self.entries.participants])
+        if not self.links:
+            file = self.competition / accounts.ACCOUNTS_FILE.name
+            raise BadInput("links nobody", file=file, hint="`assay issues link` makes a statement")
+        self.done: dict[PlannedRecord, FourCounts] = {}
+        return self.entries
+
+    def lock(self) -> AbstractContextManager[int]:
+        return run_files.held(stored.validator_folder(self.competition, self.validator), self.validator)
+
+    def saw(self, record: Evidence) -> None:
+        assert isinstance(record, Points)  # evidence of another kind was refused
+        counts = (record.valid, record.invalid, record.revoked_valid, record.revoked_invalid)
+        self.done[PlannedRecord(record.participant, record.repository, record.epoch)] = counts
+
+    def go(self, written: Written[tuple[object, ...]]) -> None:
+        try:
+            self._read_all(written)
+        except RunStopped:
+            self.stopped()
+        self.summary.table = stored.table_rows(stored.count_lines(self.competition, self.validator, self.options.participants))
+
+    def _read_all(self, written: Written[tuple[object, ...]]) -> None:
         """Reads the links, then each repository of which records are missing."""
-        cache = AnswerCache(stored.validator_folder(self.entries.folder, self.entries.validator) / "cache")
-        before = {name: stored.load_reading(self.place(name)) for name in self.score.repositories}
+        cache = AnswerCache(stored.validator_folder(self.competition, self.validator) / "cache")
+        before = {name: stored.load_reading(self._place(name)) for name in self.score.repositories}
         api, attempts, delay = self.rules.github.api, self.options.attempts, self.options.delay
         token = os.environ.get(TOKEN, "")
-        with GitHub(api, token, cache, self.stop, attempts=attempts, delay=delay, tell=self.again) as github:
+        with GitHub(api, token, cache, self.stop, attempts=attempts, delay=delay, tell=self._again) as github:
             self.tell(Event("began", _GITHUB))
             known = {one.participant: one.account for found in before.values() if found for one in found.accounts}
-            found = accounts.check_links(github, self.links, self.entries.scheme.name, known, self.phase)
-            missing = self.plan(found, github)
+            checked = accounts.check_links(github, self.links, self.entries.scheme.name, known, self._phase)
+            missing = self._planned_records(checked, github, written.done)
             by_name = {name: [cell for cell in missing if cell.repository == name] for name in self.score.repositories}
             for name, mine in by_name.items():
                 if mine:
-                    self.repository(github, name, mine, found.linked, before[name])
+                    self._repository(github, name, mine, checked.linked, before[name])
             if all(by_name.values()) and not self.summary.errors:
                 cache.drop_unused()
 
-    def plan(self, found: CheckedLinks, github: GitHub) -> list[PlannedRecord]:
+    def _planned_records(self, found: CheckedLinks, github: GitHub, done: frozenset[tuple[object, ...]]) -> list[PlannedRecord]:
         """The missing records; remarks name the participants without a link. Raises Unread if GitHub answered nothing."""
         asked = self.options.participants
         for participant, why in found.unread.items():
@@ -86,13 +108,10 @@ class _Run:
         mine = counting.assigned_participants(self.entries, found.linked, over, self.options)
         self.summary.others = tuple(one.key for one in everybody if one.key in found.linked and one not in mine)
         wanted = counting.plan_records(mine, found.linked, list(self.score.repositories), over, self.rules.epochs)
-        missing = [cell for cell in wanted if cell not in self.done]
-        self.summary.planned = len(missing)
         self.summary.epoch = max((cell.epoch for cell in wanted), default=self.rules.epochs.first)
-        self.tell(Event("planned", count=len(missing), done=len(wanted) - len(missing)))
-        return missing
+        return self.planned(wanted, done)
 
-    def repository(
+    def _repository(
         self,
         github: GitHub,
         name: str,
@@ -109,19 +128,18 @@ class _Run:
                 {one.account for one in linked.values()},
                 before.known if before else (),
                 stars=self.score.star_points > 0 and self.score.star_max > 0,
-                phase=lambda what: self.phase(f"{name}: {what}"),
+                phase=lambda what: self._phase(f"{name}: {what}"),
             )
-            told = stored.make_reading(facts, linked, self.entries.validator, self.rules, before)
-            stored.write_reading(self.place(name), told)
+            told = stored.make_reading(facts, linked, self.validator, self.rules, before)
+            stored.write_reading(self._place(name), told)
             counted = {key: count_issues(facts.issues, one.account, self.rules) for key, one in linked.items()}
-            self.write(facts, missing, counted, linked)
+            self._write(facts, missing, counted, linked)
         except (Unread, OSError) as error:
-            self.summary.errors.append((PlannedRecord("all", name), str(error)))
-            self.tell(Event("ended", PlannedRecord("all", name), record=_Result("error", message=str(error))))
+            self.missing(PlannedRecord("all", name), Judged("error", message=str(error)))
             return
         self.summary.remarks += [*stored.reading_remarks(told), *stored.changed_history_remarks(name, self.done, counted)]
 
-    def write(
+    def _write(
         self,
         facts: RepositoryFacts,
         missing: Sequence[PlannedRecord],
@@ -138,7 +156,7 @@ class _Run:
             record = Points(
                 kind="points",
                 epoch=cell.epoch,
-                validator=self.entries.validator,
+                validator=self.validator,
                 participant=cell.participant,
                 submission="",
                 observed_at=facts.at,
@@ -150,65 +168,21 @@ class _Run:
                 starred=since is not None and since < self.rules.epochs.end(cell.epoch),
             )
             lines.append(canonical(record.document()) + b"\n")
-            ended.append(Event("ended", cell, record=_Result("counted", stored.count_text(record))))
-        keeping.append(keeping.evidence_file(self.entries.folder, self.entries.validator), b"".join(lines))
+            ended.append(Event("ended", cell, record=Judged("counted", stored.count_text(record))))
+        run_files.append(self.evidence_file, b"".join(lines))
         self.summary.outcomes["counted"] += len(missing)
         for event in ended:
             self.tell(event)
 
-    def place(self, repository: str) -> Path:
+    def _place(self, repository: str) -> Path:
         """The file of a repository's reading."""
-        return stored.reading_file(self.entries.folder, self.entries.validator, repository)
+        return stored.reading_file(self.competition, self.validator, repository)
 
-    def phase(self, what: str) -> None:
+    def _phase(self, what: str) -> None:
         """Tells what is read."""
         self.tell(Event("phase", _GITHUB, phase=what))
 
-    def again(self, why: str, seconds: float) -> None:
+    def _again(self, why: str, seconds: float) -> None:
         """Tells what is tried again, and when."""
-        self.tell(Event("again", _GITHUB, record=_Result("error", message=why), seconds=seconds))
+        self.tell(Event("again", _GITHUB, record=Judged("error", message=why), seconds=seconds))
         self.tell(Event("began", _GITHUB))
-
-
-def run(
-    competition: Path, validator: str, options: Options | None = None, on_event: Callable[[Event], None] = lambda _event: None
-) -> Summary:
-    """Counts what is missing; raises BadInput, Busy, and Unread where nothing can be read at all. The token is GITHUB_TOKEN's."""
-    options = options or Options()
-    options.check()
-    path = competition / "scheme.toml"
-    scheme = read_scheme(path)
-    if not isinstance(scheme.score, PointsScore):
-        what = f"is {scheme.score.kind!r}, and issues are judged for points"
-        raise BadInput(what, file=path, field="score.kind", hint='use kind = "points"')
-    who = entries.read(competition, scheme, validator, options.participants)
-    said = rules.read_rules(competition, scheme.score)
-    links = accounts.read_links(competition, [one.key for one in who.participants])
-    if not links:
-        raise BadInput(
-            "links nobody", file=competition / accounts.ACCOUNTS_FILE.name, hint="`assay issues link` makes a statement"
-        )
-    with keeping.held(stored.validator_folder(competition, validator), validator), stopping() as stop:
-        try:
-            keeping.mend(keeping.evidence_file(competition, validator))
-        except OSError as error:
-            raise BadInput(f"cannot be written ({error.strerror})", file=competition / "evidence") from None
-        done = dict(entries.written(who, _done).done)
-        going = _Run(who, scheme.score, said, links, options, on_event, stop, done)
-        try:
-            going.judge()
-        except ReadingStopped:
-            going.summary.stopped = True
-            on_event(Event("stopping"))
-    going.summary.table = stored.table_rows(stored.count_lines(competition, validator, options.participants))
-    return going.summary
-
-
-def _done(one: Evidence) -> tuple[PlannedRecord, FourCounts]:
-    assert isinstance(one, Points)
-    return PlannedRecord(one.participant, one.repository, one.epoch), (
-        one.valid,
-        one.invalid,
-        one.revoked_valid,
-        one.revoked_invalid,
-    )

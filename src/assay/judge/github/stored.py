@@ -27,7 +27,7 @@ from assay.judge.github.accounts import ACCOUNTS_FILE, AccountLink, CheckedLinks
 from assay.judge.github.counting import CountedIssue, IssueCounts, LabelEvent, PlannedRecord, ignored_labels, verdict_changes
 from assay.judge.github.reading import RepositoryFacts
 from assay.judge.github.rules import IssueRules
-from assay.judge.keeping import segment
+from assay.judge.run_files import segment
 from assay.records import Evidence, Participant, Points
 from assay.scheme.fields import Instant, Section
 from assay.scheme.load import read as read_scheme

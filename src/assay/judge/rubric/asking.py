@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from assay.errors import AssayError, BadInput, Unreachable, brief
-from assay.exact import half_even
+from assay.errors import BadInput, Unreachable, brief
+from assay.exact import half_even, nanos
 from assay.judge.rubric.conversation import (
     FOREIGN,
     AskedQuestion,
@@ -49,6 +49,23 @@ class Price:
         if usage.prompt is None or usage.completion is None:
             return None
         return half_even(self.prompt * usage.prompt + self.completion * usage.completion, _MILLION)
+
+
+def parse_prices(given: Sequence[str]) -> dict[str, Price]:
+    """Model → its price, of texts NAME=IN/OUT; raises BadInput."""
+    prices: dict[str, Price] = {}
+    for price in given:
+        name, equals, amounts = price.rpartition("=")
+        asked, slash, answered = amounts.partition("/")
+        try:
+            both = nanos(asked), nanos(answered)
+        except BadInput:
+            both = (1, 1)
+        if not (name and equals and slash) or any(amount % 1000 for amount in both):
+            hint = "write NAME=IN/OUT with at most six digits after the point, such as --price deepseek-chat=0.27/1.1"
+            raise BadInput(f"{price[:100]!r} is not a price", field="--price", hint=hint)
+        prices[name] = Price(both[0] // 1000, both[1] // 1000)
+    return prices
 
 
 @dataclass(frozen=True)
@@ -138,10 +155,6 @@ def _quiet(event: JudgeProgress) -> None:
     del event
 
 
-def _done(solution: Solution, found: Judgement | AssayError) -> None:
-    del solution, found
-
-
 def check_case(bounty: Bounty, problem: str, solution: Solution) -> None:
     """Raise BadInput as `judge` would before it asks; without a sealed problem's text use `check_size`."""
     Case(bounty, problem, solution)
@@ -162,59 +175,34 @@ async def judge(
     is larger than its bound, or if the extra `llm` is missing. Raises Unreachable if the service fails beyond the bounds, or
     refuses the key: the submission is then missing, and no record of it is written.
     """
-    case = Case(bounty, problem, solution)
+    check_case(bounty, problem, solution)  # before the service is opened
+    async with open_judge(bounty, problem, models, on_event, limits) as judge_one:
+        return await judge_one(solution)
+
+
+SolutionJudge = Callable[[Solution], Awaitable[Judgement]]
+"""Judges one solution; raises BadInput and Unreachable as `judge` does."""
+
+
+@asynccontextmanager
+async def open_judge(
+    bounty: Bounty, problem: str, models: Models, on_event: Callable[[JudgeProgress], None] = _quiet, limits: Limits = LIMITS
+) -> AsyncIterator[SolutionJudge]:
+    """Judges solutions over one client, also several at a time. After an Unreachable that is `final` it asks nothing more."""
     async with _open_service(models, limits) as service:
-        return await _judged(case, service, on_event)
+        final: Unreachable | None = None
 
-
-async def judge_all(
-    bounty: Bounty,
-    problem: str,
-    solutions: Iterable[Solution],
-    models: Models,
-    *,
-    jobs: int = 8,
-    on_event: Callable[[JudgeProgress], None] = _quiet,
-    on_done: Callable[[Solution, Judgement | AssayError], None] = _done,
-    limits: Limits = LIMITS,
-) -> dict[str, Judgement | AssayError]:
-    """Many solutions, at most `jobs` at a time over one client, by digest; what befell one (BadInput, Unreachable) is its own.
-
-    on_done is called as each ends. After an Unreachable that is `final` no other is begun: they have it too. Solutions are taken
-    from the iterable as there is room for them, and a second one of a digest is passed over.
-    """
-    left = iter(solutions)
-    begun: set[str] = set()
-    found: dict[str, Judgement | AssayError] = {}
-    final: Unreachable | None = None
-
-    async def work(service: ModelService) -> None:
-        nonlocal final
-        result: Judgement | AssayError
-        for solution in left:
-            if solution.digest in begun:
-                continue
-            begun.add(solution.digest)
+        async def judge_one(solution: Solution) -> Judgement:
+            nonlocal final
+            if final is not None:
+                raise final
             try:
-                if final is not None:
-                    raise final
-                result = await _judged(Case(bounty, problem, solution), service, on_event)
-            except (BadInput, Unreachable) as error:
-                result = error
-                if isinstance(error, Unreachable) and error.final:
-                    final = error
-            found[solution.digest] = result
-            on_done(solution, result)
+                return await _judged(Case(bounty, problem, solution), service, on_event)
+            except Unreachable as error:
+                final = error if error.final else final
+                raise
 
-    async with _open_service(models, limits) as service:
-        workers = [asyncio.create_task(work(service)) for _ in range(max(1, jobs))]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
-    return dict(sorted(found.items()))
+        yield judge_one
 
 
 @asynccontextmanager

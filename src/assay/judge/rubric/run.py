@@ -1,29 +1,31 @@
-"""A run of the rubric judge: every solution that has no evidence of this validator yet is judged, several at a time. SPEC 2.3.
+"""The run of the rubric judge: every solution that has no evidence yet is judged by a model, several at a time. SPEC 2.3.
 
-- What is judged or unjudged is on the disk before it counts; a run that is stopped or killed goes on where it was.
-- The world's trouble (no service, no answer, a full disk) leaves a solution missing. It is no evidence, and nobody's zero.
+- Requests to the model service are tried again by the service's client, so a solution is begun once.
 - After the scoring deadline nothing is judged: it could not count.
 - Where the bounty has an enclave, the enclave judges: there are no plain solutions here.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, ClassVar
 
-from assay.errors import AssayError, BadInput
+from assay.errors import BadInput
 from assay.exact import text
-from assay.judge import entries
+from assay.judge import entries, service
 from assay.judge.entries import Entries
+from assay.judge.judge_run import JudgeRun
 from assay.judge.rubric import asking, stored
-from assay.judge.rubric.asking import Models, Price
+from assay.judge.rubric.asking import Models, Price, SolutionJudge, parse_prices
 from assay.judge.rubric.judgement import LIMITS, Judgement, Limits, Measured, Usage, why_fallback
 from assay.judge.rubric.stored import JUDGEMENTS, JudgementStore, digest_hex, document_of, transcript_key
-from assay.judge.running import Event, Options, Stop, Summary, stopping
+from assay.judge.running import Event, Judged, Options, Summary, quiet
+from assay.judge.service import Model
 from assay.ledger import keys
 from assay.records import Evidence, Participant, Rubric
 from assay.scheme.bounty import Bounty, read_bounty
@@ -32,26 +34,52 @@ from assay.scheme.load import BOUNTY
 from assay.scheme.reading import present
 from assay.settle.story.telling import named, plural
 
-_TICK = 0.1
-"""Seconds between two looks at whether somebody wants the end."""
+
+@dataclass(frozen=True)
+class RubricOptions:
+    """`running.Options.own` of this judge."""
+
+    model: Model | None = None
+    """What answers a rubric."""
+    primary: str | None = None
+    fallback: str | None = None
+    """What the service calls the two models of a bounty, if not as the bounty does."""
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """By the name that the service is asked for."""
+    again: bool = False
+    """Judge again what was left unjudged."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> RubricOptions:
+        """What was given on the command line, by `kind.Option.key`; the service's key is in the environment."""
+        return cls(
+            model=service.of_judges(os.environ, values["model_url"]),
+            primary=values["model"],
+            fallback=values["fallback"],
+            prices=parse_prices(values["price"] or ()),
+            again=values.get("again", False),
+        )
 
 
 @dataclass(frozen=True)
-class Cell:
+class SolutionCell:
     """One solution to be judged."""
 
     participant: str
     submission: str
     parts: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """See `running.Cell`."""
+        return (self.submission,)
+
 
 @dataclass(frozen=True)
-class Outcome:
-    """The outcome of one solution."""
+class _JudgedSolution(Judged):
+    """The outcome of one solution, with the judgement, if there is one."""
 
-    outcome: str
-    reason: str = ""
-    message: str = ""
+    judgement: Judgement | None = None
 
 
 @dataclass
@@ -126,46 +154,128 @@ def run(
     competition: Path,
     validator: str,
     options: Options | None = None,
-    on_event: Callable[[Event], None] = lambda _event: None,
+    on_event: Callable[[Event], None] = quiet,
     *,
     limits: Limits = LIMITS,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Summary:
-    """Judges what is missing; raises BadInput and Busy before anything is judged.
-
-    Ctrl-C and SIGTERM end it cleanly, if it runs in the main thread: the summary then says `stopped`.
-    """
-    options = options or Options()
-    options.check()
-    bounty = _bounty(competition)
-    seen = entries.read(competition, bounty.scheme, validator, options.participants)
-    here, absent = _here(seen, options)
-    models = models_of(bounty, options)
-    own = transcript_key(make=True).public
-    sponsor = [] if bounty.terms.sponsor is None else [keys.sealing(bounty.terms.sponsor)]
-    keep = JudgementStore(competition, validator, bounty.digest, list(dict.fromkeys([*sponsor, own])))
-    with keep.lock(), stopping() as stop:
-        if options.again:
-            _again(keep)
-        found = entries.written(seen, _about)
-        recovered = keep.recover({submission for submission, _ in found.done})
-        if recovered:
-            on_event(Event("kept", count=len(recovered)))
-        _check_same_bounty(bounty, competition, [attestation for _, attestation in found.done if attestation is not None])
-        done, epoch = {submission for submission, _ in found.done} | set(recovered), found.of(options.epoch)
-        wanted = here if options.everybody else entries.drawn(seen, here, found.first, epoch)
-        missing = [one for one in wanted if one.submission not in done]
-        on_event(Event("planned", count=len(missing), done=len(wanted) - len(missing)))
-        others = tuple(one.key for one in here if one not in wanted)
-        summary = Summary(len(missing), absent=absent, others=others, epoch=epoch, unit="solution", submission="solution")
-        if missing:
-            _check_time(bounty, now())
-            going = _Run(seen, bounty, models, keep, options, on_event, summary, stop, limits, now)
-            going.judge(missing)
-        return summary
+    """Judges what is missing; raises BadInput and Busy before anything is judged."""
+    return _RubricRun(competition, validator, options, on_event, limits=limits, now=now).carry_out()
 
 
-def models_of(bounty: Bounty, options: Options) -> Models:
+class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
+    unit: ClassVar[str] = "solution"
+    submission: ClassVar[str] = "solution"
+    retries: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        competition: Path,
+        validator: str,
+        options: Options | None,
+        on_event: Callable[[Event], None],
+        *,
+        limits: Limits,
+        now: Callable[[], datetime],
+    ) -> None:
+        super().__init__(competition, validator, options, on_event)
+        self.limits, self.now = limits, now
+        self.tally = _Tally()
+        self.attestations: list[str] = []
+        """Of the judgements that are evidence already."""
+
+    def open(self) -> Entries:
+        self.bounty = _bounty(self.competition)
+        seen = entries.read(self.competition, self.bounty.scheme, self.validator, self.options.participants)
+        self.here, self.summary.absent = _here(seen, self.options)
+        self.handed_in = {one.submission: one for one in self.here}
+        self.own = self.options.own or RubricOptions()
+        self.models = models_of(self.bounty, self.own)
+        own, sponsor = transcript_key(make=True).public, self.bounty.terms.sponsor
+        to = [own] if sponsor is None else [keys.sealing(sponsor), own]
+        self.store = JudgementStore(self.competition, self.validator, self.bounty.digest, list(dict.fromkeys(to)))
+        return seen
+
+    def lock(self) -> AbstractContextManager[int]:
+        return self.store.lock()
+
+    def clear(self) -> None:
+        self.store.clear()
+        if self.own.again:
+            if present(self.competition / "ledger.toml"):
+                hint = "the first judgement of a solution counts"
+                raise BadInput("what a ledger has accepted stands", field="--again", hint=hint)
+            self.store.forget_unjudged()
+
+    def saw(self, record: Evidence) -> None:
+        assert isinstance(record, Rubric)  # evidence of another kind was refused
+        if record.attestation is not None:
+            self.attestations.append(record.attestation)
+
+    def check(self, wanted: Sequence[Participant], done: frozenset[tuple[object, ...]]) -> None:
+        """Refuse to go on with judgements of another bounty than this: a sponsor changed it since. Raises BadInput."""
+        for attestation in self.attestations:
+            if (self.competition / JUDGEMENTS / f"{digest_hex(attestation)}.json").exists():
+                judged = document_of(self.competition, attestation).get("bounty")
+                if judged != self.bounty.digest:
+                    what = f"is another bounty ({self.bounty.digest}) than was judged before"
+                    hint = f"it was {judged}: get that back, or judge this one in a folder of its own"
+                    raise BadInput(what, file=self.bounty.file, hint=hint)
+        self.done = {str(submission) for (submission,) in done}
+
+    def recover(self, missing: Sequence[SolutionCell]) -> list[tuple[object, ...]]:
+        return [(submission,) for submission in self.store.recover(self.done)]
+
+    def cells(self, wanted: Sequence[Participant]) -> list[SolutionCell]:
+        return [SolutionCell(one.key, one.submission) for one in wanted]
+
+    def work(self, cells: Sequence[SolutionCell]) -> None:
+        _check_time(self.bounty, self.now())
+        self.cell_of = {cell.submission: cell for cell in cells}
+        super().work(cells)
+
+    @asynccontextmanager
+    async def service(self) -> AsyncIterator[None]:
+        assert self.bounty.problem is not None  # `_bounty` saw to it
+        async with asking.open_judge(self.bounty, self.bounty.problem, self.models, self._heard, self.limits) as judge:
+            self.solution_judge: SolutionJudge = judge
+            yield
+
+    async def judge(self, cell: SolutionCell) -> _JudgedSolution:
+        solution = stored.find_solution(self.competition, self.handed_in[cell.submission])
+        if solution is None:
+            raise BadInput("the solution is not here any more", hint="hand it in again, or get the file back")
+        judgement = await self.solution_judge(solution)
+        return _JudgedSolution(judgement.outcome, _reason(judgement), judgement=judgement)
+
+    def _heard(self, event: asking.JudgeProgress) -> None:
+        """Shows how far one has come."""
+        if event.measured is not None:
+            self.tally.add_missing(event.measured)
+        if event.phase:
+            words = (event.phase, "" if event.kind == "asking" else event.kind, event.detail, event.words)
+            self.tell(Event("phase", self.cell_of[event.submission], phase=" ".join(word for word in words if word)))
+
+    def keep(self, cell: SolutionCell, result: _JudgedSolution) -> None:
+        assert result.judgement is not None  # it is no error
+        at = self.now()
+        _check_time(self.bounty, at)
+        self.store.add(result.judgement, participant=cell.participant, epoch=self.summary.epoch, at=at)
+        self.tally.add(cell.participant, result.judgement)
+
+    def failed(self, cell: SolutionCell, why: str) -> _JudgedSolution:
+        return _JudgedSolution("error", message=why)
+
+    def not_kept(self, cell: SolutionCell, result: _JudgedSolution, why: str) -> _JudgedSolution:
+        if result.judgement is not None and result.judgement.measured is not None:
+            self.tally.add_missing(result.judgement.measured)
+        return self.failed(cell, f"the judgement could not be kept: {why}")
+
+    def remarks(self) -> list[str]:
+        return self.tally.remarks()
+
+
+def models_of(bounty: Bounty, options: RubricOptions) -> Models:
     """The service and what it calls the bounty's models; raises BadInput where none is named, or a model by another name."""
     if options.model is None:
         raise BadInput(
@@ -173,8 +283,7 @@ def models_of(bounty: Bounty, options: Options) -> Models:
             field="--model-url",
             hint="give the address of an OpenAI-compatible service, or set ASSAY_LLM_BASE_URL; its key is ASSAY_LLM_API_KEY",
         )
-    prices = {name: Price(*price) for name, price in options.prices.items()}
-    models = Models(options.model.base_url, options.model.key, options.primary, options.fallback, prices)
+    models = Models(options.model.base_url, options.model.key, options.primary, options.fallback, options.prices)
     models.settings(bounty, LIMITS)
     return models
 
@@ -211,119 +320,6 @@ def _here(seen: Entries, options: Options) -> tuple[list[Participant], tuple[str
             hint="assay submit DIR PARTICIPANT SOLUTION puts one in its place",
         )
     return here, absent
-
-
-def _about(found: Evidence) -> tuple[str, str | None]:
-    assert isinstance(found, Rubric)  # evidence of another kind was refused
-    return found.submission, found.attestation
-
-
-def _check_same_bounty(bounty: Bounty, competition: Path, attestations: list[str]) -> None:
-    """Refuse to go on with judgements of another bounty than this: a sponsor changed it since. Raises BadInput."""
-    for attestation in attestations:
-        if (competition / JUDGEMENTS / f"{digest_hex(attestation)}.json").exists():
-            judged = document_of(competition, attestation).get("bounty")
-            if judged != bounty.digest:
-                hint = f"it was {judged}: get that back, or judge this one in a folder of its own"
-                raise BadInput(f"is another bounty ({bounty.digest}) than was judged before", file=bounty.file, hint=hint)
-
-
-def _again(keep: JudgementStore) -> None:
-    if present(keep.competition / "ledger.toml"):
-        raise BadInput("what a ledger has accepted stands", field="--again", hint="the first judgement of a solution counts")
-    keep.forget_unjudged()
-
-
-@dataclass
-class _Run:
-    """The state of a run."""
-
-    seen: Entries
-    bounty: Bounty
-    models: Models
-    keep: JudgementStore
-    options: Options
-    on_event: Callable[[Event], None]
-    summary: Summary
-    stop: Stop
-    limits: Limits
-    now: Callable[[], datetime]
-    tally: _Tally = field(default_factory=_Tally)
-
-    def judge(self, missing: list[Participant]) -> None:
-        """Judge all of them, until none is left or the run is stopped."""
-        self.cells = {one.submission: Cell(one.key, one.submission) for one in missing}
-        self.begun: set[str] = set()
-        self.over: set[str] = set()
-        asyncio.run(self._all(missing))
-        self.summary.outcomes = Counter(sorted(self.summary.outcomes.elements()))
-        self.summary.errors.sort(key=lambda row: row[0].participant.encode())
-        self.summary.remarks += self.tally.remarks()
-
-    async def _all(self, missing: list[Participant]) -> None:
-        going = asyncio.ensure_future(self._judged(missing))
-        while not going.done():
-            await asyncio.wait([going], timeout=_TICK)
-            if self.stop.asked and not going.done():
-                self.summary.stopped = True
-                self.on_event(Event("stopping"))
-                going.cancel()
-                await asyncio.wait([going])
-        if not going.cancelled():
-            going.result()
-
-    async def _judged(self, missing: list[Participant]) -> None:
-        assert self.bounty.problem is not None  # `_bounty` saw to it
-        read = (solution for one in missing if (solution := stored.find_solution(self.seen.folder, one)) is not None)
-        found = await asking.judge_all(
-            self.bounty,
-            self.bounty.problem,
-            read,
-            self.models,
-            jobs=self.options.jobs,
-            on_event=self.heard,
-            on_done=lambda solution, found: self.ended(solution.digest, found),
-            limits=self.limits,
-        )
-        for submission, one in found.items():
-            if submission not in self.over:  # it was not even begun
-                self.ended(submission, one)
-
-    def heard(self, event: asking.JudgeProgress) -> None:
-        """Shows how far one has come."""
-        cell = self.cells[event.submission]
-        if event.submission not in self.begun:
-            self.begun.add(event.submission)
-            self.on_event(Event("began", cell))
-        if event.measured is not None:
-            self.tally.add_missing(event.measured)
-        if event.phase:
-            said = (event.phase, "" if event.kind == "asking" else event.kind, event.detail, event.words)
-            self.on_event(Event("phase", cell, phase=" ".join(one for one in said if one)))
-
-    def ended(self, submission: str, found: Judgement | AssayError) -> None:
-        """Store the outcome of one; if it cannot be stored it is missing, as if it could not be judged."""
-        cell = self.cells[submission]
-        self.over.add(submission)
-        if not isinstance(found, Judgement):
-            self._missing(cell, str(found))
-            return
-        try:
-            at = self.now()
-            _check_time(self.bounty, at)
-            self.keep.add(found, participant=cell.participant, epoch=self.summary.epoch, at=at)
-        except (OSError, BadInput) as error:
-            if found.measured is not None:
-                self.tally.add_missing(found.measured)
-            self._missing(cell, f"the judgement could not be kept: {error}")
-            return
-        self.summary.outcomes[found.outcome] += 1
-        self.tally.add(cell.participant, found)
-        self.on_event(Event("ended", cell, record=Outcome(found.outcome, _reason(found))))
-
-    def _missing(self, cell: Cell, why: str) -> None:
-        self.summary.errors.append((cell, why))
-        self.on_event(Event("ended", cell, record=Outcome("error", message=why)))
 
 
 def _reason(found: Judgement) -> str:

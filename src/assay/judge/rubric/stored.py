@@ -22,8 +22,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +35,7 @@ from assay.errors import BadInput
 from assay.exact import canonical, digest
 from assay.folder import strict
 from assay.folder.files import clear, decode, load, write_bytes
-from assay.judge import keeping, submitting
+from assay.judge import run_files, submitting
 from assay.judge.rubric import asking
 from assay.judge.rubric.judgement import TRANSCRIPT_BYTES, Judgement, make_record, why_fallback
 from assay.judge.rubric.solution import SOLUTION_BYTES, Solution, parse_solution, read_solution
@@ -235,23 +235,24 @@ class JudgementStore:
 
     def __init__(self, competition: Path, validator: str, bounty: str, to: list[PublicKey]) -> None:
         self.competition, self.validator, self.bounty, self.to = competition, validator, bounty, to
-        self.root = competition / JUDGING / keeping.segment(validator)
-        self.evidence = keeping.evidence_file(competition, validator)
+        self.root = competition / JUDGING / run_files.segment(validator)
+        self.evidence = run_files.evidence_file(competition, validator)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[int]:
         """Holds the validator's lock; raises Busy, and BadInput where nothing can be written."""
-        with keeping.held(self.root, self.validator):
-            private_folder(self.competition / TRANSCRIPTS)
-            try:
-                (self.competition / JUDGEMENTS).mkdir(exist_ok=True)
-                for folder in (self.root, self.competition / TRANSCRIPTS):
-                    clear(folder)
-                keeping.mend(self.evidence)
-            except OSError as error:
-                hint = "check permissions and space"
-                raise BadInput(f"cannot be written ({error.strerror})", file=error.filename, hint=hint) from None
-            yield
+        return run_files.held(self.root, self.validator)
+
+    def clear(self) -> None:
+        """Takes away what a killed run was writing, and mends the evidence, with the lock held. Raises BadInput."""
+        private_folder(self.competition / TRANSCRIPTS)
+        try:
+            (self.competition / JUDGEMENTS).mkdir(exist_ok=True)
+            for folder in (self.root, self.competition / TRANSCRIPTS):
+                clear(folder)
+            run_files.mend(self.evidence)
+        except OSError as error:
+            hint = "check permissions and space"
+            raise BadInput(f"cannot be written ({error.strerror})", file=error.filename, hint=hint) from None
 
     def add(self, judgement: Judgement, *, participant: str, epoch: int, at: datetime) -> Rubric:
         """Keeps a judgement; when this returns it is evidence. Raises BadInput and OSError where it cannot be written."""
@@ -298,7 +299,7 @@ class JudgementStore:
 
     def _finish(self, pending: Path, found: Rubric, document: dict[str, Any]) -> None:
         write_bytes(self.competition / JUDGEMENTS / f"{digest_hex(str(found.attestation))}.json", canonical(document) + b"\n")
-        keeping.append(self.evidence, canonical(found.document()) + b"\n")
+        run_files.append(self.evidence, canonical(found.document()) + b"\n")
         pending.unlink(missing_ok=True)
 
     def forget_unjudged(self) -> int:

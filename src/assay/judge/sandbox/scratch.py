@@ -19,6 +19,7 @@ import secrets
 import signal
 import stat
 import subprocess
+import threading
 import time
 import weakref
 from collections import deque
@@ -183,13 +184,25 @@ class Scratch:
                 )
 
 
+_HOLDING = threading.local()
+"""The folders whose lock this thread holds."""
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time makes or removes runs."""
+    """One process at a time makes or removes runs. A thread may hold the lock twice: a garbage collection can close a run."""
+    holding: set[Path] = _HOLDING.__dict__.setdefault("folders", set())
+    if folder in holding:
+        yield
+        return
     lock = os.open(folder / "lock", _LOCK, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        holding.add(folder)
+        try:
+            yield
+        finally:
+            holding.remove(folder)
         fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough while another thread is starting a program
     finally:
         os.close(lock)

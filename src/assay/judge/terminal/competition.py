@@ -11,7 +11,7 @@ agents/<digest12>/…       submitted agents, as `submit` put them there
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,12 +22,12 @@ from assay.exact import canonical
 from assay.folder import registry as listed
 from assay.folder.files import TABLE_BYTES, Place, load, write_bytes, write_text
 from assay.judge import entries, submitting
-from assay.judge.entries import Entries, Written, counting
+from assay.judge.entries import Entries, counting
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.agent import Agent
 from assay.judge.terminal.task_settings import Mode
 from assay.judge.terminal.tasks import Task, TaskSet, read_tasks
-from assay.records import Evidence, Participant, Tests
+from assay.records import Participant
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import TestsScore
 
@@ -138,12 +138,8 @@ def chosen(manifest: Manifest, tasks: TaskSet, *, file: Path | None = None) -> T
     return TaskSet(tuple(one for one in tasks if one.id in wanted), tasks.passed_over)
 
 
-Done = tuple[str, str, int]
-"""(submission, task, trial): what one validator's evidence is about."""
-
-
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TrialCell:
     """One trial to be judged."""
 
     participant: str
@@ -157,22 +153,17 @@ class Cell:
         return {"task": self.task, "trial": str(self.trial)}
 
     @property
-    def key(self) -> Done:
-        """What its evidence is about."""
+    def key(self) -> tuple[object, ...]:
+        """See `running.Cell`."""
         return self.submission, self.task, self.trial
 
 
-def every_cell(participants: Iterable[Participant], tasks: Sequence[str], trials: int) -> Iterator[Cell]:
+def every_cell(participants: Iterable[Participant], tasks: Sequence[str], trials: int) -> Iterator[TrialCell]:
     """Every trial, participant by participant, so that scores become complete one after the other."""
     for one in counting(participants):
         for task in tasks:
             for trial in range(1, trials + 1):
-                yield Cell(one.key, one.submission, task, trial)
-
-
-def missing(participants: Iterable[Participant], tasks: Sequence[str], trials: int, done: Container[Done]) -> list[Cell]:
-    """The trials without evidence."""
-    return [cell for cell in every_cell(participants, tasks, trials) if cell.key not in done]
+                yield TrialCell(one.key, one.submission, task, trial)
 
 
 AGENTS = "agents"
@@ -182,7 +173,7 @@ _SET_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
-class Contest(Entries):
+class TrialCompetition(Entries):
     """A competition that is judged by tests, as one validator sees it."""
 
     rules: TestsScore
@@ -203,7 +194,7 @@ def open_contest(
     tasks: Path | None = None,
     participants: Sequence[str] = (),
     only: Sequence[str] = (),
-) -> Contest:
+) -> TrialCompetition:
     """Reads it; participants, only: keys and task ids to which it is narrowed. Raises BadInput for whatever is wrong."""
     scheme = read_scheme(folder / "scheme.toml")
     if not isinstance(scheme.score, TestsScore):
@@ -212,7 +203,7 @@ def open_contest(
     seen = entries.read(folder, scheme, validator, participants)
     hint = "assay submit DIR PARTICIPANT AGENT puts one in its place"
     theirs = entries.submitted(seen, participants, lambda one: agent_of(folder, one), "an agent", hint)
-    return Contest(
+    return TrialCompetition(
         folder=folder,
         scheme=scheme,
         validator=validator,
@@ -241,17 +232,7 @@ def _agents(place: Path) -> Iterator[Agent]:
             yield agents.load_agent(one.parent)
 
 
-def written(contest: Contest) -> Written[Done]:
-    """What there is evidence of; raises BadInput for what is wrong with it."""
-    return entries.written(contest, _about)
-
-
-def _about(found: Evidence) -> Done:
-    assert isinstance(found, Tests)  # evidence of another kind was refused
-    return found.submission, found.task, found.trial
-
-
-def check_same_tasks(contest: Contest, root: Path, done: frozenset[Done]) -> None:
+def check_same_tasks(contest: TrialCompetition, root: Path, done: Collection[tuple[object, ...]]) -> None:
     """Refuses to go on with evidence about other tasks than these; remembers these. root: the validator's own folder.
 
     Evidence names a task by its id only, so what was judged of other files would count for these. SPEC 3.0. Raises BadInput.
@@ -265,7 +246,7 @@ def check_same_tasks(contest: Contest, root: Path, done: frozenset[Done]) -> Non
         except (ValueError, TypeError):
             before = {}
     current = {one.submission for one in contest.participants}
-    judged = {task for submission, task, _ in done if submission in current}
+    judged = {str(task) for submission, task, _ in done if submission in current}
     for name in sorted(judged, key=str.encode):
         if name in before and name in now and before[name] != now[name]:
             raise BadInput(

@@ -24,7 +24,7 @@ from assay.errors import BadInput
 from assay.folder import csvs, evidence, registry
 from assay.folder.files import Place
 from assay.judge import tree
-from assay.judge.keeping import segment
+from assay.judge.run_files import segment
 from assay.judge.terminal.record import TrialReason, TrialRecord, TrialStore
 from assay.records import Tests
 from assay.scheme.fields import instant_text

@@ -42,8 +42,8 @@ from assay.errors import BadInput
 from assay.exact import canonical, text
 from assay.folder import strict
 from assay.folder.files import decode, flush_folder, load, write_text
-from assay.judge import keeping, tree
-from assay.judge.keeping import segment, short
+from assay.judge import run_files, tree
+from assay.judge.run_files import segment, short
 from assay.judge.sandbox import Bound, Ran
 from assay.judge.terminal.task_settings import Mode
 from assay.scheme.fields import Epoch, Instant, Key, Section, Whole
@@ -311,7 +311,7 @@ class TrialStore:
     def __init__(self, competition: Path, validator: str) -> None:
         self.validator = validator
         self.root = competition / "trials" / segment(validator)
-        self.evidence = keeping.evidence_file(competition, validator)
+        self.evidence = run_files.evidence_file(competition, validator)
         self._partial = self.root / ".partial"
 
     @contextmanager
@@ -325,7 +325,7 @@ class TrialStore:
         except OSError as error:
             hint = "check its permissions and space"
             raise BadInput(f"cannot be written ({error.strerror})", file=self.root, hint=hint) from None
-        with keeping.held(self.root, self.validator) as descriptor:
+        with run_files.held(self.root, self.validator) as descriptor:
             yield descriptor
 
     def place(self, participant: str, submission: str, task: str, trial: int) -> Path:
@@ -364,12 +364,12 @@ class TrialStore:
         evidence = record.evidence()
         if evidence is None:
             return False
-        keeping.append(self.evidence, canonical(evidence.document()) + b"\n")
+        run_files.append(self.evidence, canonical(evidence.document()) + b"\n")
         return True
 
     def repair(self) -> bool:
         """Mends the end of the evidence file: a whole record without a line end gets one, half a record is removed."""
-        return keeping.mend(self.evidence)
+        return run_files.mend(self.evidence)
 
     def result(self, participant: str, submission: str, task: str, trial: int) -> TrialRecord | None:
         """The record of a trial; None if there is none, or it cannot be read."""

@@ -42,7 +42,7 @@ PLANNERS = "planners"
 
 
 @dataclass(frozen=True)
-class Contest(Entries):
+class WorkflowCompetition(Entries):
     """A competition of workflows, as one validator sees it."""
 
     rules: WorkflowScore
@@ -66,7 +66,7 @@ def rules_of(scheme: Path) -> WorkflowScore:
 
 def open_contest(
     folder: Path, validator: str, *, tasks: Path | None = None, participants: Sequence[str] = (), only: Sequence[str] = ()
-) -> Contest:
+) -> WorkflowCompetition:
     """Reads it; participants, only: keys and task ids to which it is narrowed. Raises BadInput for whatever is wrong."""
     rules = rules_of(folder / "scheme.toml")
     seen = entries.read(folder, read_scheme(folder / "scheme.toml"), validator, participants)
@@ -81,7 +81,7 @@ def open_contest(
         "a planner",
         hint,
     )
-    return Contest(
+    return WorkflowCompetition(
         folder=folder,
         scheme=seen.scheme,
         validator=validator,

@@ -27,7 +27,7 @@ from assay.errors import BadInput
 from assay.exact import canonical, text
 from assay.folder import strict
 from assay.folder.files import clear, decode, load, write_bytes
-from assay.judge import keeping
+from assay.judge import run_files
 from assay.judge.workflow.call import CallFailed
 from assay.judge.workflow.limits import KEPT_ATTEMPTS, MESSAGE
 from assay.judge.workflow.tasks import Round
@@ -275,23 +275,23 @@ class RunStore:
 
     def __init__(self, competition: Path, validator: str) -> None:
         self.validator = validator
-        self.root = competition / FOLDER / keeping.segment(validator)
-        self.evidence = keeping.evidence_file(competition, validator)
+        self.root = competition / FOLDER / run_files.segment(validator)
+        self.evidence = run_files.evidence_file(competition, validator)
 
     def lock(self) -> AbstractContextManager[int]:
         """Holds the validator's lock; raises Busy and BadInput."""
-        return keeping.held(self.root, self.validator)
+        return run_files.held(self.root, self.validator)
 
     def clean(self) -> None:
         """Removes what an earlier run was writing when it died, and mends the evidence. Only for the holder of the lock."""
         for folder in (self.root, *(path for path in self.root.rglob("*") if path.is_dir())):
             clear(folder)
-        keeping.mend(self.evidence)
+        run_files.mend(self.evidence)
 
     def place(self, epoch: int, participant: str, submission: str, task: str) -> Path:
         """The file of one record."""
-        folder = f"{keeping.segment(participant)}@{keeping.short(submission)}"
-        return self.root / str(epoch) / folder / f"{keeping.segment(task)}.json"
+        folder = f"{run_files.segment(participant)}@{run_files.short(submission)}"
+        return self.root / str(epoch) / folder / f"{run_files.segment(task)}.json"
 
     def keep(self, record: RunRecord) -> Path:
         """Writes a record, over an earlier error; raises BadInput if it cannot be written."""
@@ -308,7 +308,7 @@ class RunStore:
         evidence = record.evidence()
         if evidence is None:
             return False
-        keeping.append(self.evidence, canonical(evidence.document()) + b"\n")
+        run_files.append(self.evidence, canonical(evidence.document()) + b"\n")
         return True
 
     def result(self, epoch: int, participant: str, submission: str, task: str) -> RunRecord | None:

@@ -1,22 +1,21 @@
-"""What the journal says of extrinsics, and what a chain has of them.
+"""The journal's entries about extrinsics, and functions that find out from blocks and storage what an extrinsic did.
 
-Entries of the journal, each with `state`, `subject`, `plan` (the digest of what is published) and `at` (when):
+Entries of the journal. Each also has `state`, `subject`, `plan` (the digest of what is published) and `at` (when it was written):
 
     planned        attempt (counted from 1), epoch, account, chain, netuid, mechanism, kind (set, commit), uids, values, hash,
-                   raw, nonce, birth, death; of a commitment reveal: about which block the chain opens it
+                   raw, nonce, birth, death; of a commitment also reveal: about which block the chain opens it
     sent           attempt, hash: a node has it
-    committed      attempt, hash, block, block_hash: a commitment is in a final block, and waits for the chain to open it
+    committed      attempt, hash, block, block_hash: a commitment is in a final block, and waits until the chain opens it
     confirmed      attempt, hash, block, block_hash: ended; the chain has the weights, read back at a final block
-    failed         attempt, hash, block, why: ended; it is in a block, and did nothing
-    expired        attempt, why: ended; the blocks that could have had it are final, and none has it
-    lost           attempt, why: ended; its nonce was used by something else
-    overwritten    attempt, hash, block, why: ended; it did what it should, and something else of the same hotkey has undone it
-    reveal-failed  attempt, hash, block, why: ended; the chain has opened the commitment, or dropped it, and has not these weights
-    superseded     attempt, why: ended; the weights of a later epoch came before it was looked at again
-    unknown, refused, too-early, sent or confirmed without an attempt: what a command ended with
+    failed         attempt, hash, block, why: ended; it is in a block, without effect
+    expired        attempt, why: ended; the blocks that could include it are final, and none has it
+    lost           attempt, why: ended; another extrinsic used its nonce
+    overwritten    attempt, hash, block, why: ended; it succeeded, but another extrinsic of the hotkey overwrote its weights
+    reveal-failed  attempt, hash, block, why: ended; the chain has opened or dropped the commitment, but lacks its weights
+    superseded     attempt, why: ended; the weights of a later epoch were confirmed before its own
+    unknown, refused, too-early, sent or confirmed without an attempt: the outcome of a command
 
-Of the chain only blocks and storage are believed, never what a node says became of an extrinsic: in which final block it is, what
-it did there, and what is stored because of it.
+Only blocks and storage are evidence of what an extrinsic did. What a node says about the extrinsic itself is never believed.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from assay.publish.sender import ChainAttempt
 
 CallKind = Literal["set", "commit"]
 Owner = tuple[str, str, int, int]
-"""Whose weights, and where: account, chain, netuid, mechanism."""
+"""Account, chain, netuid and mechanism of weights."""
 
 
 @dataclass
 class BittensorAttempt(ChainAttempt):
-    """One extrinsic that was sent, or was about to be."""
+    """One attempt: an extrinsic that was sent, or was about to be."""
 
     ENDED: ClassVar[frozenset[str]] = frozenset(
         {"confirmed", "failed", "expired", "lost", "overwritten", "reveal-failed", "superseded"}
@@ -66,26 +65,26 @@ class BittensorAttempt(ChainAttempt):
 
     @property
     def block(self) -> int:
-        """The final block that has it; 0 where none does."""
+        """The final block that has the extrinsic; 0 if none has."""
         return int(self.ending.get("block", 0))
 
     @property
     def weights(self) -> dict[int, int]:
-        """What the chain should have of it: uid → u16."""
+        """The weights that the chain should have: uid → u16."""
         return dict(zip(self.uids, self.values, strict=True))
 
     @property
     def owner(self) -> Owner:
-        """Whose weights it sets, and where."""
+        """The account, and where it sets weights."""
         return self.account, self.chain, self.netuid, self.mechanism
 
     @property
     def described(self) -> str:
-        """What it is, for people."""
+        """The attempt as the subject of a sentence, for people."""
         return f"an extrinsic of {self.account} to subnet {self.netuid}"
 
     def content(self) -> dict[str, Any]:
-        """The entry's own fields."""
+        """The fields that only this chain's entries have."""
         content: dict[str, Any] = {
             "epoch": self.epoch,
             "chain": self.chain,
@@ -104,7 +103,7 @@ class BittensorAttempt(ChainAttempt):
 
     @classmethod
     def planned(cls, entry: dict[str, Any]) -> BittensorAttempt:
-        """The attempt that an entry plans; raises KeyError if the entry is of another kind of target."""
+        """The attempt of an entry `planned`. Raises KeyError if the entry belongs to another kind of target."""
         raw = bytes.fromhex(entry["raw"][2:])
         return cls(
             number=entry["attempt"],
@@ -124,116 +123,119 @@ class BittensorAttempt(ChainAttempt):
 
 
 STEPS = 3000
-"""So many blocks are gone back from the last final one, some ten hours; what is older is looked up by its number."""
+"""How many blocks are followed back from the last final one (about ten hours); older blocks are looked up by number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """A block that has it, and in which place."""
+    """The block that has an extrinsic, and its index in the block."""
 
     block: BlockId
     index: int
 
 
 def elsewhere(chain: str, *nodes: BittensorNode | None) -> Refusal | None:
-    """Whether a node is of another chain than that with this block 0."""
+    """The refusal if a node is not of the chain with this block 0; None if all are."""
     for node in nodes:
         if node is not None and (found := node.genesis()) != chain:
             names = {genesis: name for name, genesis in CHAINS.items()}
-            what = (
-                f"{node.host} is a node of the chain {names.get(found, found)}, and publish.toml says {names.get(chain, chain)}"
-            )
+            there, here = names.get(found, found), names.get(chain, chain)
+            what = f"{node.host} is a node of the chain {there}, but publish.toml says {here}"
             return Refusal("wrong-chain", what, "correct url or chain")
     return None
 
 
-def find(node: BittensorNode, made: SignedExtrinsic, final: BlockId) -> Inclusion | None:
-    """Where an extrinsic is, among the blocks that could have it and come before a final one; None if it is in none.
+def find(node: BittensorNode, signed: SignedExtrinsic, final: BlockId) -> Inclusion | None:
+    """The block that has an extrinsic, among those that can include it, up to a final one; None if none of them has it.
 
-    Each is named by the one after it, back from the final one: of several nodes behind one address, one that is on a branch of
-    its own would say otherwise which block has a number.
+    The blocks are followed back from the final one by their parents' hashes. Looking them up by number would be wrong if one of
+    several nodes behind an address is on another branch.
     """
-    until = min(final.number, made.death)
+    until = min(final.number, signed.death)
     at = final if final.number - until <= STEPS else BlockId(until, _named(node, until, final))
-    while at.number > made.birth:
+    while at.number > signed.birth:
         header = node.header(at.hash)
         if header["number"] != at.number:
-            raise Unreachable(f"{node.host} says of block {at.hash} that its number is {header['number']}, and not {at.number}")
+            raise Unreachable(f"{node.host} says that block {at.hash} has number {header['number']}, not {at.number}")
         if at.number <= until:
-            there = node.extrinsics(at.hash)
-            if made.raw in there:
-                return Inclusion(at, there.index(made.raw))
+            raws = node.extrinsics(at.hash)
+            if signed.raw in raws:
+                return Inclusion(at, raws.index(signed.raw))
         at = BlockId(at.number - 1, str(header["parentHash"]))
     return None
 
 
 def _named(node: BittensorNode, number: int, final: BlockId) -> str:
-    """The hash of a block of long ago, to which it is too far to go back."""
+    """The hash of an old block by its number."""
     name = node.block_hash(number)
     if name is None:
-        raise Unreachable(f"{node.host} has final blocks up to {final.number}, and no block {number}", hint="ask another node")
+        raise Unreachable(f"{node.host} has final blocks up to {final.number}, but no block {number}", hint="ask another node")
     return name
 
 
-def never(node: BittensorNode, one: BittensorAttempt) -> bool:
-    """Whether a node's final blocks show that no block has an extrinsic, and none will."""
+def never(node: BittensorNode, attempt: BittensorAttempt) -> bool:
+    """Whether a node's final blocks show that no block has an extrinsic, and none ever will."""
     final = node.finalized()
-    if node.nonce(one.account, final.hash) > one.signed.nonce:
-        return find(node, one.signed, final) is None
-    return final.number >= one.signed.death
+    if node.nonce(attempt.account, final.hash) > attempt.signed.nonce:
+        return find(node, attempt.signed, final) is None
+    return final.number >= attempt.signed.death
 
 
-def has_block(node: BittensorNode, found: Inclusion, raw: bytes) -> bool:
-    """Whether a node has the extrinsic in that place too, and the block is final to it."""
-    if node.finalized().number < found.block.number or node.block_hash(found.block.number) != found.block.hash:
+def has_block(node: BittensorNode, inclusion: Inclusion, raw: bytes) -> bool:
+    """Whether another node has the same extrinsic at the same place of the same final block."""
+    block = inclusion.block
+    if node.finalized().number < block.number or node.block_hash(block.number) != block.hash:
         return False
-    there = node.extrinsics(found.block.hash)
-    return found.index < len(there) and there[found.index] == raw
+    raws = node.extrinsics(block.hash)
+    return inclusion.index < len(raws) and raws[inclusion.index] == raw
 
 
-def did(node: BittensorNode, one: BittensorAttempt, found: Inclusion) -> Refusal | None:
-    """Why an extrinsic did nothing; None if it did what it should. By the block's own events.
+def failure(node: BittensorNode, attempt: BittensorAttempt, inclusion: Inclusion) -> Refusal | None:
+    """Why an extrinsic in a block had no effect; None if it succeeded.
 
-    Where the node has forgotten these, by the block in which the hotkey last set or committed weights.
+    The block's events decide. If the node has deleted them, the block in which the hotkey last set or committed weights decides.
     """
     try:
-        events = node.events(found.block.hash)
+        events = node.events(inclusion.block.hash)
     except Unreachable as error:
-        return _did_long_ago(node, one, found, error)
+        return _old_failure(node, attempt, inclusion, error)
     for event in events:
-        if event.get("extrinsic_idx") != found.index or event.get("module_id") != "System":
+        if event.get("extrinsic_idx") != inclusion.index or event.get("module_id") != "System":
             continue
         if event.get("event_id") == "ExtrinsicSuccess":
             return None
         if event.get("event_id") == "ExtrinsicFailed":
-            said = event.get("attributes")
-            why = said.get("dispatch_error") if isinstance(said, Mapping) else None
-            return dispatched(node.runtime(str(node.header(found.block.hash)["parentHash"])), why)
-    raise Unreachable(f"{node.host} does not say what became of an extrinsic in block {found.block.number}", hint="ask another")
+            attributes = event.get("attributes")
+            why = attributes.get("dispatch_error") if isinstance(attributes, Mapping) else None
+            return dispatched(node.runtime(str(node.header(inclusion.block.hash)["parentHash"])), why)
+    what = f"{node.host} does not say what an extrinsic in block {inclusion.block.number} did"
+    raise Unreachable(what, hint="ask another node")
 
 
-def _did_long_ago(node: BittensorNode, one: BittensorAttempt, found: Inclusion, why: Unreachable) -> Refusal | None:
-    _, own = _own(node, one, node.finalized())
-    if own is None or own.last_update > found.block.number:
-        raise why
-    if own.last_update == found.block.number:
+def _old_failure(node: BittensorNode, attempt: BittensorAttempt, inclusion: Inclusion, deleted: Unreachable) -> Refusal | None:
+    """The same, if the node has deleted the block's events; raises `deleted` if the storage does not decide either."""
+    _, own = _own(node, attempt, node.finalized())
+    if own is None or own.last_update > inclusion.block.number:
+        raise deleted
+    if own.last_update == inclusion.block.number:
         return None
-    return Refusal("failed", "the chain said no to it; the node has forgotten why", "--dry-run says what stands against it now")
+    what = "the chain refused it, but the node has deleted the reason"
+    return Refusal("failed", what, "--dry-run shows what prevents it now")
 
 
-def _own(node: BittensorNode, one: BittensorAttempt, at: BlockId) -> tuple[SubnetState | None, Neuron | None]:
-    there = subnet.read_subnet(node, one.netuid, one.mechanism, at)
-    return (None, None) if isinstance(there, Refusal) else (there, there.by_hotkey.get(one.account))
+def _own(node: BittensorNode, attempt: BittensorAttempt, at: BlockId) -> tuple[SubnetState | None, Neuron | None]:
+    state = subnet.read_subnet(node, attempt.netuid, attempt.mechanism, at)
+    return (None, None) if isinstance(state, Refusal) else (state, state.by_hotkey.get(attempt.account))
 
 
-def holds(node: BittensorNode, one: BittensorAttempt, at: BlockId) -> bool:
-    """Whether the chain has these weights of its hotkey at a block."""
-    there, own = _own(node, one, at)
-    return there is not None and own is not None and subnet.weights_of(node, there, own.uid, at) == one.weights
+def holds(node: BittensorNode, attempt: BittensorAttempt, at: BlockId) -> bool:
+    """Whether the chain has the attempt's weights at a block."""
+    state, own = _own(node, attempt, at)
+    return state is not None and own is not None and subnet.weights_of(node, state, own.uid, at) == attempt.weights
 
 
-def waits(node: BittensorNode, one: BittensorAttempt, at: BlockId) -> bool:
-    """Whether a commitment in a block before is still to be opened. Of one that nothing came of, the chain keeps no trace."""
-    index = subnet.index_of(one.netuid, one.mechanism)
+def waits(node: BittensorNode, attempt: BittensorAttempt, at: BlockId) -> bool:
+    """Whether a commitment is still to be opened. The chain deletes a commitment when it opens or drops it."""
+    index = subnet.index_of(attempt.netuid, attempt.mechanism)
     rows: list[tuple[Any, Any]] = node.map(subnet.PALLET, "TimelockedWeightCommits", (index,), at.hash)
-    return any(row[0] == one.account and row[1] == one.block for _, kept in rows for row in kept)
+    return any(row[0] == attempt.account and row[1] == attempt.block for _, commits in rows for row in commits)

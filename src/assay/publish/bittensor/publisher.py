@@ -1,8 +1,8 @@
-"""Weights to a subnet of Bittensor: the publisher of kind `bittensor`.
+"""Publishes weights to a subnet of Bittensor: the publisher of kind `bittensor`.
 
-What is sent follows from the exact shares of a settled epoch, and from who has which uid on the chain now: in the open, or as a
-commitment that the chain opens later, as the subnet asks. A publication is of one epoch, and is confirmed once. A next epoch is
-another one though the weights be the same: a validator that does not set them anew ceases to count.
+The weights follow from the exact shares of a settled epoch, and from the present owners of the uids. They are sent openly, or as
+a commitment that the chain opens later, as the subnet requires. Each epoch is published and confirmed once. The next epoch is
+sent even if its weights are the same, because a validator that does not set weights again stops counting.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from assay.publish.sender import Sender, SystemClock, under_way
 from assay.publish.settled_epoch import EpochShares, SettledEpoch
 
 POLL = 3.0
-"""Seconds between two looks: a block takes twelve, and whoever lends a node counts questions."""
+"""Seconds between two looks: a block takes twelve, and public nodes limit the number of questions."""
 BURN = "burn"
-"""What stands for a participant where weights burn."""
+"""Shown instead of a participant for the weight that burns."""
 
 
 @dataclass(frozen=True)
 class _Now:
-    """What would be sent as the chain is now.
+    """What would be sent in the present state of the chain.
 
-    keys: who has a share. gone: whose share burns because the uid is not theirs any more, and why.
+    keys: participants with a share. gone: participants whose share burns because they lost their uid, with the reason.
     """
 
     subnet: SubnetState
@@ -67,7 +67,7 @@ class _Now:
 
 
 def open_publisher(target: Target, clock: SystemClock | None = None) -> BittensorPublisher:
-    """The publisher of a target; raises BadInput if its settings are wrong."""
+    """The publisher of a target. Raises BadInput if its settings are wrong."""
     return BittensorPublisher(target, settings_of(target), clock or SystemClock(poll=POLL))
 
 
@@ -76,8 +76,8 @@ class BittensorPublisher:
 
     def __init__(self, target: Target, settings: BittensorSettings, clock: SystemClock) -> None:
         self._target, self._settings, self._clock = target, settings, clock
-        self._key: PrivateKey | None = None  # opened once: a watch sends again and again, and a passphrase is asked for once
-        self._plan: PublishPlan | None = None  # settled again once, for the same reason
+        self._key: PrivateKey | None = None  # opened once, so that a watch asks for the passphrase only once
+        self._plan: PublishPlan | None = None  # made once, because a watch asks for it again and again
 
     @cached_property
     def _node(self) -> BittensorNode:
@@ -88,7 +88,7 @@ class BittensorPublisher:
         return witness_of(self._target, self._settings)
 
     def plan(self, epoch: SettledEpoch) -> PublishPlan:
-        """The shares of an epoch, and the weights they come to if no uid has changed hands."""
+        """The shares of an epoch, and the weights that they give if no uid has changed hands."""
         if self._plan is not None and (self._plan.epoch, self._plan.receipt) == (epoch.epoch, epoch.receipt):
             return self._plan
         shares, settings = epoch.shares(), self._settings
@@ -97,12 +97,12 @@ class BittensorPublisher:
         burns = [row["participant"] for row in epoch.settlement.get("weights", ()) if row["uid"] is None]
         left_out = tuple((key, "it has no uid, and its share burns") for key in burns if key not in sent)
         lines = tuple(_lines(shares, vector(shares), {}))
-        said = where | strangers(epoch.registries, where) | pulled_at(epoch.registries) | content(shares)
-        self._plan = PublishPlan(self._target.name, epoch.epoch, epoch.receipt, said, lines, left_out)
+        document = where | strangers(epoch.registries, where) | pulled_at(epoch.registries) | content(shares)
+        self._plan = PublishPlan(self._target.name, epoch.epoch, epoch.receipt, document, lines, left_out)
         return self._plan
 
     def compare(self, plan: PublishPlan) -> Comparison:
-        """The plan against the weights that the chain has of the hotkey."""
+        """The plan compared with the hotkey's weights on the chain."""
         hotkey = self._hotkey()
         now = self._now(plan)
         if not isinstance(now, _Now):
@@ -112,8 +112,8 @@ class BittensorPublisher:
         held = {} if own is None else weights_of(self._node, now.subnet, own.uid, now.subnet.block)
         if hotkey is None:
             why = "publish.toml names no key" if self._settings.key is None else "the hotkey is encrypted"
-            what = "registration, permit, stake, rate limit and present weights were not looked at"
-            notes.append(f'{why}, so {what}; with account = "5…" among the fields of the key they are')
+            what = "registration, permit, stake, rate limit and present weights were not checked"
+            notes.append(f'{why}, so {what}; write account = "5…" among the fields of the key to check them')
         shown = None if hotkey is None else {f"uid {uid}": str(value) for uid, value in sorted(held.items())}
         if own is not None and own.last_update:
             notes.append(
@@ -145,11 +145,11 @@ class BittensorPublisher:
         return sender.run(plan.subject, plan.digest, prepare)
 
     def confirm(self, plan: PublishPlan) -> Outcome:
-        """Whether these weights were published, by the journal and, of a commitment, by what the chain has opened."""
+        """Whether these weights were published, by the journal and, for a commitment, by what the chain has opened."""
         return self._elsewhere() or self._before(plan) or Unknown("nothing of this epoch is known to have been sent")
 
     def pulse(self) -> Pulse | Refusal | None:
-        """When the hotkey last set weights; a Refusal where it has no uid, or on another chain; None if it is not known."""
+        """When the hotkey last set weights. A Refusal if it has no uid or the chain is wrong; None if no hotkey is known."""
         wrong = self._elsewhere()
         if wrong is not None:
             return wrong
@@ -163,7 +163,7 @@ class BittensorPublisher:
         return Pulse(there.block.number, own.last_update or None, there.tempo, there.block_seconds)
 
     def _hotkey(self) -> str | None:
-        """Whose weights they are, as far as that is known without opening a key."""
+        """The address of the hotkey, if it is known without opening a key."""
         if self._key is not None:
             return address(self._key.public)
         return None if self._settings.key is None else public_of(self._target, self._settings.key)
@@ -171,15 +171,15 @@ class BittensorPublisher:
     # What would be sent now
 
     def _now(self, plan: PublishPlan) -> _Now | Refusal:
-        """The weights as they would be sent, at the head of the chain; or why there is nothing to send them to."""
+        """What would be sent at the head of the chain, or the refusal if the target is wrong."""
         wrong = self._elsewhere() or _of_another(plan)
         if wrong is not None:
             return wrong
         there = read_subnet(self._node, self._settings.netuid, self._settings.mechanism, self._node.head())
         if isinstance(there, Refusal):
             return there
-        if there.block.number < plan.content.get("pulled_at", 0):  # to it, who registered lately would have no uid
-            what = f"{self._node.host} is at block {there.block.number}, and the uids are of block {plan.content['pulled_at']}"
+        if there.block.number < plan.content.get("pulled_at", 0):  # at the old block a new participant would have no uid
+            what = f"{self._node.host} is at block {there.block.number}, but the uids are of block {plan.content['pulled_at']}"
             raise Unreachable(what, hint="wait until the node has caught up, or ask another")
         shares = of_content(plan.content)
         gone = moved(shares, there)
@@ -190,7 +190,7 @@ class BittensorPublisher:
         return elsewhere(self._settings.chain, self._node, self._witness)
 
     def _before(self, plan: PublishPlan) -> Outcome | None:
-        """What became of this plan already; None if nothing was sent of it, or nothing came of it."""
+        """The outcome of earlier attempts at this plan; None if nothing was sent, or if all ended without effect."""
         wrong = _of_another(plan)
         if wrong is not None:
             return wrong
@@ -204,43 +204,43 @@ class BittensorPublisher:
         return found[1].outcome if isinstance(found, tuple) else found
 
     def _against(self, now: _Now, hotkey: str | None) -> Outcome | None:
-        """Why these weights cannot be sent now; None if they can. Of an unknown hotkey only what is the same for all."""
+        """Why these weights cannot be sent now; None if they can. Without a hotkey only general rules are checked."""
         if now.gone and now.gone.keys() == now.keys:
-            what = f"no participant has its uid on subnet {now.subnet.netuid} any more, and all would burn"
-            return Refusal("all-moved", what, "pull the registry, and settle the next epoch by it; is netuid the right one?")
+            what = f"no participant has its uid on subnet {now.subnet.netuid} any more, so everything would burn"
+            return Refusal("all-moved", what, "pull the registry, and settle the next epoch with it; is netuid the right one?")
         burn = None if self._settings.force_burn else self._misdirected(now)
         if burn is not None or hotkey is None:
             return burn
         return preflight(now.subnet, hotkey, now.vector.uids, now.vector.values, self._settings.version_key)
 
     def _misdirected(self, now: _Now) -> Refusal | None:
-        """Whether what burns would pay somebody: the chain burns what the subnet's owner would earn, and nothing else."""
+        """The refusal if the burned share would pay somebody, because the chain burns only what the subnet's owner would earn."""
         there = now.subnet.by_uid.get(now.burn_uid)
         if not now.vector.burns or there is None or there.hotkey in now.subnet.owner_hotkeys:
-            return None  # that a uid is not there, the chain's own rules say
-        what = f"uid {now.burn_uid}, to which burns what nobody gets, is not the subnet owner's: it would pay {there.hotkey}"
-        hint = "set burn_uid in the scheme to a uid of the owner's, and settle the next epoch by it; or write force_burn = true"
+            return None  # the check of the chain's own rules reports a missing uid
+        what = f"uid {now.burn_uid}, which gets the burned share, is not the subnet owner's: it would pay {there.hotkey}"
+        hint = "set burn_uid in the scheme to a uid of the owner, and settle the next epoch with it; or write force_burn = true"
         return Refusal("burn-uid-not-owner", what, hint)
 
     def _notes(self, now: _Now) -> list[str]:
-        found = [f"{key} gets nothing, its weight burns: {why}" for key, why in now.gone.items()]
+        notes = [f"{key} gets nothing and its weight burns: {why}" for key, why in now.gone.items()]
         burn = self._misdirected(now)
         if burn is not None and self._settings.force_burn:
-            found.append(f"{burn.what}; force_burn lets it")
+            notes.append(f"{burn.what}; force_burn allows it")
         url = self._settings.url
         if url is not None and open_to_anybody(url):
-            found.append(f"what {self._node.host} says can be changed on the way: its address is not wss://")
+            notes.append(f"others on the network can change the answers of {self._node.host}: its address is not wss://")
         if now.subnet.commit_reveal:
-            found.append("the subnet takes commitments: the chain opens them some epochs later, and only then has the weights")
-        return found
+            notes.append("the subnet requires commitments: the chain opens them some epochs later, and only then has the weights")
+        return notes
 
     def _call(self, now: _Now, key: PrivateKey) -> BittensorCall | Outcome:
-        """The call by which the subnet takes the weights, or why there is none."""
+        """The call with which the subnet accepts the weights, or the refusal if there is none."""
         try:
             return self._locked(now, key) if now.subnet.commit_reveal else self._plain(now)
         except ValueError as error:
-            what = f"the chain's runtime has no such call as this program makes ({error})"
-            return Refusal("runtime", what, "is there a newer version of it?")
+            what = f"the chain's runtime does not have the call that Assay makes ({error})"
+            return Refusal("runtime", what, "is there a newer version of Assay?")
 
     def _plain(self, now: _Now) -> BittensorCall:
         there = now.subnet
@@ -259,7 +259,7 @@ class BittensorPublisher:
         return BittensorCall(made, "commit", now.vector, found.reveal)
 
     def _chain_time(self, there: SubnetState) -> float:
-        """What time it is by the chain, in seconds since 1970."""
+        """The chain's time, in seconds since 1970."""
         time = self._node.query("Timestamp", "Now", (), there.block.hash)
         if not isinstance(time, int):
             raise Unreachable(f"{self._node.host} does not say what time it is")
@@ -267,21 +267,20 @@ class BittensorPublisher:
 
 
 def _of_another(plan: PublishPlan) -> Refusal | None:
-    """Whether the uids are those of another subnet than the one that would be told."""
-    said = plan.content.get("registries")
-    if not said:
+    """The refusal if the uids belong to another subnet than the target; None if they belong to the target."""
+    others = plan.content.get("registries")
+    if not others:
         return None
-    one = said[0]
-    chain = {genesis: name for name, genesis in CHAINS.items()}.get(one["chain"], one["chain"])
-    what = f"the receipt is of the uids of subnet {one['netuid']}, mechanism {one['mechanism']}, of the chain {chain}"
-    what += ", and publish.toml says another"
-    return Refusal(
-        "wrong-registry", what, "correct netuid, mechanism or chain; or pull the registry of the right one, and settle anew"
-    )
+    other = others[0]
+    chain = {genesis: name for name, genesis in CHAINS.items()}.get(other["chain"], other["chain"])
+    what = f"the receipt has the uids of subnet {other['netuid']}, mechanism {other['mechanism']}, of the chain {chain}"
+    what += ", but publish.toml names another"
+    hint = "correct netuid, mechanism or chain; or pull the registry of the right one, and settle the next epoch with it"
+    return Refusal("wrong-registry", what, hint)
 
 
 def _lines(shares: EpochShares, sent: Vector, gone: dict[str, str]) -> list[Line]:
-    """What is sent of each participant, and what burns."""
+    """What is sent for each participant, and what burns."""
     values = sent.by_uid
     rows = [Line(key, f"uid {uid}", "0" if key in gone else str(values.get(uid, 0))) for key, uid, _ in shares.rows]
     return [*rows, Line(BURN, f"uid {shares.burn_uid}", str(values.get(shares.burn_uid, 0)))]

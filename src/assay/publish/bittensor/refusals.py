@@ -1,11 +1,10 @@
-"""Why a chain refuses weights: its rules, looked at before they are sent, and what a node says instead of taking them.
+"""Checks weights against the chain's rules before they are sent, and explains the errors with which node and chain refuse them.
 
-The rules are in the chain's order, each by its own name. Plain weights: pallets/subtensor/src/subnets/weights.rs, set_weights.
-Commitments: the rules of the commitment first, then those that are applied when it is revealed, since a reveal that fails leaves
-no trace. What the stake is compared with comes before both there (guards/check_weights.rs), as an error of the pool.
+The rules are in the chain's order, with the chain's names. Plain weights: pallets/subtensor/src/subnets/weights.rs, set_weights.
+Commitments: first the rules of the commitment, then those of its reveal, because a failed reveal leaves no trace. The chain
+checks the stake before both, and reports it as an error of the pool (guards/check_weights.rs).
 
-The numbers of a node's answers are those of its JSON-RPC (author) and of the chain's own errors of validity
-(common/src/transaction_error.rs).
+The error numbers are those of the node's JSON-RPC (author) and the chain's own validity errors (common/src/transaction_error.rs).
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from assay.publish.outcome import Outcome, Refusal, TooEarly
 from assay.publish.rpc import RpcError
 
 COMMIT_VERSION = 4
-"""The form of a commitment that is made here."""
+"""The version of the commitments that Assay makes."""
 UNREVEALED = 10
-"""Commitments of a hotkey in one epoch, at most."""
+"""Most commitments of a hotkey in one epoch."""
 U16 = 65_535
 _FRACTION = 32
-"""Binary digits after the point of the chain's own fractions."""
+"""Fractional bits of the chain's fixed-point numbers."""
 
 
 def preflight(subnet: SubnetState, hotkey: str, uids: Sequence[int], values: Sequence[int], version_key: int) -> Outcome | None:
-    """Why the chain would not take these weights of a hotkey now; None if it would."""
+    """Why the chain would not accept these weights of a hotkey now; None if it would."""
     own = subnet.by_hotkey.get(hotkey)
     if subnet.commit_reveal:
         return next(_of_commitment(subnet, hotkey, own, uids, values, version_key), None)
@@ -66,14 +65,14 @@ def _of_commitment(
     if subnet.commit_version < COMMIT_VERSION:
         yield older(subnet)
     elif subnet.commit_version > COMMIT_VERSION:
-        what = f"the chain takes version {subnet.commit_version} of a commitment, and this program makes version {COMMIT_VERSION}"
+        what = f"the chain accepts commitments of version {subnet.commit_version}, but Assay makes version {COMMIT_VERSION}"
         yield refusal("IncorrectCommitRevealVersion", what)
     if own is None:
         yield stranger(subnet, hotkey)
         return
     yield from _rate(subnet, own)
     if subnet.unrevealed.get(hotkey, 0) >= UNREVEALED:
-        yield refusal("TooManyUnrevealedCommits", f"{subnet.unrevealed[hotkey]} commitments of this epoch wait")
+        yield refusal("TooManyUnrevealedCommits", f"{subnet.unrevealed[hotkey]} commitments of this epoch are waiting")
     if subnet.netuid == 0:
         yield refusal("CanNotSetRootNetworkWeights")
     if len(uids) != len(values):
@@ -86,24 +85,25 @@ def _of_commitment(
 
 def _stake(subnet: SubnetState, own: Neuron) -> Iterator[Outcome]:
     if own.stake < subnet.min_stake and own.hotkey != subnet.owner_hotkey:
-        yield refusal("NotEnoughStakeToSetWeights", f"its stake weight is {own.stake}, and {subnet.min_stake} is asked for")
+        yield refusal("NotEnoughStakeToSetWeights", f"its stake weight is {own.stake}, but {subnet.min_stake} is required")
 
 
 def _version(subnet: SubnetState, version_key: int) -> Iterator[Outcome]:
     if 0 < subnet.version_key > version_key:
-        yield refusal("IncorrectWeightVersionKey", f"the subnet asks for {subnet.version_key}, and version_key is {version_key}")
+        what = f"the subnet requires {subnet.version_key}, but version_key is {version_key}"
+        yield refusal("IncorrectWeightVersionKey", what)
 
 
 def _rate(subnet: SubnetState, own: Neuron) -> Iterator[Outcome]:
-    """As of the newest block, though it is the next that could have it: a node may be behind by one."""
+    """The rate limit at the newest block, not at the next one that could include the weights: a node may lag by a block."""
     may = own.last_update + subnet.rate_limit
     if own.last_update and subnet.block.number < may:
-        what = f"weights were last set in block {own.last_update}, and may be every {subnet.rate_limit} blocks"
+        what = f"weights were last set in block {own.last_update}, and may be set every {subnet.rate_limit} blocks"
         yield TooEarly(may, "block", what)
 
 
 def _of_vector(subnet: SubnetState, own: Neuron, uids: Sequence[int], values: Sequence[int]) -> Iterator[Outcome]:
-    """What is asked of the weights themselves; a hotkey that weights itself alone may always do that."""
+    """The rules about the weights themselves; a hotkey may always set a weight for itself alone."""
     alone = list(uids) == [own.uid]
     if not alone and not own.permit and own.hotkey != subnet.owner_hotkey:
         yield refusal("NeuronNoValidatorPermit")
@@ -113,85 +113,89 @@ def _of_vector(subnet: SubnetState, own: Neuron, uids: Sequence[int], values: Se
         yield refusal("UidVecContainInvalidOne", f"there is no uid {unknown[0]} on the subnet")
     least = min(len(subnet.neurons), subnet.min_allowed)
     if not alone and len(uids) < least:
-        yield refusal("WeightVecLengthIsLow", f"{len(uids)} weights, and the subnet asks for {least} at least")
+        yield refusal("WeightVecLengthIsLow", f"{len(uids)} weights, but the subnet requires at least {least}")
     if not alone and subnet.max_limit < U16 and values and not _limited(values, subnet.max_limit):
         yield refusal("MaxWeightExceeded", f"{max(values)} of {sum(values)} is more than {subnet.max_limit} of {U16}")
 
 
 def _limited(values: Sequence[int], limit: int) -> bool:
-    """The largest part of the whole is not above the limit; both in the chain's fractions, which are rounded down."""
+    """Whether the largest part of the whole is within the limit, both in the chain's fixed-point numbers, rounded down."""
     return (max(values) << _FRACTION) // max(1, sum(values)) <= (limit << _FRACTION) // U16
 
 
 def _no_mechanism(subnet: SubnetState) -> Refusal:
-    what = f"the subnet has {subnet.mechanisms}, counted from 0, and mechanism is {subnet.mechanism}"
+    what = f"the subnet has {subnet.mechanisms}, counted from 0, but mechanism is {subnet.mechanism}"
     return refusal("MechanismDoesNotExist", what)
 
 
 def older(subnet: SubnetState) -> Refusal:
-    """Of a chain whose runtime does not know the commitments that are made here yet; 0 is a runtime that names no version."""
-    says = f" (it takes version {subnet.commit_version})" if subnet.commit_version else ""
+    """The refusal for a chain whose runtime does not support Assay's commitments yet; version 0 means that it names none."""
+    says = f" (it accepts version {subnet.commit_version})" if subnet.commit_version else ""
     what = f"the chain's runtime is older than commitments of version {COMMIT_VERSION}{says}"
-    hint = "wait until the chain is upgraded, or have the subnet's owner turn commitments off"
+    hint = "wait until the chain is upgraded, or ask the subnet's owner to turn commitments off"
     return Refusal("IncorrectCommitRevealVersion", what, hint)
 
 
 def stranger(subnet: SubnetState, hotkey: str) -> Refusal:
-    """Of a hotkey that the subnet does not know."""
+    """The refusal for a hotkey that has no uid on the subnet."""
     return refusal("HotKeyNotRegisteredInSubNet", f"{hotkey} has no uid on subnet {subnet.netuid}")
 
 
 def refusal(code: str, more: str = "") -> Refusal:
-    """The refusal that the chain's own name of it stands for; of a name that is not known here it is told as it is."""
-    what, hint = _WORDS.get(code, ("the chain says no to it", "nothing was changed by it; docs/bittensor.md"))
+    """The refusal for the chain's own name of an error, which may be unknown here. more: details, for people."""
+    what, hint = _WORDS.get(code, ("the chain refuses it", "nothing was changed; docs/bittensor.md"))
     return Refusal(code, f"{what} ({more})" if more else what, hint)
 
 
-_AGAIN = "do this again: the chain's settings are read anew each time"
+_AGAIN = "run this command again: it reads the chain's settings again each time"
+_OUR_FAULT = "report it to Assay's maintainers"
 _WORDS: dict[str, tuple[str, str]] = {
-    "CommitRevealEnabled": ("the subnet takes commitments instead of weights now", _AGAIN),
-    "CommitRevealDisabled": ("the subnet takes weights instead of commitments now", _AGAIN),
-    "CanNotSetRootNetworkWeights": ("the root network takes no such weights", "correct netuid in publish.toml"),
-    "WeightVecNotEqualSize": ("there are not as many weights as uids", "tell whoever maintains this program"),
-    "InputLengthsUnequal": ("there are not as many weights as uids", "tell whoever maintains this program"),
+    "CommitRevealEnabled": ("the subnet now requires commitments instead of weights", _AGAIN),
+    "CommitRevealDisabled": ("the subnet now requires weights instead of commitments", _AGAIN),
+    "CanNotSetRootNetworkWeights": ("the root network does not accept such weights", "correct netuid in publish.toml"),
+    "WeightVecNotEqualSize": ("the numbers of weights and of uids differ", _OUR_FAULT),
+    "InputLengthsUnequal": ("the numbers of weights and of uids differ", _OUR_FAULT),
     "MechanismDoesNotExist": ("there is no such mechanism", "correct netuid and mechanism in publish.toml"),
     "SubnetNotExists": ("there is no such subnet", "correct netuid in publish.toml"),
-    "UidsLengthExceedUidsInSubNet": ("there are more weights than uids", "pull the registry, and settle the next epoch by it"),
+    "UidsLengthExceedUidsInSubNet": ("there are more weights than uids", "pull the registry, and settle the next epoch with it"),
     "HotKeyNotRegisteredInSubNet": (
         "the hotkey is not registered on the subnet",
-        "register it (that takes the coldkey, and another program), or correct key or netuid in publish.toml",
+        "register it (with the coldkey, in another program), or correct key or netuid in publish.toml",
     ),
     "NotEnoughStakeToSetWeights": (
-        "the hotkey has less stake than it takes to set weights",
-        "have more staked to it; the stake weight counts what the chain's epoch counts",
+        "the hotkey has less stake than is needed to set weights",
+        "get more stake; the stake weight is what the chain's epoch counts",
     ),
     "IncorrectWeightVersionKey": (
-        "the weights are of an older version than the subnet asks for",
-        "see what its owner has changed; when that is met, write version_key in publish.toml",
+        "the weights have an older version than the subnet requires",
+        "find out what its owner has changed; when you comply, write version_key in publish.toml",
     ),
-    "IncorrectCommitRevealVersion": ("the chain takes another form of commitments", "install a newer version of this program"),
-    "SettingWeightsTooFast": ("weights were set too short a time ago", "do this again later: --dry-run says from which block on"),
-    "CommittingWeightsTooFast": ("weights were committed too short a time ago", "do this again later: --dry-run says when"),
-    "RateLimitExceeded": ("weights were set or committed too short a time ago", "do this again later: --dry-run says when"),
+    "IncorrectCommitRevealVersion": ("the chain requires another version of commitments", "install a newer version of Assay"),
+    "SettingWeightsTooFast": (
+        "weights were set too recently",
+        "run this command again later: --dry-run says from which block on",
+    ),
+    "CommittingWeightsTooFast": ("weights were committed too recently", "run this command again later: --dry-run says when"),
+    "RateLimitExceeded": ("weights were set or committed too recently", "run this command again later: --dry-run says when"),
     "TooManyUnrevealedCommits": ("too many commitments wait to be revealed", "wait for the subnet's next epoch"),
-    "InvalidRevealRound": ("the round by which it was to be revealed is past", "set this machine's clock, then do this again"),
+    "InvalidRevealRound": ("the round of its reveal is past", "set this machine's clock, then run this command again"),
     "NeuronNoValidatorPermit": (
         "the hotkey has no validator permit",
-        "the subnet's epoch gives it to those with the most stake; have more staked to the hotkey",
+        "the subnet's epoch gives it to the hotkeys with the most stake; get more stake for this one",
     ),
-    "DuplicateUids": ("a uid has two weights", "tell whoever maintains this program"),
-    "UidVecContainInvalidOne": ("a uid is not on the subnet", "pull the registry, and settle the next epoch by it"),
+    "DuplicateUids": ("a uid has two weights", _OUR_FAULT),
+    "UidVecContainInvalidOne": ("a uid is not on the subnet", "pull the registry, and settle the next epoch with it"),
     "WeightVecLengthIsLow": (
-        "there are fewer weights than the subnet asks for",
-        "let more participants have a share (the scheme's strategy and floor), or have its owner lower min_allowed_weights",
+        "there are fewer weights than the subnet requires",
+        "let more participants have a share (the scheme's strategy and floor), or ask its owner to lower min_allowed_weights",
     ),
     "MaxWeightExceeded": ("one weight is larger than the subnet allows", "lower the scheme's cap"),
 }
-"""The chain's name of a refusal → what it says, what to do."""
+"""The chain's name of an error → what it means, what to do."""
 
 
 RATE = frozenset({"SettingWeightsTooFast", "CommittingWeightsTooFast", "RateLimitExceeded"})
-"""Said by the chain of what comes too early."""
+"""The chain's errors for weights that come too early."""
 _CUSTOM = {
     1: "NotEnoughStakeToSetWeights",
     3: "SubnetNotExists",
@@ -201,7 +205,7 @@ _CUSTOM = {
     18: "InputLengthsUnequal",
     19: "HotKeyNotRegisteredInSubNet",
 }
-"""The chain's own errors of validity that weights can meet; 1 is for any stake that is too low."""
+"""The chain's own validity errors that weights can cause; 1 stands for any stake that is too low."""
 _COLDKEY = {0: "a swap of its coldkey is announced", 21: "a swap of its coldkey is disputed"}
 _WAITS = {
     1011: "the node cannot say yet whether it is valid",
@@ -209,59 +213,65 @@ _WAITS = {
     1014: "another extrinsic with its nonce, or another commitment of the hotkey, waits in the node's pool",
     1016: "the node's pool is full",
 }
-"""Said by a node of what may be otherwise soon: it is handed over again."""
+"""A node's errors that may pass; the extrinsic is handed over again."""
 _LOOK = (
-    "outdated",  # its nonce is used: the blocks show by what
-    "ancient birth block",  # its time is over
+    "outdated",  # its nonce is used; blocks show by which extrinsic
+    "ancient birth block",  # it has expired
 )
 _INVALID: tuple[tuple[str, str, str, str], ...] = (
     (
         "bad signature",
         "signature",
         "the node says that its signature is wrong",
-        "the chain was upgraded, or is another: do this again",
+        "the chain was upgraded, or it is another chain: run this command again",
     ),
-    ("valid in the future", "nonce", "an earlier extrinsic of the hotkey is missing", "do this again when that one is through"),
+    (
+        "valid in the future",
+        "nonce",
+        "an earlier extrinsic of the hotkey is missing",
+        "run this command again when that one is in a block",
+    ),
     (
         "pay some fees",
         "payment",
         "the hotkey's account cannot pay for it",
         "setting weights costs nothing: is it the right chain?",
     ),
-    ("block limits", "limits", "no block has room for it now", "do this again"),
+    ("block limits", "limits", "no block has room for it now", "run this command again"),
 )
 
 
 def of_pool(error: RpcError) -> Refusal | str | None:
-    """None: look at the chain again, it is there or its time is over; a text: why it waits; else why it is refused."""
-    said = printable(f"{error.message} {error.data if isinstance(error.data, str) else ''}")
-    if error.code == 1013 or (error.code == 1010 and any(words in said for words in _LOOK)):
+    """A node's error as a Refusal; a text if the extrinsic only has to wait; None if the chain must be looked at again."""
+    answer = printable(f"{error.message} {error.data if isinstance(error.data, str) else ''}")
+    if error.code == 1013 or (error.code == 1010 and any(words in answer for words in _LOOK)):
         return None
     if error.code in _WAITS:
         return _WAITS[error.code]
     if error.code == 1010:
-        number = re.search("[Cc]ustom error: ([0-9]{1,3})", said)
-        return _custom(int(number[1])) if number else _invalid(said)
-    return Refusal("node", f"the node does not take it: {said.strip()[:300]}", "ask another node")
+        number = re.search("[Cc]ustom error: ([0-9]{1,3})", answer)
+        return _custom(int(number[1])) if number else _invalid(answer)
+    return Refusal("node", f"the node does not accept it: {answer.strip()[:300]}", "ask another node")
 
 
 def _custom(number: int) -> Refusal:
     if number in _COLDKEY:
-        return Refusal("coldkey-swap", f"{_COLDKEY[number]}, and till then it does nothing else", "ask whoever has the coldkey")
+        what = f"{_COLDKEY[number]}, and until it is over the hotkey can do nothing else"
+        return Refusal("coldkey-swap", what, "ask the owner of the coldkey")
     if number in _CUSTOM:
         return refusal(_CUSTOM[number])
     return Refusal("custom", f"the chain says that it is not valid (custom error {number})", "look it up: CustomTransactionError")
 
 
-def _invalid(said: str) -> Refusal:
+def _invalid(answer: str) -> Refusal:
     for words, code, what, hint in _INVALID:
-        if words in said:
+        if words in answer:
             return Refusal(code, what, hint)
-    return Refusal("invalid", f"the node says that it is not valid: {said.strip()[:300]}", "nothing was changed by it")
+    return Refusal("invalid", f"the node says that it is not valid: {answer.strip()[:300]}", "nothing was changed")
 
 
 def dispatched(runtime: Any, error: object) -> Refusal:
-    """What the error stands for by which an extrinsic in a block failed."""
+    """The refusal for the error of an extrinsic that failed in a block."""
     module = error.get("Module") if isinstance(error, Mapping) else None
     if isinstance(module, Mapping):
         raw = module.get("error")
@@ -271,4 +281,4 @@ def dispatched(runtime: Any, error: object) -> Refusal:
         except (ValueError, KeyError, TypeError):
             name = f"module-{module.get('index')}-{number}"
         return refusal(str(name))
-    return Refusal("dispatch", f"the chain says no to it: {printable(str(error)[:200])}", "nothing was changed by it")
+    return Refusal("dispatch", f"the chain refuses it: {printable(str(error)[:200])}", "nothing was changed")

@@ -1,10 +1,10 @@
-"""A competition's registry out of a subnet: who has which uid, which validators count and with how much stake, at one block.
+"""Writes a competition's registry from a subnet: uids, validators and their stake, all at one block.
 
-- participants.csv: every hotkey of the subnet but the burn UID's. What it says of a key that was there is kept, but for the uid.
-  A key that has no uid any more stays, without one: what it earned burns (SPEC 4). So does how it is spelled: SS58 has prefixes.
-- validators.csv: the hotkeys that have a permit and a stake weight which the chain counts. A validator that is dropped stays,
-  with stake 0, which counts for nothing (SPEC 8): so its name is kept, and the folder may still have its evidence.
-- registry.json: of which block that is, and what it has of each uid, the block of its registration too.
+- participants.csv has every hotkey of the subnet except the burn UID's. The row of a known key keeps its other fields and its
+  spelling (SS58 has several prefixes). A key that has lost its uid keeps its row, without a uid, and its share burns (SPEC 4).
+- validators.csv has the hotkeys with a permit and a stake weight that the chain counts. A validator that lost them keeps its row
+  with stake 0, which does not count (SPEC 8), because its name and its evidence may still be needed.
+- registry.json has the block, and for each uid its state at that block, with the block of its registration.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from assay.scheme.model import Scheme
 from assay.scheme.reading import validate
 
 NONE = "0"
-"""The stake of a validator that the chain does not count."""
+"""The stake of a validator whose stake the chain does not count."""
 
 Cells = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes other of a key: its uid or stake before and now, empty where it has none. kind: new, gone, moved, stake."""
+    """A change of a key: its uid or stake before and now, empty if it has none. kind: new, gone, moved or stake."""
 
     key: str
     name: str
@@ -42,7 +42,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Pull:
-    """What is to be written to a competition's folder, and what that changes. validators: those that the chain counts."""
+    """The files to be written to a competition's folder, and the changes. validators: how many the chain counts."""
 
     folder: Path
     pulled: Pulled
@@ -54,10 +54,10 @@ class Pull:
 
 
 def pull(folder: Path, scheme: Scheme, subnet: SubnetState, chain: str, spec_version: int) -> Pull:
-    """The registry of a competition's folder as the subnet has it; nothing is written.
+    """The registry of a competition's folder by the state of the subnet; nothing is written yet.
 
-    chain: the hash of its block 0. Raises BadInput for files that are there and are not well formed, for a registry of another
-    subnet, and if no validator would be left.
+    chain: the hash of its block 0. Raises BadInput if a file in the folder is not well-formed, if the folder's registry belongs
+    to another subnet, and if no validator would be left.
     """
     _check_same(folder, subnet, chain)
     burn = None if scheme.decay is None else scheme.decay.burn_uid
@@ -66,7 +66,7 @@ def pull(folder: Path, scheme: Scheme, subnet: SubnetState, chain: str, spec_ver
     stakes = {one.hotkey: str(one.stake) for one in subnet.neurons if one.permit and one.stake}
     if not stakes:
         what = f"subnet {subnet.netuid} has no validator with a permit and a stake that counts, at block {subnet.block.number}"
-        raise BadInput(what, hint="an epoch could not be settled by it; was that the right subnet, or pull another block")
+        raise BadInput(what, hint="no epoch could be settled with it; is it the right subnet? or pull another block")
     people = [old.get(key, {"key": key}) | {"uid": uid} for key, uid in uids.items()]
     people += [{name: cell for name, cell in row.items() if name != "uid"} for key, row in old.items() if key not in uids]
     judges = [{"key": key, "name": ""} | old_judges.get(key, {}) | {"stake": stake} for key, stake in stakes.items()]
@@ -106,45 +106,45 @@ def pull(folder: Path, scheme: Scheme, subnet: SubnetState, chain: str, spec_ver
     )
 
 
-def write(*found: Pull) -> None:
-    """Put the files of one pull or more in place, each registry.json first: what it does not agree with is not settled."""
+def write(*pulls: Pull) -> None:
+    """Write the files of one or more pulls, every registry.json first: no epoch is settled while the CSV files contradict it."""
     names = (registry.PULLED_FILE, csvs.PARTICIPANTS.name, csvs.VALIDATORS.name)
-    write_all([(each.folder / name, each.files[name]) for name in names for each in found])
+    write_all([(each.folder / name, each.files[name]) for name in names for each in pulls])
 
 
 def _check_same(folder: Path, subnet: SubnetState, chain: str) -> None:
-    """Refuse another subnet than the one that the registry is of: all who are there would seem to be gone."""
+    """Refuse a subnet other than the registry's, because all participants would seem to be gone."""
     there = registry.read_pulled(folder / registry.PULLED_FILE)
     if there is None or (there.chain, there.netuid, there.mechanism) == (chain, subnet.netuid, subnet.mechanism):
         return
     raise BadInput(
-        f"the registry is of subnet {there.netuid}, mechanism {there.mechanism}, of the chain {there.chain}",
+        f"the registry belongs to subnet {there.netuid}, mechanism {there.mechanism}, of the chain {there.chain}",
         file=folder / registry.PULLED_FILE,
-        hint=f"that was subnet {subnet.netuid}, mechanism {subnet.mechanism}, of {chain}; if it is meant, remove the file",
+        hint=f"you named subnet {subnet.netuid}, mechanism {subnet.mechanism}, of {chain}; if you mean it, remove the file",
     )
 
 
 def _rows(folder: Path, table: csvs.Table) -> dict[str, Cells]:
-    """The rows of a file by key as nodes spell it, as text; none where there is no file. The file may spell it otherwise."""
+    """The rows of a file by key, in the chain's spelling; the file may have another spelling. Empty if there is no file."""
     path = folder / table.name
     found: dict[str, Cells] = {}
     for row in csvs.read(path, table) if path.exists() else ():
         cells = {name: str(value) for name, value in row.fields.items()}
         key = respelled(cells["key"])
         if key in found:
-            raise row.place.refuse("the key is there twice", field="key", hint="remove one of the two rows, or correct it")
+            raise row.place.refuse("the key occurs twice", field="key", hint="remove one of the two rows, or correct it")
         found[key] = cells
     return found
 
 
 def _dumped(table: csvs.Table, rows: Sequence[Cells]) -> bytes:
-    """The rows as CSV, with the columns that some row has something in."""
+    """The rows as CSV, without optional columns that are empty in every row."""
     columns = [name for name in table.columns if name in table.needed or any(row.get(name) for row in rows)]
     return csvs.dumped(columns, rows)
 
 
 def _read_back(files: Mapping[str, bytes], scheme: Scheme) -> tuple[int, str]:
-    """How many participants there are, and the digest over uids and stakes, as a settlement reads them; raises BadInput."""
+    """The number of participants, and the digest of uids and stakes, as a settlement reads the files. Raises BadInput."""
     rows: dict[str, list[Row]] = {}
     for table in (csvs.PARTICIPANTS, csvs.VALIDATORS):
         rows[table.name] = csvs.parse(files[table.name], table)
@@ -154,7 +154,7 @@ def _read_back(files: Mapping[str, bytes], scheme: Scheme) -> tuple[int, str]:
 
 
 def _changes(old: Mapping[str, Any], now: Mapping[str, str], field: str, other: str) -> list[Change]:
-    """What changes, new ones first; a key that was there without a uid or stake, and has none now, is no change."""
+    """The changes, new keys first. A known key that had no uid or stake and still has none is not a change."""
     found = []
     for key in (*now, *(key for key in old if key not in now)):
         row = old.get(key)

@@ -1,8 +1,8 @@
-"""A runtime's description of itself, and what it decodes: by the library, in a child process with bounds on memory and time.
+"""Decodes a chain's data by the runtime's metadata, in a child process with limits on memory and time.
 
-A node's metadata say how its answers are decoded. A few bytes of them can stand for gigabytes, both when they are read and when
-something is decoded by them, so the library does neither in this process. A child serves every node with the same description.
-The library is an extra; it is imported in one place, `core`.
+A node's metadata say how its answers are decoded. A few hostile bytes in them can expand to gigabytes, when they are parsed or
+when something is decoded by them. So the library does both only in a child process. One child serves all nodes with the same
+metadata. The library is an extra, and is imported in one place, `core`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from assay.peers.confined import Confined
 
 
 def core() -> Any:
-    """The module bittensor_core: keys, SCALE, extrinsics; raises BadInput if the extra is not installed."""
+    """The module bittensor_core, for keys, SCALE and extrinsics. Raises BadInput if the extra is not installed."""
     try:
         import bittensor_core
     except ImportError:
@@ -30,16 +30,16 @@ def core() -> Any:
 
 
 CHILDREN = 4
-"""Descriptions that are held at one time."""
+"""Most child processes at one time."""
 SECONDS = 60.0
-"""For one call."""
+"""Time limit of one call."""
 MethodCall = tuple[str, tuple[Any, ...]]
 """The name of a method, and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageItem:
-    """An item of the chain's storage."""
+    """The metadata of an item of the chain's storage."""
 
     modifier: str
     value_type: Any
@@ -47,26 +47,26 @@ class StorageItem:
 
 
 class Described:
-    """bittensor_core.Runtime in the child; results as `marshal` knows them."""
+    """bittensor_core.Runtime in the child process. Its results are types that `marshal` supports."""
 
     def __init__(self, metadata: bytes, spec: int, transaction: int) -> None:
         self._inner = core().Runtime(metadata, spec, transaction)
 
     def facts(self) -> tuple[int, bool]:
-        """The spec version, and whether the metadata are of version 15."""
+        """The spec version, and whether the metadata have version 15."""
         return int(self._inner.spec_version), bool(self._inner.is_v15)
 
     def entry(self, pallet: str, item: str) -> tuple[str, Any, bytes]:
-        """An `Entry`; raises KeyError."""
-        found = self._inner.storage_entry(pallet, item)
-        return str(found.modifier), found.value_type, bytes(found.default_bytes)
+        """The fields of a `StorageItem`. Raises KeyError if there is none."""
+        stored = self._inner.storage_entry(pallet, item)
+        return str(stored.modifier), stored.value_type, bytes(stored.default_bytes)
 
     def ask(self, name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        """What a method of the library's returns."""
+        """The result of a method of the library."""
         return getattr(self._inner, name)(*args, **named)
 
     def many(self, calls: Sequence[MethodCall]) -> list[Any]:
-        """What several calls return."""
+        """The results of several calls."""
         return [getattr(self._inner, name)(*args) for name, args in calls]
 
 
@@ -77,19 +77,19 @@ _HELD: OrderedDict[bytes, Confined] = OrderedDict()
 def _held(metadata: bytes, spec: int, transaction: int) -> Confined:
     key = sha256(metadata).digest() + f"{spec} {transaction}".encode()
     with _LOCK:
-        found = _HELD.get(key)
-        if found is None or not found.alive:
-            found = _HELD[key] = Confined(f"{__name__}:Described", metadata, spec, transaction)
+        child = _HELD.get(key)
+        if child is None or not child.alive:
+            child = _HELD[key] = Confined(f"{__name__}:Described", metadata, spec, transaction)
         _HELD.move_to_end(key)
         while len(_HELD) > CHILDREN:
             _HELD.popitem(last=False)[1].close()
-        return found
+        return child
 
 
 class Runtime:
-    """The runtime as a node at `host` describes it, with the methods of bittensor_core.Runtime that are used.
+    """The runtime that a node at `host` describes, with the used methods of bittensor_core.Runtime.
 
-    They raise what the library's raise, and Unreachable where the child came to its bounds.
+    They raise what the library's methods raise, and Unreachable if the child exceeds its limits.
     """
 
     def __init__(self, host: str, metadata: bytes, spec: int, transaction: int) -> None:
@@ -103,16 +103,16 @@ class Runtime:
 
     @property
     def alive(self) -> bool:
-        """Whether its child is there; it is ended when it comes to its bounds."""
+        """Whether its child process runs; the child ends when it exceeds its limits."""
         return self._child.alive
 
     def many(self, calls: Sequence[MethodCall]) -> list[Any]:
-        """What several calls of methods return, in one exchange with the child."""
-        found: list[Any] = self._call("many", list(calls))
-        return found
+        """The results of several calls, in one exchange with the child."""
+        results: list[Any] = self._call("many", list(calls))
+        return results
 
     def storage_entry(self, pallet: str, item: str) -> StorageItem:
-        """An item of the storage; KeyError if there is none."""
+        """The metadata of an item of the storage. Raises KeyError if there is none."""
         if (pallet, item) not in self._entries:
             self._entries[pallet, item] = StorageItem(*self._call("entry", pallet, item))
         return self._entries[pallet, item]
@@ -129,5 +129,5 @@ class Runtime:
             raise self._wrong(error) from None
 
     def _wrong(self, error: NoAnswer) -> Unreachable:
-        what = f"{self._host} describes its chain so that it cannot be decoded ({error.why})"
+        what = f"{self._host} sent metadata that cannot be used for decoding ({error.why})"
         return Unreachable(what, hint="is it a node of a subtensor chain?")

@@ -1,11 +1,11 @@
-"""The fields of a target of kind `bittensor`, and its hotkey: of a wallet, of a key file, or of the environment.
+"""Reads the fields of a target of kind `bittensor`, and its hotkey from a wallet, a key file or the environment.
 
 A wallet has the usual layout:
 
 WALLETS/NAME/hotkeys/HOTKEY         the hotkey, encrypted or not
-WALLETS/NAME/hotkeys/HOTKEYpub.txt  its public part, where the wallet has written one
+WALLETS/NAME/hotkeys/HOTKEYpub.txt  its public part, if the wallet has written one
 
-A wallet's coldkey holds the money; nothing here opens its file, or names it.
+The coldkey of a wallet owns the money. Nothing here opens its file or names it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Path = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class HotkeyPlace(Section):
-    """Where a hotkey is: in a wallet, in a file, or in a variable of the environment (mnemonic, seed, or a key file's text)."""
+    """Where a hotkey is: in a wallet, in a file, or in an environment variable (mnemonic, seed, or the text of a key file)."""
 
     wallet: _Name | None = None
     hotkey: _Name = "default"
@@ -48,12 +48,12 @@ class HotkeyPlace(Section):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
-        if sum(one is not None for one in (self.wallet, self.keyfile, self.env)) != 1:
-            raise PydanticCustomError("assay", "is to have one of wallet, keyfile and env; keep one of them")
+        if sum(place is not None for place in (self.wallet, self.keyfile, self.env)) != 1:
+            raise PydanticCustomError("assay", "must have exactly one of wallet, keyfile and env; keep one of them")
         return self
 
     def path(self, folder: Path) -> Path | None:
-        """The hotkey's file; None where it is in the environment."""
+        """The hotkey's file; None if the hotkey is in the environment."""
         if self.env is not None:
             return None
         if self.keyfile is not None:
@@ -62,73 +62,73 @@ class HotkeyPlace(Section):
 
 
 def address(key: PublicKey) -> str:
-    """A hotkey as the chain's people spell it: SS58."""
+    """The SS58 address of a hotkey."""
     return str(core().ss58_encode(key.raw))
 
 
 def respelled(key: str) -> str:
-    """A key as the chain's nodes spell it, whatever prefix its SS58 has; as it is, if it is no hotkey's."""
+    """The SS58 address of a hotkey with the chain's prefix, whatever its own prefix is; any other key is returned unchanged."""
     try:
-        found = keys.public(key)
+        public = keys.public(key)
     except BadInput:
         return key
-    return address(found) if found.kind == SR25519 else key
+    return address(public) if public.kind == SR25519 else key
 
 
 def hotkey_of(target: Target, name: str) -> PrivateKey:
-    """The hotkey of a name in publish.toml; an encrypted one takes `$ASSAY_PASSPHRASE`, else what the target asks for.
+    """The hotkey for a key of publish.toml. Its passphrase comes from `$ASSAY_PASSPHRASE`, otherwise the target asks for it.
 
-    Raises BadInput, of which nothing says anything of a key.
+    Raises BadInput. No message contains any part of a secret key.
     """
     place = target.key(name, HotkeyPlace)
     path = place.path(target.folder)
-    found = _of_environment(target, str(place.env)) if path is None else keys.load(f"{path.parent}/{path.name}", target.ask)
-    if found.public.kind != SR25519:
-        raise BadInput("is no hotkey: it is of another kind than sr25519", file=path or target.file, field=f"keys.{name}")
-    said = public_of(target, name)
-    if said not in (None, address(found.public)):
-        what = f"the key is that of {address(found.public)}, and {said} stands beside it"
+    hotkey = _of_environment(target, str(place.env)) if path is None else keys.load(f"{path.parent}/{path.name}", target.ask)
+    if hotkey.public.kind != SR25519:
+        raise BadInput("is not a hotkey, because it is not an sr25519 key", file=path or target.file, field=f"keys.{name}")
+    written = public_of(target, name)
+    if written not in (None, address(hotkey.public)):
+        what = f"the key belongs to {address(hotkey.public)}, but {written} is written beside it"
         raise BadInput(what, file=target.file, field=f"keys.{name}", hint="correct account, or the wallet's public file")
-    return found
+    return hotkey
 
 
 def public_of(target: Target, name: str) -> str | None:
-    """The address of a hotkey, as far as it can be known without opening it; raises BadInput for what is wrong."""
+    """The address of a hotkey; None if it is not known without opening the key. Raises BadInput if a file is missing or wrong."""
     place = target.key(name, HotkeyPlace)
     if place.account is not None:
         return address(keys.public(place.account))
     path = place.path(target.folder)
     if path is None:
         return address(_of_environment(target, str(place.env)).public)
-    there = [file for file in (path.with_name(f"{path.name}pub.txt"), path) if file.exists()]
-    if not there:
+    files = [file for file in (path.with_name(f"{path.name}pub.txt"), path) if file.exists()]
+    if not files:
         raise BadInput("no such file", file=path, hint=f"correct keys.{name} in publish.toml, or put the hotkey there")
-    for file in there:
-        found = _public(load(file, PUBLIC_BYTES, hint="the wallet makes it"))
-        if found is not None:
-            return found
+    for file in files:
+        known = _public(load(file, PUBLIC_BYTES, hint="the wallet writes it"))
+        if known is not None:
+            return known
     return None
 
 
 def _public(data: bytes) -> str | None:
-    """The address in a key file; None if it is encrypted, or none."""
+    """The address in a key file; None if the file is encrypted or has no address."""
     try:
-        said = strict.parse(data.decode())
-        return address(keys.public(str(said["ss58Address"])))
+        content = strict.parse(data.decode())
+        return address(keys.public(str(content["ss58Address"])))
     except (BadInput, ValueError, LookupError, TypeError):
         return None
 
 
 def _of_environment(target: Target, variable: str) -> PrivateKey:
     """The hotkey in a variable: the words of a mnemonic, a seed of 64 hex digits, or the text of a key file."""
-    said = os.environ.get(variable, "").strip()
+    text = os.environ.get(variable, "").strip()
     try:
-        if re.fullmatch("[a-z]+( +[a-z]+){11,23}", said):
-            pair = core().Keypair.from_mnemonic(" ".join(said.split()))
+        if re.fullmatch("[a-z]+( +[a-z]+){11,23}", text):
+            pair = core().Keypair.from_mnemonic(" ".join(text.split()))
             return PrivateKey(PublicKey(SR25519, bytes(pair.public_key)), pair)
-        return keys.read(said.encode(), kind=SR25519)
+        return keys.read(text.encode(), kind=SR25519)
     except (ValueError, BadInput):
-        what = f"the variable {variable} " + ("is empty" if not said else "holds no hotkey")
+        what = f"the variable {variable} " + ("is empty" if not text else "holds no hotkey")
         hint = "put a mnemonic, 64 hex digits, or the text of a key file into it"
         raise BadInput(what, file=target.file, hint=hint) from None
 
@@ -137,22 +137,22 @@ CHAINS = {
     "finney": "0x2f0555cc76fc2840a25a6ea3b9637146806f1f44b090c175ffde2a7e5ab36c03",
     "test": "0x8f9cf856bf558a14440e75569c9e58594757048d7b3a84b5d25f6bd978263105",
 }
-"""The hashes of block 0 that have a name: Bittensor's main chain, and its test chain."""
+"""The names of known chains, with the hash of block 0: Bittensor's main chain and its test chain."""
 
 
 def genesis_of(value: object) -> object:
-    """A chain by the hash of its block 0, or by its name."""
-    found = CHAINS.get(value.lower(), value.lower()) if isinstance(value, str) else ""
-    if len(found) != 66 or not found.startswith("0x") or set(found[2:]) - set("0123456789abcdef"):
+    """The hash of a chain's block 0, from that hash or from the chain's name."""
+    genesis = CHAINS.get(value.lower(), value.lower()) if isinstance(value, str) else ""
+    if len(genesis) != 66 or not genesis.startswith("0x") or set(genesis[2:]) - set("0123456789abcdef"):
         known = ", ".join(CHAINS)
         raise PydanticCustomError(
-            "assay", "is no chain; write the hash of its block 0 (0x and 64 hex digits), or: {known}", {"known": known}
+            "assay", "is not a chain; write the hash of its block 0 (0x and 64 hex digits), or: {known}", {"known": known}
         )
-    return found
+    return genesis
 
 
 ChainId = Annotated[str, BeforeValidator(genesis_of)]
-"""A chain, kept as the hash of its block 0."""
+"""A chain, stored as the hash of its block 0."""
 _Text = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
@@ -162,53 +162,53 @@ class BittensorSettings(Section):
     url: _Text | None = None
     url_env: Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     chain: ChainId
-    """Which chain it has to be: a node of another one is not listened to."""
+    """The chain; a node of another chain is refused."""
     netuid: Annotated[int, Field(ge=0, lt=NETUIDS)]
     mechanism: Annotated[int, Field(ge=0, lt=MECHANISMS)] = 0
     rpc_seconds: Annotated[int, Field(ge=1, le=600)] = 20
     key: _Text | None = None
-    """Whose weights they are: a hotkey."""
+    """The hotkey whose weights are set."""
     version_key: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
-    """Which version of the subnet's rules the weights are made by, as its owner counts."""
+    """The version of the subnet's rules for these weights, as its owner counts."""
     force_burn: bool = False
-    """Let what burns go to the burn UID though that is not the owner's: then it pays whoever has it."""
+    """Send the burned share to the burn UID even if that uid is not the owner's; then it pays whoever has the uid."""
     confirm_url: _Text | None = None
     confirm_url_env: Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
-    """A second node, which has to say the same before anything counts as confirmed."""
+    """A second node, which must agree before anything counts as confirmed."""
     wait_seconds: Annotated[int, Field(ge=0, le=86_400)] = 600
-    """How long a command waits for the chain before it says that it does not know yet."""
+    """Seconds that a command waits for the chain before its outcome is `Unknown`."""
 
     @model_validator(mode="after")
     def _one_address(self) -> Self:
         if (self.url is None) == (self.url_env is None):
-            raise PydanticCustomError("assay", "is to have one of url and url_env; keep one of them")
+            raise PydanticCustomError("assay", "must have exactly one of url and url_env; keep one of them")
         if self.confirm_url is not None and self.confirm_url_env is not None:
-            raise PydanticCustomError("assay", "is to have one of confirm_url and confirm_url_env; keep one of them")
+            raise PydanticCustomError("assay", "has both confirm_url and confirm_url_env; keep one of them")
         return self
 
 
 def settings_of(target: Target) -> BittensorSettings:
-    """The target's settings; raises BadInput with the line, and for a target of another kind."""
+    """The target's settings. Raises BadInput with the line, or for a target of another kind."""
     if target.kind != "bittensor":
         raise target.refuse(f"is of kind {target.kind[:60]!r}, not 'bittensor'", hint="name a target of a subnet")
     return target.settings(BittensorSettings)
 
 
 def node_of(target: Target, settings: BittensorSettings) -> BittensorNode:
-    """The target's node, its chain not looked at yet; raises BadInput if its address is none."""
+    """The target's node, whose chain is not checked yet. Raises BadInput if its address is not valid."""
     return _node(target, settings, "url", settings.url, settings.url_env)
 
 
 def witness_of(target: Target, settings: BittensorSettings) -> BittensorNode | None:
-    """The second node, if the target has one; raises BadInput if its address is none."""
+    """The second node; None if the target has none. Raises BadInput if its address is not valid."""
     if settings.confirm_url is None and settings.confirm_url_env is None:
         return None
     return _node(target, settings, "confirm_url", settings.confirm_url, settings.confirm_url_env)
 
 
-def _node(target: Target, settings: BittensorSettings, field: str, said: str | None, variable: str | None) -> BittensorNode:
-    url = said or os.environ.get(str(variable), "")
-    field = field if said is not None else f"{field}_env"
+def _node(target: Target, settings: BittensorSettings, field: str, address: str | None, variable: str | None) -> BittensorNode:
+    url = address or os.environ.get(str(variable), "")
+    field = field if address is not None else f"{field}_env"
     if not url:
         raise target.refuse(f"the variable {variable} is empty", field, "put the node's address into it")
     try:
@@ -218,17 +218,17 @@ def _node(target: Target, settings: BittensorSettings, field: str, said: str | N
 
 
 def checked(node: BittensorNode, chain: str) -> BittensorNode:
-    """The node, if it is of the chain with this block 0; raises BadInput, and Unreachable."""
+    """The node, if it is of the chain with this block 0. Raises BadInput if it is not, and Unreachable."""
     found = node.genesis()
     if found != chain:
         names = {genesis: name for name, genesis in CHAINS.items()}
-        what = f"{node.host} is a node of the chain {names.get(found, found)}, and not of {names.get(chain, chain)}"
+        what = f"{node.host} is a node of the chain {names.get(found, found)}, not of {names.get(chain, chain)}"
         raise BadInput(what, field="chain", hint="correct the address, or the chain")
     return node
 
 
 def open_to_anybody(url: str) -> bool:
-    """Whether somebody on the way can read and change what is said: an address that is not encrypted, nor of this machine."""
+    """Whether others on the network can read and change the traffic: the address is neither encrypted nor of this machine."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -1,19 +1,19 @@
-"""A subnet as its chain has it, all of it read at one block; everything else decides by it.
+"""Reads the state of a subnet from its chain, all at one block, with stakes and permits as the chain itself counts them.
 
-What the chain does, and where its source says so (pallets/subtensor/src):
+The rules of the chain, with their places in its source (pallets/subtensor/src):
 
-- Stake weight: what a hotkey holds of the subnet's alpha, and TaoWeight of what it holds on root, both after what goes to its
-  child hotkeys and comes from its parents. The epoch counts that, and the runtime api `get_subnet_state` calls it `total_stake`
-  (staking/stake_utils/inherited_stake.rs, rpc_info/show_subnet.rs). A sum of stake is something else.
-- Below StakeThreshold it counts as 0, except for the uid of the subnet's own hotkey (SubnetOwnerHotkey), which also has a
-  validator's permit whatever its stake (epoch/run_epoch/epoch_mechanism.rs, subnets/weights.rs).
-- What is earned by any hotkey of the owner's coldkey, and by SubnetOwnerHotkey, is recycled or burned
+- Stake weight is a hotkey's alpha of the subnet plus TaoWeight times its stake on root, both after the parts that go to its child
+  hotkeys and come from its parents. The epoch counts it, and the runtime api `get_subnet_state` calls it `total_stake`
+  (staking/stake_utils/inherited_stake.rs, rpc_info/show_subnet.rs). It is not the sum of the stakes.
+- Below StakeThreshold it counts as 0, except for the uid of the subnet's own hotkey (SubnetOwnerHotkey). That hotkey also has a
+  validator's permit, whatever its stake (epoch/run_epoch/epoch_mechanism.rs, subnets/weights.rs).
+- The chain recycles or burns what SubnetOwnerHotkey and any hotkey of the owner's coldkey earn
   (coinbase/run_coinbase/dividend_distribution.rs).
 - Weights, last updates and commitments of mechanism m are stored under netuid + m · 4096 (subnets/mechanism.rs).
-- MaxWeightsLimit is stored and no longer looked at: the limit is 65,535 (utils/misc/subnet_hyperparams.rs).
+- MaxWeightsLimit is stored but no longer used: the limit is 65,535 (utils/misc/subnet_hyperparams.rs).
 
-Runtimes without mechanisms (spec 218) put `get_subnet_state` into bytes and have no threshold of that kind; of them the stake is
-what the last epoch counted (StakeWeight), in parts of 65,535.
+Runtimes without mechanisms (spec 218) return `get_subnet_state` as bytes and have no such threshold. For them the stake is the
+one that the last epoch counted (StakeWeight), in parts of 65,535.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from assay.publish.outcome import Refusal
 
 @dataclass(frozen=True, slots=True)
 class Neuron:
-    """Who has a uid. Addresses are SS58.
+    """A uid with its hotkey. Addresses are SS58.
 
-    stake: the stake weight as the chain's epoch counts it, in its smallest unit; 0 where the chain's own threshold drops it.
-    permit: whether it may validate; the hotkey that the subnet names as its owner's always may.
+    stake: the stake weight as the chain's epoch counts it, in the smallest unit; 0 if it is below the chain's threshold.
+    permit: whether it may validate; the subnet owner's own hotkey always may.
     last_update: the block in which it last set or committed weights for the mechanism; 0 if it never did.
     registered_at: the block in which the hotkey got this uid.
     """
@@ -51,13 +51,13 @@ class Neuron:
 
 @dataclass(frozen=True)
 class SubnetState:
-    """A subnet and one of its mechanisms, all read at `block`. Lengths of time are in blocks.
+    """The state of a subnet and one of its mechanisms, all read at `block`. Durations are in blocks.
 
-    owner_hotkeys: hotkeys whose uid is the owner's: what they would earn, the chain burns.
-    min_stake: what a hotkey needs to set weights; 0 for none. epoch_index, last_epoch, pending_epoch, since_step: the state of
-    the chain's schedule of epochs, by which the block of a reveal is found; None where a runtime has no such state.
-    reveal_epochs: epochs after which a commitment is revealed. unrevealed: commitments of this epoch, by hotkey.
-    owner_hotkey: the one hotkey that needs neither stake nor a permit; None if it has no uid.
+    owner_hotkeys: hotkeys of the owner; the chain burns what they would earn. min_stake: the stake that a hotkey needs to set
+    weights; 0 if it needs none. epoch_index, last_epoch, pending_epoch, since_step: the chain's schedule of epochs, from which
+    the block of a reveal follows; None if the runtime has no such state. reveal_epochs: epochs after which a commitment is
+    revealed. unrevealed: how many commitments each hotkey made in this epoch. owner_hotkey: the one hotkey that needs neither
+    stake nor a permit; None if it has no uid.
     """
 
     netuid: int
@@ -85,26 +85,26 @@ class SubnetState:
 
     @cached_property
     def by_hotkey(self) -> dict[str, Neuron]:
-        """The neurons by hotkey: a hotkey has one uid at most."""
-        return {one.hotkey: one for one in self.neurons}
+        """The neurons by hotkey; a hotkey has at most one uid."""
+        return {neuron.hotkey: neuron for neuron in self.neurons}
 
     @cached_property
     def by_uid(self) -> dict[int, Neuron]:
         """The neurons by uid."""
-        return {one.uid: one for one in self.neurons}
+        return {neuron.uid: neuron for neuron in self.neurons}
 
 
 NETUIDS = 4096
-"""A netuid is below this, and the storage of each mechanism is as far from the next one's."""
+"""Every netuid is below this. It is also the distance between the storage indexes of two mechanisms."""
 MECHANISMS = 16
-"""A subnet has at most as many mechanisms."""
+"""Most mechanisms of a subnet."""
 NUMBERS = 2**52
-"""Numbers of blocks, and of what is counted in them, are below this: the sum of two is exact in JSON too."""
+"""Block numbers and durations are below this, so the sum of two is exact even in JSON."""
 U16 = 65_535
 LARGE = ("StakeThreshold", "WeightsVersionKey")
-"""Not counted in blocks."""
+"""Values that are not numbers of blocks, so they may be larger."""
 MOST = 2**63
-"""Nothing has as much stake: there are 21 million of the coin and of each subnet's, in billionths."""
+"""Every stake is below this: there are 21 million coins, and as many of each subnet's, in billionths."""
 PALLET = "SubtensorModule"
 _OF_SUBNET: dict[str, type] = {
     "NetworksAdded": bool,
@@ -128,12 +128,12 @@ _OF_CHAIN: dict[str, type] = {"StakeThreshold": int, "CommitRevealWeightsVersion
 
 
 def index_of(netuid: int, mechanism: int) -> int:
-    """Under which number the storage of a mechanism is."""
+    """The index of a mechanism in the chain's storage."""
     return netuid + mechanism * NETUIDS
 
 
 def read_subnet(node: BittensorNode, netuid: int, mechanism: int, at: BlockId) -> SubnetState | Refusal:
-    """The subnet at a block, or why there is none; raises Unreachable."""
+    """The subnet's state at a block, or the refusal if there is no such subnet. Raises Unreachable."""
     found = _values(node, netuid, at)
     if not found["NetworksAdded"]:
         return Refusal("SubnetNotExists", f"the chain has no subnet {netuid} at block {at.number}", "correct netuid")
@@ -149,7 +149,7 @@ def read_subnet(node: BittensorNode, netuid: int, mechanism: int, at: BlockId) -
         mechanisms=mechanisms,
         block=at,
         neurons=neurons,
-        owner_hotkeys=frozenset(one.hotkey for one in neurons if owner_hotkey == one.hotkey or owner == one.coldkey),
+        owner_hotkeys=frozenset(row.hotkey for row in neurons if owner_hotkey == row.hotkey or owner == row.coldkey),
         commit_reveal=found["CommitRevealWeightsEnabled"],
         commit_version=found.get("CommitRevealWeightsVersion", 0),
         reveal_epochs=found["RevealPeriodEpochs"],
@@ -165,36 +165,36 @@ def read_subnet(node: BittensorNode, netuid: int, mechanism: int, at: BlockId) -
         pending_epoch=found.get("PendingEpochAt"),
         since_step=found.get("BlocksSinceLastStep"),
         unrevealed=_unrevealed(node, index_of(netuid, mechanism), at, found.get("SubnetEpochIndex")),
-        owner_hotkey=owner_hotkey if any(one.hotkey == owner_hotkey for one in neurons) else None,
+        owner_hotkey=owner_hotkey if any(row.hotkey == owner_hotkey for row in neurons) else None,
     )
 
 
 def weights_of(node: BittensorNode, where: SubnetState, uid: int, at: BlockId) -> dict[int, int]:
-    """The weights that the chain has of a uid: uid → u16; empty if it has none."""
-    found = node.query(PALLET, "Weights", (index_of(where.netuid, where.mechanism), uid), at.hash)
-    if not _are(found, tuple) or not all(len(one) == 2 and _are(one, int) for one in found):
-        raise _nonsense(node, "Weights")
-    made = {int(to): int(weight) for to, weight in found}
-    if len(made) < len(found):
-        raise _nonsense(node, "Weights")
-    return made
+    """The weights that the chain has stored for a uid: uid → u16; empty if it has none."""
+    pairs = node.query(PALLET, "Weights", (index_of(where.netuid, where.mechanism), uid), at.hash)
+    if not _are(pairs, tuple) or not all(len(pair) == 2 and _are(pair, int) for pair in pairs):
+        raise _impossible(node, "Weights")
+    weights = {int(to): int(weight) for to, weight in pairs}
+    if len(weights) < len(pairs):
+        raise _impossible(node, "Weights")
+    return weights
 
 
 def _values(node: BittensorNode, netuid: int, at: BlockId) -> dict[str, Any]:
-    """What the chain has stored about a subnet, by name; what an older runtime does not know is left out."""
+    """The chain's stored values about a subnet, by name, without those that an older runtime does not have."""
     kinds = _OF_SUBNET | _NEWER | _OF_CHAIN
     known = [name for name in kinds if name in _OF_SUBNET or node.has(PALLET, name, at.hash)]
     try:
         values = node.query_many([(PALLET, name, () if name in _OF_CHAIN else (netuid,)) for name in known], at.hash)
     except KeyError as error:
-        what = f"the runtime of {node.host} is not understood: {error.args[0]}"
+        what = f"Assay does not know the runtime of {node.host}: {error.args[0]}"
         raise Unreachable(what, final=True, hint="is there a newer version of Assay?") from None
     for name, value in zip(known, values, strict=True):
         if not isinstance(value, kinds[name]) or (isinstance(value, int) and name not in LARGE and value >= NUMBERS):
-            raise _nonsense(node, name)
+            raise _impossible(node, name)
     found = dict(zip(known, values, strict=True))
     if found["Tempo"] > U16:
-        raise _nonsense(node, "Tempo")
+        raise _impossible(node, "Tempo")
     return found
 
 
@@ -204,12 +204,12 @@ def _neurons(node: BittensorNode, netuid: int, mechanism: int, at: BlockId, foun
     twice = [key for key, count in Counter(hotkeys).items() if count > 1]
     if twice:
         what = f"{node.host} says that the hotkey {twice[0]} has several uids of subnet {netuid}"
-        raise Unreachable(what, hint="ask another node; if it says so too, wait until the chain has mended it")
+        raise Unreachable(what, hint="ask another node; if it says the same, wait until the chain has corrected it")
     coldkeys = node.query_many([(PALLET, "Owner", (key,)) for key in hotkeys], at.hash)
     registered = node.query_many([(PALLET, "BlockAtRegistration", (netuid, uid)) for uid in uids], at.hash)
     updates = node.query(PALLET, "LastUpdate", (index_of(netuid, mechanism),), at.hash)
     if not _are(updates, int) or not _are(registered, int) or any(number >= NUMBERS for number in (*updates, *registered)):
-        raise _nonsense(node, "LastUpdate")
+        raise _impossible(node, "LastUpdate")
     stakes = _stakes(node, netuid, at, hotkeys, found)
     permits, active = found["ValidatorPermit"], found["Active"]
     owner = found["SubnetOwnerHotkey"] if "StakeThreshold" in found else None
@@ -235,36 +235,36 @@ def _stakes(node: BittensorNode, netuid: int, at: BlockId, hotkeys: Sequence[str
         return [_at(found["StakeWeight"], uid, 0) for uid in range(len(hotkeys))]
     stakes: list[int] = state["total_stake"] if isinstance(state, dict) and _are(state.get("total_stake"), int) else []
     if len(stakes) != len(hotkeys) or state.get("hotkeys") != hotkeys or any(stake >= MOST for stake in stakes):
-        raise _nonsense(node, "get_subnet_state")
+        raise _impossible(node, "get_subnet_state")
     return stakes
 
 
 def _unrevealed(node: BittensorNode, index: int, at: BlockId, epoch: int | None) -> dict[str, int]:
-    """How many commitments each hotkey has made in this epoch."""
+    """The number of commitments that each hotkey made in this epoch."""
     if epoch is None or not node.has(PALLET, "TimelockedWeightCommits", at.hash):
         return {}
     rows = node.query(PALLET, "TimelockedWeightCommits", (index, epoch), at.hash)
     if not _are(rows, tuple) or not all(row and isinstance(row[0], str) for row in rows):
-        raise _nonsense(node, "TimelockedWeightCommits")
+        raise _impossible(node, "TimelockedWeightCommits")
     return dict(Counter(row[0] for row in rows))
 
 
 def _block_seconds(node: BittensorNode, at: BlockId) -> float:
-    """Seconds from a block to the next, by the chain's own constant."""
-    found = node.runtime(at.hash).constant("Aura", "SlotDuration")
-    if not isinstance(found, int) or not 0 < found <= 3_600_000:
-        raise _nonsense(node, "Aura.SlotDuration")
-    return found / 1000
+    """Seconds between two blocks, by the chain's own constant."""
+    millis = node.runtime(at.hash).constant("Aura", "SlotDuration")
+    if not isinstance(millis, int) or not 0 < millis <= 3_600_000:
+        raise _impossible(node, "Aura.SlotDuration")
+    return millis / 1000
 
 
 def _are(values: object, kind: type) -> bool:
-    return isinstance(values, list | tuple) and all(isinstance(one, kind) for one in values)
+    return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in values)
 
 
 def _at(values: Sequence[Any], uid: int, otherwise: Any) -> Any:
-    """A uid's value in a vector, which may be shorter than the subnet."""
+    """The value of a uid in a vector that may be shorter than the subnet."""
     return values[uid] if uid < len(values) else otherwise
 
 
-def _nonsense(node: BittensorNode, what: str) -> Unreachable:
-    return Unreachable(f"{node.host} answers what cannot be ({what})", hint="is it a node of a subtensor chain?")
+def _impossible(node: BittensorNode, what: str) -> Unreachable:
+    return Unreachable(f"{node.host} sent an impossible answer ({what})", hint="is it a node of a subtensor chain?")

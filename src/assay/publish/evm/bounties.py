@@ -1,7 +1,7 @@
-"""What a sponsor, an agent, and anybody does with a bounty's contracts: each of it once, and looked at before it is done.
+"""The actions on a bounty's contracts: create, fund, commit, settle and claim, each carried out exactly once.
 
-An action says what it would send, or why it would not: because it is done already, because it is too early, because it would be
-refused. So doing it again after a crash, or twice, does it once.
+Before an action is sent, the chain is asked whether it is done already, comes too early, or would be refused. So the same action
+again, after a crash or by mistake, has no second effect.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ _TOKEN: list[dict[str, Any]] = [
     )
 ]
 STATES = ("unfunded", "open", "settled")
+_OTHER_NODE = "the node does not show the real chain; use another node"
 
 
 @dataclass(frozen=True)
 class Action:
-    """One transaction to be: what it is about, what stands in it, and what there is to send for an account, now."""
+    """One planned transaction: its subject, its content as JSON, and a function that gives the call of an account now."""
 
     subject: str
     content: dict[str, Any]
@@ -45,13 +46,13 @@ class Action:
 
     @property
     def plan(self) -> str:
-        """`sha256:…` of it."""
+        """`sha256:…` of subject and content."""
         return digest({"subject": self.subject, "content": self.content})
 
 
 @dataclass(frozen=True)
 class RoundState:
-    """Where a round is: `unfunded`, `open` or `settled`; what it holds; what it was told; whom it owes what."""
+    """The state of a round (`unfunded`, `open` or `settled`), with its balance, its scores, and its debts by account."""
 
     address: str
     state: str
@@ -61,18 +62,18 @@ class RoundState:
     held: int
     receipt: str | None
     scores: tuple[tuple[str, int, str | None], ...]
-    """Agent, BPS, and the digest of what proves where its judge ran."""
+    """(Agent, BPS, digest of the attestation of its judge)."""
     owed: tuple[tuple[str, int], ...]
 
 
 def look(action: Action, account: str) -> Outcome:
-    """What would come of an action now: Planned, if it would be sent."""
-    found = action.prepare(account)
-    return Planned() if isinstance(found, EvmCall) else found
+    """The outcome that an action would have now; Planned if it would be sent."""
+    prepared = action.prepare(account)
+    return Planned() if isinstance(prepared, EvmCall) else prepared
 
 
 def run(chain: EvmChain, signer: Signer, actions: Sequence[Action], tell: Tell) -> Outcome:
-    """Do one after the other, as long as each comes to its end; what became of the last."""
+    """Send the actions in order, until one is not confirmed; the outcome of the last one that was sent."""
     outcome: Outcome = Planned()
     for action in actions:
         sender = chain.sender(signer, tell)
@@ -83,34 +84,33 @@ def run(chain: EvmChain, signer: Signer, actions: Sequence[Action], tell: Tell) 
 
 
 class Bounties:
-    """The actions on a target's contracts. bounty: what the round must be of, for whoever puts something into it."""
+    """The actions on a target's contracts. bounty: must match the round before anything is paid into or committed to it."""
 
     def __init__(self, chain: EvmChain, bounty: Bounty | None = None) -> None:
         self._chain, self.bounty = chain, bounty
 
-    # Making
+    # Creating the contracts
 
     def make_oracle(self) -> Action:
-        """The scoring oracle, where the chain does not have it yet."""
+        """Create the scoring oracle, if the chain does not have it yet."""
         return self._making(MADE_ORACLE, self._chain.oracle, artifact(ORACLE).bytecode, {})
 
     def create(self, terms: RoundTerms) -> Action:
-        """A bounty's contract."""
+        """Create a bounty's contract."""
         chain, codec = self._chain, self._chain.node.codec
         round_ = Contract(chain.node, ROUND, terms.address(codec))
-        made = self._making(MADE_ROUND, round_, terms.code(codec), terms.content())
+        creation = self._making(MADE_ROUND, round_, terms.code(codec), terms.content())
 
         def prepare(account: str) -> EvmCall | Outcome:
             if chain.wrong() is None and not chain.node.code(chain.oracle.address):
-                return Refusal(
-                    "no-oracle", f"the chain has no oracle at {chain.oracle.address} yet", "`assay bounty oracle` makes it"
-                )
-            return chain.wrong(chain.oracle) or made.prepare(account)
+                what = f"the chain has no oracle at {chain.oracle.address} yet"
+                return Refusal("no-oracle", what, "create it with `assay bounty oracle`")
+            return chain.wrong(chain.oracle) or creation.prepare(account)
 
-        return Action(made.subject, made.content, prepare)
+        return Action(creation.subject, creation.content, prepare)
 
     def _making(self, subject: str, contract: Contract, code: bytes, content: dict[str, Any]) -> Action:
-        """A contract at the address that follows from its code; `wrong` of it tells afterwards whether it is there."""
+        """Create a contract at the address that follows from its code; afterwards `wrong` checks that it is there."""
         chain = self._chain
         shipped = f"keccak256:{keccak(artifact(contract.name).bytecode).hex()}"
         content = content | {"address": contract.address, "chain_id": chain.settings.chain_id, "code": shipped}
@@ -121,15 +121,15 @@ class Bounties:
                 return wrong
             if chain.node.code(contract.address):
                 return chain.wrong(contract) or Confirmed(chain.buried())
-            tried = self._tried(EvmCall(None, code), account)  # the deployer would not say why
-            return EvmCall(DEPLOYER, making(code)) if isinstance(tried, EvmCall) else tried
+            checked = self._checked(EvmCall(None, code), account)  # the deployer would not give the reason
+            return EvmCall(DEPLOYER, making(code)) if isinstance(checked, EvmCall) else checked
 
         return Action(subject, content, prepare)
 
-    # The sponsor's
+    # Of the sponsor
 
     def fund(self) -> list[Action]:
-        """The deposit: of a token, what the round may take of it first."""
+        """Pay the deposit. If it is a token, the round is first allowed to take it."""
         terms = self._terms()
         paying = EvmCall(self._chain.round.address, self._chain.round.data("fund"), terms.deposit if terms.token == NOBODY else 0)
         pay = self._action("fund", {"deposit": str(terms.deposit), "token": terms.token}, paying, self._funded, strict=True)
@@ -144,40 +144,40 @@ class Bounties:
             if funded is not None:
                 return funded
             try:
-                said = node.call(terms.token, encoded(_TOKEN, "allowance", (account, at), node.codec))
+                allowance = node.call(terms.token, encoded(_TOKEN, "allowance", (account, at), node.codec))
             except Reverted as error:
                 return reason(error)
             except RpcError as error:
                 return of_node(error)
-            return Confirmed(self._chain.buried()) if int.from_bytes(said, "big") >= terms.deposit else None
+            return Confirmed(self._chain.buried()) if int.from_bytes(allowance, "big") >= terms.deposit else None
 
         return self._action("approve", {"deposit": str(terms.deposit), "token": terms.token}, call, done, strict=True)
 
     def _funded(self, _: str) -> Outcome | None:
         return Confirmed(self._chain.buried()) if self._state() != "unfunded" else None
 
-    # The agent's
+    # Of an agent
 
     def commit(self, commitment: bytes) -> Action:
-        """A commitment of the account."""
+        """Bind the account to a commitment."""
         round_ = self._chain.round
 
         def done(account: str) -> Outcome | None:
-            there = round_.ask("commitmentOf", account)
-            if there == commitment:
+            present = round_.ask("commitmentOf", account)
+            if present == commitment:
                 return Confirmed(self._chain.buried())
-            if any(there):
-                what = f"{account} is bound to another commitment already, sha256:{there.hex()}"
-                return Refusal("already-committed", what, "it is for good")
+            if any(present):
+                what = f"{account} already has another commitment, sha256:{present.hex()}"
+                return Refusal("already-committed", what, "a commitment is final")
             return None
 
         call = EvmCall(round_.address, round_.data("commit", commitment))
         return self._action("commit", {"commitment": f"sha256:{commitment.hex()}"}, call, done, strict=True)
 
-    # Anybody's
+    # Of anybody
 
     def settle(self) -> Action:
-        """The division of the deposit: by the scores there are, or without any when their time is over."""
+        """Divide the deposit by the scores, or without scores after the deadline for them."""
         round_ = self._chain.round
 
         def done(_: str) -> Outcome | None:
@@ -186,7 +186,7 @@ class Bounties:
         return self._action("settle", {}, EvmCall(round_.address, round_.data("settle")), done)
 
     def claim(self, whose: str, to: str | None = None) -> Action:
-        """What the round owes an account, to itself or to another."""
+        """Pay out what the round owes an account, to that account or to another one."""
         round_ = self._chain.round
         wrong = self._chain.wrong(round_)
         owed = 0 if wrong else int(round_.ask("owed", whose))
@@ -198,7 +198,7 @@ class Bounties:
                 return wrong
             if not round_.ask("owed", account):
                 return self._nothing(account)
-            return self._tried(EvmCall(round_.address, round_.data("claim", receiver)), account)
+            return self._checked(EvmCall(round_.address, round_.data("claim", receiver)), account)
 
         content = {"round": round_.address, "amount": str(owed) if owed else None, "to": to}
         return Action("bounty claim", content, prepare)
@@ -214,7 +214,7 @@ class Bounties:
         return Refusal("nothing-owed", f"the round owes {account} nothing", "is it the account that committed, or the sponsor's?")
 
     def state(self, accounts: Sequence[str]) -> RoundState:
-        """Where the round is, and what it owes to these accounts, its sponsor and who takes the fee."""
+        """The state of the round, with its debts to these accounts, to its sponsor and to its fee recipient."""
         chain, round_ = self._chain, self._chain.round
         terms = self._terms()
         receipt, rows = chain.oracle.ask("scoresOf", round_.address, terms.scorer)
@@ -233,40 +233,40 @@ class Bounties:
         )
 
     def _terms(self) -> RoundTerms:
-        """Of the round; raises BadInput if it is none of ours: nothing that it says is worth anything then."""
+        """The terms of the round. Raises BadInput if the contract is not ours, because then its answers prove nothing."""
         wrong = self._chain.wrong(self._chain.round)
         if wrong is not None:
             raise BadInput(wrong.what, hint=wrong.hint)
         return self._chain.terms()
 
     def _commitments(self) -> int:
-        found = int(self._chain.round.ask("commitments"))
-        if found >= COUNT:
-            what = f"the round at {self._chain.round.address} is told to have {found} commitments"
-            raise Unreachable(what, hint="the node does not tell what the chain has; use another")
-        return found
+        count = int(self._chain.round.ask("commitments"))
+        if count >= COUNT:
+            what = f"the node says that the round at {self._chain.round.address} has {count} commitments, which is impossible"
+            raise Unreachable(what, hint=_OTHER_NODE)
+        return count
 
     def _state(self) -> str:
-        found = self._chain.round.ask("state")
-        if found >= len(STATES):
-            what = f"the round at {self._chain.round.address} is told to be in a state {found}, and there are {len(STATES)}"
-            raise Unreachable(what, hint="the node does not tell what the chain has; use another")
-        return STATES[found]
+        number = self._chain.round.ask("state")
+        if number >= len(STATES):
+            what = f"the node says that the round at {self._chain.round.address} is in state {number}, which does not exist"
+            raise Unreachable(what, hint=_OTHER_NODE)
+        return STATES[number]
 
     def _action(
         self, name: str, content: dict[str, Any], call: EvmCall, done: Callable[[str], Outcome | None], *, strict: bool = False
     ) -> Action:
-        """strict: not on a round that has other terms than the files here say. Who takes out what is his is never held up so."""
+        """An action on the round. strict: refused if the round's terms differ from the files; a claim must not depend on them."""
         round_, chain = self._chain.round, self._chain
 
         def prepare(account: str) -> EvmCall | Outcome:
             wrong = chain.wrong(round_) or (chain.differs(self.bounty) if strict else None)
-            return wrong or done(account) or self._tried(call, account)
+            return wrong or done(account) or self._checked(call, account)
 
         return Action(f"bounty {name}", {"round": round_.address} | content, prepare)
 
-    def _tried(self, call: EvmCall, account: str) -> EvmCall | Outcome:
-        """The call, if it would be taken now; else why not."""
+    def _checked(self, call: EvmCall, account: str) -> EvmCall | Outcome:
+        """The call, if the chain would accept it now; otherwise why not."""
         try:
             self._chain.node.call(call.to, call.data, sender=account, value=call.value)
         except Reverted as error:

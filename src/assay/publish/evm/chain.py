@@ -1,7 +1,7 @@
-"""A target of kind `evm`, opened: its node, its contracts, its keys, and the terms of its round. SPEC 5.
+"""Opens a target of kind `evm`: its node, contracts, keys, and the terms of its round. SPEC 5.
 
-Everything that is checked of them before anything is sent is here: the chain's id, the contracts' addresses, and in what the
-terms of a round differ from bounty.toml and publish.toml.
+All checks before sending are here: the chain's id, the contracts' addresses, and whether the terms of a round differ from
+bounty.toml and publish.toml.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from assay.scheme.bounty import Bounty, read_bounty
 from assay.scheme.fields import instant_text
 
 MAX_PLACES, MAX_TIERS = 32, 16
-"""What a round takes."""
+"""Most places and tiers of a round."""
 LATEST = 253_402_300_799
-"""The last second of the year 9999, after which nothing here tells the time."""
+"""The last second of the year 9999; Python's calendar ends there."""
 Difference = tuple[str, str, str]
-"""A field, what stands in the contract, what the files say."""
+"""A field, its value in the contract, its value in the files."""
 
 
 @dataclass(frozen=True)
 class RoundTerms:
-    """What a round is made of, addresses as EIP-55 spells them, times in seconds since 1970. In the contract's order."""
+    """The terms of a round, in the contract's order. Addresses are in the spelling of EIP-55, times in seconds since 1970."""
 
     bounty: str
     sponsor: str
@@ -52,55 +52,56 @@ class RoundTerms:
     split: tuple[int, ...]
 
     def values(self) -> tuple[Any, ...]:
-        """As the constructor takes them."""
+        """The arguments of the constructor."""
         digest = bytes.fromhex(self.bounty.removeprefix("sha256:"))
         return (digest, *list(vars(self).values())[1:-2], list(self.tiers), list(self.split))
 
     def code(self, codec: Any) -> bytes:
-        """What makes the round: the code that ships, and these terms."""
-        found = artifact(ROUND)
-        return found.bytecode + encoded(found.abi, "", [self.values()], codec)
+        """The creation code of the round: the shipped bytecode with these terms."""
+        contract = artifact(ROUND)
+        return contract.bytecode + encoded(contract.abi, "", [self.values()], codec)
 
     def address(self, codec: Any) -> str:
-        """Where a round with these terms is, and nothing else can be."""
+        """The address of the round with these terms, where nothing else can be."""
         return address_of(self.code(codec))
 
     def content(self) -> dict[str, Any]:
-        """As JSON, with the oracle, which is no choice."""
-        found = vars(self) | {"deposit": str(self.deposit), "split": list(self.split), "oracle": oracle_address()}
-        return found | {"tiers": [list(one) for one in self.tiers]}
+        """The terms as JSON, with the oracle, which is the same for every round."""
+        content = vars(self) | {"deposit": str(self.deposit), "split": list(self.split), "oracle": oracle_address()}
+        return content | {"tiers": [list(tier) for tier in self.tiers]}
 
-    def told(self) -> list[tuple[str, str]]:
-        """Each field for people."""
+    def rows(self) -> list[tuple[str, str]]:
+        """Each field with its value, for people."""
         return [(name, _shown(name, value)) for name, value in vars(self).items()]
 
 
-def differences(found: RoundTerms, bounty: Bounty | None, settings: EvmSettings) -> list[Difference]:
-    """In what a round's terms are others than bounty.toml and publish.toml say.
+def differences(terms: RoundTerms, bounty: Bounty | None, settings: EvmSettings) -> list[Difference]:
+    """The fields in which a round's terms differ from bounty.toml and publish.toml.
 
-    A sponsor or a scorer that publish.toml does not name is not compared; without a bounty.toml nothing but what it names is.
+    A sponsor or scorer is compared only if publish.toml names it. Without a bounty.toml, only the fields that publish.toml names
+    are compared.
     """
-    mine = vars(found)
+    there = vars(terms)
     if bounty is None:
-        said = {"sponsor": settings.sponsor, "token": settings.token, "scorer": settings.only_scorer}
-        wanted: dict[str, Any] = {"fee_recipient": settings.fee_recipient} | said
-        wanted = {name: value for name, value in wanted.items() if value is not None}
+        named = {"sponsor": settings.sponsor, "token": settings.token, "scorer": settings.only_scorer}
+        here: dict[str, Any] = {"fee_recipient": settings.fee_recipient} | named
+        here = {name: value for name, value in here.items() if value is not None}
     else:
         try:
-            wanted = vars(of_bounty(bounty, settings, sponsor=found.sponsor, scorer=found.scorer))
+            here = vars(of_bounty(bounty, settings, sponsor=terms.sponsor, scorer=terms.scorer))
         except BadInput as error:
             return [("bounty.toml", "", str(error))]
     return [
-        (name, _shown(name, mine[name]), _shown(name, wanted[name]))
-        for name in mine
-        if mine[name] != wanted.get(name, mine[name])
+        (name, _shown(name, there[name]), _shown(name, here[name]))
+        for name in there
+        if there[name] != here.get(name, there[name])
     ]
 
 
 def of_bounty(bounty: Bounty, settings: EvmSettings, *, sponsor: str, scorer: str) -> RoundTerms:
-    """The terms of a bounty's folder. sponsor, scorer: where publish.toml names none.
+    """The terms by a bounty's folder. sponsor, scorer: used if publish.toml does not name them.
 
-    Raises BadInput for what a round cannot be made of, and where a deadline is missing.
+    Raises BadInput if a deadline is missing, or if no round can have these terms.
     """
     payout = bounty.scheme.payout
     if payout is None:
@@ -110,12 +111,12 @@ def of_bounty(bounty: Bounty, settings: EvmSettings, *, sponsor: str, scorer: st
     scores = _seconds(payout.scoring_deadline, bounty, "payout.scoring_deadline")
     if payout.deposit == 0:
         raise BadInput("is 0", file=file, field="payout.deposit", hint="a round holds a deposit")
-    for field, found, most in (("split", payout.split, MAX_PLACES), ("tiers", payout.tiers, MAX_TIERS)):
-        if len(found) > most:
-            raise BadInput(f"has {len(found)} entries", file=file, field=f"payout.{field}", hint=f"the contract takes {most}")
+    for field, entries, most in (("split", payout.split, MAX_PLACES), ("tiers", payout.tiers, MAX_TIERS)):
+        if len(entries) > most:
+            raise BadInput(f"has {len(entries)} entries", file=file, field=f"payout.{field}", hint=f"the contract accepts {most}")
     if payout.fee_bps and settings.fee_recipient is None:
         hint = "write fee_recipient in publish.toml, or fee_bps = 0"
-        raise BadInput("there is a fee, and nobody who gets it", file=file, field="payout.fee_bps", hint=hint)
+        raise BadInput("there is a fee, but no account receives it", file=file, field="payout.fee_bps", hint=hint)
     return RoundTerms(
         bounty.digest,
         settings.sponsor or sponsor,
@@ -127,18 +128,18 @@ def of_bounty(bounty: Bounty, settings: EvmSettings, *, sponsor: str, scorer: st
         payout.threshold_bps,
         commits,
         scores,
-        tuple((one.reach_bps, one.release_bps) for one in payout.tiers),
+        tuple((tier.reach_bps, tier.release_bps) for tier in payout.tiers),
         tuple(payout.split),
     )
 
 
 def of_round(round_: Contract) -> RoundTerms:
-    """The terms of a round that is there; raises Unreachable for times that no calendar has."""
+    """The terms of a round on the chain. Raises Unreachable for times after the year 9999."""
     ask = round_.ask
     commits, scores = ask("commitUntil"), ask("scoreUntil")
     if max(commits, scores) > LATEST:
-        what = f"{round_.address} answers what cannot be: it takes scores until the second {scores}"
-        raise Unreachable(what, hint="is it the right address, and does the node tell what the chain has?")
+        what = f"{round_.address} sent an impossible answer: it accepts scores until the second {scores}"
+        raise Unreachable(what, hint="is it the right address, and does the node show the real chain?")
     return RoundTerms(
         f"sha256:{ask('bounty').hex()}",
         checksum(ask("sponsor")),
@@ -157,7 +158,7 @@ def of_round(round_: Contract) -> RoundTerms:
 
 def _seconds(time: datetime | None, bounty: Bounty, field: str) -> int:
     if time is None:
-        hint = "agents commit until the one, scores come until the other; a contract cannot do without"
+        hint = "a contract needs both deadlines: until when agents commit, and until when scores come"
         raise BadInput("is missing", file=bounty.file, field=field, hint=hint)
     if time.microsecond:
         raise BadInput(f"{instant_text(time)} is finer than a second", file=bounty.file, field=field, hint="chains count seconds")
@@ -175,11 +176,11 @@ def _shown(name: str, value: Any) -> str:
 
 
 MADE_ORACLE, MADE_ROUND = "oracle", "bounty create"
-"""Subjects of the attempts that make contracts."""
+"""Subjects of the attempts that create contracts."""
 
 
 class EvmChain:
-    """A target with what it takes to read from it and to send to it. `ask`: for a keystore's passphrase. `clock`: for tests."""
+    """An opened target: reads from it and sends to it. ask: asks for a keystore's passphrase. clock: for tests."""
 
     def __init__(self, target: Target, *, ask: Ask | None = None, clock: SystemClock | None = None) -> None:
         self.target, self.settings = target, settings_of(target)
@@ -188,7 +189,7 @@ class EvmChain:
 
     @cached_property
     def node(self) -> EvmNode:
-        """The node; raises BadInput if its address is none."""
+        """The node. Raises BadInput if its address is not valid."""
         try:
             return EvmNode(rpc_url(self.target, self.settings), seconds=self.settings.rpc_seconds)
         except BadInput as error:
@@ -196,7 +197,7 @@ class EvmChain:
 
     @cached_property
     def journal(self) -> Journal:
-        """What was sent to the target."""
+        """The target's journal."""
         return self.target.journal()
 
     @cached_property
@@ -206,107 +207,108 @@ class EvmChain:
 
     @cached_property
     def round(self) -> Contract:
-        """The bounty's contract: that of publish.toml, else the one that was made from here; raises BadInput if there is none."""
-        made = [
-            one
-            for one in EvmAttempt.read(self.journal.entries)
-            if (one.subject, one.state, one.to) == (MADE_ROUND, "confirmed", DEPLOYER)
+        """The bounty's contract: the one in publish.toml, otherwise the last one created by this journal.
+
+        Raises BadInput if there is neither.
+        """
+        created = [
+            attempt
+            for attempt in EvmAttempt.read(self.journal.entries)
+            if (attempt.subject, attempt.state, attempt.to) == (MADE_ROUND, "confirmed", DEPLOYER)
         ]
-        if self.settings.round is None and not made:
-            hint = "`assay bounty create` makes the contract, or write its address there"
+        if self.settings.round is None and not created:
+            hint = "create the contract with `assay bounty create`, or write its address there"
             raise self.target.refuse("is missing", "round", hint)
-        return Contract(self.node, ROUND, self.settings.round or address_of(made[-1].data[32:]))
+        return Contract(self.node, ROUND, self.settings.round or address_of(created[-1].data[32:]))
 
     def bounty(self) -> Bounty | None:
-        """The bounty beside publish.toml; None if there is no bounty.toml. Raises BadInput if it is wrong."""
+        """The bounty beside publish.toml; None if there is no bounty.toml. Raises BadInput if the file is wrong."""
         folder = self.target.folder
         return read_bounty(folder) if (folder / "bounty.toml").exists() else None
 
     def terms(self) -> RoundTerms:
-        """The terms of the round, once `wrong` has proven them."""
+        """The terms of the round; only after `wrong` has proven them."""
         return self._proven[self.round.address]
 
     def differences(self, bounty: Bounty | None) -> list[Difference]:
-        """In what the round, once it is proven, is another than bounty.toml and publish.toml say: field, there, here."""
+        """The fields in which the round, after it is proven, differs from bounty.toml and publish.toml."""
         return differences(self.terms(), bounty, self.settings)
 
     def differs(self, bounty: Bounty | None) -> Refusal | None:
-        """The same as a reason to send nothing there."""
-        found = self.differences(bounty)
-        if not found:
+        """The refusal to send anything to a round with differences; None if there are none."""
+        fields = self.differences(bounty)
+        if not fields:
             return None
-        field, there, here = found[0]
-        more = f", and {len(found) - 1} more fields" if len(found) > 1 else ""
-        what = f"the round {self.round.address} has {field} {there}, and the files here say {here}{more}"
-        return Refusal("wrong-terms", what, "`assay bounty show` tells every difference; is it the right round?")
+        field, there, here = fields[0]
+        more = f", and {len(fields) - 1} more fields" if len(fields) > 1 else ""
+        what = f"the round {self.round.address} has {field} {there}, but the files here say {here}{more}"
+        return Refusal("wrong-terms", what, "`assay bounty show` shows every difference; is it the right round?")
 
     def signer(self, role: str = "key", name: str | None = None) -> Signer:
-        """The key of a role (`key`, `scorer`) in the target, or the one of this name; raises BadInput."""
+        """The key with this name, otherwise the target's key of a role (`key`, `scorer`). Raises BadInput."""
         named = name or (self.settings.key if role == "key" else self.settings.scorer)
         if named is None:
             raise self.target.refuse("is missing", role, "name one of the keys in publish.toml")
         return signer_of(self.target, named, self._ask)
 
     def scorer_address(self) -> str | None:
-        """Who makes the scores, as far as publish.toml says so without opening a key."""
+        """The scorer's address, if publish.toml gives it without opening a key."""
         named = self.settings.scorer or self.settings.key
         return None if named is None else self.target.key(named, EvmKeyPlace).account
 
     def sender(self, signer: Signer, tell: Callable[[str], None]) -> Sender[EvmAttempt, EvmCall]:
-        """What sends for an account."""
+        """The sender for an account."""
         transactions = Transactions(self.node, signer, self.settings, self._clock)
         return Sender(transactions, self.journal, tell, wait_seconds=self.settings.wait_seconds, clock=self._clock)
 
     def wrong(self, *contracts: Contract) -> Refusal | None:
-        """Why nothing may be sent there: another chain, or no contract of ours at an address. None if all is right.
+        """Why nothing may be sent there: another chain, or a contract that is not ours. None if all is right.
 
-        Of a round it proves the terms as well, by its address: what is there was made by the code that ships with these terms,
-        so its storage is what that code made of it, and it takes scores from the oracle that ships alone.
+        The terms of a round are proven by its address: only the shipped code with these terms can be there. So its storage was
+        written by that code alone, and it accepts scores only from the shipped oracle.
         """
-        found = self.node.chain_id()
-        if found != self.settings.chain_id:
-            what = f"the node is of chain {found}, and publish.toml says {self.settings.chain_id}"
+        chain_id = self.node.chain_id()
+        if chain_id != self.settings.chain_id:
+            what = f"the node is of chain {chain_id}, but publish.toml says {self.settings.chain_id}"
             return Refusal("wrong-chain", what, "correct rpc or chain_id")
         if self.settings.oracle not in (None, oracle_address()):
             what = (
-                f"publish.toml names the oracle {self.settings.oracle}, and this version's is {oracle_address()} on every chain"
+                f"publish.toml names the oracle {self.settings.oracle}, but this version's is {oracle_address()} on every chain"
             )
-            return Refusal("wrong-oracle", what, "leave oracle out; a round takes scores from no other")
-        for one in contracts:
-            if not one.is_ours():
-                what = f"what is at {one.address} is not the {one.name} that ships with this version"
+            return Refusal("wrong-oracle", what, "leave oracle out; a round accepts scores from no other")
+        for contract in contracts:
+            if not contract.is_ours():
+                what = f"the code at {contract.address} is not the {contract.name} that ships with this version"
                 return Refusal("wrong-contract", what, "is it the right address, on the right chain?")
-            if one.name == ROUND and one.address not in self._proven:
-                refused = self.no_deployer() or self._unproven(one)
+            if contract.name == ROUND and contract.address not in self._proven:
+                refused = self.no_deployer() or self._unproven(contract)
                 if refused is not None:
                     return refused
         return None
 
     def no_deployer(self) -> Refusal | None:
-        """Whether the chain lacks the program by which addresses prove what is there."""
+        """The refusal if the chain lacks the deployer, without which an address proves nothing. None if the chain has it."""
         if self.node.code(DEPLOYER) == DEPLOYER_CODE:
             return None
-        what = f"the chain has no deterministic deployer at {DEPLOYER}, which makes the contracts"
-        return Refusal(
-            "no-deployer", what, "its authors say how anybody puts it there: github.com/Arachnid/deterministic-deployment-proxy"
-        )
+        what = f"the chain has no deterministic deployer at {DEPLOYER}, which creates the contracts"
+        hint = "anyone can deploy it: github.com/Arachnid/deterministic-deployment-proxy"
+        return Refusal("no-deployer", what, hint)
 
     def _unproven(self, round_: Contract) -> Refusal | None:
         terms = of_round(round_)
         at = terms.address(self.node.codec)
         if at != round_.address:
             what = (
-                f"the round at {round_.address} has the code that ships, and was not made by it with the terms that it tells:"
+                f"the round at {round_.address} has the shipped code, but was not created by it with the terms that it gives:"
                 f" with those it would be at {at}"
             )
-            return Refusal("wrong-contract", what, "do not rely on it: whoever made it chose what stands in its storage")
+            return Refusal("wrong-contract", what, "do not rely on it: its creator could write anything into its storage")
         if not self.oracle.is_ours():
-            return Refusal(
-                "wrong-contract", f"the oracle at {self.oracle.address} is not the one that ships", "is it the right chain?"
-            )
+            what = f"the oracle at {self.oracle.address} is not the one that ships"
+            return Refusal("wrong-contract", what, "is it the right chain?")
         self._proven[round_.address] = terms
         return None
 
     def buried(self) -> int:
-        """The latest block that is deep enough to be relied upon."""
+        """The latest block that is deep enough to rely on."""
         return max(0, self.node.head().number - self.settings.confirmations + 1)

@@ -1,10 +1,10 @@
-"""The contracts as they ship, and their errors in words.
+"""Loads the shipped contracts, computes their addresses, and turns their errors into sentences.
 
-Interface and code are compiled by `tools/contracts` with the settings that each file names. Both contracts are made by DEPLOYER
-with CREATE2 (EIP-1014), so an address is a hash over the code that made what is there and the arguments of its constructor. That
-proves more than the code at an address does: code can be put there by anything, with any storage.
+`tools/contracts` compiles interface and code, with the settings that each file names. DEPLOYER creates both contracts with
+CREATE2 (EIP-1014), so an address is a hash of the creation code and the constructor's arguments. That proves more than comparing
+the code at an address: anybody can put the same code at an address with a different storage.
 
-A contract that says no does it with a custom error, of ours or of the libraries that it rests on; each has its sentence here.
+A contract refuses a call with a custom error, its own or one of the libraries it uses. Each error has a sentence here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from assay.publish.rpc import RpcError
 
 ORACLE, ROUND = "ScoringOracle", "BountyRound"
 DEPLOYER = "0x4e59b44847b379578588920cA78FbF26c0B4956C"
-"""Makes a contract of the code it is sent, after 32 bytes of salt: the same program at the same address on nearly every chain."""
+"""Creates a contract from the code it is sent, after 32 bytes of salt. It has the same address on nearly every chain."""
 DEPLOYER_CODE = bytes.fromhex(
     "7fffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffe03601600081602082378035828234f58015156039578182fd5b80825250"
     "50506014600cf3"
@@ -33,63 +33,62 @@ _SALT = bytes(32)
 
 @dataclass(frozen=True)
 class CompiledContract:
-    """One contract: its ABI, the code that makes it, and the code that is then there, but for the values of its making."""
+    """One shipped contract: its ABI, the code that creates it, and the deployed code, with zeros for its immutable values."""
 
     name: str
     abi: tuple[dict[str, Any], ...]
     bytecode: bytes
     deployed: bytes
     immutables: tuple[tuple[int, int], ...]
-    """(Start, length) of the values that are put into the code when it is made."""
+    """(Start, length) of the immutable values in the deployed code."""
 
     def is_at(self, code: bytes) -> bool:
-        """Whether the code at an address is this contract's, whatever values it was made with."""
+        """Whether the code at an address is this contract's, whatever its immutable values are."""
         return len(code) == len(self.deployed) and self._blank(code) == self._blank(self.deployed)
 
     def _blank(self, code: bytes) -> bytes:
-        found = bytearray(code)
+        blank = bytearray(code)
         for start, length in self.immutables:
-            found[start : start + length] = bytes(length)
-        return bytes(found)
+            blank[start : start + length] = bytes(length)
+        return bytes(blank)
 
 
 def making(code: bytes) -> bytes:
-    """What DEPLOYER is sent to make a contract. code: the shipped bytecode, and the constructor's arguments."""
+    """The data that DEPLOYER is sent to create a contract. code: the shipped bytecode and the constructor's arguments."""
     return _SALT + code
 
 
 def address_of(code: bytes) -> str:
-    """Where DEPLOYER makes a contract of this code, as EIP-55 spells it."""
-    said = b"\xff" + bytes.fromhex(DEPLOYER[2:]) + _SALT + keccak(code)
-    return checksum(f"0x{keccak(said)[12:].hex()}")
+    """The address at which DEPLOYER creates a contract from this code, in the spelling of EIP-55."""
+    preimage = b"\xff" + bytes.fromhex(DEPLOYER[2:]) + _SALT + keccak(code)
+    return checksum(f"0x{keccak(preimage)[12:].hex()}")
 
 
 @cache
 def oracle_address() -> str:
-    """Where the oracle is, on every chain: it has no constructor arguments."""
+    """The oracle's address, which is the same on every chain because its constructor has no arguments."""
     return address_of(artifact(ORACLE).bytecode)
 
 
 @cache
 def artifact(name: str) -> CompiledContract:
-    """One of the contracts that ship: ORACLE or ROUND."""
-    found = json.loads(files("assay.publish.evm").joinpath("contracts", f"{name}.json").read_bytes())
+    """One of the shipped contracts: ORACLE or ROUND."""
+    compiled = json.loads(files("assay.publish.evm").joinpath("contracts", f"{name}.json").read_bytes())
     return CompiledContract(
-        found["contract"],
-        tuple(found["abi"]),
-        bytes.fromhex(found["bytecode"][2:]),
-        bytes.fromhex(found["deployed"][2:]),
-        tuple((one["start"], one["length"]) for one in found["immutables"]),
+        compiled["contract"],
+        tuple(compiled["abi"]),
+        bytes.fromhex(compiled["bytecode"][2:]),
+        bytes.fromhex(compiled["deployed"][2:]),
+        tuple((value["start"], value["length"]) for value in compiled["immutables"]),
     )
 
 
 BUSY = frozenset({-32005, -32603, 429})
-"""Codes with which nodes say that they will not now (too many questions, a fault within): no answer to what was asked."""
-"""Of a time, which a node may have made up: JSON has no larger integers, and no contract of ours has it."""
+"""Error codes of nodes that cannot answer now (rate limit, internal error); they say nothing about the question."""
 
 
 class Reverted(Exception):
-    """A contract said no: the name of its error and the values in it, by name. `name` is "" where it said nothing known."""
+    """A contract refused a call: the name of its error ("" if it is not known), and the error's values by name."""
 
     def __init__(self, data: bytes = b"", message: str = "", *, name: str = "", values: dict[str, Any] | None = None) -> None:
         self.name, self.values = (name, values or {}) if name else _decoded(data)
@@ -97,75 +96,80 @@ class Reverted(Exception):
 
 
 def reason(error: Reverted) -> Refusal | TooEarly:
-    """The outcome that an error stands for."""
+    """The outcome that a contract's error means."""
     values = error.values
     match error.name:
         case "ScoresTooEarly" | "CommitmentsOpen":
+            # A node may invent any time; JSON has no larger integers.
             return TooEarly(min(int(values["commitUntil"]) + 1, LARGEST), "time", "agents may still commit")
         case "NotYet":
             until = min(int(values["scoreUntil"]) + 1, LARGEST)
-            return TooEarly(until, "time", "there are no scores yet, and they may still come")
+            return TooEarly(until, "time", "there are no scores yet, but they may still come")
         case name if name in _WORDS:
             code, what, hint = _WORDS[name]
             return Refusal(code, what.format(**values)[:500], hint)
     shown = ", ".join(f"{name} {value}" for name, value in values.items())
-    what = f"the contract said no: {error}" + (f" ({shown})" if shown else "")
-    return Refusal("reverted", what[:500], "nothing was changed by it")
+    what = f"the contract refused: {error}" + (f" ({shown})" if shown else "")
+    return Refusal("reverted", what[:500], "nothing was changed")
 
 
 def of_node(error: RpcError) -> Refusal:
-    """What a node said instead of taking a transaction, as an outcome."""
-    said = error.message.lower()
-    if "insufficient funds" in said or "insufficient balance" in said:
+    """The outcome if a node refuses a transaction with this error."""
+    answer = error.message.lower()
+    if "insufficient funds" in answer or "insufficient balance" in answer:
         return Refusal("funds", "the account cannot pay for it", "put more of the chain's coin into it")
-    return Refusal("node", f"the node does not take it: {error.message}", "nothing was changed by it")
+    return Refusal("node", f"the node does not accept it: {error.message}", "nothing was changed")
 
 
 _WORDS: dict[str, tuple[str, str, str]] = {
-    "NotTheScorer": ("not-the-scorer", "the round takes another's scores, not those of {scorer}", "sign with the scorer's key"),
-    "AlreadySubmitted": ("already-submitted", "the round has scores already, and keeps them", "they can be read: --dry-run"),
-    "ScoresTooLate": ("too-late", "the round took scores until {scoreUntil}", "whoever settles it now refunds the sponsor"),
+    "NotTheScorer": ("not-the-scorer", "the round has another scorer than {scorer}", "sign with the scorer's key"),
+    "AlreadySubmitted": ("already-submitted", "the round already has scores, which are final", "--dry-run shows them"),
+    "ScoresTooLate": ("too-late", "the round accepted scores until {scoreUntil}", "settling it now refunds the sponsor"),
     "NotOpen": ("not-open", "the round is not funded yet, or settled already", "`assay bounty show` says which"),
-    "UnknownAgent": ("unknown-agent", "{agent} has not committed to anything in this round", "only who committed has a place"),
-    "CommitmentsClosed": ("too-late", "commitments were taken until {commitUntil}", "the round goes on without"),
-    "AlreadyCommitted": ("already-committed", "{agent} is bound to a commitment already", "it is for good"),
+    "UnknownAgent": (
+        "unknown-agent",
+        "{agent} has not committed to anything in this round",
+        "only a committed agent gets a place",
+    ),
+    "CommitmentsClosed": ("too-late", "commitments were accepted until {commitUntil}", "the round continues without yours"),
+    "AlreadyCommitted": ("already-committed", "{agent} already has a commitment", "a commitment is final"),
     "AlreadyFunded": ("already-funded", "the round has its deposit", ""),
-    "NothingOwed": ("nothing-owed", "{account} has nothing to fetch here", "is it the account that committed?"),
+    "NothingOwed": ("nothing-owed", "the round owes {account} nothing", "is it the account that committed?"),
     "SignatureExpired": ("expired", "the signature was good until {deadline}", "sign again"),
     "BadSignature": ("bad-signature", "the signature is not that of {scorer} over these scores", "name the scorer's own key"),
     "TokenMoved": (
         "token",
-        "the token moved {moved} rather than {expected}",
-        "a token that takes a fee, or says what is not so, cannot be used",
+        "the token moved {moved} instead of {expected}",
+        "a token that takes a fee, or reports wrong balances, cannot be used",
     ),
-    "SafeERC20FailedOperation": ("token", "the token {token} did not do as it was told", "is the amount there?"),
+    "SafeERC20FailedOperation": ("token", "the token {token} did not transfer the amount", "check that the account has it"),
     "ERC20InsufficientBalance": ("funds", "{sender} has {balance} of the token and needs {needed}", "put more in"),
     "ERC20InsufficientAllowance": ("token", "the round may take {allowance} of the token and needs {needed}", "approve it first"),
     "BadTerms": (
         "bad-terms",
-        "the contract does not take the terms: {field} is wrong",
+        "the contract does not accept the terms: {field} is wrong",
         "correct it in the scheme or in publish.toml",
     ),
 }
-"""Error → code, what it says, what to do."""
+"""Error → code, what it means, what to do."""
 _Fields = tuple[tuple[str, str], ...]
 _TOKENS: tuple[tuple[str, _Fields], ...] = (
     ("ERC20InsufficientBalance", (("sender", "address"), ("balance", "uint256"), ("needed", "uint256"))),
     ("ERC20InsufficientAllowance", (("spender", "address"), ("allowance", "uint256"), ("needed", "uint256"))),
 )
-"""What tokens say, by ERC-6093."""
+"""Errors of tokens, by ERC-6093."""
 
 
 @cache
 def _errors() -> dict[bytes, tuple[str, _Fields]]:
     """Selector → name and fields of an error."""
-    found = list(_TOKENS)
+    errors = list(_TOKENS)
     for name in (ORACLE, ROUND):
-        for one in artifact(name).abi:
-            if one["type"] == "error":
-                found.append((one["name"], tuple((field["name"], field["type"]) for field in one["inputs"])))
-    found += [("Error", (("message", "string"),)), ("Panic", (("code", "uint256"),))]
-    return {keccak(f"{name}({','.join(kind for _, kind in fields)})".encode())[:4]: (name, fields) for name, fields in found}
+        for entry in artifact(name).abi:
+            if entry["type"] == "error":
+                errors.append((entry["name"], tuple((field["name"], field["type"]) for field in entry["inputs"])))
+    errors += [("Error", (("message", "string"),)), ("Panic", (("code", "uint256"),))]
+    return {keccak(f"{name}({','.join(kind for _, kind in fields)})".encode())[:4]: (name, fields) for name, fields in errors}
 
 
 def _decoded(data: bytes) -> tuple[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""What of the libraries for Ethereum is used here, imported in one place: it is an extra, and takes a second to load.
+"""Imports the Ethereum libraries, in one place because they are an extra and take a second to load.
 
-One of them, py_ecc, raises Python's bound on recursion a hundredfold when it is imported. With that, JSON that is nested too
-deeply ends the process instead of being refused; so it is put back.
+One of them, py_ecc, raises Python's recursion limit a hundredfold when it is imported. With that limit, deeply nested JSON would
+crash the process instead of being refused. So the old limit is set again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def web3() -> type[Web3]:
-    """web3's class; raises BadInput if the extra is not installed."""
+    """The class Web3. Raises BadInput if the extra is not installed."""
     limit = sys.getrecursionlimit()
     try:
         from web3 import Web3
@@ -29,20 +29,20 @@ def web3() -> type[Web3]:
 
 
 def account(key: bytes) -> LocalAccount:
-    """The account of a private key (32 bytes); raises ValueError, which says nothing of the key."""
+    """The account of a private key (32 bytes). Raises ValueError, whose message contains nothing of the key."""
     web3()
     from eth_account import Account
     from eth_utils.exceptions import ValidationError
 
     try:
-        found: LocalAccount = Account.from_key(key)
+        local: LocalAccount = Account.from_key(key)
     except (ValueError, ValidationError):
         raise ValueError("not a private key") from None
-    return found
+    return local
 
 
 def typed_data(domain: dict[str, Any], types: dict[str, Any], message: dict[str, Any]) -> Any:
-    """What is signed of EIP-712 data."""
+    """EIP-712 data as it is signed."""
     web3()
     from eth_account.messages import encode_typed_data
 
@@ -50,10 +50,10 @@ def typed_data(domain: dict[str, Any], types: dict[str, Any], message: dict[str,
 
 
 def checksum(address: str) -> str:
-    """An address as EIP-55 spells it."""
+    """An address in the spelling of EIP-55."""
     return str(web3().to_checksum_address(address))
 
 
 def keccak(data: bytes) -> bytes:
-    """Keccak-256."""
+    """The Keccak-256 hash."""
     return bytes(web3().keccak(data))

@@ -1,8 +1,7 @@
-"""Scores to the oracle of an Ethereum chain: the publisher of kind `evm`. SPEC 2.3, 5.
+"""Publishes scores to the oracle of an Ethereum chain: the publisher of kind `evm`. SPEC 2.3, 5.
 
-The oracle is told each agent's BPS, and what attests where its judge ran. A round takes scores once. So what is sent is what the
-settlement says, to the unit: before it is sent the round itself is asked what it would pay by these scores, and if that is
-anything but the settlement's payouts, nothing is sent.
+The oracle gets each agent's BPS, and the digest of the attestation of its judge. A round accepts scores only once. So before they
+are sent, the round is asked what it would pay for them. If that is not exactly what the settlement pays, nothing is sent.
 """
 
 from __future__ import annotations
@@ -28,15 +27,16 @@ if TYPE_CHECKING:
 
 
 MAX_AGENTS = 200
-"""What the oracle takes of one round."""
+"""Most agents that the oracle accepts for one round."""
 NONE = bytes(32)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a round, agents ascending by address, and what the settlement pays by them.
+    """The scores of a round, ordered by the agents' addresses, and what the settlement pays for them.
 
-    places: (account, gross, fee) of every place that is paid, the first first. left_out: (participant, why).
+    rows: (account, BPS, digest of the attestation). places: (account, gross, fee) of every paid place, from the first.
+    left_out: (participant, why).
     """
 
     receipt: bytes
@@ -48,7 +48,7 @@ class Scores:
     left_out: tuple[tuple[str, str], ...]
 
     def content(self) -> dict[str, Any]:
-        """All of it as JSON."""
+        """The scores as JSON."""
         return {
             "receipt": f"0x{self.receipt.hex()}",
             "scores": [
@@ -61,11 +61,11 @@ class Scores:
 
 
 def scores_of(epoch: SettledEpoch, attested: Mapping[str, str]) -> Scores:
-    """What is to be told of an epoch. attested: participant → the digest of what attests its score; who is not there has none.
+    """The scores of an epoch. attested: participant → the digest of the attestation of its score, if it has one.
 
-    Who has no account is left out, and who is beyond what the oracle takes; the round's own sums show whether that changes what
-    is paid, and then nothing is sent. Raises CannotSettle for an epoch that is settled into something else than payouts by BPS,
-    and BadInput where two participants have one account, or a winner has none.
+    A participant without an address is left out, and so is one beyond the limit of the oracle. The round's own sums show whether
+    that changes what is paid; then nothing is sent. Raises CannotSettle if the epoch is not settled into payouts by BPS, and
+    BadInput if two participants have the same address, or a winner has none.
     """
     settlement = epoch.settlement
     rows = {row["participant"]: row for row in settlement["agreed"]}
@@ -79,19 +79,19 @@ def scores_of(epoch: SettledEpoch, attested: Mapping[str, str]) -> Scores:
         if account is None:
             left_out.append((key, "has no address in participants.csv"))
         elif len(accounts) == MAX_AGENTS:
-            left_out.append((key, f"is beyond the {MAX_AGENTS} that the oracle takes, and holds no place"))
+            left_out.append((key, f"is beyond the {MAX_AGENTS} agents that the oracle accepts, and has no paid place"))
         else:
             accounts[key] = checksum(account)
     _check_accounts(accounts)
     left_out += [(key, str(row["status"])) for key, row in rows.items() if row["status"] != "agreed"]
-    said = sorted(
+    scores = sorted(
         ((account, int(rows[key]["bps"]), _digest(attested.get(key))) for key, account in accounts.items()),
         key=lambda row: row[0].lower(),
     )
     paid = [row for row in settlement["payouts"] if row["gross"] != "0"]
     return Scores(
         _digest(epoch.receipt),
-        tuple(said),
+        tuple(scores),
         tuple((_account(accounts, row["participant"]), int(row["gross"]), int(row["fee"])) for row in paid),
         int(settlement["fees"]),
         int(settlement["refund"]),
@@ -105,9 +105,8 @@ def _check_accounts(accounts: dict[str, str]) -> None:
     for key, account in accounts.items():
         if account in seen:
             what = f"{seen[account]} and {key} have the same address {account}"
-            raise BadInput(
-                what, file="participants.csv", field="address", hint="an account commits once; give each its own, then settle"
-            )
+            hint = "an account commits once; give each participant an address of its own, then settle"
+            raise BadInput(what, file="participants.csv", field="address", hint=hint)
         seen[account] = key
 
 
@@ -123,7 +122,7 @@ def _digest(text: str | None) -> bytes:
 
 
 SIGNATURE_SECONDS = 86_400
-"""How long a scorer's signature is good, at most until the round's deadline."""
+"""How long a scorer's signature is valid, but at most until the round's deadline."""
 _SCORE = [{"name": "agent", "type": "address"}, {"name": "bps", "type": "uint16"}, {"name": "attestation", "type": "bytes32"}]
 _SCORES = [
     {"name": "round", "type": "address"},
@@ -135,7 +134,7 @@ _SCORES = [
 
 
 def open_publisher(target: Target, ask: Ask | None = None, clock: SystemClock | None = None) -> EvmPublisher:
-    """The publisher of a target; raises BadInput if its settings are wrong."""
+    """The publisher of a target. Raises BadInput if its settings are wrong."""
     return EvmPublisher(EvmChain(target, ask=ask, clock=clock))
 
 
@@ -146,28 +145,28 @@ class EvmPublisher:
         self._chain = chain
 
     def plan(self, epoch: SettledEpoch) -> PublishPlan:
-        """The scores of an epoch, as the oracle takes them."""
+        """The scores of an epoch, as the oracle accepts them."""
         proofs = self._proofs(epoch)
-        found = scores_of(epoch, {key: one.digest for key, one in proofs.items()})
+        scores = scores_of(epoch, {key: proof.digest for key, proof in proofs.items()})
         where = {"chain_id": self._chain.settings.chain_id, "oracle": self._chain.oracle.address}
-        content = where | {"round": self._chain.round.address} | found.content()
-        lists = [one.listed for one in proofs.values() if one.listed is not None]
+        content = where | {"round": self._chain.round.address} | scores.content()
+        lists = [proof.listed for proof in proofs.values() if proof.listed is not None]
         content |= {"attestations": lists} if lists else {}
-        return PublishPlan(self._chain.target.name, epoch.epoch, epoch.receipt, content, found.lines, found.left_out)
+        return PublishPlan(self._chain.target.name, epoch.epoch, epoch.receipt, content, scores.lines, scores.left_out)
 
     def _proofs(self, epoch: SettledEpoch) -> dict[str, ScoreProof]:
-        """Participant → what attests its score; raises BadInput where an enclave is to judge, and some attestation is missing."""
+        """Participant → the attestation of its score. Raises BadInput if an enclave must judge and an attestation is missing."""
         bounty = self._chain.bounty()
         if bounty is None or bounty.enclave is None:
             return {}
         from assay.enclave.proofs import find_proof
 
-        agreed = {key: one for key, one in epoch.judgements.items() if key in epoch.settlement["ranking"]}
-        found = {key: find_proof(bounty, one) for key, one in agreed.items()}
-        return {key: one for key, one in found.items() if one is not None}
+        agreed = {key: records for key, records in epoch.judgements.items() if key in epoch.settlement["ranking"]}
+        proofs = {key: find_proof(bounty, records) for key, records in agreed.items()}
+        return {key: proof for key, proof in proofs.items() if proof is not None}
 
     def compare(self, plan: PublishPlan) -> Comparison:
-        """The plan against the oracle's scores and the round's sums."""
+        """The plan compared with the oracle's scores and the round's sums."""
         return self._compare(plan, self._chain.scorer_address())
 
     def _compare(self, plan: PublishPlan, scorer: str | None) -> Comparison:
@@ -191,65 +190,70 @@ class EvmPublisher:
         scorer = chain.signer("scorer") if chain.settings.scorer is not None else sender
 
         def prepare() -> EvmCall | Outcome:
-            found = self._compare(plan, scorer.address).outcome
-            return self._call(plan, sender, scorer) if found is None else found
+            outcome = self._compare(plan, scorer.address).outcome
+            return self._call(plan, sender, scorer) if outcome is None else outcome
 
-        found = chain.sender(sender, tell).run(plan.subject, plan.digest, prepare)
-        if not isinstance(found, Confirmed) or found.transaction is None:
-            return found
+        sent = chain.sender(sender, tell).run(plan.subject, plan.digest, prepare)
+        if not isinstance(sent, Confirmed) or sent.transaction is None:
+            return sent
         again = self.confirm(plan)
         if isinstance(again, Confirmed):
-            return found
+            return sent
         chain.journal.note(plan.subject, plan.digest, again, EvmAttempt.read(chain.journal.read())[-1].number)
         return again
 
     def confirm(self, plan: PublishPlan) -> Outcome:
         """Whether the oracle has these scores, deep enough."""
-        found = self.compare(plan).outcome
-        return Unknown("the oracle does not have these scores") if found is None else found
+        outcome = self.compare(plan).outcome
+        return Unknown("the oracle does not have these scores") if outcome is None else outcome
 
     def pulse(self) -> None:
-        """The chain has no tempo: only whether its node answers; raises Unreachable."""
+        """Only checks that the node answers, because the chain has no tempo. Raises Unreachable."""
         self._chain.node.head()
 
     def _committed(self, scores: Scores) -> tuple[list[tuple[str, int, bytes]], list[str]]:
-        """The scores of those whom the round knows, and what is to be said of the others."""
+        """The scores of the agents that committed to the round, and a note about each other agent."""
         times = self._chain.round.ask("committedAtAll", [agent for agent, _, _ in scores.rows])
         known = [row for row, time in zip(scores.rows, times, strict=True) if time]
-        strangers = [row for row, time in zip(scores.rows, times, strict=True) if not time]
-        notes = [f"{agent} has not committed on the chain, and is left out" for agent, _, _ in strangers]
+        unknown = [row for row, time in zip(scores.rows, times, strict=True) if not time]
+        notes = [f"{agent} has not committed on the chain, and is left out" for agent, _, _ in unknown]
         return known, notes
 
     def _there(self, receipt: bytes, there: Any, scores: Scores, committed: list[tuple[str, int, bytes]]) -> Outcome:
-        """What the scores that the oracle has come to: ours, deep enough or not yet, or others."""
+        """The outcome if the oracle has scores: they are ours, deep enough or not yet, or they are others."""
         chain = self._chain
         if receipt != scores.receipt or [(checksum(agent), bps, proof) for agent, bps, proof in there] != committed:
             what = f"the round has other scores, of the receipt sha256:{receipt.hex()}"
-            return Refusal("already-submitted", what, "a round takes scores once; settle it by those, or find out whose they are")
+            return Refusal(
+                "already-submitted", what, "a round accepts scores once; settle it by those, or find out whose they are"
+            )
         deep = chain.buried()
         if chain.oracle.ask("scoresOf", chain.round.address, chain.terms().scorer, at=deep)[0] != receipt:
-            return Unknown(f"the oracle has them, less than {chain.settings.confirmations} blocks deep; do this again")
+            return Unknown(f"the oracle has them, less than {chain.settings.confirmations} blocks deep; run this command again")
         return Confirmed(deep)
 
     def _refused(self, scores: Scores, committed: list[tuple[str, int, bytes]], scorer: str) -> Outcome | None:
-        """Why these scores of a scorer's cannot be submitted now; None if they can."""
-        said = self._chain.round.refusal("requireScores", scorer)
-        if said is not None:
-            return reason(said)
+        """Why these scores of a scorer cannot be submitted now; None if they can."""
+        reverted = self._chain.round.refusal("requireScores", scorer)
+        if reverted is not None:
+            return reason(reverted)
         if len(committed) > MAX_AGENTS:
-            return Refusal("too-many", f"there are {len(committed)} agents, and the oracle takes {MAX_AGENTS}")
+            return Refusal("too-many", f"there are {len(committed)} agents, and the oracle accepts {MAX_AGENTS}")
         return self._differs(scores, committed)
 
     def _differs(self, scores: Scores, committed: list[tuple[str, int, bytes]]) -> Refusal | None:
-        """Whether the round would pay anything else than the settlement says."""
-        _, _, places, fees, refund = self._chain.round.ask("preview", committed)
-        found = [(checksum(agent), gross, fee) for agent, _, gross, fee in places if gross]
-        for number, (said, paid) in enumerate(zip(_padded(scores.places, found), _padded(found, scores.places), strict=True), 1):
-            if said != paid:
-                what = f"place {number} would be paid {_place(paid)}, and the settlement says {_place(said)}"
+        """Why nothing is sent if the round would pay anything but the settlement's payouts; None if it pays exactly those."""
+        _, _, preview, fees, refund = self._chain.round.ask("preview", committed)
+        places = [(checksum(agent), gross, fee) for agent, _, gross, fee in preview if gross]
+        pairs = zip(_padded(scores.places, places), _padded(places, scores.places), strict=True)
+        for number, (settled, paid) in enumerate(pairs, 1):
+            if settled != paid:
+                what = f"place {number} would be paid {_place(paid)}, but the settlement says {_place(settled)}"
                 return Refusal("payouts-differ", what, _DIFFERENT)
         if (fees, refund) != (scores.fees, scores.refund):
-            what = f"fees {fees} and refund {refund} would follow, and the settlement says {scores.fees} and {scores.refund}"
+            what = (
+                f"the round would have fees {fees} and refund {refund}, but the settlement says {scores.fees} and {scores.refund}"
+            )
             return Refusal("payouts-differ", what, _DIFFERENT)
         return None
 
@@ -281,20 +285,20 @@ class EvmPublisher:
 
 
 def _put_list(folder: Path, listed: dict[str, Any]) -> None:
-    """A list of attestations beside those that it names: what a chain is told the digest of, anybody can fetch."""
+    """Write a list of attestations beside the files that it names, so that anyone can fetch what the chain has the digest of."""
     from assay.enclave.proofs import write_attestations
 
     write_attestations(folder, listed)
 
 
 _DIFFERENT = (
-    "there it goes by who committed, when, and the contract's terms: bring participants.csv in line with them and settle the next"
-    " epoch, or make a round with the bounty's terms"
+    "the round decides by who committed, when, and its own terms: make participants.csv agree with them and settle the next"
+    " epoch, or create a round with the bounty's terms"
 )
 
 
 def _scores(plan: PublishPlan) -> Scores:
-    """The scores that a plan was made of."""
+    """The scores in a plan."""
     content = plan.content
     return Scores(
         _bytes(content["receipt"]),
@@ -316,4 +320,4 @@ def _padded(rows: Any, others: Any) -> list[Any]:
 
 
 def _place(row: tuple[str, int, int] | None) -> str:
-    return "nobody" if row is None else f"{row[1]} (fee {row[2]}) to {row[0]}"
+    return "to nobody" if row is None else f"{row[1]} (fee {row[2]}) to {row[0]}"

@@ -1,7 +1,8 @@
-"""Who signs: a key in an encrypted keystore, a key in the environment, or a signer elsewhere that never gives its key away.
+"""Signs transactions and scores, with a key from a keystore or the environment, or by a remote signer that keeps its key.
 
-A signer is spoken to in JSON-RPC (`eth_signTransaction`, `eth_signTypedData_v4`; or by clef's names). So clef and Frame work, and
-the hardware wallets behind them. What it returns is taken apart again: it signed what was asked for, or nothing is sent.
+A remote signer gets JSON-RPC requests (`eth_signTransaction`, `eth_signTypedData_v4`, or clef's names for them). So clef and
+Frame work, and the hardware wallets behind them. Its answer is decoded and compared with the request; if it differs, nothing is
+sent.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 
 KEYSTORE_BYTES = 65_536
 SIGNER_SECONDS = 300.0
-"""A person has to press a button."""
+"""How long a signer may take, because a person may have to press a button."""
 Ask = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionRequest:
-    """A transaction to be signed. `to` is None where it makes a contract."""
+    """A transaction to be signed. `to` is None if it creates a contract."""
 
     chain_id: int
     nonce: int
@@ -42,8 +43,8 @@ class TransactionRequest:
     fees: Fees
 
     def fields(self) -> dict[str, Any]:
-        """As libraries and nodes name its parts."""
-        found: dict[str, Any] = {
+        """The fields as libraries and nodes name them."""
+        fields: dict[str, Any] = {
             "type": 2,
             "chainId": self.chain_id,
             "nonce": self.nonce,
@@ -54,7 +55,7 @@ class TransactionRequest:
             "maxPriorityFeePerGas": self.fees.tip,
             "accessList": [],
         }
-        return found if self.to is None else found | {"to": self.to}
+        return fields if self.to is None else fields | {"to": self.to}
 
 
 class Signer(Protocol):
@@ -65,14 +66,14 @@ class Signer(Protocol):
         """As EIP-55 spells it."""
 
     def transaction(self, request: TransactionRequest) -> bytes:
-        """The signed transaction, as it is sent; raises BadInput and Unreachable."""
+        """The signed transaction, as it is sent. Raises BadInput and Unreachable."""
 
     def typed(self, domain: dict[str, Any], types: dict[str, Any], primary: str, message: dict[str, Any]) -> bytes:
-        """The signature (65 bytes) of EIP-712 data; raises BadInput and Unreachable."""
+        """The signature (65 bytes) of EIP-712 data. Raises BadInput and Unreachable."""
 
 
 class LocalSigner:
-    """A key that is here, in memory alone."""
+    """A signer whose key is in this process's memory."""
 
     def __init__(self, account: LocalAccount) -> None:
         self._account = account
@@ -93,21 +94,21 @@ class LocalSigner:
 
 
 class RemoteSigner:
-    """A signer that holds the key of an account."""
+    """A signer at an address, which has the key of an account."""
 
     def __init__(self, url: str, account: str) -> None:
         self.address = account
         self._http = HttpRpc(url, seconds=SIGNER_SECONDS, tries=1)
 
     def transaction(self, request: TransactionRequest) -> bytes:
-        """What the signer signed, if it is what was asked for."""
+        """The transaction that the signer signed, if it is the requested one."""
         fields = request.fields() | {"from": self.address}
         for name in ("chainId", "nonce", "value", "gas", "maxFeePerGas", "maxPriorityFeePerGas", "type"):
             fields[name] = hex(fields[name])
-        said = self._ask(("eth_signTransaction", "account_signTransaction"), fields)
-        raw = _bytes(said.get("raw") if isinstance(said, dict) else said)
-        if raw is None or _taken_apart(raw) != (self.address, request):
-            what = f"the signer at {self._http.host} signed something else than what it was asked to"
+        answer = self._ask(("eth_signTransaction", "account_signTransaction"), fields)
+        raw = _bytes(answer.get("raw") if isinstance(answer, dict) else answer)
+        if raw is None or _decoded(raw) != (self.address, request):
+            what = f"the signer at {self._http.host} signed another transaction than the requested one"
             raise BadInput(what, hint="nothing was sent; look at what it shows before it signs")
         return raw
 
@@ -118,7 +119,7 @@ class RemoteSigner:
         document = {"types": {"EIP712Domain": own, **types}, "primaryType": primary, "domain": domain, "message": _plain(message)}
         signature = _bytes(self._ask(("eth_signTypedData_v4", "account_signTypedData"), self.address, document))
         if signature is None or _signed_by(libraries.typed_data(domain, types, message), signature) != self.address:
-            what = f"the signer at {self._http.host} did not sign what it was asked to with {self.address}"
+            what = f"the signer at {self._http.host} did not sign the requested data with {self.address}"
             raise BadInput(what, hint="nothing was sent; is it the right account?")
         return signature
 
@@ -128,15 +129,15 @@ class RemoteSigner:
                 return self._http.ask(method, *params)
             except RpcError as error:
                 if error.code == -32601 or "not found" in error.message or "not supported" in error.message:
-                    continue  # it goes by the other name
+                    continue  # this signer has the other name
                 raise BadInput(f"the signer at {self._http.host} refused: {error.message}", hint="nothing was sent") from None
-        raise Unreachable(f"{self._http.host} is no signer: it knows neither {' nor '.join(methods)}", final=True)
+        raise Unreachable(f"{self._http.host} is not a signer: it supports neither {' nor '.join(methods)}", final=True)
 
 
 def signer_of(target: Target, name: str, ask: Ask | None = None) -> Signer:
-    """The key of a name in publish.toml; `ask` asks for a keystore's passphrase where `$ASSAY_PASSPHRASE` is empty.
+    """The signer for a key of publish.toml. ask: asks for a keystore's passphrase if `$ASSAY_PASSPHRASE` is empty.
 
-    Raises BadInput; none of its messages has anything of a key in it.
+    Raises BadInput. No message contains any part of a key.
     """
     place = target.key(name, EvmKeyPlace)
     if place.signer is not None and place.account is not None:
@@ -145,60 +146,60 @@ def signer_of(target: Target, name: str, ask: Ask | None = None) -> Signer:
         except BadInput as error:
             raise error.at(file=target.file, field=f"keys.{name}.signer") from None
     if place.env is not None:
-        found = _of_environment(target, place.env)
+        account = _of_environment(target, place.env)
     else:
-        found = _of_keystore(target.folder / Path(str(place.keystore)).expanduser(), ask)
-    local = LocalSigner(found)
+        account = _of_keystore(target.folder / Path(str(place.keystore)).expanduser(), ask)
+    local = LocalSigner(account)
     if place.account not in (None, local.address):
-        what = f"is {place.account}, and the key is that of {local.address}"
+        what = f"is {place.account}, but the key belongs to {local.address}"
         raise BadInput(what, file=target.file, field=f"keys.{name}.account", hint="correct one of the two")
     return local
 
 
 def _of_environment(target: Target, variable: str) -> LocalAccount:
-    said = os.environ.get(variable, "").strip().removeprefix("0x")
+    key = os.environ.get(variable, "").strip().removeprefix("0x")
     try:
-        return libraries.account(bytes.fromhex(said))
+        return libraries.account(bytes.fromhex(key))
     except ValueError:
-        what = f"the variable {variable} " + ("is empty" if not said else "holds no private key")
+        what = f"the variable {variable} " + ("is empty" if not key else "holds no private key")
         raise BadInput(what, file=target.file, hint="put 64 hex digits into it") from None
 
 
 def _of_keystore(path: Path, ask: Ask | None) -> LocalAccount:
-    data = load(path, KEYSTORE_BYTES, hint="give the path of a keystore (V3), as geth and wallets write it")
+    data = load(path, KEYSTORE_BYTES, hint="give the path of a keystore (V3), as written by geth and wallets")
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise BadInput(f"can be read by others (mode {mode:04o})", file=path, hint=f"make it yours alone: chmod 600 {path}")
-    said = os.environ.get("ASSAY_PASSPHRASE", "") or (ask() if ask is not None else "")
+    passphrase = os.environ.get("ASSAY_PASSPHRASE", "") or (ask() if ask is not None else "")
     libraries.web3()
     from eth_account import Account
 
     try:
-        return libraries.account(bytes(Account.decrypt(data.decode(), said)))
+        return libraries.account(bytes(Account.decrypt(data.decode(), passphrase)))
     except (ValueError, KeyError, TypeError, AttributeError, NotImplementedError, ArithmeticError, MemoryError):
-        what = "cannot be opened: the passphrase is wrong, or it is no keystore"
+        what = "cannot be opened: the passphrase is wrong, or it is not a keystore"
         raise BadInput(what, file=path, hint="put the passphrase into ASSAY_PASSPHRASE, or type it when asked") from None
 
 
-def _taken_apart(raw: bytes) -> tuple[str, TransactionRequest] | None:
-    """Who signed a transaction, and what it is; None if it is not one of the kind that is asked for."""
+def _decoded(raw: bytes) -> tuple[str, TransactionRequest] | None:
+    """The signer and the content of a signed transaction; None if it is not a transaction of type 2."""
     from eth_account import Account
     from eth_account.typed_transactions.typed_transaction import TypedTransaction
     from hexbytes import HexBytes
     from rlp.exceptions import RLPException
 
     try:
-        found = TypedTransaction.from_bytes(HexBytes(raw)).as_dict()
+        decoded = TypedTransaction.from_bytes(HexBytes(raw)).as_dict()
         sender = str(Account.recover_transaction(raw))
     except (ValueError, TypeError, LookupError, RLPException):
         return None
-    if found.get("type") != 2 or found.get("accessList"):
+    if decoded.get("type") != 2 or decoded.get("accessList"):
         return None
-    to = bytes(found["to"])
-    fees = Fees(found["maxFeePerGas"], found["maxPriorityFeePerGas"])
+    to = bytes(decoded["to"])
+    fees = Fees(decoded["maxFeePerGas"], decoded["maxPriorityFeePerGas"])
     address = libraries.checksum(f"0x{to.hex()}") if to else None
-    rest = (found["value"], bytes(found["data"]), found["gas"], fees)
-    return sender, TransactionRequest(found["chainId"], found["nonce"], address, *rest)
+    rest = (decoded["value"], bytes(decoded["data"]), decoded["gas"], fees)
+    return sender, TransactionRequest(decoded["chainId"], decoded["nonce"], address, *rest)
 
 
 def _signed_by(message: Any, signature: bytes) -> str | None:
@@ -221,11 +222,11 @@ def _bytes(value: object) -> bytes | None:
 
 
 def _plain(value: Any) -> Any:
-    """The message as JSON carries it."""
+    """The message as JSON."""
     if isinstance(value, bytes):
         return f"0x{value.hex()}"
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return str(value) if isinstance(value, int) else value

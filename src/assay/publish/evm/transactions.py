@@ -1,21 +1,22 @@
-"""Transactions: what is signed, what the journal says of them, and what the chain does. `assay.publish.sender` has the rest.
+"""Signs transactions, replaces those that pay too little, and follows them on an Ethereum chain for `assay.publish.sender`.
 
-- A transaction has ended when it is in a block as deep as was asked for, or certain never to be in one.
-- One that no block takes is replaced by one with the same nonce that pays more, within the bounds: a chain takes one of the two.
-- All that is ever signed for one plan has one nonce, whatever a node says became of it. So a node that lies cannot get two
-  transactions that a chain would both take. Only the account's owner can say that the nonce is used up: `used_nonce`.
-- A block that is replaced by another (a reorganisation) takes its transactions with it; then it goes on from there.
+- A transaction has ended when it is in a block that is deep enough, or when it can never get into one.
+- If no block includes a transaction, another one with the same nonce and higher fees replaces it, within the limits. A chain can
+  only include one of the two.
+- All transactions that are ever signed for one plan have the same nonce, whatever a node says about them. So a lying node cannot
+  obtain two transactions that a chain would both include. Only the account's owner can declare a nonce as used: `used_nonce`.
+- If a reorganisation removes a block, its transactions are pending again, and are followed again.
 
-Entries of the journal, each with `state`, `subject` (what it is about), `plan` (the digest of what is sent) and `at` (when):
+Entries of the journal. Each also has `state`, `subject`, `plan` (the digest of what is sent) and `at` (when it was written):
 
-    planned     attempt (counted from 1), account, chain_id, nonce, to, value, data, gas, and a first transaction
-    replaced    attempt, and another transaction with the same nonce, of which a chain can take one only
+    planned     attempt (counted from 1), account, chain_id, nonce, to, value, data, gas, and the first transaction
+    replaced    attempt, and another transaction with the same nonce
     sent        attempt, hash: a node has it
-    confirmed   attempt, hash, block, block_hash: ended, as deep as was asked for
-    reverted    attempt, hash, block, why: ended; it is in a block, and did nothing
-    lost        attempt, why: ended; its nonce was used by something else
+    confirmed   attempt, hash, block, block_hash: ended; it is deep enough
+    reverted    attempt, hash, block, why: ended; it is in a block, without effect
+    lost        attempt, why: ended; another transaction used its nonce
     dropped     attempt, why: ended; no node has it, and the contract would refuse it now
-    unknown, refused, too-early, confirmed without an attempt: what a command ended with; with one, what reading back came to
+    unknown, refused, too-early, confirmed: without an attempt, the outcome of a command; with one, the result of reading back
 
 A transaction is hash, raw (as it was signed), max_fee, max_tip.
 """
@@ -39,27 +40,27 @@ from assay.publish.sender import AttemptEnded, Chain, ChainAttempt, Following, S
 
 @dataclass(frozen=True, slots=True)
 class SignedTransaction:
-    """A signed transaction: its hash, its bytes, what it offers."""
+    """A signed transaction: its hash, its bytes, its fees."""
 
     hash: str
     raw: bytes = field(repr=False)
     fees: Fees
 
     def entry(self) -> dict[str, Any]:
-        """As the journal has it."""
+        """The transaction's fields of a journal entry."""
         fees = {"max_fee": str(self.fees.most), "max_tip": str(self.fees.tip)}
         return {"hash": self.hash, "raw": f"0x{self.raw.hex()}"} | fees
 
     @classmethod
     def of(cls, entry: dict[str, Any]) -> SignedTransaction:
-        """The transaction of an entry."""
+        """The transaction in a journal entry."""
         fees = Fees(int(entry["max_fee"]), int(entry["max_tip"]))
         return cls(entry["hash"], bytes.fromhex(entry["raw"][2:]), fees)
 
 
 @dataclass
 class EvmAttempt(ChainAttempt):
-    """One thing that was sent, or was about to be: transactions with one nonce, of which a chain can take one."""
+    """One attempt: transactions with the same nonce, of which a chain can include only one."""
 
     ENDED: ClassVar[frozenset[str]] = frozenset({"confirmed", "reverted", "lost", "dropped"})
 
@@ -73,7 +74,7 @@ class EvmAttempt(ChainAttempt):
 
     @property
     def transaction(self) -> str:
-        """The hash of the last one, which pays the most."""
+        """The hash of the last transaction, which pays the most."""
         return self.transactions[-1].hash
 
     @property
@@ -83,11 +84,11 @@ class EvmAttempt(ChainAttempt):
 
     @property
     def described(self) -> str:
-        """What it is, for people."""
+        """The attempt as the subject of a sentence, for people."""
         return f"a transaction of {self.account} on chain {self.chain_id}"
 
     def content(self) -> dict[str, Any]:
-        """The entry's own fields."""
+        """The fields that only this chain's entries have."""
         return {
             "chain_id": self.chain_id,
             "nonce": self.nonce,
@@ -99,7 +100,7 @@ class EvmAttempt(ChainAttempt):
 
     @classmethod
     def planned(cls, entry: dict[str, Any]) -> EvmAttempt:
-        """The attempt that an entry plans; raises KeyError if the entry is of another kind of target."""
+        """The attempt of an entry `planned`. Raises KeyError if the entry belongs to another kind of target."""
         return cls(
             entry["attempt"],
             entry["subject"],
@@ -115,7 +116,7 @@ class EvmAttempt(ChainAttempt):
         )
 
     def follow(self, entry: dict[str, Any]) -> None:
-        """Take in a later entry about it: another transaction in its place, or what became of it."""
+        """Update the attempt by a later entry about it, which may replace its transaction."""
         if entry["state"] == "replaced":
             self.transactions.append(SignedTransaction.of(entry))
         else:
@@ -123,19 +124,19 @@ class EvmAttempt(ChainAttempt):
 
 
 GAS_ROOM = 5
-"""A fifth more gas than a call takes now: by then the chain has changed."""
+"""A transaction gets a fifth more gas than its call needs now, because the chain may change until it is included."""
 GAS_MOST = 2**24
-"""No chain takes more of one transaction (EIP-7825)."""
+"""Most gas of one transaction on any chain (EIP-7825)."""
 LOOKS = 3
-"""So often must a node say that a nonce was used by something else: one of several behind an address may lag."""
+"""A node must say so many times in a row that another transaction used a nonce; a node behind a load balancer may lag."""
 _TOO_LITTLE = ("underpriced", "fee too low", "less than block base fee")
 _THERE_ALREADY = ("already known", "known transaction", "already imported", "already exists")
-"""What nodes say of a transaction: each kind in words of its own."""
+"""Parts of nodes' error messages about a transaction; every kind of node has its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvmCall:
-    """What a transaction is to do. `to` is None where it makes a contract."""
+    """What a transaction does. `to` is None if it creates a contract."""
 
     to: str | None
     data: bytes
@@ -157,7 +158,7 @@ class Transactions(Chain[EvmAttempt, EvmCall]):
         return self.account, self._settings.chain_id
 
     def sign(self, number: int, subject: str, plan: str, call: EvmCall, attempts: list[EvmAttempt]) -> EvmAttempt | Outcome:
-        """A transaction with the plan's nonce, at a fee within the bounds."""
+        """A transaction with the plan's nonce and fees within the limits."""
         node, account = self._node, self.account
         try:
             needed = node.gas(account, call.to, call.data, call.value)
@@ -168,9 +169,10 @@ class Transactions(Chain[EvmAttempt, EvmCall]):
         head = node.head()
         if head.base_fee is None:
             return Refusal("no-eip-1559", "the chain has no base fee (EIP-1559)", "it cannot be published to")
-        fees = quote(head.base_fee, node.tip(), self._settings.bounds)
+        fees = quote(head.base_fee, node.tip(), self._settings.fee_limits)
         if fees is None:
-            what = f"gas costs {head.base_fee / 1e9:.4g} gwei now, and {self._settings.bounds.most / 1e9:.4g} is the most allowed"
+            limit = self._settings.fee_limits.most
+            what = f"gas costs {head.base_fee / 1e9:.4g} gwei now, but at most {limit / 1e9:.4g} is allowed"
             return Refusal("fees", what, "wait, or raise max_fee_gwei in publish.toml")
         nonce = self._nonce(plan, call, attempts)
         if isinstance(nonce, Refusal):
@@ -181,7 +183,7 @@ class Transactions(Chain[EvmAttempt, EvmCall]):
         return EvmAttempt(number, subject, plan, account, request.chain_id, nonce, call.to, call.value, call.data, gas, [first])
 
     def _nonce(self, plan: str, call: EvmCall, attempts: list[EvmAttempt]) -> int | Refusal:
-        """The next one of the account; for what was signed before, by plan or to the byte, the one that it had then."""
+        """The account's next nonce; for a plan or call that was signed before, the nonce that it had then."""
         used = self._node.count(self.account)
         before = [
             attempt
@@ -195,25 +197,25 @@ class Transactions(Chain[EvmAttempt, EvmCall]):
         if used <= nonce:
             return nonce
         what = (
-            f"it was signed with nonce {nonce} of {self.account}, which the node says another transaction used;"
-            " no second is signed"
+            f"it was signed with nonce {nonce} of {self.account}, but the node says that another transaction used this nonce;"
+            " nothing was signed again"
         )
-        hint = f"look elsewhere which transaction that was; if it was another, write used_nonce = {nonce} in publish.toml"
+        hint = f"look up elsewhere which transaction used it; if it was another, write used_nonce = {nonce} in publish.toml"
         return Refusal("nonce", what, hint)
 
     def follow(self, following: Following[EvmAttempt, EvmCall]) -> Callable[[], Seen]:
-        """What looks at the transactions once."""
+        """A function that looks at the transactions once."""
         return _TransactionFollower(self._node, self._signer, self._settings, self._clock, following).look
 
 
 def _signed(signer: Signer, request: TransactionRequest) -> SignedTransaction:
-    """A request, signed."""
+    """Sign a request."""
     raw = signer.transaction(request)
     return SignedTransaction(f"0x{keccak(raw).hex()}", raw, request.fees)
 
 
 class _TransactionFollower:
-    """The transactions of one attempt, looked at until one is deep enough, or none can be any more."""
+    """Follows the transactions of one attempt until one is deep enough, or until none can get into a block any more."""
 
     def __init__(
         self, node: EvmNode, signer: Signer, settings: EvmSettings, clock: SystemClock, following: Following[EvmAttempt, EvmCall]
@@ -223,62 +225,62 @@ class _TransactionFollower:
         self._bumped_at, self._looks = clock.now(), 0
 
     def look(self) -> Seen:
-        """What became of it as far as blocks say that are deep enough."""
+        """The state of the attempt, by blocks that are deep enough."""
         node, attempt = self._node, self._attempt
         used = node.count(attempt.account, self._buried_at())
-        found = self._mined()
-        if found is not None and self._deep(found[1]):
-            return self._ended(*found)
-        self._looks = self._looks + 1 if found is None and used > attempt.nonce else 0
+        mined = self._mined()
+        if mined is not None and self._deep(mined[1]):
+            return self._ended(*mined)
+        self._looks = self._looks + 1 if mined is None and used > attempt.nonce else 0
         if self._looks >= LOOKS:
-            why = f"nonce {attempt.nonce} of {attempt.account} was used by another transaction"
+            why = f"another transaction used nonce {attempt.nonce} of {attempt.account}"
             return AttemptEnded("lost", None, {"why": why})
-        if found is None and node.count(attempt.account) <= attempt.nonce:
+        if mined is None and node.count(attempt.account) <= attempt.nonce:
             return self._press()
         return Waiting()
 
     def _mined(self) -> tuple[str, Mined] | None:
-        """Which of its transactions is in a block, and where; the others can be nowhere then."""
+        """The transaction that is in a block, and where it is; at most one can be."""
         for transaction in reversed(self._attempt.transactions):
-            found = self._node.mined(transaction.hash)
-            if found is not None:
-                return transaction.hash, found
+            mined = self._node.mined(transaction.hash)
+            if mined is not None:
+                return transaction.hash, mined
         return None
 
     def _buried_at(self) -> int:
-        """The block on which enough others are."""
+        """The newest block that is deep enough."""
         return max(0, self._node.head().number - self._settings.confirmations + 1)
 
-    def _deep(self, found: Mined) -> bool:
-        """Whether enough blocks are on its own, and that is still one of the chain."""
-        if self._node.head().number - found.block + 1 < self._settings.confirmations:
+    def _deep(self, mined: Mined) -> bool:
+        """Whether enough blocks follow the transaction's block, and the chain still has it."""
+        if self._node.head().number - mined.block + 1 < self._settings.confirmations:
             return False
-        block = self._node.block(found.block)
-        return block is not None and block.hash == found.block_hash
+        block = self._node.block(mined.block)
+        return block is not None and block.hash == mined.block_hash
 
-    def _ended(self, transaction: str, found: Mined) -> AttemptEnded:
-        more: dict[str, Any] = {"hash": transaction, "block": found.block, "block_hash": found.block_hash}
-        if found.fine:
-            contract = {} if found.contract is None else {"contract": found.contract}
-            return AttemptEnded("confirmed", Confirmed(found.block, transaction), more | contract)
-        why = self._why(found.block)
-        refusal = Refusal(why.code, f"{why.what} (transaction {transaction} did nothing)", why.hint)
+    def _ended(self, transaction: str, mined: Mined) -> AttemptEnded:
+        more: dict[str, Any] = {"hash": transaction, "block": mined.block, "block_hash": mined.block_hash}
+        if mined.succeeded:
+            contract = {} if mined.contract is None else {"contract": mined.contract}
+            return AttemptEnded("confirmed", Confirmed(mined.block, transaction), more | contract)
+        why = self._why(mined.block)
+        refusal = Refusal(why.code, f"{why.what} (transaction {transaction} had no effect)", why.hint)
         return AttemptEnded("reverted", refusal, more | {"why": why.what})
 
     def _why(self, block: int) -> Refusal:
-        """What the contract would have said in that block."""
+        """The reason that the contract would have given in that block."""
         attempt = self._attempt
         try:
             self._node.call(attempt.to, attempt.data, sender=attempt.account, value=attempt.value, at=block)
         except Reverted as error:
-            found = reason(error)
-            return found if isinstance(found, Refusal) else Refusal("too-early", found.what)
+            outcome = reason(error)
+            return outcome if isinstance(outcome, Refusal) else Refusal("too-early", outcome.what)
         except (RpcError, Unreachable):
             pass
-        return Refusal("reverted", "the contract said no, or the gas was not enough", "look at the transaction")
+        return Refusal("reverted", "the contract refused it, or the gas was not enough", "look at the transaction")
 
     def _press(self) -> Seen:
-        """See to it that a node has it, and that it pays enough."""
+        """Make sure that a node has the transaction, and that it pays enough."""
         last = self._attempt.transactions[-1]
         if not self._node.knows(last.hash):
             refused = self._doomed()
@@ -290,7 +292,7 @@ class _TransactionFollower:
         return Waiting()
 
     def _doomed(self) -> str | None:
-        """Why a contract would refuse it now; None if it would not."""
+        """Why the contract would refuse the transaction now; None if it would not."""
         attempt = self._attempt
         try:
             self._node.call(attempt.to, attempt.data, sender=attempt.account, value=attempt.value)
@@ -301,12 +303,12 @@ class _TransactionFollower:
         return None
 
     def _hand_over(self, last: SignedTransaction, *, again: bool = False) -> Refusal | Waiting:
-        """Give it to the node; one that pays too little is replaced, `again`: but not a second time."""
+        """Give a transaction to the node. If it pays too little it is replaced, but not twice (`again`)."""
         try:
             self._node.send(last.raw)
         except RpcError as error:
             if error.code in BUSY:
-                raise Unreachable(f"the node does not take it now: {error.message}") from None
+                raise Unreachable(f"the node does not accept it now: {error.message}") from None
             answer = error.message.lower()
             if "nonce too low" in answer:
                 return Waiting()  # something with this nonce is in a block; the next look finds it
@@ -314,21 +316,22 @@ class _TransactionFollower:
                 return Waiting() if again else self._replace(last)
             if not any(words in answer for words in _THERE_ALREADY):
                 refused = of_node(error)
-                return Refusal(refused.code, refused.what, "it is signed, and the same is sent when this is done again")
+                hint = "it is signed; run this command again to send the same transaction"
+                return Refusal(refused.code, refused.what, hint)
         self._following.mark_sent()
         return Waiting()
 
     def _replace(self, last: SignedTransaction) -> Refusal | Waiting:
-        """Another transaction in its place, that pays more, if the bounds let it."""
+        """Replace a transaction by one that pays more, if the limits allow it."""
         attempt, following = self._attempt, self._following
         base = self._node.head().base_fee
-        fees = None if base is None else bumped(last.fees, base, self._node.tip(), self._settings.bounds)
+        fees = None if base is None else bumped(last.fees, base, self._node.tip(), self._settings.fee_limits)
         if fees is None:
-            following.tell("no block takes it, and it offers the most that max_fee_gwei and max_tip_gwei allow")
+            following.tell("no block includes it, and it already offers the most that max_fee_gwei and max_tip_gwei allow")
             return Waiting()
         request = TransactionRequest(attempt.chain_id, attempt.nonce, attempt.to, attempt.value, attempt.data, attempt.gas, fees)
         other = _signed(self._signer, request)
         following.add("replaced", **other.entry())
         attempt.transactions.append(other)
-        following.tell(f"no block takes it: it offers {fees.most / 1e9:.4g} gwei now")
+        following.tell(f"no block includes it: it offers {fees.most / 1e9:.4g} gwei now")
         return self._hand_over(other, again=True)

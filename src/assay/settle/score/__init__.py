@@ -1,12 +1,12 @@
-"""Which records stand, and for whom they count. SPEC 2, 3.0.
+"""From evidence to the score of each participant by each validator; a kind of judge has the scorer. SPEC 2, 3.0.
 
-- Evidence of the epochs `oldest` … `epoch` is looked at; the rest is as if it were not there.
-- Of several records with one key the first accepted counts, the one with the lowest `seq`. Where nothing says which came
-  first, different records for one key are refused.
-- A record counts for whoever holds its submission now. A record without a submission counts for the participant that it
-  names, if that one has none either.
+`score` asks the kind of the scheme. What all scorers need is here: which records stand, and for whom they count.
 
-Evidence → the score of each participant by each validator. One module per kind of judge. SPEC 2.
+- Only evidence of the epochs `oldest` … `epoch` is read.
+- Of several records with one key the first accepted counts: the one with the lowest `seq`. Different records of one key are
+  refused if nothing says which of them came first.
+- A record counts for the participant that has its submission now. A record without a submission counts for the participant that
+  it names, if that participant has no submission either.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _known(names: Iterable[str], registry: dict[str, int], what: str, file: str)
 
 
 def _first(records: Sequence[R]) -> R:
-    """The first accepted of several records of one key; equal ones are one record."""
+    """The first accepted of several records of one key; equal records count as one."""
     first = min(records, key=lambda record: -1 if record.seq is None else record.seq)
     different = [record for record in records if record.content != first.content]
     if different and any(record.seq is None or (record is not first and record.seq == first.seq) for record in records):
@@ -83,7 +83,7 @@ def _first(records: Sequence[R]) -> R:
 
 
 def holding(frame: Frame) -> Callable[[Record], int | None]:
-    """A function from a record to the column that it counts for, None for nobody. For tests, rubric and given. SPEC 2, 3.0."""
+    """A function from a record to the column that it counts for, or None. For tests, rubric and given. SPEC 2, 3.0."""
     holder, column, submissions = frame.holder, frame.column, frame.submissions
 
     def of(record: Record) -> int | None:
@@ -107,16 +107,16 @@ def first_epochs(records: Sequence[Evidence], frame: Frame) -> dict[str, int]:
     for submission, participant, epoch in seen:
         about_submission[submission] = min(epoch, about_submission.get(submission, epoch))
         about_participant[participant] = min(epoch, about_participant.get(participant, epoch))
-    found = {}
+    first = {}
     for key, submission in zip(frame.participants, frame.submissions, strict=True):
         lowest = about_submission.get(submission) if submission and not by_participant else about_participant.get(key)
         if lowest is not None and key not in frame.duplicate_of:
-            found[key] = lowest
-    return found
+            first[key] = lowest
+    return first
 
 
 def score(records: Sequence[Evidence], frame: Frame, rules: ScoreRules) -> Scored:
-    """What each validator's records say of each participant, by the rules of `[score]`. SPEC 2.
+    """Each validator's score of each participant, by the rules of `[score]`. SPEC 2.
 
     Raises BadInput for records that the kind cannot score, and for a kind whose scores are not whole nanos from 0 to 1.
     """
@@ -125,5 +125,5 @@ def score(records: Sequence[Evidence], frame: Frame, rules: ScoreRules) -> Score
     exact = scores.shape == counting.shape == frame.shape and scores.dtype == np.int64 and counting.dtype == np.bool_
     if not exact or (scores.size and (scores.min() < 0 or scores.max() > NANO or scores[~counting].any())):
         what = f"the scores of the kind {rules.kind!r} are not nanos from 0 to 1 as int64, one for each validator and participant"
-        raise BadInput(what, field="score.kind", hint="ask who wrote the package that has this kind")
+        raise BadInput(what, field="score.kind", hint="report it to the authors of the package that has this kind")
     return scored

@@ -1,11 +1,10 @@
-"""Scores that arrive already computed: the latest epoch counts. SPEC 2.5, 3.0.
+"""The scorers of two kinds: points for valid issues and starred repositories, and scores that arrive computed. SPEC 2.4, 2.5.
 
-Points for valid issues and starred repositories. SPEC 2.4.
-
-- valid and invalid are sums per repository of the table, less what was revoked later, not below 0.
-- points = worth × valid, and 0.25 for each starred repository (at most 1.25) once there is a valid issue; more invalid
-  than valid issues → 0.
+- points: valid and invalid issues are summed for each repository of the table, less what was revoked later, at least 0.
+- points = worth × valid, and 0.25 for each starred repository (at most 1.25) if there is a valid issue. With more invalid than
+  valid issues it is 0.
 - score = points / 100, at most 1. Nine valid issues of 5 points and one star → 45.25 points → 0.4525.
+- given: the score of the latest epoch counts.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def score_given(records: Sequence[Evidence], frame: Frame, rules: GivenScore) ->
         column = column_of(record)
         if column is not None:
             cell = (frame.row[record.validator], column)
-            latest[cell] = max(latest.get(cell, record), record, key=lambda one: one.epoch)
+            latest[cell] = max(latest.get(cell, record), record, key=lambda given: given.epoch)
     scores, epochs = np.zeros(frame.shape, np.int64), np.zeros(frame.shape, np.int64)
     counting = np.zeros(frame.shape, np.bool_)
     for cell, record in latest.items():
@@ -41,7 +40,7 @@ def score_given(records: Sequence[Evidence], frame: Frame, rules: GivenScore) ->
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a participant's issues are worth: counts, points (nanos of a point), score (nanos). SPEC 2.4."""
+    """A participant's issues: counts, points (nanos of a point), score (nanos). SPEC 2.4."""
 
     valid: int
     invalid: int
@@ -74,7 +73,7 @@ def score(records: Sequence[Evidence], frame: Frame, rules: PointsScore) -> Scor
     # Object arrays hold Python integers: a table may value an issue beyond 64 bits of nanos.
     arrays = {name: np.full(frame.shape, 0, np.object_) for name in ("valid", "invalid", "starred", "points", "score")}
     for cell, repositories in cells.items():
-        if any(record.epoch >= start for found in repositories.values() for record in found):
+        if any(record.epoch >= start for of_repository in repositories.values() for record in of_repository):
             counting[cell] = True
             tally = _tally(repositories, start, rules)
             for name, array in arrays.items():
@@ -87,9 +86,9 @@ def _tally(repositories: Mapping[str, Sequence[Points]], start: int, rules: Poin
     """The sums since `start`; stars as the latest record of any epoch says."""
     valid: dict[str, int] = {}
     invalid = starred = 0
-    for repository, found in repositories.items():
-        recent = [record for record in found if record.epoch >= start]
+    for repository, of_repository in repositories.items():
+        recent = [record for record in of_repository if record.epoch >= start]
         valid[repository] = max(0, sum(record.valid - record.revoked_valid for record in recent))
         invalid += max(0, sum(record.invalid - record.revoked_invalid for record in recent))
-        starred += max(found, key=lambda record: record.epoch).starred
+        starred += max(of_repository, key=lambda record: record.epoch).starred
     return points(valid, invalid, starred, rules)

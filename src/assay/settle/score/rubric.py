@@ -1,11 +1,12 @@
-"""A rubric: baseline gate, weighted checks, verdict, unskippable cap; whole BPS throughout. SPEC 2.3.
+"""A rubric's score: baseline gate, weighted checks, verdict, cap of unskippable checks; whole BPS throughout. SPEC 2.3.
 
-- Any of B1 … B4 false → 0. All four answers are required.
-- base = the weights of the checks answered YES; the verdict moves it; a NO on an unskippable check caps it at a fifth.
+- If B1, B2, B3 or B4 is false, the score is 0. All four answers are required.
+- base = the weights of the checks answered YES. The verdict moves it. A NO on an unskippable check caps it at a fifth.
 - Points missed on skippable checks alone come back: all of them for EXCEPTIONAL, half for ELEGANT.
-- A missing answer, one that is not a boolean, or an unknown verdict is a malformed judgement: no score, never zero.
+- A missing answer, one that is not a boolean, or an unknown verdict makes a malformed judgement: it has no score, never zero.
 - In the formats `text` and `json_object` one fence around an answer, or one `<think>` before it, is taken off; nothing else is.
-- With `injection = "unjudged"` in the scheme a judgement that suspects an injection has none either; else it decides nothing.
+- With `injection = "unjudged"` in the scheme, a judgement that suspects an injection has no score either. Without it the
+  suspicion decides nothing.
 - base 8000 with 2000 missed on skippable checks → EXCEPTIONAL 10000, ELEGANT 9000, COHERENT 8000, MINOR_ISSUES 7200, FLAWED 6400,
   FUNDAMENTALLY_BROKEN 2000.
 """
@@ -35,7 +36,7 @@ BASELINE = ("B1", "B2", "B3", "B4")
 """Legal, ethical, not spam, addresses the problem; true = met."""
 VERDICTS = ("EXCEPTIONAL", "ELEGANT", "COHERENT", "MINOR_ISSUES", "FLAWED", "FUNDAMENTALLY_BROKEN")
 FIFTH = BPS // 5
-"""Most that is left of a submission which fails an unskippable check, or is fundamentally broken."""
+"""The most that a submission keeps if it fails an unskippable check, or is fundamentally broken."""
 _SPACE = "[ \t\r\n]*"
 _FENCE = re.compile(rf"{_SPACE}```(?:json)?[ \t]*\r?\n(.*)\n[ \t]*```{_SPACE}", re.DOTALL)
 _THOUGHT = re.compile(rf"{_SPACE}<think>.*?</think>(.*)", re.DOTALL)
@@ -63,10 +64,10 @@ def judge(baseline: object, checks: object, verdict: object, rules: RubricScore)
     answers = _answers(checks, [check.id for check in rules.checks])
     if answers is None or not isinstance(verdict, str) or verdict not in VERDICTS:
         return None
-    told = list(zip(rules.checks, answers, strict=True))
-    base = sum(check.weight for check, yes in told if yes)
-    missed = sum(check.weight for check, yes in told if not yes and check.skippable)
-    capped = any(not yes and not check.skippable for check, yes in told)
+    answered = list(zip(rules.checks, answers, strict=True))
+    base = sum(check.weight for check, yes in answered if yes)
+    missed = sum(check.weight for check, yes in answered if not yes and check.skippable)
+    capped = any(not yes and not check.skippable for check, yes in answered)
     moved = after_verdict(verdict, base, missed)
     return Grade(base, missed, verdict, gate=True, capped=capped, bps=min(moved, FIFTH) if capped else moved)
 
@@ -84,13 +85,13 @@ def after_verdict(verdict: str, base: int, missed_skippable: int) -> int:
 
 
 def answer_text(content: str, form: Format) -> str:
-    """The JSON text in what a model answered: in `text` and `json_object` without one fence around it or one thought before it.
+    """The JSON text in a model's answer: in `text` and `json_object` without one fence around it or one thought before it.
 
     A fence is a line of three backticks, with or without `json` after them, and a last line of three; a thought is from a leading
     `<think>` to the first `</think>`. One of the two is taken off, once. SPEC 2.3.
     """
-    found = None if form == "json_schema" else _FENCE.fullmatch(content) or _THOUGHT.fullmatch(content)
-    return content if found is None else found[1]
+    wrapped = None if form == "json_schema" else _FENCE.fullmatch(content) or _THOUGHT.fullmatch(content)
+    return content if wrapped is None else wrapped[1]
 
 
 def _answers(given: object, names: Sequence[str]) -> list[bool] | None:
@@ -115,20 +116,20 @@ def score(records: Sequence[Evidence], frame: Frame, rules: RubricScore) -> Scor
         if column is None:
             continue
         cell = (frame.row[record.validator], column)
-        found = judge(record.baseline, record.checks, record.verdict, rules) if record.outcome == "judged" else None
-        if found is None:
+        grade = judge(record.baseline, record.checks, record.verdict, rules) if record.outcome == "judged" else None
+        if grade is None:
             unjudged[cell] = True
             continue
         if record.injection_suspected and rules.injection is not None:
             unjudged[cell] = suspected[cell] = True
             continue
         counting[cell] = True
-        scores[cell] = found.bps * (NANO // BPS)
-        verdicts[cell] = found.verdict
+        scores[cell] = grade.bps * (NANO // BPS)
+        verdicts[cell] = grade.verdict
         for name, number in numbers.items():
-            number[cell] = getattr(found, name)
+            number[cell] = getattr(grade, name)
         for name, flag in flags.items():
-            flag[cell] = getattr(found, name)
+            flag[cell] = getattr(grade, name)
     work: dict[str, Ints | Bools | NDArray[np.object_]] = {**numbers, "verdict": verdicts, **flags}
     first = first_epochs(mine, frame)
     return Scored(scores=scores, counting=counting, unjudged=unjudged, suspected=suspected, work=work, first=first)

@@ -1,8 +1,8 @@
-"""Pass or fail: the share of trials passed over the whole task set. SPEC 2.1.
+"""The score of tests: the share of trials passed over the whole task set. SPEC 2.1.
 
-- A trial passes or it does not; a timeout is a fail; an error is trouble that is not the participant's, so it is missing.
-- The tasks and the number of trials are the scheme's, not what came back. A validator that misses a trial is incomplete:
-  it has no score, and says how many are missing.
+- A trial passes or it does not. A timeout is a fail. An error is not the participant's fault, so the trial is missing.
+- The scheme says which tasks and how many trials there are. A validator that misses a trial is incomplete: it has no score, and
+  the settlement says how many trials are missing.
 - 73 of 91 → 0.802197802.
 """
 
@@ -31,7 +31,9 @@ def score(records: Sequence[Evidence], frame: Frame, rules: TestsScore) -> Score
     """Each validator's pass rate of each participant's submission; raises BadInput as `accepted` and `tally` do. SPEC 2.1."""
     mine = of_kind(records, Tests)
     width = len(frame.participants)
-    seen: list[int] = []  # a cell, validator · width + participant, for each record; so of those run, and of those passed
+    seen: list[
+        int
+    ] = []  # the cell, validator · width + participant, of each record; then of each trial that ran, and that passed
     run: list[int] = []
     passed: list[int] = []
     tasks, trials = frozenset(frame.tasks), rules.trials
@@ -47,8 +49,8 @@ def score(records: Sequence[Evidence], frame: Frame, rules: TestsScore) -> Score
             if record.outcome == "pass":
                 passed.append(cell)
 
-    def counted(found: list[int]) -> Ints:
-        return np.bincount(np.array(found, np.int64), minlength=frame.shape[0] * width).reshape(frame.shape)
+    def counted(cells: list[int]) -> Ints:
+        return np.bincount(np.array(cells, np.int64), minlength=frame.shape[0] * width).reshape(frame.shape)
 
     return tally(
         counted(passed),

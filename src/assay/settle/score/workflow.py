@@ -1,8 +1,8 @@
-"""Workflows: success, cost, latency and reliability of each task, averaged over a window of tasks. SPEC 2.2.
+"""The score of workflows: success, cost, latency and reliability of each task, averaged over a window of tasks. SPEC 2.2.
 
-- S = 0.50·success + 0.25·cost + 0.15·latency + 0.10·reliability; cost and latency count only where success is above the gate.
-- The mean of the last `window` tasks, by epoch and task; each task is rounded, then the mean.
-- A task in which a validator's service failed is taken out for everybody that this validator judged in it.
+- S = 0.50·success + 0.25·cost + 0.15·latency + 0.10·reliability; cost and latency count only if success is above the gate.
+- The score is the mean of the last `window` tasks, by epoch and task. Each task is rounded, then the mean.
+- If a validator's service failed in a task, the task is left out for every participant that this validator judged in it.
 - quality 1, 3 of 4 steps, cost 0.01 of 0.05, 2 s of 10 s, one hard failure → 0.5·0.75 + 0.25·0.8 + 0.15·0.8 + 0.1·0.5 = 0.745.
 """
 
@@ -34,7 +34,7 @@ class TaskScore:
 
 
 def task(record: Workflow, rules: WorkflowScore) -> TaskScore:
-    """The parts and the score of one task; 0 throughout for an invalid plan. Service errors are left out before. SPEC 2.2."""
+    """The parts and the score of one task; all 0 for an invalid plan. Service errors were left out before. SPEC 2.2."""
     if record.outcome != "ran":
         return TaskScore(0, 0, 0, 0, 0)
     weights, penalties = rules.weights, rules.penalties
@@ -73,7 +73,7 @@ def succeeded(record: Workflow, rules: WorkflowScore) -> bool:
 
 
 def windows(records: Sequence[Workflow], frame: Frame, rules: WorkflowScore) -> dict[tuple[int, int], list[Workflow]]:
-    """(validator, participant) → the tasks of its window, in order; none if service errors took out all. SPEC 2.2."""
+    """(validator, participant) → the tasks of its window, in order; none if all were left out for service errors. SPEC 2.2."""
     standing = accepted(records, frame)
     failed = {(record.validator, record.epoch, record.task) for record in standing if record.outcome == "service-error"}
     kept: dict[tuple[int, int], list[Workflow]] = {}

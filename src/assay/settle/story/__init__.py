@@ -1,10 +1,10 @@
-"""How a participant's numbers came about, told from a settlement: one story for the library, the command line and the pages.
+"""How a participant's numbers came about, told from a settlement: the same story for the library and the command line.
 
     evidence ─▶ failed ─▶ quorum ─▶ outliers ─▶ score ─▶ rank ─▶ share ─▶ cap ─▶ decay ─▶ weight ─▶ next-place
                                                             (or: rank ─▶ release ─▶ payout ─▶ next-place, or: rank ─▶ next-place)
 
 A story only reads what the stages computed, so it cannot disagree with the numbers. Each chapter has sentences and a table
-for people and the same numbers as `facts` for programs. SPEC 2–6.
+for people, and the same numbers as `facts` for programs. SPEC 2–6.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from assay.errors import BadInput, suggest
 from assay.records import Evidence
 from assay.settle.story import agreement, weights
 from assay.settle.story.agreement import failing, why_not
-from assay.settle.story.telling import Chapter, Explanation, Json, Subject, Table, called, ordinal, percent, wei
+from assay.settle.story.telling import Chapter, Explanation, Json, Subject, Table, called, money, ordinal, percent
 from assay.settle.story.weights import reaching
 
 if TYPE_CHECKING:
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 __all__ = ["Chapter", "Explanation", "Table", "called", "explain", "percent", "without_score"]
 
 
-def explain(settlement: Settlement, key: str, records: Sequence[Evidence] | None = None) -> Explanation:
+def explain(settlement: Settlement, key: str, records: Sequence[Evidence] | None = None, token: str = "") -> Explanation:
     """The story of one participant, agreed or not; raises BadInput if the registry does not have it. SPEC 2–5.
 
-    records: those about it, where the settlement was computed from sums and so cannot name its tasks.
+    records: those about the participant, if the settlement was computed from sums and so cannot name tasks. token: the token of
+    the deposit, as people read it; empty for ether.
     """
     column = settlement.frame.column.get(key)
     if column is None:
         raise _unknown(key, settlement.frame.participants)
     row = next(row for row in settlement.document["agreed"] if row["participant"] == key)
-    subject = _subject(settlement, row)
+    subject = _subject(settlement, row, token)
     chapters = [*agreement.chapters(subject, failing(settlement, subject, records))]
     if subject.agreed:
         if subject.scheme.reward.kind != "ranking":
@@ -63,10 +64,10 @@ def without_score(settlement: Settlement) -> dict[str, Chapter]:
     return {row["participant"]: why_not(_subject(settlement, row)) for row in rows}
 
 
-def _subject(settlement: Settlement, row: Json) -> Subject:
+def _subject(settlement: Settlement, row: Json, token: str = "") -> Subject:
     inputs = settlement.inputs
     participant = inputs.participants[settlement.frame.column[row["participant"]]]
-    return Subject(inputs.scheme, settlement.document, row, participant, len(inputs.tasks), called(inputs.validators))
+    return Subject(inputs.scheme, settlement.document, row, participant, len(inputs.tasks), called(inputs.validators), token)
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> BadInput:
@@ -86,7 +87,9 @@ def _summary(subject: Subject) -> str:
     if subject.scheme.payout:
         paid = subject.payout
         return (
-            f"{place} and is paid {wei(paid['net'])} after fees." if paid and paid["net"] != "0" else f"{place} and is not paid."
+            f"{place} and is paid {money(paid['net'], subject.token)} after fees."
+            if paid and paid["net"] != "0"
+            else f"{place} and is not paid."
         )
     weight = subject.weight
     if weight["uid"] is None:

@@ -1,8 +1,7 @@
-"""Why a participant has no agreed score, what is missing, and who can mend it. SPEC 3.
+"""The chapters up to the rank: what was seen, what failed, quorum, outliers, agreed score; or why there is none. SPEC 2, 3.
 
-From evidence to the agreed score, or to why there is none. SPEC 2, 3.
-
-Which tasks a participant did not pass and which checks it missed, by name, as the records say that count. SPEC 2.1–2.3.
+A participant without an agreed score is told the reason, what is missing, and who can do something about it. A chapter names the
+tasks or checks that the records that count did not see passed.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ def needed_stake(subject: Subject) -> int:
     return -(-int(subject.row["needed_stake_of"]) * subject.scheme.consensus.min_stake // NANO)
 
 
-def left_out(subject: Subject, one: Json) -> str:
+def left_out(subject: Subject, evidence: Json) -> str:
     """Why a validator with evidence does not count for this participant. SPEC 3.0, 3.1."""
-    if one["reason"] == "incomplete":
+    if evidence["reason"] == "incomplete":
         trials = (subject.scheme.kind.trials(subject.scheme.score) or 1) * subject.tasks
-        return f"{one['missing']} of {trials} missing"
+        return f"{evidence['missing']} of {trials} missing"
     return {
         "not-assigned": "not drawn for this submission",
         "no-stake": "has no stake",
         "stake-below-minimum": f"stake below {subject.stake(subject.scheme.consensus.min_validator_stake)}",
         "unjudged": "unjudged or malformed",
-        "injection-suspected": "an injection is suspected, which this scheme does not score",
-        "no-tasks": "its own service failed in every task",
-    }[one["reason"]]
+        "injection-suspected": "an injection is suspected; this scheme then gives no score",
+        "no-tasks": "the validator's own service failed in every task",
+    }[evidence["reason"]]
 
 
 def why_not(subject: Subject) -> Chapter:
@@ -66,33 +65,34 @@ def why_not(subject: Subject) -> Chapter:
 def _duplicate(subject: Subject) -> tuple[str, str]:
     first = subject.row["duplicate_of"]
     return (
-        f"{first} handed in the same submission earlier; it counts for the earliest only.",
+        f"{first} handed in the same submission earlier, and a submission counts only for the earliest participant.",
         "To do: hand in a submission of your own.",
     )
 
 
 def _unjudged(subject: Subject) -> tuple[str, str]:
-    who = [subject.called[one["validator"]] for one in subject.row["not_counted"] if one["reason"] == "unjudged"]
-    wary = [subject.called[one["validator"]] for one in subject.row["not_counted"] if one["reason"] == "injection-suspected"]
-    if wary:
+    def validators(reason: str) -> list[str]:
+        return [subject.called[row["validator"]] for row in subject.row["not_counted"] if row["reason"] == reason]
+
+    if wary := validators("injection-suspected"):
         return (
-            f"{named(wary)} found signs that the solution speaks to the judge; by the scheme it then counts as unjudged.",
-            "To do: a person reads the solution. A new one without these signs is judged anew.",
+            f"{named(wary)} found signs that the solution speaks to the judge; under this scheme it then counts as unjudged.",
+            "To do: a person must read the solution. A new solution without these signs is judged again.",
         )
     return (
-        f"{named(who)} could not judge it: a judgement is unjudged or malformed, which is never a zero.",
-        "To do: these validators judge it again, with the fallback model if need be.",
+        f"{named(validators('unjudged'))} could not judge it: the judgement is missing or malformed, which is never scored as 0.",
+        "To do: these validators must judge it again, with the fallback model if necessary.",
     )
 
 
 def _incomplete(subject: Subject) -> tuple[str, str]:
-    lacking = [one for one in subject.row["not_counted"] if one["reason"] == "incomplete"]
-    who = named([f"{subject.called[one['validator']]} ({one['missing']})" for one in lacking])
+    lacking = [validator for validator in subject.row["not_counted"] if validator["reason"] == "incomplete"]
+    who = named([f"{subject.called[validator['validator']]} ({validator['missing']})" for validator in lacking])
     return (
-        f"Trials are missing from {who}; an incomplete run does not count, and errors are never failures.",
-        "To do: run the missing trials again, and add what they come to."
+        f"Trials are missing from {who}. An incomplete run does not count; infrastructure errors are never scored as failures.",
+        "To do: run the missing trials, and add their results."
         if subject.alike
-        else "To do: these validators run the missing trials; then the quorum is reached.",
+        else "To do: these validators must run the missing trials; then the quorum is reached.",
     )
 
 
@@ -100,18 +100,18 @@ def _no_evidence(subject: Subject) -> tuple[str, str]:
     rules, drawn = subject.scheme.consensus, subject.row["needed_stake_of"]
     if rules.assign is not None and drawn == "0":
         return (
-            "Nobody has been drawn to judge it: there is no evidence that says in which epoch it was accepted.",
-            "To do: nothing yet, if it was handed in only now; otherwise see that accepted_epoch or evidence is there.",
+            "No validator was drawn to judge it: nothing says in which epoch it was accepted.",
+            "To do: wait, if it was handed in just now; otherwise fill in accepted_epoch, or add evidence.",
         )
     if others := subject.row["not_counted"]:
-        who = named([f"{subject.called[one['validator']]} ({left_out(subject, one)})" for one in others])
+        who = named([f"{subject.called[evidence['validator']]} ({left_out(subject, evidence)})" for evidence in others])
         return (
             f"{'Runs' if subject.alike else 'Validators'} have evidence about it, but none of it counts: {who}.",
-            f"To do: {plural(rules.min_validators, subject.judge)}{'' if subject.alike else ' with stake'} must judge it whole.",
+            f"To do: {plural(rules.min_validators, subject.judge)}{'' if subject.alike else ' with stake'} must judge all of it.",
         )
     if not subject.participant.submission and not subject.scheme.kind.record.by_participant:
         return (
-            "It has no submission in participants.csv, and nobody has evidence about it.",
+            "It has no submission in participants.csv, and there is no evidence about it.",
             "To do: hand in a submission.",
         )
     return (
@@ -123,7 +123,7 @@ def _no_evidence(subject: Subject) -> tuple[str, str]:
 def _too_few(subject: Subject) -> tuple[str, str]:
     has, needed = len(subject.row["validators"]), subject.scheme.consensus.min_validators
     return (
-        f"{plural(has, subject.judge)} {'counts' if has == 1 else 'count'}, {needed} are needed.",
+        f"{plural(has, subject.judge)} {'counts' if has == 1 else 'count'}; {needed} are needed.",
         f"To do: {plural(needed - has, f'more {subject.judge}')} must judge the whole submission.",
     )
 
@@ -142,13 +142,13 @@ def _after_outliers(subject: Subject) -> tuple[str, str]:
     rest = subject.stake(sum(int(vote["stake"]) for vote in subject.row["validators"] if not vote["excluded"]))
     needed = subject.stake(needed_stake(subject))
     return (
-        f"Without the outliers the validators hold {rest}; {needed} is needed, and the scheme asks again (recheck).",
-        "To do: more validators judge it, or those that were left out look into why they differ.",
+        f"Without the outliers the validators hold {rest}. The scheme checks the quorum again (recheck): {needed} is needed.",
+        "To do: more validators must judge it, or the validators that were left out must find out why their scores differ.",
     )
 
 
 def chapters(subject: Subject, failed: Chapter | None) -> Iterator[Chapter]:
-    """Status if there is no score; what was seen and what failed, quorum, outliers, score and rank as far as it came."""
+    """The status if there is no score; then evidence, failures, quorum, outliers, score and rank, as far as they exist."""
     if not subject.agreed:
         yield why_not(subject)
     if subject.row["status"] == "duplicate":
@@ -183,7 +183,7 @@ def _evidence(subject: Subject) -> Chapter:
         for vote in votes
     ]
     blank = ("–",) * (2 + has_z + (not subject.alike) + subject.in_tao)
-    rows += [(subject.called[one["validator"]], *blank, f"no: {left_out(subject, one)}") for one in others]
+    rows += [(subject.called[evidence["validator"]], *blank, f"no: {left_out(subject, evidence)}") for evidence in others]
     stake = () if subject.alike else ("stake", "in TAO") if subject.in_tao else ("stake",)
     count = len(votes)
     said = f"{plural(count, subject.judge)} {'has' if count == 1 else 'have'} a whole score of the current submission"
@@ -200,7 +200,7 @@ def _evidence(subject: Subject) -> Chapter:
 
 
 def _facts(subject: Subject, votes: list[Json]) -> list[Json]:
-    """The votes as they stand in the settlement; without stakes where those decide nothing."""
+    """The votes as the settlement has them; without stakes if stakes decide nothing."""
     return [{name: value for name, value in vote.items() if name != "stake"} for vote in votes] if subject.alike else votes
 
 
@@ -238,7 +238,7 @@ def _quorum(subject: Subject) -> Chapter:
 
 
 def _stakes(subject: Subject, stake: int, needed: int) -> list[tuple[str, str, str, str]]:
-    """The rows of the stake that counts and of what is needed: in rao, and in TAO beside it."""
+    """The rows of the stake that counts and the stake that is needed: in rao, and in TAO where that is shown."""
     enough = "yes" if stake >= needed else "no"
     if not subject.in_tao:
         return [("stake", str(stake), str(needed), enough)]
@@ -266,10 +266,10 @@ def _outliers(subject: Subject) -> Chapter:
         text_.append(f"{who} {'is' if len(excluded) == 1 else 'are'} too far from the others and left out.")
     elif flagged:
         verb = "is" if len(flagged) == 1 else "are"
-        why = "together the flagged hold half or more of the stake that takes part, so nobody is left out"
+        why = "together the flagged hold half or more of the stake that takes part, so no score is left out"
         text_.append(f"{named([subject.called[key] for key in flagged])} {verb} flagged, but {why}.")
     elif row["median"] is not None or row["mean"] is not None:
-        text_.append("Nobody is too far from the others.")
+        text_.append("No score is too far from the others.")
     return Chapter(
         name="outliers",
         title="Outliers",
@@ -292,11 +292,11 @@ def _measure(subject: Subject) -> str:
     """How far is too far, with this participant's numbers. SPEC 3.2."""
     rules, row = subject.scheme.consensus.outliers, subject.row
     if rules.method == "none":
-        return "The scheme looks for no outliers."
+        return "The scheme does not look for outliers."
     if row["median"] is not None:
         scale = max(nanos(row["mad"]), rules.mad_floor)
         if not scale:
-            return f"The median is {row['median']} and MAD is 0: without a mad_floor nobody can be flagged."
+            return f"The median is {row['median']} and MAD is 0: without a mad_floor no score can be flagged."
         return (
             f"The median is {row['median']}, MAD is {row['mad']} (at least {text(rules.mad_floor)} is used). "
             f"|M| = 0.6745 × |score − median| / {text(scale)}; above {text(rules.threshold)} it is an outlier."
@@ -304,7 +304,7 @@ def _measure(subject: Subject) -> str:
     if row["mean"] is not None:
         squared = text(rules.threshold * rules.threshold, 18)
         return f"The mean is {row['mean']}; a score is an outlier where z² = ((score − mean) / σ)² is above {squared}."
-    return "There are fewer than three scores, so nobody can be an outlier."
+    return "There are fewer than three scores, so none can be an outlier."
 
 
 def _score(subject: Subject) -> Chapter:
@@ -354,14 +354,14 @@ def _rank(subject: Subject) -> Chapter:
 R = TypeVar("R", Tests, Rubric)
 
 MOST = 20
-"""Rows that people are shown; programs get all."""
+"""Rows that people see; programs get all."""
 _GATE = {"B1": "it is legal", "B2": "it is ethical", "B3": "it is not spam", "B4": "it addresses the problem"}
 
 
 def failing(settlement: Settlement, subject: Subject, records: Sequence[Evidence] | None = None) -> Chapter | None:
-    """The tasks or checks that not every validator whose score counts saw passed; None where no single records say which.
+    """The tasks or checks that some validator whose score counts did not see passed; None if there are no single records.
 
-    records: about this participant, where the settlement was computed from sums.
+    records: those about this participant, if the settlement was computed from sums.
     """
     evidence = settlement.inputs.evidence if records is None else records
     if isinstance(evidence, Scored) or not subject.row["validators"]:
@@ -370,23 +370,23 @@ def failing(settlement: Settlement, subject: Subject, records: Sequence[Evidence
 
 
 def _votes(subject: Subject) -> list[str]:
-    """The validators that have a whole score of this participant."""
+    """The keys of the validators that have a whole score of this participant."""
     return [vote["validator"] for vote in subject.row["validators"]]
 
 
 def _counting(settlement: Settlement, subject: Subject, records: Sequence[R]) -> list[R]:
-    """The records that stand, of those validators, about this participant's submission. SPEC 3.0."""
+    """The records about this participant's submission by validators whose score counts. SPEC 3.0."""
     column, column_of, votes = settlement.frame.column[subject.participant.key], holding(settlement.frame), {*_votes(subject)}
-    return accepted([one for one in records if one.validator in votes and column_of(one) == column], settlement.frame)
+    return accepted([record for record in records if record.validator in votes and column_of(record) == column], settlement.frame)
 
 
 def tests(settlement: Settlement, subject: Subject, records: Sequence[Evidence]) -> Chapter:
-    """Tasks with a trial that some validator did not see passed. SPEC 2.1."""
+    """Tasks with a trial that did not pass for some validator. SPEC 2.1."""
     trials, tasks = subject.scheme.kind.trials(subject.scheme.score) or 1, settlement.inputs.tasks
     outcomes: dict[str, dict[str, list[str]]] = {task: {} for task in tasks}
-    for one in _counting(settlement, subject, [one for one in records if isinstance(one, Tests)]):
-        if one.task in outcomes and one.trial <= trials and one.outcome != "error":
-            outcomes[one.task].setdefault(one.validator, []).append(one.outcome)
+    for record in _counting(settlement, subject, [record for record in records if isinstance(record, Tests)]):
+        if record.task in outcomes and record.trial <= trials and record.outcome != "error":
+            outcomes[record.task].setdefault(record.validator, []).append(record.outcome)
     facts: list[Json] = []
     rows = []
     for task, seen in outcomes.items():
@@ -398,42 +398,47 @@ def tests(settlement: Settlement, subject: Subject, records: Sequence[Evidence])
         if by:
             facts.append({"task": task, "validators": by})
             passed = sum(found.count("pass") for found in seen.values())
-            rows.append((task, f"{passed} of {trials * len(_votes(subject))}", ", ".join(_failed(subject, one) for one in by)))
-    said = (
+            rows.append(
+                (task, f"{passed} of {trials * len(_votes(subject))}", ", ".join(_failed(subject, counts) for counts in by))
+            )
+    sentence = (
         f"{plural(len(rows), 'task')} of {len(tasks)} {'was' if len(rows) == 1 else 'were'} not passed in every trial by every "
         f"{subject.judge}."
         if rows
         else f"Every {subject.judge} saw every task passed."
     )
-    return _chapter("Tasks that were not passed", said, {"tasks": facts}, ("task", "passed", "failed at"), rows)
+    return _chapter("Tasks that were not passed", sentence, {"tasks": facts}, ("task", "passed", "failed at"), rows)
 
 
-def _failed(subject: Subject, by: Json) -> str:
-    """A validator, how often the task failed there if it was tried more than once, and whether for want of time."""
-    failed, late = by["trials"] - by["passed"], by["timeout"]
-    parts = [f"{failed} of {by['trials']}"] if by["trials"] > 1 else []
+def _failed(subject: Subject, trials: Json) -> str:
+    """A validator, how often the task failed there if there is more than one trial, and how often it ran out of time."""
+    failed, late = trials["trials"] - trials["passed"], trials["timeout"]
+    parts = [f"{failed} of {trials['trials']}"] if trials["trials"] > 1 else []
     parts += [] if not late else ["out of time"] if late == failed else [f"{late} out of time"]
-    who = subject.called[by["validator"]]
+    who = subject.called[trials["validator"]]
     return f"{who} ({', '.join(parts)})" if parts else who
 
 
 def rubric(settlement: Settlement, subject: Subject, evidence: Sequence[Evidence]) -> Chapter:
-    """Checks that some validator's judge answered NO, and what of the baseline was not met. SPEC 2.3."""
-    records, rules = _counting(settlement, subject, [one for one in evidence if isinstance(one, Rubric)]), subject.scheme.score
+    """Checks that some validator's judge answered with NO, and parts of the baseline that were not met. SPEC 2.3."""
+    records, rules = (
+        _counting(settlement, subject, [record for record in evidence if isinstance(record, Rubric)]),
+        subject.scheme.score,
+    )
     assert isinstance(rules, RubricScore)
     facts: list[Json] = []
     rows = []
     for name in BASELINE:
-        if by := [one.validator for one in records if one.baseline[name] is False]:
+        if by := [record.validator for record in records if record.baseline[name] is False]:
             facts.append({"check": name, "weight": None, "skippable": False, "validators": by})
             rows.append((name, "all", "no", _said_no(subject, by), _GATE[name]))
     for check in rules.checks:
-        if by := [one.validator for one in records if all(one.baseline.values()) and one.checks[check.id] is False]:
+        if by := [record.validator for record in records if all(record.baseline.values()) and record.checks[check.id] is False]:
             facts.append({"check": check.id, "weight": check.weight, "skippable": check.skippable, "validators": by})
             rows.append((check.id, str(check.weight), "yes" if check.skippable else "no", _said_no(subject, by), check.label))
-    said = f"{plural(len(rows), 'check')} {'was' if len(rows) == 1 else 'were'} missed." if rows else "No check was missed."
+    sentence = f"{plural(len(rows), 'check')} {'was' if len(rows) == 1 else 'were'} missed." if rows else "No check was missed."
     return _chapter(
-        "Checks that were missed", said, {"checks": facts}, ("check", "BPS", "skippable", "NO by", "what it asks"), rows
+        "Checks that were missed", sentence, {"checks": facts}, ("check", "BPS", "skippable", "NO by", "what it asks"), rows
     )
 
 
@@ -442,40 +447,40 @@ def _said_no(subject: Subject, keys: Sequence[str]) -> str:
 
 
 def workflow_tasks(settlement: Settlement, subject: Subject, records: Sequence[Evidence]) -> Chapter:
-    """Tasks of the window in which success was not above the gate at some validator. SPEC 2.2."""
+    """Tasks of the window in which success was not above the gate for some validator. SPEC 2.2."""
     frame, rules = settlement.frame, subject.scheme.score
     assert isinstance(rules, WorkflowScore)
-    found: dict[tuple[int, str], list[Json]] = {}
+    failed: dict[tuple[int, str], list[Json]] = {}
     count: set[tuple[int, str]] = set()
-    tasks_of = windows.windows([one for one in records if isinstance(one, Workflow)], frame, rules)
+    tasks_of = windows.windows([record for record in records if isinstance(record, Workflow)], frame, rules)
     for key in _votes(subject):
         for record in tasks_of[frame.row[key], frame.column[subject.participant.key]]:
             of = (record.epoch, record.task)
             count.add(of)
             parts = windows.task(record, rules)
             if not windows.succeeded(record, rules):
-                one = {"validator": key, "success": text(parts.success), "score": text(parts.score), "outcome": record.outcome}
-                found.setdefault(of, []).append(one)
+                row = {"validator": key, "success": text(parts.success), "score": text(parts.score), "outcome": record.outcome}
+                failed.setdefault(of, []).append(row)
     rows, facts = [], []
-    for epoch, task in sorted(found, key=lambda of: (of[0], of[1].encode())):
-        by = found[epoch, task]
+    for epoch, task in sorted(failed, key=lambda of: (of[0], of[1].encode())):
+        by = failed[epoch, task]
         facts.append({"epoch": epoch, "task": task, "validators": by})
         how = [
-            f"{subject.called[one['validator']]} ({'invalid' if one['outcome'] == 'invalid' else one['success']})" for one in by
+            f"{subject.called[row['validator']]} ({'invalid' if row['outcome'] == 'invalid' else row['success']})" for row in by
         ]
         rows.append((task, str(epoch), ", ".join(how)))
     gate = text(rules.gate)
     said = (
-        f"In {len(rows)} of {plural(len(count), 'task')} success was not above {gate} at every {subject.judge}, so cost and "
-        f"time give nothing there."
+        f"In {len(rows)} of {plural(len(count), 'task')} success was not above {gate} for every {subject.judge}, so cost and "
+        f"time add nothing to the score there."
         if rows
         else f"In every task success was above {gate}."
     )
     return _chapter("Tasks that failed", said, {"tasks": facts}, ("task", "epoch", "success at"), rows)
 
 
-def _chapter(title: str, said: str, facts: Json, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Chapter:
-    """The chapter `failed`: all of it as facts, and as much as people read as a table."""
-    more = [] if len(rows) <= MOST else [f"The first {MOST} are shown; --json has all."]
+def _chapter(title: str, sentence: str, facts: Json, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Chapter:
+    """The chapter `failed`: all rows as facts, the first of them as a table."""
+    more = [] if len(rows) <= MOST else [f"The first {MOST} are shown; --json shows all."]
     table = Table(columns, tuple(rows[:MOST])) if rows else None
-    return Chapter(name="failed", title=title, text=(said, *more), facts=facts, table=table)
+    return Chapter(name="failed", title=title, text=(sentence, *more), facts=facts, table=table)

@@ -1,4 +1,4 @@
-"""What a story is made of, and how its numbers are written for people."""
+"""What a story is made of (`Chapter`, `Table`, `Explanation`), and how its numbers are written for people."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = [
     "Subject",
     "Table",
     "called",
-    "in_ether",
+    "money",
+    "money_table",
     "named",
     "ordinal",
     "part",
     "percent",
     "percents",
     "plural",
-    "wei",
 ]
 
 Json = dict[str, Any]
 
 SCHEMA = "assay.explanation/1"
 READABLE = 24
-"""A key of more characters is called by a name, or shortened."""
+"""A longer key is shown by its name, or shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Chapter:
-    """One step: what happened in sentences, a table where there is more than one thing to say, and the numbers by name."""
+    """One step: sentences, a table if there is more than one thing to show, and the numbers by name."""
 
     name: str
     title: str
@@ -68,7 +68,7 @@ class Explanation:
     scheme: str
     version: str
     settlement: str
-    """Digest of the settlement that it tells of."""
+    """Digest of the settlement."""
     status: str
     reason: str | None
     summary: str
@@ -112,7 +112,7 @@ def _columns(table: Table) -> list[str]:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a story is told from: the settlement's document, and the row in it that is the participant's."""
+    """The participant that a story is about, with its row in the settlement's document and the rest of that document."""
 
     scheme: Scheme
     document: Json
@@ -120,7 +120,9 @@ class Subject:
     participant: Participant
     tasks: int
     called: Mapping[str, str]
-    """What a validator is called where people read it, by its key."""
+    """Validator key → the name that people read."""
+    token: str = ""
+    """The token of the deposit, as people read it; empty for ether."""
 
     @property
     def agreed(self) -> bool:
@@ -134,7 +136,7 @@ class Subject:
 
     @property
     def ranked(self) -> int:
-        """How many have an agreed score."""
+        """How many participants have an agreed score."""
         return len(self.document["ranking"])
 
     @property
@@ -145,24 +147,24 @@ class Subject:
 
     @property
     def place(self) -> int:
-        """The place that a ranking gives it, from 1: those with the same score share one."""
+        """The participant's place in a ranking scheme, from 1: equal scores share a place."""
         ranking, by = self.document["ranking"], "score" if self.row["bps"] is None else "bps"
         first: int = next(at for at, row in enumerate(self.document["agreed"][: len(ranking)], 1) if row[by] == self.row[by])
         return first
 
     @property
     def alike(self) -> bool:
-        """Whether whoever judges counts alike: a ranking of runs, in which no stake decides anything."""
+        """Whether all judges count alike: in a ranking of runs stake decides nothing."""
         return not self.scheme.stakes
 
     @property
     def judge(self) -> str:
-        """What a validator is called: in a ranking of runs it is one of them."""
+        """The word for a validator: "run" in a ranking of runs."""
         return "run" if self.alike else "validator"
 
     @property
     def in_tao(self) -> bool:
-        """Whether stakes are shown in TAO beside rao: where weights go by them, and all of it together is at least 1 TAO."""
+        """Whether stakes are shown in TAO beside rao: if weights depend on them, and the total is at least 1 TAO."""
         return not self.alike and self.scheme.payout is None and int(self.row["needed_stake_of"]) >= 10**RAO
 
     def stake(self, amount: int) -> str:
@@ -171,7 +173,7 @@ class Subject:
 
     @property
     def shown_score(self) -> str:
-        """The agreed score as people of this competition write it: "0.8", or "8000 BPS" where a rubric gave it."""
+        """The agreed score for people: "0.8", or "8000 BPS" if the score is of a rubric."""
         return str(self.row["score"]) if self.row["bps"] is None else f"{self.row['bps']} BPS"
 
     @property
@@ -187,13 +189,13 @@ class Subject:
 
 
 def called(validators: Sequence[Validator]) -> dict[str, str]:
-    """Key → what people read of a validator: a long key is its name, or its two ends, unless another one is called the same."""
+    """Key → the name that people read: for a long key its name, or its two ends, unless another validator has the same."""
 
-    def shorter(one: Validator) -> str:
-        return one.key if len(one.key) <= READABLE else one.name or f"{one.key[:6]}…{one.key[-4:]}"
+    def shorter(validator: Validator) -> str:
+        return validator.key if len(validator.key) <= READABLE else validator.name or f"{validator.key[:6]}…{validator.key[-4:]}"
 
     times = Counter(map(shorter, validators))
-    return {one.key: short if times[short := shorter(one)] == 1 else one.key for one in validators}
+    return {validator.key: short if times[short := shorter(validator)] == 1 else validator.key for validator in validators}
 
 
 def percent(share: str | int) -> str:
@@ -204,7 +206,7 @@ def percent(share: str | int) -> str:
 
 
 def percents(shares: Sequence[str]) -> list[str]:
-    """Shares of one column as percent, the points below each other: "9.50 %", "12.25 %"; "10 %" where all are whole."""
+    """The shares of one column as percent with aligned points: "9.50 %", "12.25 %"; "10 %" if all are whole."""
     counts = [half_even(nanos(share), NANO // BPS) for share in shares]
     if not any(count % 100 for count in counts):
         return [f"{count // 100} %" for count in counts]
@@ -212,27 +214,32 @@ def percents(shares: Sequence[str]) -> list[str]:
 
 
 def part(amount: int, whole: int) -> str:
-    """What share one amount is of another, as percent; of nothing it is none."""
+    """One amount as percent of another; 0 % if the other is 0."""
     return percent(half_even(amount * NANO, whole)) if whole else "0 %"
 
 
-def wei(amount: str | int) -> str:
-    """An amount of money in a sentence: "1000000000000000000 wei (1 ether)"."""
-    return f"{amount} wei ({coins(amount, WEI)} ether)"
+def money(amount: str | int, token: str = "") -> str:
+    """An amount of money in a sentence: "1000000000000000000 wei (1 ether)".
+
+    token: what it is an amount of, if that is not ether. The decimals of a token are not known, so its smallest units are shown.
+    """
+    return f"{amount} smallest units of the token {token}" if token else f"{amount} wei ({coins(amount, WEI)} ether)"
 
 
-def in_ether(amounts: Mapping[str, str]) -> Table:
-    """Amounts of wei by name, one below the other, each in ether too."""
+def money_table(amounts: Mapping[str, str], token: str = "") -> Table:
+    """Amounts of money by name, a row each: wei, also in ether; or the smallest units of a token."""
+    if token:
+        return Table(("", "smallest units", "of the token"), tuple((name, amount, token) for name, amount in amounts.items()))
     return Table(("", "wei", "in ether"), tuple((name, amount, coins(amount, WEI)) for name, amount in amounts.items()))
 
 
 def plural(count: int, word: str, many: str = "") -> str:
-    """ "1 validator", "2 validators"; `many` where it is not simply an s more: "2 batches"."""
+    """ "1 validator", "2 validators"; `many` is an irregular plural: "2 batches"."""
     return f"{count} {word}" if count == 1 else f"{count} {many or word + 's'}"
 
 
 def named(keys: list[str], most: int = 5) -> str:
-    """A list of keys as a sentence has it: "a, b and c", cut after `most`."""
+    """A list of keys for a sentence: "a, b and c", cut after `most`."""
     shown = keys if len(keys) <= most else [*keys[: most - 1], f"{len(keys) - most + 1} more"]
     return " and ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
 

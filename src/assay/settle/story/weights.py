@@ -1,11 +1,8 @@
-"""From the agreed score to the weight: share, cap, decay, warm-up, registration, encoding. SPEC 4.
+"""The chapters after the rank: from the agreed score to the weight or payout, and what would take the next place. SPEC 2.1, 4, 5.
 
-From the agreed score to the payout: what is released, and what the place is paid. SPEC 5.
-
-What agreed score would take the next place, and what that would bring: computed as the settlement itself is. SPEC 2.1, 4, 5.
-
-The question is: had the participant handed in something new, later than everybody, and had the validators agreed on a score of it
-in this epoch, everything else being as it was, what is the least such score?
+The next place asks: the participant hands in something new, later than everybody else; the validators agree on a score of it in
+this epoch; everything else stays as it is. What is the least score that takes the place, and what would it bring? The answer is
+computed by the same function as the settlement (`rewarded`).
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from assay.scheme.model import Decay, Payout
 from assay.settle.document import shown
 from assay.settle.rewarding import Rewarded, rewarded
 from assay.settle.score.trials import score_of
-from assay.settle.story.telling import Chapter, Json, Subject, in_ether, ordinal, part, percent, plural, wei
+from assay.settle.story.telling import Chapter, Json, Subject, money, money_table, ordinal, part, percent, plural
 
 if TYPE_CHECKING:
     from assay.settle.settlement import Settlement
@@ -48,9 +45,9 @@ def _strategy(subject: Subject) -> Chapter:
     if _takes_part(subject):
         said = (_shared(subject, len(others), text(sum(nanos(row["score"]) for row in others))),)
     elif nanos(weight["score"]) == 0:
-        said = ("A score of 0 takes no part in the reward.",)
+        said = ("A score of 0 has no part in the reward.",)
     else:
-        said = (f"The score is below min_score, {text(rules.min_score)}, so it takes no part in the reward.",)
+        said = (f"The score is below min_score, {text(rules.min_score)}, so it has no part in the reward.",)
     return Chapter(
         name="strategy",
         title="Share",
@@ -93,15 +90,15 @@ def _cap(subject: Subject) -> Chapter:
     before, after = nanos(weight["strategy"]), nanos(weight["capped"])
     cap = percent(rules.cap)
     if after < before:
-        went = {"redistribute": "went to those below it", "drop": "stays unallocated", "burn": "burns"}[rules.excess]
+        went = {"redistribute": "went to the shares below it", "drop": "stays unallocated", "burn": "burns"}[rules.excess]
         if rules.excess == "redistribute" and nanos(subject.document["burn"]["cap"]):
-            went = "went to those below it as far as they could take it, and the rest burns"
-        said = f"Nobody may have more than {cap}: {text(before - after)} above it {went}. {weight['capped']} is left."
+            went = "went to the shares below it as far as they could take it, and the rest burns"
+        said = f"No share may be more than {cap}: the {text(before - after)} above it {went}. {weight['capped']} is left."
     elif after > before:
         raised = f"raises this share by {text(after - before)} to {weight['capped']}"
-        said = f"Others are above the cap of {cap}; what they may not keep {raised}."
+        said = f"Other shares are above the cap of {cap}; their excess {raised}."
     else:
-        said = f"The cap of {cap} changes nothing here."
+        said = f"The cap of {cap} changes nothing."
     return Chapter(
         name="cap",
         title="Cap",
@@ -115,17 +112,17 @@ def _decay(subject: Subject, rules: Decay) -> Chapter:
     last, stale, kept = weight["last"], weight["stale"], nanos(weight["kept"])
     begins = last + rules.grace_epochs + 1
     if rules.curve == "none":
-        said: tuple[str, ...] = ("Nothing decays under this scheme.",)
+        said: tuple[str, ...] = ("Under this scheme nothing decays.",)
     else:
         whose = "The competition's" if rules.clock == "competition" else "Its"
-        ago = f"{plural(epoch - last, 'epoch')} ago" if last != epoch else "which is this one"
-        since = f"{whose} clock last started anew in epoch {last}, {ago}; {_free(rules.grace_epochs)}."
+        ago = f"{plural(epoch - last, 'epoch')} ago" if last != epoch else "this epoch"
+        since = f"{whose} clock was last reset in epoch {last}, {ago}; {_free(rules.grace_epochs)}."
         if stale:
             lost = f"{plural(stale, 'stale epoch')} at {percent(rules.rate)} ({rules.curve}, at most {percent(rules.max_burn)})"
             since += f" {lost}, from epoch {begins} on: {percent(NANO - kept)} burns, {percent(kept)} is kept."
         else:
-            since += f" Everything is kept. Decay begins in epoch {begins}, unless the clock starts anew before."
-        said = (since, _anew(subject, rules))
+            since += f" Everything is kept. Decay begins in epoch {begins}, unless the clock is reset before."
+        said = (since, _reset(subject, rules))
     return Chapter(
         name="decay",
         title="Decay",
@@ -145,35 +142,35 @@ def _decay(subject: Subject, rules: Decay) -> Chapter:
 
 
 def _free(epochs: int) -> str:
-    """How many epochs do not count towards decay."""
-    return {0: "none is free", 1: "the first is free"}.get(epochs, f"the first {epochs} are free")
+    """How many epochs after a reset do not count towards decay."""
+    return {0: "no epoch is free", 1: "the first epoch is free"}.get(epochs, f"the first {epochs} epochs are free")
 
 
-def _anew(subject: Subject, rules: Decay) -> str:
-    """What would start the clock anew. SPEC 4, Decay."""
+def _reset(subject: Subject, rules: Decay) -> str:
+    """What would reset the clock. SPEC 4, Decay."""
     if rules.clock == "competition":
         record = nanos(subject.document["clock"]["record"])
         least = record + rules.improvement
         if rules.improvement_mode == "relative":
             least = -(-record * (NANO + rules.improvement) // NANO)
         reaching = f"reaches {text(min(NANO, least))} (the record is {text(record)})"
-        return f"A new submission of anyone that {reaching} starts it anew for all."
+        return f"If anyone's new submission {reaching}, the clock is reset for all."
     if rules.reset == "update":
-        return "A new submission starts it anew."
-    own = next(one for one in subject.document["clock"]["participants"] if one["participant"] == subject.participant.key)
-    return f"A new submission with a score above its own best, {own['best']}, starts it anew."
+        return "A new submission resets the clock."
+    own = next(clock for clock in subject.document["clock"]["participants"] if clock["participant"] == subject.participant.key)
+    return f"A new submission with a score above its own best, {own['best']}, resets the clock."
 
 
 def _warm_up(subject: Subject, whole: int) -> Chapter:
     seen, warm = subject.weight["tasks_seen"], subject.weight["warm"]
-    said = f"It was seen in {plural(seen, 'task')}; a whole share takes {whole}. "
+    said = f"It was seen in {plural(seen, 'task')}; a whole share needs {whole}. "
     said += "Everything is kept." if seen >= whole else f"So {percent(warm)} is kept, and the rest burns."
     return Chapter(name="warm-up", title="Warm-up", text=(said,), facts={"warm_up": whole, "tasks_seen": seen, "warm": warm})
 
 
 def _weight(subject: Subject) -> Chapter:
     weight, rules = subject.weight, subject.scheme.reward
-    said = [f"The share that is left is {weight['share']} ({percent(weight['share'])})."]
+    said = [f"The final share is {weight['share']} ({percent(weight['share'])})."]
     if weight["uid"] is None:
         said = [
             "It has no uid, so it is not registered, and its share burns.",
@@ -181,7 +178,7 @@ def _weight(subject: Subject) -> Chapter:
             *said,
         ]
     chain = f"on chain, where the largest weight is 65535, {weight['chain_u16']}"
-    said.append(f"Encoded ({rules.encoding}) it is {weight['u16']} of 65535; {chain}.")
+    said.append(f"Encoded ({rules.encoding}), it is {weight['u16']} of 65535; {chain}.")
     return Chapter(
         name="weight",
         title="Weight",
@@ -191,7 +188,7 @@ def _weight(subject: Subject) -> Chapter:
 
 
 def payout_chapters(subject: Subject, rules: Payout) -> Iterator[Chapter]:
-    """What the best score releases of the deposit, and what this participant gets of it."""
+    """How much of the deposit the best score releases, and how much of that this participant gets."""
     yield _release(subject, rules)
     yield _paid(subject, rules)
 
@@ -227,7 +224,7 @@ def _release(subject: Subject, rules: Payout) -> Chapter:
             "released": document["released"],
             "refund": document["refund"],
         },
-        table=in_ether({"deposit": str(deposit), "released": document["released"]}),
+        table=money_table({"deposit": str(deposit), "released": document["released"]}, subject.token),
     )
 
 
@@ -246,27 +243,29 @@ def _paid(subject: Subject, rules: Payout) -> Chapter:
         split, fee = part(rules.split[place - 1], BPS), part(rules.fee_bps, BPS)
         said = [
             f"{ordinal(place)} place gets {split} of it, less a fee of {fee}.",
-            f"It goes to {paid['address']}." if paid["address"] else "To do: participants.csv has no address for it to go to.",
+            f"It goes to {paid['address']}."
+            if paid["address"]
+            else "To do: participants.csv has no address to pay to; fill it in.",
         ]
     if paid is not None:
         facts |= {key: paid[key] for key in ("address", "gross", "fee", "net")}
     amounts = (
         None
         if paid is None or paid["gross"] == "0"
-        else in_ether({"its part": paid["gross"], "fee": paid["fee"], "paid": paid["net"]})
+        else money_table({"its part": paid["gross"], "fee": paid["fee"], "paid": paid["net"]}, subject.token)
     )
     return Chapter(name="payout", title="Payout", text=tuple(said), facts=facts, table=amounts)
 
 
 def _nothing(subject: Subject, rules: Payout) -> str:
-    """Why a place that the prize is split over is paid nothing. SPEC 5."""
+    """Why a place of the split is paid nothing. SPEC 5."""
     if not subject.document["tier_bps"]:
         return "Nothing is released, so nothing is paid."
     if _nanos(subject.row) * BPS < rules.tiers[-1].reach_bps * rules.threshold_bps * (NANO // BPS):
         return (
             f"A place is paid only if its own score reaches {_lowest(rules)} of the threshold; {_bps(subject.row)} BPS does not."
         )
-    return "Its part of what is released is less than the smallest unit, so it is paid nothing."
+    return "Its part of the released amount is less than the smallest unit, so it is paid nothing."
 
 
 _MOMENT = timedelta(microseconds=1)
@@ -274,7 +273,7 @@ _END = datetime.max.replace(tzinfo=UTC) - _MOMENT
 
 
 def reaching(settlement: Settlement, subject: Subject) -> Chapter:
-    """The next place in the ranking, who has it, and the least score that takes it; or that no score can."""
+    """The next place in the ranking, its holder, and the least score that takes it; or that no score can."""
     if subject.scheme.reward.kind == "ranking":
         return _sharing(settlement, subject)
     place = subject.rank
@@ -284,23 +283,23 @@ def reaching(settlement: Settlement, subject: Subject) -> Chapter:
     above = settlement.frame.participants[other]
     theirs = _said(settlement, _value(settlement, other))
     facts: Json = {"rank": place, "above": above, "above_score": theirs}
-    has = f"The place before, {ordinal(place - 1)}, is that of {above} with {theirs}."
+    has = f"The place above, {ordinal(place - 1)}, is held by {above} with {theirs}."
     found = _least(settlement, column, place)
     if found is None:
-        never = "No score takes it: there is none above that, and of equal scores the earlier submission is first."
+        never = "No score can take this place: there is no higher score, and of equal scores the earlier submission ranks first."
         return _chapter((has, never), facts | {"least": None})
     value, then = found
     least, at = _said(settlement, value), then.order.index(column)
-    takes = "takes it" if at == place - 2 else f"takes the {ordinal(at + 1)} place at once"
-    brings, numbers = _brings(settlement, then, at)
-    said = f"A new submission with an agreed score of {least} or more {takes}: with it, and all else as it was, {brings}."
+    takes = "takes it" if at == place - 2 else f"takes place {at + 1} at once"
+    brings, numbers = _brings(subject, then, at)
+    said = f"A new submission with an agreed score of {least} or more {takes}: if all else stays the same, {brings}."
     facts |= {"least": least, "place": at + 1} | numbers
     enough, trials = subject.scheme.kind.enough(subject, value)
     return _chapter((has, said, *enough), facts | trials)
 
 
 def _sharing(settlement: Settlement, subject: Subject) -> Chapter:
-    """The next place of a ranking in which equal scores share one: the same score as theirs is enough."""
+    """The next place of a ranking in which equal scores share a place: an equal score is enough."""
     if subject.place == 1:
         return _chapter(("It has the first place.",), {"rank": 1, "above": None, "least": None})
     own = _value(settlement, settlement.order[subject.rank - 1])
@@ -308,7 +307,7 @@ def _sharing(settlement: Settlement, subject: Subject) -> Chapter:
     value = _value(settlement, better[-1])
     above, least = settlement.frame.participants[better[-1]], _said(settlement, value)
     place = 1 + sum(_value(settlement, column) > value for column in better)
-    said = f"The place before, {ordinal(place)}, is that of {above} with {least}. The same score shares it."
+    said = f"The place above, {ordinal(place)}, is held by {above} with {least}. An equal score shares it."
     enough, trials = subject.scheme.kind.enough(subject, value)
     facts = {"rank": subject.place, "above": above, "above_score": least, "least": least, "place": place}
     return _chapter((said, *enough), facts | trials)
@@ -344,7 +343,7 @@ def _said(settlement: Settlement, value: int) -> str:
 
 
 def _least(settlement: Settlement, column: int, place: int) -> tuple[int, Rewarded] | None:
-    """The least score (nanos) with which the participant is before this place, and what follows; None if there is none."""
+    """The least score (nanos) with which the participant ranks above this place, and what follows; None if there is none."""
     above, step = _value(settlement, settlement.order[place - 2]), _step(settlement)
     for value in range(above, min(NANO, above + step) + 1, step):
         then = _with(settlement, column, value)
@@ -362,7 +361,7 @@ def _with(settlement: Settlement, column: int, value: int) -> Rewarded:
         bps[column] = value // _step(settlement)
     people = list(inputs.participants)
     own = people[column]
-    last = max((one.submitted_at for one in people if one.submitted_at is not None), default=_END)
+    last = max((participant.submitted_at for participant in people if participant.submitted_at is not None), default=_END)
     when = None if own.submitted_at is None else min(last, _END) + _MOMENT
     people[column] = replace(own, submission="", submitted_at=when)  # an empty one is taken for new by both clocks
     return rewarded(
@@ -373,11 +372,11 @@ def _with(settlement: Settlement, column: int, value: int) -> Rewarded:
     )
 
 
-def _brings(settlement: Settlement, then: Rewarded, at: int) -> tuple[str, Json]:
+def _brings(subject: Subject, then: Rewarded, at: int) -> tuple[str, Json]:
     """What the place at this index would be worth."""
     if then.payouts is not None:
         net = str(next((paid.net for paid in then.payouts.rows if paid.place == at + 1), 0))
-        return f"it would be paid {wei(net)} after fees", {"net": net}
+        return f"it would be paid {money(net, subject.token)} after fees", {"net": net}
     assert then.allotment is not None
     share = shown(then.allotment.share[at])
     u16, chain = then.allotment.u16[at], then.allotment.chain_u16[at]

@@ -1,6 +1,6 @@
-"""How any judge keeps what it found, so that a crash at any moment loses nothing and counts nothing twice.
+"""The files of a validator's run: its lock, its file of evidence, and names that are safe in a path.
 
-- One run of a validator at a time: whoever judges holds a lock, which also those hold who work for him.
+- One run of a validator goes on at a time: it holds a lock, and so do the processes that work for it.
 - A line of evidence is on the disk before it counts. A line that a crash cut off is taken away before the next one is written.
 """
 

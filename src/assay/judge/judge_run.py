@@ -1,0 +1,387 @@
+"""One run of any judge: what has no evidence of a validator yet is planned, judged, tried again, stored and summed up.
+
+A judge is a subclass of `JudgeRun`: it says which cells there are, judges one, and has the words of the summary. `carry_out` does
+the rest, in this order:
+
+- It takes the lock of the validator, so that one run of a validator goes on at a time, and mends what a killed run left.
+- It plans the cells without evidence, less those of participants for whom `assign` drew other validators. SPEC 3.0.
+- It judges `jobs` cells at a time. An infrastructure error is tried again after 2, 8, 32 … seconds, a bounded number of times.
+  Then the cell is left missing: an error is no evidence, and never scored as a failure.
+- A result is on the disk before it counts; a run that is stopped or killed goes on where it was.
+- Ctrl-C and SIGTERM end it cleanly, if it runs in the main thread: the summary then says `stopped`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import inspect
+import itertools
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+from assay.errors import AssayError, BadInput
+from assay.exact import canonical
+from assay.judge import entries, run_files
+from assay.judge.entries import Entries, Written
+from assay.judge.running import Cell, CellResult, Event, Judged, Options, Stop, Summary, Tell, backoff, quiet, stopping
+
+if TYPE_CHECKING:
+    from assay.records import Evidence, Participant, Record
+
+__all__ = ["Attempt", "CellPool", "JudgeRun", "Report"]
+
+_TICK = 0.1
+"""Seconds between two looks at whether somebody wants the end."""
+_FOLDER = "judging"
+"""Holds the lock of a judge that has no other folder of its own."""
+
+C = TypeVar("C", bound=Cell)
+R = TypeVar("R", bound=CellResult)
+
+
+@dataclass(frozen=True)
+class Attempt(Generic[C]):
+    """One beginning of a cell: its number from 1, and the errors of the earlier ones."""
+
+    cell: C
+    number: int = 1
+    earlier: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report(Generic[C, R]):
+    """What a worker came back with; final: trying again would not help."""
+
+    cell: C
+    result: R
+    final: bool = False
+
+
+class CellPool(Protocol[C, R]):
+    """What judges cells, several at a time."""
+
+    def start(self, cells: Sequence[C]) -> None:
+        """Get ready, before the first cell begins."""
+
+    def idle(self) -> bool:
+        """Whether one more cell can begin."""
+
+    def begin(self, attempt: Attempt[C]) -> None:
+        """Begin a cell; what comes of it is heard later."""
+
+    def listen(self, seconds: float) -> Iterator[Report[C, R]]:
+        """What ends within so many seconds."""
+
+    def close(self, *, now: bool) -> None:
+        """Give up what goes on, and clear up after it; now: without waiting for that."""
+
+
+class JudgeRun(Generic[C, R]):
+    """A run of one judge. A subclass has `cells` and `judge`; everything else has a default that fits a simple judge."""
+
+    unit: ClassVar[str] = "trial"
+    """What is counted."""
+    submission: ClassVar[str] = "agent"
+    """What a participant hands in."""
+    retries: ClassVar[bool] = True
+    """Whether an error is tried again; not where the judge does that by itself."""
+
+    def __init__(self, competition: Path, validator: str, options: Options | None = None, on_event: Tell = quiet) -> None:
+        self.competition, self.validator, self.tell = competition, validator, on_event
+        self.options = options or Options()
+        self.options.check()
+        self.summary = Summary(0, unit=self.unit, submission=self.submission)
+        self.evidence_file = run_files.evidence_file(competition, validator)
+        self.stop = Stop()
+        self.here: Sequence[Participant] = ()
+        """Participants whose submission counts, and is here."""
+
+    # What a judge says
+
+    def open(self) -> Entries:
+        """Read the competition and set `here`; raises BadInput for whatever is wrong with it, before anything is judged."""
+        from assay.scheme.load import read
+
+        seen = entries.read(self.competition, read(self.competition / "scheme.toml"), self.validator, self.options.participants)
+        counting, asked = entries.counting(seen.participants), self.options.participants
+        self.here = [one for one in counting if not asked or one.key in asked]
+        return seen
+
+    def lock(self) -> AbstractContextManager[int]:
+        """Holds the validator's lock; raises Busy and BadInput."""
+        return run_files.held(self.competition / _FOLDER / run_files.segment(self.validator), self.validator)
+
+    def clear(self) -> None:
+        """Take away what a killed run left, with the lock held."""
+        try:
+            run_files.mend(self.evidence_file)
+        except OSError as error:
+            raise BadInput(f"cannot be written ({error.strerror})", file=self.evidence_file.parent) from None
+
+    def saw(self, record: Evidence) -> None:
+        """Note what matters in a record that this validator has already."""
+
+    def epoch(self, written: Written[tuple[object, ...]]) -> int:
+        """The epoch of the evidence that is to come."""
+        return written.of(self.options.epoch)
+
+    def check(self, wanted: Sequence[Participant], done: frozenset[tuple[object, ...]]) -> None:
+        """Refuse what cannot be judged here; done: the keys of cells with evidence. Raises AssayError."""
+
+    def cells(self, wanted: Sequence[Participant]) -> list[C]:
+        """Everything there is to judge of these participants, in the order in which it is judged."""
+        raise NotImplementedError
+
+    def recover(self, missing: Sequence[C]) -> Collection[tuple[object, ...]]:
+        """Write the evidence of what was judged just before an earlier run ended; returns the keys of those cells."""
+        return ()
+
+    def refused(self, attempt: Attempt[C]) -> R | None:
+        """An error that is known before the cell begins; None: it is to be judged."""
+        return None
+
+    def judge(self, cell: C) -> R | Awaitable[R]:
+        """Judge one cell; a method that is not `async` runs in a thread.
+
+        AssayError and OSError make the cell an error, which is tried again, unless it is BadInput.
+        """
+        raise NotImplementedError
+
+    def service(self) -> AbstractAsyncContextManager[Any]:
+        """What an `async` judge holds open while it judges."""
+        return nullcontext()
+
+    def workers(self, cells: Sequence[C]) -> CellPool[C, R]:
+        """What judges the cells: coroutines or threads of this process."""
+        return _InProcess(self, min(self.options.jobs, len(cells)))
+
+    def keep(self, cell: C, result: R) -> Path | None:
+        """Store a result and its evidence; returns where it is kept. Raises OSError and AssayError where it cannot be."""
+        record: Record | None = getattr(result, "evidence", None)
+        if record is not None:
+            run_files.append(self.evidence_file, canonical(record.document()) + b"\n")
+        return None
+
+    def failed(self, cell: C, why: str) -> R:
+        """The result of a cell that could not be judged."""
+        return cast("R", Judged("error", message=why))
+
+    def not_kept(self, cell: C, result: R, why: str) -> R:
+        """The result of a cell that was judged and could not be stored."""
+        return self.failed(cell, f"it could not be kept: {why}")
+
+    def discard(self, cell: C) -> None:
+        """Take away what is left of an attempt that is followed by another."""
+
+    def keep_error(self, cell: C, result: R) -> Path | None:
+        """Store what there is of a cell that is left missing; returns where."""
+        return None
+
+    def tidy(self) -> None:
+        """Clear up when nothing is judged any more."""
+
+    def remarks(self) -> Iterable[str]:
+        """Sentences on what else the run came to."""
+        return ()
+
+    def evidence(self, cell: C, submission: str, **own: Any) -> Record:
+        """A record of the competition's kind, with the fields that every record has filled in. Raises BadInput."""
+        common = {"kind": self.seen.scheme.kind.name, "epoch": self.summary.epoch, "validator": self.validator}
+        whose = {"participant": cell.participant, "submission": submission, "observed_at": datetime.now(UTC)}
+        return self.seen.scheme.kind.record.model_validate(common | whose | own)
+
+    # What the run does
+
+    def carry_out(self) -> Summary:
+        """Judge what is missing; raises BadInput and Busy before anything is judged, AssayError where nothing can be."""
+        self.seen = self.open()
+        with self.lock() as self.lock_number, stopping() as self.stop:
+            self.clear()
+            self.go(entries.written(self.seen, self._noted))
+        summary = self.summary
+        summary.outcomes = Counter(sorted(summary.outcomes.elements()))
+        summary.remarks += self.remarks()
+        return summary
+
+    def _noted(self, record: Evidence) -> tuple[object, ...]:
+        self.saw(record)
+        return record.key[2:]
+
+    def go(self, written: Written[tuple[object, ...]]) -> None:
+        """Plan, and judge what is missing."""
+        if missing := self.plan(written):
+            self.work(missing)
+
+    def plan(self, written: Written[tuple[object, ...]]) -> list[C]:
+        """The cells to be judged."""
+        epoch = self.summary.epoch = self.epoch(written)
+        here, everybody = self.here, self.options.everybody
+        wanted = here if everybody else entries.drawn(self.seen, here, written.first, epoch)
+        self.check(wanted, written.done)
+        whole = self.cells(wanted)
+        missing = [cell for cell in whole if cell.key not in written.done]
+        recovered = frozenset(self.recover(missing))
+        if recovered:
+            self.tell(Event("kept", count=len(recovered)))
+        self.summary.others = tuple(one.key for one in here if one not in wanted)
+        return self.planned(whole, written.done | recovered)
+
+    def planned(self, whole: Sequence[C], done: Collection[tuple[object, ...]]) -> list[C]:
+        """Those of all cells that are not done; says how many there are."""
+        missing = [cell for cell in whole if cell.key not in done]
+        self.summary.planned = len(missing)
+        self.tell(Event("planned", count=len(missing), done=len(whole) - len(missing)))
+        return missing
+
+    def work(self, cells: Sequence[C]) -> None:
+        """Judge these cells, until none is left or somebody wants the end."""
+        queue, pool = _Queue(cells), self.workers(cells)
+        try:
+            pool.start(cells)
+            while queue.left and not self.stop.asked:
+                self._give_out(queue, pool)
+                for report in pool.listen(queue.pause(_TICK)):
+                    if not self.stop.asked:
+                        self._give_out(queue, pool)  # a worker goes on while what it found is flushed to the disk
+                    self._ended(queue, report)
+        finally:
+            if self.stop.asked:
+                self.stopped()
+            pool.close(now=self.stop.asked > 1)
+            self.tidy()
+        self.summary.errors.sort(key=lambda row: [part.encode() for part in (*row[0].parts.values(), row[0].participant)])
+
+    def stopped(self) -> None:
+        """Say that the run ends before everything is judged."""
+        self.summary.stopped = True
+        self.tell(Event("stopping"))
+
+    def _give_out(self, queue: _Queue[C], pool: CellPool[C, R]) -> None:
+        while pool.idle() and (attempt := queue.take()) is not None:
+            error = self.refused(attempt)
+            if error is not None:
+                self._ended(queue, Report(attempt.cell, error, final=True))
+                continue
+            self.tell(Event("began", attempt.cell))
+            pool.begin(attempt)
+
+    def _ended(self, queue: _Queue[C], report: Report[C, R]) -> None:
+        """Keep what came of a cell, or put it off."""
+        cell, result, attempt = report.cell, report.result, queue.going.pop(report.cell)
+        if result.outcome != "error":
+            try:
+                place = self.keep(cell, result)
+            except (OSError, AssayError) as error:
+                result = self.not_kept(cell, result, str(error))
+            else:
+                self.summary.outcomes[result.outcome] += 1
+                self.tell(Event("ended", cell, record=result, folder=place))
+                return
+        if self.retries and not report.final and attempt.number < self.options.attempts:
+            wait = backoff(attempt.number, self.options.delay)
+            queue.put_off(Attempt(cell, attempt.number + 1, (*attempt.earlier, result.message)), wait)
+            self.discard(cell)
+            self.tell(Event("again", cell, record=result, seconds=wait))
+            return
+        self.missing(cell, result, self.keep_error(cell, result))
+
+    def missing(self, cell: Cell, result: CellResult, place: Path | None = None) -> None:
+        """Leave something without evidence, and say why."""
+        self.summary.errors.append((cell, result.message))
+        self.tell(Event("ended", cell, record=result, folder=place))
+
+
+class _Queue(Generic[C]):
+    """Which cells are to begin, at once or later, and which are going on."""
+
+    def __init__(self, cells: Iterable[C]) -> None:
+        self._ready = deque(Attempt(cell) for cell in cells)
+        self._later: list[tuple[float, int, Attempt[C]]] = []
+        self._numbers = itertools.count()
+        self.going: dict[C, Attempt[C]] = {}
+
+    @property
+    def left(self) -> bool:
+        """Whether anything is not done yet."""
+        return bool(self._ready or self._later or self.going)
+
+    def take(self) -> Attempt[C] | None:
+        """The next to begin; None if nothing can."""
+        while self._later and self._later[0][0] <= time.monotonic():
+            self._ready.append(heapq.heappop(self._later)[2])
+        if not self._ready:
+            return None
+        attempt = self._ready.popleft()
+        self.going[attempt.cell] = attempt
+        return attempt
+
+    def put_off(self, attempt: Attempt[C], seconds: float) -> None:
+        """Begin it after so many seconds."""
+        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), attempt))
+
+    def pause(self, longest: float) -> float:
+        """Seconds until something can begin, at most `longest`."""
+        return max(0.0, min(longest, self._later[0][0] - time.monotonic())) if self._later else longest
+
+
+class _InProcess(Generic[C, R]):
+    """A `CellPool` of coroutines, or of threads for a judge that is none."""
+
+    def __init__(self, run: JudgeRun[C, R], count: int) -> None:
+        self._run, self._count = run, count
+        self._runner, self._open = asyncio.Runner(), AsyncExitStack()
+        self._threads = ThreadPoolExecutor(count)
+        self._tasks: set[asyncio.Task[Report[C, R]]] = set()
+
+    def start(self, cells: Sequence[C]) -> None:
+        self._runner.run(self._open.enter_async_context(self._run.service()))
+
+    def idle(self) -> bool:
+        return len(self._tasks) < self._count
+
+    def begin(self, attempt: Attempt[C]) -> None:
+        self._tasks.add(self._runner.get_loop().create_task(self._judged(attempt.cell)))
+
+    def listen(self, seconds: float) -> Iterator[Report[C, R]]:
+        done = self._runner.run(self._wait(seconds))
+        self._tasks -= done
+        for task in done:
+            yield task.result()
+
+    async def _wait(self, seconds: float) -> set[asyncio.Task[Report[C, R]]]:
+        if not self._tasks:
+            await asyncio.sleep(seconds)
+            return set()
+        done, _ = await asyncio.wait(self._tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return done
+
+    async def _judged(self, cell: C) -> Report[C, R]:
+        judge = self._run.judge
+        try:
+            if inspect.iscoroutinefunction(judge):
+                return Report(cell, await judge(cell))
+            return Report(cell, cast("R", await asyncio.get_running_loop().run_in_executor(self._threads, judge, cell)))
+        except (OSError, AssayError) as error:
+            return Report(cell, self._run.failed(cell, str(error)), final=isinstance(error, BadInput))
+
+    def close(self, *, now: bool) -> None:
+        try:
+            self._runner.run(self._end())
+        finally:
+            self._threads.shutdown(wait=not now, cancel_futures=True)
+            self._runner.close()
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._open.aclose()
