@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.judge.running import Event, Options
+from assay.judge.running import RunEvent, RunOptions
 from assay.judge.terminal.run import run
 from bench import small
 
@@ -60,7 +60,7 @@ def _child(folder: Path, jobs: int, marks: set[int]) -> None:
     start = time.perf_counter()
     done, began = 0, 0.0
 
-    def heard(event: Event) -> None:
+    def heard(event: RunEvent) -> None:
         nonlocal done, began
         if event.kind == "phase" and not began:
             began = time.perf_counter() - start
@@ -72,7 +72,7 @@ def _child(folder: Path, jobs: int, marks: set[int]) -> None:
             judges = [_memory(int(pid)) for pid in _children(os.getpid())]
             print(json.dumps([done, took, began, _memory(os.getpid()), max(judges, default=0)]), flush=True)
 
-    summary = run(folder, small.VALIDATOR, Options(jobs=jobs), heard)
+    summary = run(folder, small.VALIDATOR, RunOptions(jobs=jobs), heard)
     assert summary.outcomes["pass"] == summary.outcomes["fail"] == summary.planned // 2, summary
     used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     print(json.dumps(sum(one.ru_utime + one.ru_stime for one in used)), flush=True)

@@ -1,16 +1,16 @@
-"""Which characters a key, a task, a name or a submission may hold: one list, the same in every version of Unicode. SPEC 1.
+"""The characters that a key, a task, a name or a submission may have: one list for every version of Unicode. SPEC 1.
 
-What "printable" or "a letter" means changes with each version of Unicode, and a Python has the tables of its own year: U+1FAE8
-is unknown to 3.11 and a face to 3.13. So nothing that a settlement follows from asks those tables. Refused are:
+What "printable" or "a letter" means changes with each version of Unicode, and each Python has the tables of its own year: U+1FAE8
+is unknown to 3.11 and a face to 3.13. So nothing that affects a settlement uses those tables. Refused are:
 
 - C0, DEL and C1: U+0000–001F, 007F–009F
 - the line and paragraph separators: U+2028, 2029
-- what turns the direction of writing: U+061C, 200E, 200F, 202A–202E, 2066–2069
+- characters that turn the direction of writing: U+061C, 200E, 200F, 202A–202E, 2066–2069
 - characters without a width: U+200B–200D, 2060, FEFF
 - halves of a pair of surrogates: U+D800–DFFF
 - noncharacters: U+FDD0–FDEF, and the last two of each plane (U+FFFE, FFFF, 1FFFE, 1FFFF … 10FFFE, 10FFFF)
 
-Everything else is taken, assigned or not. A room by itself, below the errors: they show what a file holds, and need this list.
+Every other character is accepted, assigned or not. This room stands below `errors`, because a message shows what a file holds.
 """
 
 from __future__ import annotations

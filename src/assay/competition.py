@@ -1,4 +1,4 @@
-"""A competition as a folder on disk, a subnet as a file over several: open, settle, read the result. SPEC 4, 7."""
+"""A competition as a folder, and a subnet as a file over several: open them, settle, read the result. SPEC 4, 7."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["Competition", "emission", "open_competition"]
 
 @dataclass(frozen=True)
 class Competition:
-    """A folder with a scheme, its registry and evidence. The rules are read when it is opened, the rest when it is settled."""
+    """A folder with a scheme, its registry and evidence. Opening reads the rules, settling reads the rest."""
 
     path: Path
     scheme: Scheme
 
     @property
     def has_ledger(self) -> bool:
-        """Whether evidence and settlements are a ledger's rather than the folder's."""
+        """Whether evidence and settlements are in a ledger; otherwise they are in the folder."""
         return present(self.path / "ledger.toml")
 
     @property
@@ -43,7 +43,7 @@ class Competition:
 
     @property
     def newest(self) -> int | None:
-        """The highest epoch that has evidence in the ledger, settled or not; None if none has, or there is no ledger."""
+        """The highest epoch with evidence in the ledger, settled or not; None without evidence or without a ledger."""
         from assay.ledger import settling
 
         if not self.has_ledger:
@@ -107,7 +107,7 @@ def emission(path: Path | str, epoch: int | None = None) -> Emission:
 
 
 def _settled_by_all(competitions: Sequence[Competition]) -> int | None:
-    """The highest epoch that has a receipt in every ledger there is; None if there is none."""
+    """The highest epoch that has a receipt in every ledger; None if there is none."""
     folders = [one.path for one in competitions if one.has_ledger]
     if not folders:
         return None
@@ -131,7 +131,7 @@ def _settled(competition: Competition, epoch: int | None) -> SplitInput:
 
 
 def _settled_or_none(competition: Competition, epoch: int | None) -> SplitInput | None:
-    """The same; None if there is no evidence to say which epoch it is of."""
+    """What the split takes, as `_settled` gives it; None if there is no evidence and so no epoch."""
     try:
         return _settled(competition, epoch)
     except CannotSettle:

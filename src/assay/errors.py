@@ -1,12 +1,12 @@
-"""Every error that Assay raises on purpose.
+"""The errors that Assay raises on purpose, and the helpers that put values into messages.
 
     AssayError
-    ├── BadInput        what was given is wrong: exit code 2
-    ├── CannotSettle    the input is right, and yet no settlement follows from it: exit code 1
-    ├── Unreachable     a service of the world does not answer, or will not: nothing follows from it; exit code 1
-    └── Refused         a receipt, or what it rests on, does not check: exit code 1
+    ├── BadInput        the input is wrong: exit code 2
+    ├── CannotSettle    the input is right, but no settlement follows from it: exit code 1
+    ├── Unreachable     a service does not answer, or refuses the request; nothing follows from that: exit code 1
+    └── Refused         a receipt, or something that it rests on, does not check: exit code 1
 
-Each says what is wrong, where, and what to do about it.
+Each error says what is wrong, where, and what to do about it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 MISSING = "unsupported"
-"""The stage of a refusal for a library that is not installed: nothing is wrong with the input."""
+"""The stage of a refusal because a library is not installed: nothing is wrong with the input."""
 
 
 class AssayError(Exception):
@@ -61,12 +61,12 @@ class AssayError(Exception):
 
     @property
     def reason_code(self) -> str:
-        """For programs, stable where the words are not: the stage that refused, else the outermost part of the input at fault."""
+        """For programs; it stays when the words change: the stage that refused, else the outermost part of the input at fault."""
         return self.stage or re.split(r"[.\[]", self.field)[0] or "input"
 
     @property
     def where(self) -> str:
-        """File, line and field as far as they are known: `scheme.toml:12: reward.cap`; empty if nothing is."""
+        """File, line and field, as far as they are known: `scheme.toml:12: reward.cap`; empty if none is."""
         place = "" if self.file is None else str(self.file)
         if self.line is not None:
             place += f":{self.line}" if place else f"line {self.line}"
@@ -77,7 +77,7 @@ class AssayError(Exception):
         return printable(f"{text}; {self.hint}" if self.hint else text)
 
     def at(self, *, file: Path | str | None = None, line: int | None = None, field: str = "") -> AssayError:
-        """The same error with the place filled in where it was not known yet; a field is put before the known one."""
+        """The same error, with file and line filled in if they were not known; the field is put before the known field."""
         self.file = file if self.file is None else self.file
         self.line = line if self.line is None else self.line
         self.field = ".".join(part for part in (field, self.field) if part)
@@ -85,7 +85,7 @@ class AssayError(Exception):
 
 
 class BadInput(AssayError):
-    """What was given cannot be read or breaks a rule of SPEC: exit code 2, nothing written."""
+    """The input cannot be read or breaks a rule of SPEC: exit code 2, nothing written."""
 
     exit_code = 2
 
@@ -95,7 +95,7 @@ POSIX = frozenset({"fcntl", "grp", "pwd", "resource", "termios"})
 
 
 def check_linux(what: str) -> None:
-    """Refuse what only Linux can do: judging, and looking after files that agents wrote. Raises BadInput anywhere else."""
+    """Raise BadInput on another system than Linux: judging, and handling files that agents wrote, need Linux."""
     if not hasattr(os, "O_PATH"):
         raise BadInput(f"{what} needs Linux (this is {sys.platform})", hint=_HERE)
 
@@ -115,14 +115,14 @@ class CannotSettle(AssayError):
 
     @property
     def reason_code(self) -> str:
-        """Always the same: nothing in the input is wrong by itself."""
+        """Always the same: no single part of the input is wrong."""
         return "cannot-settle"
 
 
 class Unreachable(AssayError):
-    """A service of the world does not answer, or refuses us: nothing is concluded of anybody, and what waits for it is missing.
+    """A service does not answer, or refuses us. That says nothing about a participant; the result that needs it is missing.
 
-    `final`: to try again does not help before somebody mends it (a wrong key, an address that is none).
+    `final`: trying again does not help until somebody repairs the cause (a wrong key, an invalid address).
     """
 
     def __init__(self, what: str, *, final: bool = False, hint: str = "") -> None:
@@ -131,7 +131,7 @@ class Unreachable(AssayError):
 
 
 class Refused(AssayError):
-    """Something does not check: at which stage, whose, what was expected and what was found, as far as that can be said."""
+    """A check failed: the stage, the participant, what was expected and what was found, as far as they are known."""
 
     def __init__(
         self,
@@ -156,12 +156,12 @@ class Refused(AssayError):
 
 
 def told(value: object) -> str:
-    """What was expected or found, as a file would have it: text as it is, anything else as JSON."""
+    """A value as a file would have it: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def brief(value: object, most: int = 60) -> str:
-    """A value as a message may show it: cut after `most` characters; a list or an object by its name alone."""
+    """A value for a message: cut after `most` characters; a list or an object is only named."""
     if isinstance(value, dict | list | tuple):  # the repr of one that is deep would not end well
         return "a list" if isinstance(value, list | tuple) else "an object"
     if isinstance(value, int) and value.bit_length() > 4 * most:  # nor would that of an integer of many digits
@@ -186,7 +186,7 @@ def suggest(name: str, known: Iterable[str], otherwise: str = "", *, then: str =
 
 
 def broken(error: BaseException) -> str:
-    """How a connection failed, in the system's words: never in those of the other side, which may have said anything."""
+    """How a connection failed, in the system's words; never in the other side's words, which may say anything."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TimeoutError):

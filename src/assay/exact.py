@@ -3,9 +3,9 @@
 - A score is a count of nanos: 0 … 1 000 000 000 stands for 0 … 1. A BPS is a count of ten-thousandths.
 - A fraction is written as a decimal string without sign or exponent and with at most nine fractional digits.
 - A stage rounds once, when it ends: half to even unless a rule says floor or halves up. Shares stay ratios of integers.
-- What must be given out whole is apportioned by largest remainder.
+- An amount that must be given out whole is apportioned by largest remainder.
 
-Nothing here knows a binary float.
+Nothing here uses a binary float.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import decimal
 import hashlib
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import rfc8785
@@ -34,6 +35,7 @@ __all__ = [
     "half_even",
     "half_up",
     "nanos",
+    "share_text",
     "softmax",
     "text",
     "whole",
@@ -107,6 +109,11 @@ def half_even(numerator: int, denominator: int) -> int:
     quotient, rest = divmod(numerator, denominator)
     twice = 2 * rest
     return quotient + (twice > denominator or (twice == denominator and quotient % 2))
+
+
+def share_text(share: Fraction) -> str:
+    """An exact share as a decimal string: nanos, half to even. SPEC 1."""
+    return text(half_even(share.numerator * NANO, share.denominator))
 
 
 def half_up(numerator: int, denominator: int) -> int:

@@ -76,6 +76,8 @@ class Kind:
 
     name: ClassVar[str]
     """The value of `score.kind`, and of `kind` in every record."""
+    judges: ClassVar[str] = "submissions"
+    """What its judge judges, in a word, where there is no task set."""
     in_bps: ClassVar[bool] = False
     """Whether scores are whole BPS, so that the agreed score is one too. SPEC 2.3, 3.3."""
     fractions: ClassVar[frozenset[str]] = frozenset()

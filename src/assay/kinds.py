@@ -62,7 +62,7 @@ class _AgentKind(_TaskKind):
             yield f"{what}; set ASSAY_MODEL_NAMES to the models that this account may use"
 
 
-class _Tests(_AgentKind):
+class _TestsKind(_AgentKind):
     """The share of tasks passed. SPEC 2.1."""
 
     name: ClassVar[str] = "tests"
@@ -145,10 +145,11 @@ class _Tests(_AgentKind):
         return "Its trials, one by one", ("assay", "trials", folder, "--participant", participant)
 
 
-class _Workflow(_TaskKind):
+class _WorkflowKind(_TaskKind):
     """Success, cost, latency and reliability over a window of tasks. SPEC 2.2."""
 
     name: ClassVar[str] = "workflow"
+    judges = "workflows"
     fields: ClassVar[Mapping[str, str]] = {
         "task": "the task's id",
         "quality`, `steps_completed`, `steps_total": "how good the output is (0 to 1), and how far the workflow came",
@@ -212,10 +213,11 @@ class _Workflow(_TaskKind):
         return SubmitResult(name, plans.planner.digest, plans.changed, plans.epoch)
 
 
-class _Rubric(Kind):
+class _RubricKind(Kind):
     """A baseline gate, weighted checks and a verdict. SPEC 2.3."""
 
     name: ClassVar[str] = "rubric"
+    judges = "solutions"
     in_bps: ClassVar[bool] = True
     beside: ClassVar[str] = "bounty.toml"
     jobs: ClassVar[int] = 8
@@ -280,9 +282,9 @@ class _Rubric(Kind):
         return RubricOptions.of(values)
 
     def sample_rules(self, text: str) -> dict[str, str]:
-        from assay.cli.bounty import files_of
+        from assay.cli.init import bounty_files
 
-        return files_of(text)
+        return bounty_files(text)
 
     def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
         from assay.judge.rubric.stored import submit_solution
@@ -306,10 +308,11 @@ class _Rubric(Kind):
         return judging_in_words(about)
 
 
-class _Points(Kind):
+class _PointsKind(Kind):
     """Points for valid issues and starred repositories. SPEC 2.4."""
 
     name: ClassVar[str] = "points"
+    judges = "issues"
     fractions: ClassVar[frozenset[str]] = frozenset({"points"})
     fields: ClassVar[Mapping[str, str]] = {
         "repository": "`owner/name`, as in the scheme",
@@ -349,15 +352,15 @@ class _Points(Kind):
             yield {"repository": repository, "valid": (9, 5, 1)[level], "invalid": (1, 0, 2)[level], "starred": level < 2}
 
     def sample_files(self, rules: Any) -> dict[str, str]:
-        from assay.cli.issues import files_of
+        from assay.cli.init import issues_files
 
-        return files_of(rules)
+        return issues_files(rules)
 
     def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
         return _submit_agent(folder, participant, given, epoch)
 
 
-class _Given(_AgentKind):
+class _GivenKind(_AgentKind):
     """A score that arrives already computed. SPEC 2.5."""
 
     name: ClassVar[str] = "given"
@@ -405,4 +408,4 @@ def _submit_agent(folder: Path, participant: str, given: str, epoch: int | None)
     return SubmitResult(name, done.agent.digest, done.changed, done.epoch)
 
 
-TESTS, WORKFLOW, RUBRIC, POINTS, GIVEN = _Tests(), _Workflow(), _Rubric(), _Points(), _Given()
+TESTS, WORKFLOW, RUBRIC, POINTS, GIVEN = _TestsKind(), _WorkflowKind(), _RubricKind(), _PointsKind(), _GivenKind()

@@ -1,7 +1,7 @@
-"""The nouns: participants, validators, and the records of evidence that judges write. SPEC 7.
+"""Participants, validators, and the records of evidence that judges write. SPEC 7.
 
-A record is flat, frozen, and of one kind. What a judge saw is kept as it came: a judgement of the rubric may be malformed,
-and then it is kept and counts as unjudged. SPEC 2.3.
+A record is flat, frozen, and of one kind. It keeps what a judge saw as it came: a rubric's judgement may be malformed; it is kept
+and counts as unjudged. SPEC 2.3.
 """
 
 from __future__ import annotations
@@ -143,23 +143,23 @@ class Record(Section):
         kind: str
 
     shared_key: ClassVar[bool] = True
-    """Whether the participant is no part of the key: records that differ in it alone are the same. SPEC 3.0."""
+    """Whether the participant is not part of the key: records that differ only in it are the same. SPEC 3.0."""
     parts: ClassVar[tuple[str, ...]] = ()
-    """The fields that tell apart what one validator saw of one submission (or participant). SPEC 3.0."""
+    """The fields that tell one validator's records about one submission (or participant) apart. SPEC 3.0."""
     by_participant: ClassVar[bool] = False
-    """Whether it is about a participant, whatever that one handed in: nobody is then a duplicate. SPEC 2, 2.4."""
+    """Whether the evidence is about the participant, not the submission: then no participant is a duplicate. SPEC 2, 2.4."""
     holds_json: ClassVar[bool] = False
-    """Whether a field holds objects or numbers as somebody else wrote them, which take a full RFC 8785 encoder."""
+    """Whether a field has objects or numbers that others wrote; they need a full RFC 8785 encoder."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What a second record of the same thing would share with this one. SPEC 3.0."""
+        """What a second record about the same thing has in common with this one. SPEC 3.0."""
         about = self.submission if self.shared_key else self.participant
         return (self.kind, self.validator, about, *(getattr(self, part) for part in self.parts))
 
     @property
     def slot(self) -> tuple[object, ...]:
-        """What one record alone may have: the key; with the participant where it goes by submission and has none. SPEC 3.0."""
+        """What only one record may have: the key, with the participant if the record has no submission. SPEC 3.0."""
         return (*self.key, self.participant) if self.shared_key and not self.submission else self.key
 
     def document(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class Record(Section):
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """What two records of one key must share not to be in conflict."""
+        """What two records of one key must have in common; otherwise they conflict."""
         return self.model_dump(exclude={"seq", "participant"} if self.shared_key else {"seq"})
 
     @cached_property
@@ -240,7 +240,7 @@ class Rubric(Record):
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """As of any record; the answers as JSON, since to Python `true` and 1 are equal, and only one of them is an answer."""
+        """As for any record, but with the answers as JSON: for Python `true` and 1 are equal, and only `true` is an answer."""
         answers = canonical([self.baseline, self.checks, self.verdict])
         return self.model_dump(exclude={"seq", "participant", "baseline", "checks", "verdict"}) | {"answers": answers}
 
@@ -272,11 +272,11 @@ if TYPE_CHECKING:
     Evidence = Record
 else:
     Evidence = Tests | Workflow | Rubric | Points | Given
-"""A record of any kind. What is published of records (the JSON schema) is of the five kinds of SPEC 2."""
+"""A record of any kind. The published JSON schema has only the five kinds of SPEC 2."""
 
 
 def record(content: object) -> Evidence:
-    """The record in parsed JSON, of any kind that is installed; raises BadInput naming the field."""
+    """The record in parsed JSON, of any installed kind; raises BadInput with the field."""
     name = content.get("kind") if isinstance(content, dict) else None
     if isinstance(content, dict) and not kinds.known(name):
         raise union_tag("kind")

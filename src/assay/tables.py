@@ -1,7 +1,7 @@
 """A settlement's document as Arrow tables, which polars, pandas and DuckDB read without copying. Needs the extra `bulk`.
 
-Fractions are decimals of nine digits and stakes decimals without any, so that nothing is rounded on the way. Amounts of wei
-are text: 2^256 does not fit the widest decimal that Arrow has.
+Fractions are decimals of nine digits and stakes decimals of none, so nothing is rounded. Amounts of wei are text: 2^256 does not
+fit the widest decimal of Arrow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 class Holds(StrEnum):
-    """What a column holds, and so how it is written, read again, and kept in a table."""
+    """The type of a field: it decides how the field is written, read again, and kept in a table."""
 
     KEY = "key"
     TEXT = "text"
@@ -33,7 +33,7 @@ class Holds(StrEnum):
     WORD = "word"
     """One of `Field.words`."""
     SCORE = "score"
-    """0 … 1 in nanos; read back as a number, since the next settlement may rest on it."""
+    """0 … 1 in nanos; read back as a number, because the next settlement may need it."""
     SHARE = "share"
     """0 … 1 in nanos."""
     FRACTION = "fraction"
@@ -51,7 +51,7 @@ class Holds(StrEnum):
     FLAG = "flag"
     DIGEST = "digest"
     WORK = "work"
-    """What a kind of evidence says of its own: an object."""
+    """The details that a kind of evidence adds: an object."""
     KEYS = "keys"
     OBJECT = "object"
     """Of `Field.columns`."""
@@ -83,7 +83,7 @@ _ARROW = {
     Holds.STAKE: _STAKE,
     Holds.FLAG: _TRUTH,
 }
-"""What a column becomes in a table; one that is not here is no column of a table."""
+"""The type of a field as a column of a table; a field of another type has no column."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ class Tables:
 
 
 def flat(columns: Iterable[Field]) -> dict[str, Holds]:
-    """The columns that a table has: those of one value that every row has."""
+    """The columns of a table: the fields with one value that every row has."""
     return {column.name: column.holds for column in columns if column.holds in _ARROW and not column.optional}
 
 
 def tables(document: Json, columns: Sequence[Field], burnt: Sequence[str]) -> Tables:
     """The tables of a settlement's document; raises CannotSettle where pyarrow is not installed. SPEC 6.
 
-    columns: those of the document. burnt: those that the burn has as a row of weights.
+    columns: the fields of the document. burnt: the fields that the burn has as a row of weights.
     """
     try:
         import pyarrow as arrow

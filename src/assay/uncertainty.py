@@ -1,17 +1,17 @@
-"""How sure a leaderboard is of itself: intervals and paired tests *beside* the score, for the reader only.
+"""How certain a leaderboard is: confidence intervals and paired tests *beside* the scores, only for the reader.
 
-Nothing here reaches a score, a weight or a payout; that is why this module, unlike the settlement, may use binary floats.
+Nothing here reaches a score, a weight or a payout. So this module, unlike the settlement, may use binary floats.
 
-What counts as one observation. Several validators run the same agent on the same tasks, each perhaps several times. Those
-runs are not independent: a hard task is hard for everybody. Counting each run as an observation would let twenty validators
-make any small difference look certain, with no new task asked. So the **task** is the observation here:
+One observation is a **task**, not a run. Several validators run the same agent on the same tasks, each perhaps several times.
+These runs are not independent: a hard task is hard for every agent. If each run were an observation, twenty validators would make
+any small difference look certain without asking one more task. So:
 
 - *Interval.* Wilson's score interval of the mean over tasks of (passed / runs), with n = the number of tasks, not of runs. An
-  outcome between 0 and 1 with mean p varies by at most p(1 − p), what a single pass or fail would (Bhatia and Davis, 2000),
-  so this errs on the wide side. It speaks of tasks like these: of another set of the same kind.
-- *Pairs.* Two participants are compared task by task, on the (validator, trial) runs that both have. The majority of those
-  runs is the task's outcome for each; a task whose runs split evenly for either of them is `undecided` and left out, as it
-  favours nobody. The tasks that only one passes go into McNemar's exact test.
+  outcome between 0 and 1 with mean p varies by at most p(1 − p), as a single pass or fail would (Bhatia and Davis, 2000), so the
+  interval is rather too wide than too narrow. It is about tasks like these: about another set of the same kind.
+- *Pairs.* Two participants are compared task by task, on the (validator, trial) runs that both have. The majority of these runs
+  is the task's outcome for each. A task whose runs split evenly for one of them is `undecided` and left out. The tasks that only
+  one of the two passes go into McNemar's exact test.
 
 Copying every run changes no interval and no p-value. The price is power: a small advantage on every task that never turns a
 majority is not seen. "Not shown to differ" is not "equal".
@@ -33,16 +33,16 @@ from assay.errors import BadInput, CannotSettle
 __all__ = ["NEEDS", "Cells", "Interval", "Pairing", "Run", "Runs", "Standing", "available", "leaderboard", "paired", "wilson"]
 
 NEEDS = "intervals and the ≈ mark need scipy: pip install 'assay[stats]'"
-"""What to tell a reader where `available()` is false."""
+"""The reason for the reader if `available()` is false."""
 
 Run = tuple[str, str, int]
 """One counted run: validator, task, trial."""
 
 Runs = Mapping[Run, bool]
-"""The outcomes of one participant: true = passed. Only runs of validators that count."""
+"""The outcomes of one participant: true = passed. It has only runs of validators that count."""
 
 Cells = Mapping[str, Runs]
-"""The outcomes of everybody, by participant."""
+"""The outcomes of all participants, by key."""
 
 _Bools = NDArray[np.bool_]
 _Ints = NDArray[np.int64]
@@ -92,7 +92,7 @@ class Standing:
 
 
 def available() -> bool:
-    """Whether scipy (the extra `stats`) is installed, which `paired` and `leaderboard` need; `wilson` works without."""
+    """Whether scipy (the extra `stats`) is installed. `paired` and `leaderboard` need it, `wilson` does not."""
     return importlib.util.find_spec("scipy") is not None
 
 
@@ -206,7 +206,7 @@ def _starts(tasks: Iterable[str]) -> _Ints:
 
 
 def _pairing(both: int, only_a: int, only_b: int, neither: int, undecided: int) -> Pairing:
-    """The counts with their p-value; none where there is nothing to compare."""
+    """The counts with their p-value, which is None if there is nothing to compare."""
     shared = both + only_a + only_b + neither + undecided
     return Pairing(both, only_a, only_b, neither, _mcnemar(only_a, only_b) if shared else None, undecided)
 
@@ -222,7 +222,7 @@ def _mcnemar(only_a: int, only_b: int) -> float:
 
 
 def _need_scipy() -> None:
-    """Refuse, saying what to install, where scipy is missing."""
+    """Refuse if scipy is missing, and say what to install."""
     if not available():
         raise CannotSettle("scipy is not installed", hint=NEEDS)
 

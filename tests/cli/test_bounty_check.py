@@ -96,7 +96,7 @@ def test_sealed_enclaved_and_wary(tmp_path: Path) -> None:
     assert "Its platform is UpToDate and OutOfDate, and it measures as:" in text
     assert "ab" * 32 in text
     assert "ab" * 32 in output("bounty", "check", place), "a digest is whole, also where the terminal is too narrow for it"
-    assert "counts as unjudged, until a person has looked" in text
+    assert "is unjudged until a person has looked" in text
 
 
 def test_what_is_paid_is_shown_in_ether_too(tmp_path: Path) -> None:

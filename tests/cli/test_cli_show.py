@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from assay.cli.errors import printable
-from assay.cli.progress import Working
+from assay.cli.output import Working
 from assay.cli.show import Column, grid, sentence, shorten
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z", "M")), max_size=60)
@@ -101,7 +101,7 @@ def test_a_long_command_shows_what_it_does_and_takes_it_away(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
-    monkeypatch.setattr("assay.cli.progress.PATIENCE", 0.0)
+    monkeypatch.setattr("assay.cli.output.PATIENCE", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr("rich.progress.Progress.add_task", lambda _self, what, **_more: shown.append(what))
     with Working("settling x") as work:

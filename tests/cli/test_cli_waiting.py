@@ -70,7 +70,7 @@ def test_a_ledger_keeps_nothing_before_the_deadline(tmp_path: Path, monkeypatch:
     ledger_kit.add(place, [one for one in ledger_kit.records("rubric") if one["participant"] == "m1"])
     assert WAITS in refused("settle", place, "--key", "small-log", code=1)
     assert "no epoch is settled yet" in refused("receipt", place, code=1)
-    assert "Nothing was kept" in output("settle", place, "--dry-run")
+    assert "Nothing was stored" in output("settle", place, "--dry-run")
     assert "entry 0 of" in output("settle", place, "--key", "small-log", "--early", columns=200)
     assert "as it was settled before" in output("settle", place, columns=200)  # what is settled is settled
     rewrite(place / "scheme.toml", LATER, PAST)

@@ -17,7 +17,7 @@ from assay.judge.rubric.run import RubricOptions, run
 from assay.judge.rubric.scripted import read_script
 from assay.judge.rubric.scripted_server import scripted_model
 from assay.judge.rubric.stored import submit_solution
-from assay.judge.running import Options
+from assay.judge.running import RunOptions
 from assay.judge.service import Model
 from bounty_run_kit import AT, QUICK
 
@@ -42,7 +42,9 @@ def test_the_scores_are_those_of_the_readme(tmp_path: Path, monkeypatch: pytest.
     for key in BPS:
         submit_solution(place, key, EXAMPLE / "handed-in" / key, at=AT)
     with scripted_model(read_script(EXAMPLE / "replies.toml")) as server:
-        done = run(place, "val-1", Options(jobs=4, own=RubricOptions(Model(server.url, ""))), lambda _event: None, limits=QUICK)
+        done = run(
+            place, "val-1", RunOptions(jobs=4, own=RubricOptions(Model(server.url, ""))), lambda _event: None, limits=QUICK
+        )
     assert not done.errors
     settled = open_competition(place).settle().document
     assert {row["participant"]: row["bps"] for row in settled["agreed"]} == BPS

@@ -40,7 +40,7 @@ def test_a_task_is_whole_and_every_step_of_its_image_can_be_carried_out(name: st
     task = tasks.read_task(SET / name)
     assert task.solution is not None
     assert task.plan is not None
-    assert task.plan.whole().base == "localhost/assay-base:12"
+    assert task.plan.checked().base == "localhost/assay-base:12"
     context = Context.open(task.environment)
     assert all(context.placed(step) for step in task.plan.steps if isinstance(step, Copy))
     assert task.settings.agent.timeout_sec >= 60

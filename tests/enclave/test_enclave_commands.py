@@ -78,7 +78,7 @@ def test_a_participant_signs_with_its_own_key(place: Path, answer: Path) -> None
         "commit", place, answer, "--key", "p1", "--participant", "miner-7"
     )
     assert "is not the key that signs" in refused("commit", place, answer, "--key", "sponsor", "--participant", kit.P1)
-    assert "is a key that things are sealed to" in refused("commit", place, answer, "--key", "sponsor")
+    assert "is a key for sealing" in refused("commit", place, answer, "--key", "sponsor")
     spelt = f"ed25519:{kit.P1}"
     (place / "participants.csv").write_text(f"key,name\nminer-7,M\n{spelt},p1\n")
     assert json.loads(output("commit", place, answer, "--key", "p1", "--json"))["participant"] == spelt

@@ -204,11 +204,11 @@ def test_advice(tmp_path: Path) -> None:
     assert "bounty.submissions_until is past: 2026-11-10T00:00:00Z" in said(*whole, now=NOW.replace(day=11))
     assert "full marks for nothing" in said(*whole, ("unskippable = true\n", ""))
     assert "payout.deposit is 0" in said(*whole, ('"1001"', '"0"'))
-    assert "judge.fallback is judge.model" in said((NAME, NAME + '[judge]\nmodel = "a"\nfallback = "a"\n'))
+    assert "judge.fallback is the same as judge.model" in said((NAME, NAME + '[judge]\nmodel = "a"\nfallback = "a"\n'))
     assert "judge.solution_tokens is 100001" in said((NAME, NAME + "[judge]\nsolution_tokens = 100001\n"))
     assert "no judge can read the problem" in said((INLINE, SEALED))
     sealed = said((INLINE, SEALED), (NAME, NAME + ENCLAVE))
-    assert "the problem is sealed: who takes part must be told" in sealed
+    assert "the problem is sealed: tell the participants" in sealed
     assert "bounty.commitments_until is missing" in sealed
     assert "enclave: mrtd, rtmr0, rtmr1, rtmr2 not pinned" in sealed
     assert "these prove nothing" in said((NAME, NAME + ENCLAVE + "development = true\n"))

@@ -16,14 +16,14 @@ from assay.judge.terminal.run import run
 RUBRIC = """
 import json
 from collections import Counter
-from assay.judge.running import Summary
+from assay.judge.running import RunSummary
 
 def run(competition, validator, options, on_event):
     record = {"kind": "given", "validator": validator, "participant": "ann", "submission": "", "epoch": 1, "score": "0.5",
               "observed_at": "2026-01-01T00:00:00Z"}
     (competition / "evidence").mkdir()
     (competition / "evidence" / "run.jsonl").write_text(json.dumps(record) + "\\n")
-    return Summary(1, outcomes=Counter(scored=options.jobs))
+    return RunSummary(1, outcomes=Counter(scored=options.jobs))
 """
 SCHEME = '[scheme]\nname = "small"\n[score]\nkind = "given"\n[consensus]\nmin_validators = 1\n'
 

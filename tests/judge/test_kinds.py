@@ -103,14 +103,14 @@ GIVEN = '[scheme]\nname = "small"\n[score]\nkind = "given"\n[consensus]\nmin_val
 JUDGE = """
 import json
 from collections import Counter
-from assay.judge.running import Summary
+from assay.judge.running import RunSummary
 
 def run(competition, validator, options, on_event):
     record = {"kind": "given", "validator": validator, "participant": "ann", "submission": "", "epoch": 1, "score": "0.5",
               "observed_at": "2026-01-01T00:00:00Z"}
     (competition / "evidence").mkdir()
     (competition / "evidence" / "run.jsonl").write_text(json.dumps(record) + "\\n")
-    return Summary(1, outcomes=Counter(scored=1))
+    return RunSummary(1, outcomes=Counter(scored=1))
 """
 
 
@@ -144,7 +144,7 @@ def test_a_scheme_names_a_judge_in_the_place_of_the_kinds_own(
     done("export", "epoch", folder, "1", "-o", tmp_path / "epoch-1")
 
     rows = {one.stage: one for one in verify(tmp_path / "epoch-1").checked}
-    ending = "made the evidence, in the place of the one that is called 'given'"
+    ending = "made the evidence, instead of the judge 'given'"
     assert rows["judge"].what == f"the judge 'strict-given' (strict_judge:run of strict_judge) {ending}"
     assert not rows["judge"].done
     package_kit.remove(site, "strict_judge")

@@ -13,7 +13,7 @@ from assay.judge.rubric.run import RubricOptions, run
 from assay.judge.rubric.scripted import Script, ScriptedFault, ScriptedSolution
 from assay.judge.rubric.scripted_server import ScriptedServer, scripted_model
 from assay.judge.rubric.stored import submit_solution
-from assay.judge.running import Event, Options, Summary
+from assay.judge.running import RunEvent, RunOptions, RunSummary
 from assay.judge.service import Model
 from assay.scheme.fields import instant
 from bounty_kit import make_bounty
@@ -77,12 +77,12 @@ def judged(
     *,
     validator: str = VALIDATOR,
     limits: Limits = QUICK,
-    tell: Callable[[Event], None] = lambda event: None,
+    tell: Callable[[RunEvent], None] = lambda event: None,
     **options: Any,
-) -> Summary:
+) -> RunSummary:
     """A run by the validator."""
-    own = {name: options.pop(name) for name in ("primary", "fallback", "prices", "again") if name in options}
-    given = Options(**{"jobs": 4, "own": RubricOptions(Model(url, KEY), **own), **options})
+    own = {name: options.pop(name) for name in ("model", "primary", "fallback", "prices", "again") if name in options}
+    given = RunOptions(**{"jobs": 4, "own": RubricOptions(**{"model": Model(url, KEY), **own}), **options})
     return run(folder, validator, given, tell, limits=limits)
 
 
@@ -99,6 +99,6 @@ def outcomes(folder: Path, validator: str = VALIDATOR) -> dict[str, str]:
     return {one["participant"]: one["outcome"] for one in lines(folder, validator)}
 
 
-def events_of(kind: str, events: list[Event]) -> list[str]:
+def events_of(kind: str, events: list[RunEvent]) -> list[str]:
     """The participants that events of a kind were about."""
     return [event.cell.participant for event in events if event.kind == kind and event.cell is not None]

@@ -11,13 +11,13 @@ from typing import Any
 
 from assay.judge.kind_options import TaskOptions
 from assay.judge.run_files import evidence_file
-from assay.judge.running import Event, Options, Summary
+from assay.judge.running import RunEvent, RunOptions, RunSummary
 from assay.judge.workflow import run as judge
 from assay.judge.workflow.planner import load_planner
 from assay.judge.workflow.tasks import everything, manifest_text
 from workflow_chaos import Server
 
-QUICK = Options(delay=0.01)
+QUICK = RunOptions(delay=0.01)
 SCHEME = """[scheme]
 name = "flows"
 [score]
@@ -44,7 +44,7 @@ text = "done"
 """
 
 
-def run(folder: Path, validator: str = "val-1", events: list[Event] | None = None, **options: Any) -> Summary:
+def run(folder: Path, validator: str = "val-1", events: list[RunEvent] | None = None, **options: Any) -> RunSummary:
     own = TaskOptions(**{name: options.pop(name) for name in ("only", "tasks", "reuse") if name in options})
     return judge.run(
         folder, validator, replace(QUICK, own=own, **options), (lambda _event: None) if events is None else events.append

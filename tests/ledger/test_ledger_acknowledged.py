@@ -64,11 +64,13 @@ def test_a_batch_of_an_open_epoch_that_is_gone_is_named(place: Path) -> None:
         accept(place, one)
     forget(place, 3)
     said = refused("ledger", "check", place, code=1)
-    named = f"batch {found[2].digest} of {found[2].statement.validator}, epoch 3, was acknowledged, and the ledger has it no more"
+    named = (
+        f"batch {found[2].digest} of {found[2].statement.validator}, epoch 3, was acknowledged, but the ledger no longer has it"
+    )
     assert f"acknowledged.jsonl:3: {named}" in said
-    assert f"to go on without it for good: assay ledger lost {place} {found[2].digest}" in said
+    assert f"to continue without it for good: assay ledger lost {place} {found[2].digest}" in said
     assert named in refused("settle", place, "--dry-run", code=1)
-    with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match="was acknowledged, and the ledger has it no more"):
+    with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match="was acknowledged, but the ledger no longer has it"):
         settling.settle(ledger, ledger_kit.SIGNER)
     accept(place, found[2])  # its validator hands it in again
     assert "Each of the 3 batches" in output("ledger", "check", place)
@@ -81,7 +83,7 @@ def test_what_is_given_up_is_missed_no_more(place: Path) -> None:
         accept(place, one)
     forget(place, 3)
     stranger = f"sha256:{'0' * 64}"
-    for name, why in ((stranger, "was never acknowledged here"), (found[0].digest, "is there, and counts")):
+    for name, why in ((stranger, "was never acknowledged here"), (found[0].digest, "is in the ledger, and counts")):
         assert why in refused("ledger", "lost", place, found[2].digest, name)
     assert len(rows(place)) == 3
     assert "1 batch is given up" in output("ledger", "lost", place, found[2].digest)
@@ -103,7 +105,7 @@ def test_what_was_given_up_and_is_handed_in_again_is_missed_again(place: Path) -
     accept(place, found[2])
     assert "Each of the 3 batches" in output("ledger", "check", place)
     forget(place, 3)
-    with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match="the ledger has it no more"):
+    with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match="the ledger no longer has it"):
         settling.settle(ledger, ledger_kit.SIGNER)
 
 
@@ -114,8 +116,8 @@ def test_what_cannot_be_written_down_is_kept_and_not_answered(place: Path, tmp_p
     file.write_bytes(found.data)
     (place / intake.ACKNOWLEDGED).mkdir()
     said = run("evidence", "add", place, file, columns=10_000, code=2)
-    what = f"cannot be written (Is a directory): the batch {found.digest} is kept, and not acknowledged"
-    assert f"error: {place / intake.ACKNOWLEDGED}: {what}; correct that, and hand the batch in again" in said.stderr
+    what = f"cannot be written (Is a directory): the batch {found.digest} is stored, but not acknowledged"
+    assert f"error: {place / intake.ACKNOWLEDGED}: {what}; correct this, then hand the batch in again" in said.stderr
     assert "0 records added by 0 batches; 1 refused." in said.stdout
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         assert [one.digest for one in view.batches()] == [found.digest]
@@ -146,12 +148,14 @@ def test_a_line_that_was_changed_or_left_out_is_found(place: Path, at: int) -> N
     file = place / intake.ACKNOWLEDGED
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:at], *lines[at + 1 :]]))
-    assert f"acknowledged.jsonl:{at + 1}: digest: is not what was written here" in refused("ledger", "check", place)
+    assert f"acknowledged.jsonl:{at + 1}: digest: was changed, or does not follow the line before" in refused(
+        "ledger", "check", place
+    )
     file.write_bytes(b"".join([*lines[:at], lines[at].replace(b'"epoch":3', b'"epoch":4'), *lines[at + 1 :]]))
-    assert "is not what was written here" in refused("ledger", "check", place)
+    assert "was changed, or does not follow the line before" in refused("ledger", "check", place)
     for line in (b"{}\n", b"[]\n"):
         file.write_bytes(line)
-        assert "acknowledged.jsonl:1: is no acknowledgement" in refused("ledger", "check", place)
+        assert "acknowledged.jsonl:1: is not an acknowledgement" in refused("ledger", "check", place)
 
 
 def test_a_ledger_of_an_earlier_version_says_what_could_vanish_unseen(place: Path) -> None:
@@ -161,7 +165,7 @@ def test_a_ledger_of_an_earlier_version_says_what_could_vanish_unseen(place: Pat
     receipts = "".join(f"DROP TRIGGER {table}_no_delete; DELETE FROM {table};" for table in ("receipts", "settlements"))
     kit.sql(place / "ledger.db", receipts)
     found = run("ledger", "migrate", place, columns=10_000)
-    assert found.stdout == "The database was brought from version 2 of the schema to 4.\n"
+    assert found.stdout == "The database was migrated from version 2 of the schema to 4.\n"
     assert found.stderr.startswith("warning: 2 batches of open epochs could be deleted from the database unseen: ")
     assert f"`assay evidence add {place} FILE.batch`" in found.stderr
 
@@ -181,7 +185,7 @@ def test_what_could_vanish_unseen_is_added_again_or_signed(place: Path, tmp_path
         settling.settle(ledger, ledger_kit.SIGNER, without_scores=True)
     assert run("ledger", "migrate", place).stderr == ""
     forget(place, 2)
-    assert "2 batches were checked, and the last one there is 1" in refused("ledger", "check", place, code=1)
+    assert "2 batches were checked, but the last one there is 1" in refused("ledger", "check", place, code=1)
 
 
 def test_a_folder_without_a_ledger_has_nothing_to_write_down(tmp_path: Path) -> None:

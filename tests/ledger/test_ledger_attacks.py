@@ -195,7 +195,7 @@ def test_more_work_than_there_are_bytes(honest: Path, tmp_path: Path) -> None:
         (ranges(b"[[1,9007199254740991]]"), "not those that were signed"),
         (ranges(b"[[4,1]]"), "do not ascend"),
         (ranges(b"[[1,3],[99,99]]"), "a record of the batch is missing"),
-        (lambda lines: lines * 1_000, "is there twice"),
+        (lambda lines: lines * 1_000, "occurs twice"),
     ):
         whole = (given / bundle.BATCHES).read_bytes()
         rewritten(given, change)
@@ -287,7 +287,7 @@ def test_another_settlement_before(settled: Path) -> None:
         document["clock"]["record"] = "0.9"
         document["digest"] = digest({name: value for name, value in document.items() if name != "digest"})
         found.execute("UPDATE settlements SET document = ?, digest = ?", (canonical(document), document["digest"]))
-    refused_to_settle(settled, "is not the one that its receipt is of")
+    refused_to_settle(settled, "is not the one that its receipt names")
 
 
 def test_another_receipt_before(settled: Path) -> None:
@@ -303,7 +303,7 @@ def test_another_receipt_before(settled: Path) -> None:
 def test_the_digest_of_the_receipt_before(settled: Path) -> None:
     with database(settled) as found:
         found.execute("UPDATE receipts SET digest = ?", ("sha256:" + "0" * 64,))
-    refused_to_settle(settled, "is not the one that its receipt is of")
+    refused_to_settle(settled, "is not the one that its receipt names")
 
 
 def test_a_record_that_was_changed_before_it_was_settled(settled: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_record_that_was_changed_before_it_was_settled(settled: Path) -> None:
         row = body, hashlib.sha256(body).digest(), seq
         found.execute("UPDATE records SET body = ?, digest = ? WHERE seq = ?", row)
     refused_to_settle(
-        settled, "was acknowledged, and it does not count: the records are not those that were signed: another root"
+        settled, "was acknowledged, but it does not count: the records are not those that were signed: their root differs"
     )
 
 

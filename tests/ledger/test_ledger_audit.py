@@ -70,7 +70,7 @@ CHANGES = {
     "the last record less": ("DELETE FROM records WHERE seq = 7;", "the count of batch 3"),
     "the first batch moved": ("UPDATE batches SET id = 9 WHERE id = 1; UPDATE records SET batch = 9 WHERE batch = 1;", "batch 2"),
     "the last batch less": ("DELETE FROM records WHERE batch = 3; UPDATE batches SET id = 9 WHERE id = 3;", "batch 9"),
-    "an envelope": ("UPDATE batches SET envelope = x'7b7d' WHERE id = 1;", "the envelope of batch 1 is none"),
+    "an envelope": ("UPDATE batches SET envelope = x'7b7d' WHERE id = 1;", "the envelope of batch 1 cannot be read"),
     "another envelope": (
         "UPDATE batches SET envelope = (SELECT envelope FROM batches WHERE id = 2) WHERE id = 1;",
         "the digest of batch 1",
@@ -87,10 +87,10 @@ CHANGES = {
     "members of another shape": ("UPDATE batches SET members = '[1]' WHERE id = 1;", "the count of batch 1"),
     "a range that ends too late": (f"UPDATE batches SET last_seq = {10**15} WHERE id = 3;", "the count of records"),
     "a range without an end": ("UPDATE batches SET last_seq = NULL WHERE id = 1;", "the batch of record 1"),
-    "what is no record": (f"UPDATE records SET body = x'00', digest = x'{NOTHING}' WHERE seq = 2;", "record 2 is no record"),
-    "an attempt less": ("DELETE FROM attempts WHERE number = 1;", "what was sent to 'chain' is not all there"),
-    "text for an attempt": ("UPDATE attempts SET entry = CAST(entry AS TEXT);", "what was sent to 'chain' is not all there"),
-    "a batch that is gone": ("PRAGMA foreign_keys = OFF; DELETE FROM batches WHERE id = 3;", "lost what it refers to"),
+    "what is no record": (f"UPDATE records SET body = x'00', digest = x'{NOTHING}' WHERE seq = 2;", "record 2 is not a record"),
+    "an attempt less": ("DELETE FROM attempts WHERE number = 1;", "attempts to send to 'chain' are missing"),
+    "text for an attempt": ("UPDATE attempts SET entry = CAST(entry AS TEXT);", "attempts to send to 'chain' are missing"),
+    "a batch that is gone": ("PRAGMA foreign_keys = OFF; DELETE FROM batches WHERE id = 3;", "refers to a row that is gone"),
 }
 
 
@@ -123,13 +123,13 @@ def test_receipts_that_are_whole(folder: Path) -> None:
 
 RECEIPTS = {
     "a place": ("UPDATE receipts SET position = 9 WHERE epoch = 4;", "the place of the receipt of epoch 4"),
-    "a digest": ("UPDATE receipts SET digest = 'sha256:' WHERE epoch = 3;", "the receipt of epoch 3 is not what it was"),
+    "a digest": ("UPDATE receipts SET digest = 'sha256:' WHERE epoch = 3;", "the receipt of epoch 3 changed"),
     "another's envelope": (
         "UPDATE receipts SET envelope = (SELECT envelope FROM receipts WHERE epoch = 4) WHERE epoch = 3;",
-        "the receipt of epoch 3 is not whole",
+        "the receipt of epoch 3 is damaged",
     ),
-    "no envelope": ("UPDATE receipts SET envelope = x'00' WHERE epoch = 3;", "the receipt of epoch 3 is not whole"),
-    "a checkpoint": ("UPDATE receipts SET checkpoint = x'00' WHERE epoch = 3;", "the receipt of epoch 3 is not whole"),
+    "no envelope": ("UPDATE receipts SET envelope = x'00' WHERE epoch = 3;", "the receipt of epoch 3 is damaged"),
+    "a checkpoint": ("UPDATE receipts SET checkpoint = x'00' WHERE epoch = 3;", "the receipt of epoch 3 is damaged"),
     "a settlement": (
         "UPDATE settlements SET document = CAST(replace(document, 'agreed', 'unjudged') AS BLOB) WHERE epoch = 3;",
         "the settlement of epoch 3",
@@ -137,10 +137,10 @@ RECEIPTS = {
     "no settlement": ("UPDATE settlements SET document = x'5b5d' WHERE epoch = 3;", "the settlement of epoch 3"),
     "inputs": (
         "UPDATE inputs SET document = CAST(replace(document, '100', '101') AS BLOB);",
-        "the inputs of epoch 3 is not what it was",
+        "the inputs of epoch 3 changed",
     ),
-    "a settlement that is gone": ("PRAGMA foreign_keys = OFF; DELETE FROM settlements WHERE epoch = 3;", "is gone"),
-    "inputs that are gone": ("PRAGMA foreign_keys = OFF; DELETE FROM inputs;", "is gone"),
+    "a settlement that is gone": ("PRAGMA foreign_keys = OFF; DELETE FROM settlements WHERE epoch = 3;", "are gone"),
+    "inputs that are gone": ("PRAGMA foreign_keys = OFF; DELETE FROM inputs;", "are gone"),
 }
 
 

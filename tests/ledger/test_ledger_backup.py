@@ -70,7 +70,7 @@ def test_a_backup_is_put_back_read_and_adopted(place: Path, room: Callable[[Path
         assert (audit(ledger.store).records, audit_receipts(ledger)) == (36, 2)
         with ledger.store.reading() as view:
             assert (list(view.rows()), list(view.receipts())) == (rows, receipts)
-        with pytest.raises(store.Elsewhere, match=f"was restored on {NOW}, and takes in and signs nothing until"):
+        with pytest.raises(store.Elsewhere, match=f"was restored on {NOW}, and accepts and signs nothing until"):
             settling.settle(ledger, SIGNER, 5)
         ledger.store.adopt()
         assert settling.settle(ledger, SIGNER, 5).new
@@ -116,15 +116,15 @@ def test_a_backup_beside_busy_writers_is_of_one_moment(database: str, tmp_path: 
 def test_nothing_is_put_over_what_is_there(place: Path, tmp_path: Path) -> None:
     file = tmp_path / "backup.zip"
     back_up(place, file, now=NOW)
-    with pytest.raises(BadInput, match=r"backup.zip: is there, and nothing is put over it; a backup never replaces another"):
+    with pytest.raises(BadInput, match=r"backup.zip: exists, and nothing is written over it; a backup never replaces another"):
         back_up(place, file, now=NOW)
-    with pytest.raises(BadInput, match=r"is there, and nothing is put over it; move away|there is a table 'attempts' already"):
+    with pytest.raises(BadInput, match=r"exists, and nothing is written over it; move away|there is a table 'attempts' already"):
         restore(place, file, now=NOW)
     said = config.read(place)
     if "://" not in said.place:
         Path(said.place).unlink()
         Path(f"{said.place}-wal").touch()  # SQLite would take it for the new one's
-        with pytest.raises(BadInput, match=r"ledger.db-wal: is there"):
+        with pytest.raises(BadInput, match=r"ledger.db-wal: exists"):
             restore(place, file, now=NOW)
     assert {path.name for path in tmp_path.iterdir()} <= {"backup.zip", "small", "ledger.db", "ledger.db-wal"}
     assert not list(place.glob(".*"))
@@ -167,14 +167,22 @@ def saying(**values: Any) -> Callable[[bytes], bytes]:
 @pytest.mark.parametrize(
     ("part", "change", "why"),
     [
-        ("ledger.db", lambda data: data[:-1] + bytes([data[-1] ^ 1]), "holds a database of sha256:.*, and sha256:.* was put in"),
-        ("ledger.db", lambda data: data[:4096], "holds a database of"),
-        ("about.json", lambda data: data[:-5], "about.json is not what a backup has"),
-        ("about.json", lambda data: b"\xff", "about.json is not what a backup has"),
-        ("about.json", saying(schema="assay.backup/2"), "about.json is not what a backup has; .*or upgrade Assay"),
+        (
+            "ledger.db",
+            lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+            "has a database with the digest sha256:.*, not sha256:.* as it says",
+        ),
+        ("ledger.db", lambda data: data[:4096], "has a database with the digest"),
+        ("about.json", lambda data: data[:-5], "its about.json is not that of a backup"),
+        ("about.json", lambda data: b"\xff", "its about.json is not that of a backup"),
+        ("about.json", saying(schema="assay.backup/2"), "its about.json is not that of a backup; .*or upgrade Assay"),
         ("about.json", saying(key="example.org/other+1a2b3c4d+Ab"), "is of the log example.org/other"),
-        ("about.json", saying(held={"records": 1}), "its database is not what it says, or another ledger's"),
-        ("about.json", saying(held={"checkpoint": None}), "its database is not what it says, or another ledger's"),
+        ("about.json", saying(held={"records": 1}), "the database in this backup was changed, or belongs to another ledger"),
+        (
+            "about.json",
+            saying(held={"checkpoint": None}),
+            "the database in this backup was changed, or belongs to another ledger",
+        ),
     ],
 )
 def test_what_is_not_as_it_was_taken_is_refused(
@@ -192,20 +200,23 @@ def test_what_is_no_backup_is_refused(taken: tuple[Path, Path], tmp_path: Path) 
     data[len(data) // 2] ^= 1
     for name, content in (("flipped", bytes(data)), ("cut", bytes(data[:-100])), ("empty", b""), ("other", b"SQLite format 3\0")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(BadInput, match="is no backup of a ledger, or is damaged"):
+        with pytest.raises(BadInput, match="is not a backup of a ledger, or is damaged"):
             restore(place, tmp_path / name, now=NOW)
     with zipfile.ZipFile(tmp_path / "lacking", "w") as archive:
         archive.writestr("about.json", "{}")
-    with pytest.raises(BadInput, match=r"about.json is not what a backup has"):
+    with pytest.raises(BadInput, match=r"its about.json is not that of a backup"):
         restore(place, tmp_path / "lacking", now=NOW)
-    with pytest.raises(BadInput, match=r"nowhere: cannot be read, or not be unpacked to .*No such file"):
+    with pytest.raises(BadInput, match=r"nowhere: cannot be read, or cannot be unpacked to .*No such file"):
         restore(place, tmp_path / "nowhere", now=NOW)
     assert not (place / "ledger.db").exists()
 
 
 def test_a_checkpoint_that_is_not_the_logs_is_refused(taken: tuple[Path, Path], tmp_path: Path) -> None:
     place, file = taken
-    for text, why in (("another", "its checkpoint is not the log's"), (None, "its checkpoint is of 1 receipts, and 2 are in it")):
+    for text, why in (
+        ("another", "its checkpoint is not one of the log"),
+        (None, "its checkpoint is of 1 receipts, but it has 2"),
+    ):
         (place / "ledger.db").unlink(missing_ok=True)
         shutil.copy(tmp_path / "old.db", place / "ledger.db")
         kit.sql(place / "ledger.db", "DELETE FROM meta WHERE key = 'home'")
@@ -229,7 +240,7 @@ def test_what_is_older_than_the_folder_knows_is_refused_unless_told(taken: tuple
     kit.sql(place / "ledger.db", "DELETE FROM meta WHERE key = 'home'")
     ledger_kit.add(place, ledger_kit.records(epoch=4, trial=2))
     (place / "ledger.db").rename(tmp_path / "later.db")
-    with pytest.raises(BadInput, match=r"is older than .*acknowledged.jsonl:4: batch sha256:.* the ledger has it no more"):
+    with pytest.raises(BadInput, match=r"is older than .*acknowledged.jsonl:4: batch sha256:.* the ledger no longer has it"):
         restore(place, file, now=NOW)
     restore(place, file, now=NOW, older=True)
     (place / "ledger.db").unlink()
@@ -297,11 +308,11 @@ def test_the_commands(taken: tuple[Path, Path], tmp_path: Path, monkeypatch: pyt
     assert "put a backup there: `assay ledger restore`" in refused("ledger", "check", place)
     said = " ".join(output("ledger", "restore", place, file).split())
     assert f"The ledger was restored of {NOW}: 12 records in 3 batches, 1 receipt. Its database is sha256:" in said
-    assert f"Stop the one before, then: assay ledger adopt {place} --old-is-stopped" in said
-    assert "All of it is whole." in output("ledger", "check", place)
+    assert f"Stop the old ledger, then: assay ledger adopt {place} --old-is-stopped" in said
+    assert "Everything is intact." in output("ledger", "check", place)
     assert "was restored on 20" in refused("submit", place, "m1", "oracle")
     said = " ".join(output("ledger", "adopt", place, "--old-is-stopped").split())
-    assert said.startswith("The ledger lives here from now on. No program of this machine was seen with /")
+    assert said.startswith("The ledger lives here from now on. No program of this machine has /")
     assert said.endswith("ledger.db open; other machines were not looked at.")
     said = json.loads(output("ledger", "backup", place, tmp_path / "again.zip", "--json"))
     assert (said["schema"], said["held"]["receipts"]) == ("assay.backup/1", 1)
@@ -319,7 +330,7 @@ def test_a_ledger_goes_from_postgresql_to_sqlite(tmp_path: Path, postgresql: pos
     with ledger_kit.opened(place) as ledger:
         assert audit(ledger.store).records == 12
         unseen = ledger.store.adopt()  # there is no server to ask
-        assert re.fullmatch("The database 'ledger[0-9]+' is on another server, gone, or this one; it was not looked at.", unseen)
+        assert re.fullmatch("The database 'ledger[0-9]+' is on another server, gone, or this one; it was not checked.", unseen)
         assert ledger.store.elsewhere() is None
 
 
@@ -333,7 +344,7 @@ def test_a_restored_ledger_that_never_said_where_it_lived_is_adopted_unseen(take
     assert kit.sql(place / "ledger.db", "SELECT value FROM meta WHERE key LIKE '%home'") == f'{{"restored":"{NOW}"}}'
     with ledger_kit.opened(place) as ledger:
         assert "was restored on" in str(ledger.store.elsewhere())
-        assert ledger.store.adopt() == "It is not known where the ledger was before, so nothing was looked at there."
+        assert ledger.store.adopt() == "It is not known where the ledger was before, so nothing was checked there."
         assert ledger.store.elsewhere() is None
 
 
@@ -343,7 +354,7 @@ def test_a_file_that_is_still_there_or_open_is_not_the_old_one(taken: tuple[Path
     moved = ledger_kit.copied(place, tmp_path / "moved")
     (moved / "ledger.db").unlink()
     restore(moved, file, now=NOW)
-    why = f"the ledger still is in {place / 'ledger.db'}, and this is a copy of it; move that file away first"
+    why = f"the ledger is still in {place / 'ledger.db'}, and this is a copy of it; move that file away first"
     assert why in refused("ledger", "adopt", moved, "--old-is-stopped")
     with (
         (place / "ledger.db").open("rb") as opened,
@@ -371,9 +382,9 @@ def test_a_database_that_is_still_written_is_not_the_old_one(tmp_path: Path, pos
     with store.open(old) as theirs, theirs.writing():
         assert "the ledger is still being written in the database 'ledger" in refused(*words)
     ledger_kit.add(place, ledger_kit.records(epoch=4, trial=2))
-    assert "has 3 batches and 0 receipts more than this; stop whatever works with it" in refused(*words)
+    assert "has 3 batches and 0 receipts more than this one; stop the programs that use it" in refused(*words)
     postgresql.sql("postgres", f"DROP DATABASE {make_url(old).database} WITH (FORCE)")
-    assert "is on another server, gone, or this one; it was not looked at." in " ".join(output(*words).split())
+    assert "is on another server, gone, or this one; it was not checked." in " ".join(output(*words).split())
 
 
 def test_a_former_database_with_nothing_newer_is_said(tmp_path: Path, postgresql: postgres.Cluster) -> None:

@@ -88,7 +88,7 @@ def test_a_batch_is_written_as_the_oracle_writes_it() -> None:
     assert [canonical(one.document()) for one in again.records] == list(again.bodies)
     assert [bytes.fromhex(one.digest[7:]) for one in again.records] == list(again.digests)
     batch.check_signature(again, SIGNER.public)
-    with pytest.raises(BadInput, match="as its validator, and the key given is"):
+    with pytest.raises(BadInput, match="as its validator, but the key given is"):
         batch.check_signature(again, keys.new().public)
 
 
@@ -98,7 +98,7 @@ def test_a_batch_is_checked_by_no_other_key_than_that_of_the_validator_whom_it_n
     found = signed(several())
     envelope = canonical(sign_envelope(found.payload, other))
     forged = batch.read(found.data.replace(found.envelope, envelope, 1))
-    with pytest.raises(BadInput, match="as its validator, and the key given is"):
+    with pytest.raises(BadInput, match="as its validator, but the key given is"):
         batch.check_signature(forged, other.public)
     with pytest.raises(BadInput, match="it is not signed by the key"):
         batch.check_signature(forged, SIGNER.public)
@@ -147,7 +147,7 @@ def test_a_record_of_a_batch_is_provable_alone() -> None:
         ([seen(), seen(validator="other")], {}, "a record of 'other'"),
         ([seen(validator="v")], {"validator": "v"}, "'v' is not a public key"),
         ([seen()], {"signer": keys.new()}, "is not the key that signs, ed25519:"),
-        ([seen(), seen(outcome="fail")], {}, "contradicts another record of the batch; keep the one that is meant"),
+        ([seen(), seen(outcome="fail")], {}, "contradicts another record of the batch; keep the record that is meant"),
     ],
 )
 def test_what_is_no_batch_is_not_signed(records: list[Doc], changes: Doc, why: str) -> None:
@@ -205,12 +205,12 @@ def row(old: bytes, new: bytes) -> Change:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (stated({"count": 19}), "has 20 records, its statement counts 19"),
-        (stated({"root": TASK_SET}), "the records are not those that were signed: another root"),
+        (stated({"count": 19}), "has 20 records, but its statement counts 19"),
+        (stated({"root": TASK_SET}), "the records are not those that were signed: their root differs"),
         (stated({"epoch": 4}), ":2: is not of .* and epoch 4"),
         (stated({"validator": "0" * 64}), ":2: is not of '0000"),
         (stated({"kind": "given"}), ":2: kind: is not of the kind 'given'"),
-        (stated({"kind": "taste"}), ":1: what it states is not what a batch states: kind does not fit"),
+        (stated({"kind": "taste"}), ":1: its statement is not a batch's: kind does not fit"),
         (stated({"epoch": "3"}), "epoch does not fit"),
         (stated({"epoch": 3.0}), "epoch does not fit"),
         (stated({"task_set": ""}), "task_set does not fit"),
@@ -224,7 +224,7 @@ def row(old: bytes, new: bytes) -> Change:
         ),
         (lambda doc, rows: (doc, [rows[1], rows[0], *rows[2:]]), ":3: is not in the order of the digests"),
         (lambda doc, rows: (doc, [rows[0], rows[0], *rows[2:]]), ":3: is not in the order of the digests"),
-        (lambda doc, rows: (doc, rows[1:]), "has 19 records, its statement counts 20"),
+        (lambda doc, rows: (doc, rows[1:]), "has 19 records, but its statement counts 20"),
         (row(b'"epoch":3', b'"epoch": 3'), ":2: is not in its canonical form"),
         (row(b'"epoch":3', b'"epoch":3.0'), ":2: epoch: "),
         (row(b'"epoch":3', b'"epoch":3,"epoch":3'), ":2: has the key 'epoch' twice"),
@@ -296,7 +296,7 @@ def test_both_alphabets_are_read_and_no_other_signature() -> None:
     batch.check_signature(again, SIGNER.public)
     other = [*twice, *envelopes.dsse(found.payload, Ed25519PrivateKey.generate())["signatures"]]
     again = batch.read(b"\n".join([json.dumps(envelope | {"signatures": other}).encode(), *found.bodies, b""]))
-    with pytest.raises(BadInput, match="the signature is said to be of another key"):
+    with pytest.raises(BadInput, match="the signature names another key"):
         batch.check_signature(again, SIGNER.public)
 
 
@@ -356,7 +356,7 @@ def test_evidence_is_signed_a_batch_for_each_submission(competition: Path) -> No
 
 def test_evidence_is_signed_for_a_log(competition: Path) -> None:
     words = ("evidence", "sign", competition, "--key", "val-1")
-    assert "ledger.toml: no such file, so it is not known for which log the evidence is signed" in refused(*words)
+    assert "ledger.toml: no such file, so the log is unknown for which the evidence is signed" in refused(*words)
     assert not (competition / "batches").exists()
     said = output(*SIGN, competition, "--key", "val-1", columns=500).splitlines()
     assert {batch.read(Path(path)).statement.origin for path in said[:-1]} == {"example.org/log"}
@@ -390,7 +390,7 @@ def test_a_competition_without_tasks_has_no_task_set(tmp_path: Path, competition
 
 def test_who_signs_is_a_validator(competition: Path, tmp_path: Path) -> None:
     keys.save("val-2", keys.new())
-    assert "none of the validators has the key ed25519:" in refused(*SIGN, competition, "--key", "val-2")
+    assert "no validator has the key ed25519:" in refused(*SIGN, competition, "--key", "val-2")
     rewrite(competition / "validators.csv", f"{V},", f"0x{V},1,\n{V},")
     assert f"validators.csv:3: '{V}' is the same key as '0x{V}'" in refused(*SIGN, competition, "--key", "val-1")
 
@@ -412,7 +412,7 @@ def relabelled(found: list[batch.Batch]) -> list[tuple[int, dict[str, object]]]:
 def test_what_came_too_late_is_signed_for_an_epoch_that_is_open(competition: Path) -> None:
     words = (*SIGN, competition, "--key", "val-1", "--epoch", "2")
     count = len(everything(competition))
-    assert f"there are {count} of epoch 1; if it was closed before they were handed in, add --from 1" in refused(*words)
+    assert f"there are {count} of epoch 1; if it was settled before they were handed in, add --from 1" in refused(*words)
     evidence = (competition / "evidence/sample.jsonl").read_bytes()
     said = output(*words, "--from", "1", columns=500).splitlines()
     found = [batch.read(Path(path)) for path in said[:-1]]
@@ -421,7 +421,7 @@ def test_what_came_too_late_is_signed_for_an_epoch_that_is_open(competition: Pat
     assert (competition / "evidence/sample.jsonl").read_bytes() == evidence
     assert "there are no records of epoch 0 by" in refused(*words, "--from", "0")
     for wrong in (("--from", "2"), ("--from", "3")):
-        assert "say with --epoch for which later epoch it is signed" in run(*words, *wrong, code=2).stderr.replace("\n", " ")
+        assert "name with --epoch a later epoch, for which it is signed" in run(*words, *wrong, code=2).stderr.replace("\n", " ")
 
 
 def test_what_there_is_of_the_open_epoch_stands_before_what_is_late(competition: Path) -> None:

@@ -136,7 +136,7 @@ def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     place = settled(tmp_path / "small", "given")
     with pytest.raises(CannotSettle, match="epoch 7 has no receipt"):
         exported(place, 7, tmp_path / "out")
-    with pytest.raises(BadInput, match="Parquet holds evidence of kind 'tests', this is 'given'"):
+    with pytest.raises(BadInput, match="Parquet holds evidence of kind 'tests', but this is 'given'"):
         exported(place, 3, tmp_path / "out", as_parquet=True)
     (tmp_path / "there").mkdir()
     with pytest.raises(BadInput, match="is there already"):

@@ -51,12 +51,12 @@ def test_a_receipt_goes_on_from_a_checkpoint_seen_before() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"schema": "assay.receipt/2"}, "not of the format assay.receipt/1: schema does not fit"),
-        ({"more": 1}, "not of the format assay.receipt/1"),
+        ({"schema": "assay.receipt/2"}, "does not have the format assay.receipt/1: schema does not fit"),
+        ({"more": 1}, "does not have the format assay.receipt/1"),
         ({"proof": 1}, "proof does not fit"),
         ({"proof": "x"}, "log: it is not a c2sp.org/tlog-proof@v1"),
         ({"envelope": 1}, "not a DSSE envelope"),
-        ({"envelope": envelopes.dsse(b'{"a": 1, "a": 1}', ONE)}, "one reading"),
+        ({"envelope": envelopes.dsse(b'{"a": 1, "a": 1}', ONE)}, "strict JSON"),
         ({"envelope": envelopes.dsse(b"[]", ONE)}, "the document does not fit"),
         ({"envelope": receipts(1, epoch="1")[0][0]}, "epoch does not fit"),
         ({"envelope": receipts(1, scheme="sha256:AB")[0][0]}, "scheme does not fit"),

@@ -32,7 +32,7 @@ from check_kit import (
     ],
 )
 def test_json_has_one_reading(data: bytes) -> None:
-    with pytest.raises(CheckError, match="s: it is not JSON with one reading"):
+    with pytest.raises(CheckError, match="s: it is not strict JSON"):
         check.parse_json(data, "s")
 
 
@@ -61,13 +61,13 @@ def test_base64_is_read_in_both_alphabets(data: bytes) -> None:
     "text", ["YQ", "YQ=", "YR==", "YQ==\n", " YQ==", "Y Q==", "YQ==YQ==", "-_8=", "é", "YQ===", None, 7, b"YQ=="]
 )
 def test_base64_has_one_spelling(text: Any) -> None:
-    with pytest.raises(CheckError, match="it is not base64"):
+    with pytest.raises(CheckError, match="it is not canonical base64"):
         check.unbase64(text, "s")
 
 
 @pytest.mark.parametrize("text", ["-+8=", "_/8=", "-/8=", "-_8", "YR==", "-_9="])
 def test_the_alphabets_of_base64_do_not_mix(text: str) -> None:
-    with pytest.raises(CheckError, match="it is not base64"):
+    with pytest.raises(CheckError, match="it is not canonical base64"):
         check.unbase64(text, "s", either=True)
 
 

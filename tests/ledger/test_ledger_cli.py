@@ -32,7 +32,7 @@ def test_settle_keeps_a_receipt_and_says_so(place: Path) -> None:
     assert "--key NAME" in refused("settle", place)
     assert "no such file" in refused("settle", place, "--key", "nobody")
     dry = output("settle", place, "--dry-run")
-    assert "Nothing was kept: the epoch is open, and has no receipt." in dry
+    assert "Nothing was stored: the epoch is open, and has no receipt." in dry
     assert "--key NAME" in refused("settle", place)
     first = output("settle", place, "--key", "small-log", columns=200)
     assert first.endswith("entry 0 of\nexample.org/small\n")
@@ -78,8 +78,8 @@ def test_receipts_exports_and_what_verify_says_of_them(place: Path, tmp_path: Pa
     whole = output("verify", epoch, "--key", KEY)
     assert "small · epoch 3: verified, and computed again" in whole
     assert "–" not in whole.replace("──", "")
-    assert "Whose receipt" not in whole
-    assert "Whose receipt it is" not in output("verify", receipt, "--key", place / "ledger.toml", "--log", place / "log")
+    assert "Who signed this receipt" not in whole
+    assert "Who signed this receipt" not in output("verify", receipt, "--key", place / "ledger.toml", "--log", place / "log")
     (tmp_path / "other.toml").write_text('origin = "example.org/small"\nkey = "no key"\n')
     assert "other.toml:2: key: " in refused("verify", receipt, "--key", tmp_path / "other.toml")
     (tmp_path / "log.vkey").write_text(KEY + "\n")
@@ -89,7 +89,7 @@ def test_receipts_exports_and_what_verify_says_of_them(place: Path, tmp_path: Pa
     assert wrong.startswith(f"{tmp_path / 'other.vkey'}: it is not a vkey")
     assert "small · epoch 3: verified\n" in alone
     assert "it was not computed again" in " ".join(alone.split())
-    assert "Whose receipt it is was not checked" in output("verify", proof)
+    assert "Who signed this receipt was not checked" in output("verify", proof)
     found = json.loads(output("verify", receipt, "--evidence", tmp_path / "columns", "--json"))
     assert found["verified"]
     assert found["recomputed"]
@@ -149,7 +149,7 @@ def test_import_epoch(place: Path, tmp_path: Path) -> None:
     run("export", "epoch", place, "3", "-o", tmp_path / "epoch-3")
     copy = ledger_kit.made(tmp_path / "copy")
     assert "Epoch 3: 12 records in 3 batches, verified and added." in output("import", "epoch", copy, tmp_path / "epoch-3")
-    assert "Epoch 3 is there already." in output("import", "epoch", copy, tmp_path / "epoch-3")
+    assert "The ledger has epoch 3 already." in output("import", "epoch", copy, tmp_path / "epoch-3")
     assert output("receipt", copy) == output("receipt", place)
     run("settle", place, "--epoch", "4", "--key", "small-log")  # nothing new was seen, and it is an epoch all the same
     run("export", "epoch", place, "4", "-o", tmp_path / "epoch-4")

@@ -56,7 +56,7 @@ def test_epochs_are_passed_only_by_saying_so(tmp_path: Path) -> None:
     said = refused("settle", place, "--epoch", "20", code=1)
     for words in (
         "epoch 20 was not closed",
-        "Epochs 3 to 19 (17) would be passed for good",
+        "Epochs 3 to 19 (17) would be skipped for good",
         "80 % would burn; in epoch 3, which is next, 5 %",
         "m1 keeps 20 % instead of 95 % and m2 keeps 20 % instead of 95 %",
         "3 validators have not reported yet: ",
@@ -66,12 +66,12 @@ def test_epochs_are_passed_only_by_saying_so(tmp_path: Path) -> None:
         assert words in said
     assert settled(place) == [1, 2]
     run("settle", place, "--epoch", "3")
-    assert "Epoch 4 would be passed for good" in refused("settle", place, "--epoch", "5", code=1)
+    assert "Epoch 4 would be skipped for good" in refused("settle", place, "--epoch", "5", code=1)
     done = run("settle", place, "--epoch", "20", "--skip", columns=200)
-    assert "Epochs 4 to 19 (16) would be passed for good" in done.stderr
+    assert "Epochs 4 to 19 (16) would be skipped for good" in done.stderr
     assert "epoch 20" in done.stdout
     assert settled(place) == [1, 2, 3, 20]
-    assert "was passed" in refused("settle", place, "--epoch", "5")
+    assert "was skipped" in refused("settle", place, "--epoch", "5")
 
 
 def test_before_the_first_settlement_epochs_are_passed_too(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_before_the_first_settlement_epochs_are_passed_too(tmp_path: Path) -> No
     place = made(tmp_path, participants_csv=people)
     for epoch in (5, 3):
         ledger_kit.add(place, ledger_kit.records(epoch=epoch))
-    with pytest.raises(CannotSettle, match=r"Epochs 3 to 4 \(2\) would be passed for good") as refusal:
+    with pytest.raises(CannotSettle, match=r"Epochs 3 to 4 \(2\) would be skipped for good") as refusal:
         settle(place, 5)
     assert "burn;" not in str(refusal.value)  # epoch 3 cannot be settled by what participants.csv says, and so not be compared
     assert "Every validator has reported" in str(refusal.value)
@@ -101,7 +101,7 @@ def test_an_epoch_without_a_score_is_closed_only_by_saying_so(tmp_path: Path) ->
     ):
         assert words in said
     shown = output("settle", place, "--dry-run", columns=200)
-    assert "Nothing was kept" in shown
+    assert "Nothing was stored" in shown
     assert "2 validators have not reported yet" in shown
     assert settled(place) == []
     ledger_kit.add(place, ledger_kit.records(epoch=1, validators=[V2, V3]))
@@ -125,7 +125,7 @@ def test_a_payout_is_refunded_only_by_saying_so(tmp_path: Path) -> None:
         settle(place, 1)
     ledger_kit.add(place, ledger_kit.records("given", epoch=1))
     settle(place)
-    with pytest.raises(CannotSettle, match="Epoch 2 would be passed for good"):
+    with pytest.raises(CannotSettle, match="Epoch 2 would be skipped for good"):
         settle(place, 3)
 
 
@@ -153,7 +153,7 @@ def test_the_next_epoch_is_settled_where_none_is_named(tmp_path: Path) -> None:
     assert not settle(place).new
     ledger_kit.add(place, ledger_kit.records(epoch=6, validators=[V1]))
     said = refused("settle", place)
-    assert "epoch 4 is the next to be settled and has no evidence of its own; the first that has some is 6" in said
+    assert "epoch 4 is the next to settle, but has no evidence of its own; the first epoch with evidence is 6" in said
     assert "--epoch 6 --skip" in said
     assert settle(place, 4).new
 
@@ -226,7 +226,7 @@ def test_who_has_nothing_new_is_named_where_scores_stand(tmp_path: Path) -> None
     assert "nothing new" not in said
     settle(place)
     ledger_kit.add(place, ledger_kit.records(epoch=3, validators=[V1, V2]))
-    assert "there is nothing new: what they saw before stands." in " ".join(output("settle", place).split())
+    assert "sent nothing new: their earlier evidence still counts." in " ".join(output("settle", place).split())
 
 
 def resubmitted(tmp_path: Path, *validators: str) -> Path:
@@ -241,7 +241,7 @@ def resubmitted(tmp_path: Path, *validators: str) -> Path:
 
 def test_whose_score_is_missing_for_want_of_reports_is_said(tmp_path: Path) -> None:
     place = resubmitted(tmp_path, V1, V2)
-    missing = f"{V3[:6]}…{V3[-4:]} has not reported: for want of that m2 has no agreed score in epoch 3."
+    missing = f"{V3[:6]}…{V3[-4:]} has not reported: without it, m2 has no agreed score in epoch 3."
     assert missing in " ".join(output("settle", place, "--dry-run").split())
     result = run("settle", place, "--json")
     assert missing in " ".join(result.stderr.split())
@@ -251,7 +251,7 @@ def test_whose_score_is_missing_for_want_of_reports_is_said(tmp_path: Path) -> N
 
 def test_the_board_of_what_was_closed_says_whose_score_is_missing(tmp_path: Path) -> None:
     result = run("settle", resubmitted(tmp_path, V1))
-    missing = f"{V3[:6]}…{V3[-4:]} and val-2 have not reported: for want of that m2 has no agreed score in epoch 3."
+    missing = f"{V3[:6]}…{V3[-4:]} and val-2 have not reported: without it, m2 has no agreed score in epoch 3."
     assert missing in " ".join(result.stdout.split())
     assert "there is nothing new" not in result.stdout
     assert result.stderr == ""
@@ -265,14 +265,14 @@ def test_epochs_that_are_passed_cost_a_score_too(tmp_path: Path) -> None:
     ledger_kit.add(place, [one | {"submission": "s2-new"} for one in seen])
     refusal = refused("settle", place, "--epoch", "4", code=1)
     assert "2 validators have not reported yet: " in refusal
-    assert "For want of that m2 would have no agreed score" in refusal
+    assert "Without their reports, m2 would have no agreed score" in refusal
 
 
 def test_a_score_that_no_report_could_bring_is_not_laid_at_their_door(tmp_path: Path) -> None:
     place = resubmitted(tmp_path, V1)
     ledger_kit.add(place, ledger_kit.records(epoch=3, validators=[V2]))  # of what was judged before
     said = " ".join(output("settle", place).split())
-    assert "there is nothing new: what they saw before stands." in said
+    assert "sent nothing new: their earlier evidence still counts." in said
     assert "want" not in said
 
 

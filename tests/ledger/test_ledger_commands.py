@@ -60,7 +60,7 @@ def test_init_makes_database_log_and_file(folder: Path) -> None:
     with ledger_kit.opened(folder) as ledger:
         assert ledger.store.meta == store.Meta("small", ORIGIN, str(KEY))
     assert output("ledger", "check", folder) == (
-        "0 records in 0 batches, 0 in conflict with an earlier one.\n0 receipts in the log. All of it is whole.\n"
+        "0 records in 0 batches, 0 in conflict with an earlier one.\n0 receipts in the log. Everything is intact.\n"
     )
 
 
@@ -78,7 +78,7 @@ def test_init_on_postgresql(folder: Path, postgresql: postgres.Cluster) -> None:
 def test_init_says_whose_evidence_cannot_be_taken(folder: Path) -> None:
     (folder / "validators.csv").write_text("key,stake\n" + "".join(f"elm-{number},1\n" for number in range(5)))
     done = run("ledger", "init", folder, "--origin", ORIGIN, "--key", "log", columns=10_000)
-    assert "evidence is taken from keys only; 5 are none: 'elm-0', 'elm-1', 'elm-2' …" in done.stderr
+    assert "a ledger accepts evidence only from public keys; 5 of these are not: 'elm-0', 'elm-1', 'elm-2' …" in done.stderr
 
 
 def test_init_before_anybody_is_a_validator(folder: Path) -> None:
@@ -91,12 +91,12 @@ def test_init_before_anybody_is_a_validator(folder: Path) -> None:
 def test_init_refuses_what_is_there(folder: Path) -> None:
     words = ("ledger", "init", folder, "--origin", ORIGIN, "--key", "log")
     init(folder)
-    assert "ledger.toml: is there already" in refused(*words)
+    assert "ledger.toml: exists already" in refused(*words)
     (folder / "ledger.toml").unlink()
     init(folder)  # of a crash before ledger.toml was written, what is there is used
     assert output("ledger", "check", folder).startswith("0 records")
     (folder / "ledger.toml").unlink()
-    assert "is there already" in refused("ledger", "init", folder, "--origin", "example.org/other", "--key", "log", "--log", "l2")
+    assert "exists already" in refused("ledger", "init", folder, "--origin", "example.org/other", "--key", "log", "--log", "l2")
     assert not (folder / "ledger.toml").exists()
 
 
@@ -109,7 +109,7 @@ def test_init_refuses_the_log_of_another_database(folder: Path) -> None:
         settle(ledger, SIGNER, 3)
     (place / "log").rename(folder / "log")
     words = ("ledger", "init", folder, "--origin", ORIGIN, "--key", "log")
-    assert "checkpoint: is of another database" in refused(*words)
+    assert "checkpoint: belongs to another database" in refused(*words)
     assert not (folder / "ledger.db").exists()
     (folder / "ledger.db").write_bytes((place / "ledger.db").read_bytes())
     init(folder)  # with its database it is the ledger
@@ -122,7 +122,7 @@ def test_init_refuses_the_log_of_another_database(folder: Path) -> None:
         ({"validators_csv": f"key,stake\n{V1},1\n0x{V1},1\n"}, (), 2, "is the same key as"),
         ({}, ("--key", "nobody"), 2, "nobody.key: no such file"),
         ({}, ("--origin", "a name"), 2, "cannot be the name of a log"),
-        ({}, ("--database", "mysql://x/y"), 2, "is no database for a ledger"),
+        ({}, ("--database", "mysql://x/y"), 2, "a ledger cannot be in a database of"),
         ({}, ("--database", "no/such/ledger.db"), 1, "cannot be made"),
     ],
 )
@@ -143,7 +143,7 @@ def test_init_checks_everything_first(
     [
         (None, "no such file, so the competition has no ledger"),
         ('origin = "a"\n', "key: is missing"),
-        (f'origin = "example.org/other"\nkey = "{KEY}"\n', "key: is the key of another log than 'example.org/other'"),
+        (f'origin = "example.org/other"\nkey = "{KEY}"\n', "key: is the key of another log, not of 'example.org/other'"),
         ('origin = "a"\nkey = "a+b"\n', "ledger.toml:2: key: .*vkey"),
         ('origin = "a"\nkey = 1\n', "ledger.toml:2: key"),
         (f'origin = "{ORIGIN}"\nkey = "{KEY}"\ndatabse = "x"\n', "ledger.toml:3: databse: .*did you mean 'database'"),
@@ -207,7 +207,7 @@ def test_records_that_are_not_signed_are_not_added(folder: Path) -> None:
     lines = folder / "records.jsonl"
     lines.write_text("".join(f"{json.dumps(one)}\n" for one in ledger_kit.records()))
     result = run("evidence", "add", folder, lines, columns=200, code=2)
-    assert result.stderr == f"error: {lines}: is no signed batch; sign it first: assay evidence sign\n"
+    assert result.stderr == f"error: {lines}: is not a signed batch; sign it first: assay evidence sign\n"
     assert result.stdout == "0 records added by 0 batches; 1 refused.\n"
 
 
@@ -230,7 +230,7 @@ def test_conflicts_are_listed(folder: Path, tmp_path: Path) -> None:
     for changes in ({}, {"outcome": "fail", "image": "sha256:x"}, {"trial": 2}, {"trial": 2, "outcome": "error"}):
         run("evidence", "add", folder, *files(tmp_path, kit.one(**changes)))
     said = output("evidence", "list", folder, "--conflicts", columns=200)
-    assert "2 records contradict an earlier one, which counts; they are kept, and change nothing." in said
+    assert "2 records contradict an earlier one. The earlier one counts; the later one is only stored." in said
     assert re.search(r"m1 +t1 +image –, outcome pass, seq 1 +image sha256:x, outcome fail, seq 2", said)
     assert re.search(r"m1 +t1 trial 2 +outcome pass, seq 3 +outcome error, seq 4", said)
     found = [json.loads(line) for line in output("evidence", "list", folder, "--conflicts", "--json").splitlines()]
@@ -276,15 +276,15 @@ def test_a_damaged_database_is_told(folder: Path, tmp_path: Path) -> None:
         kit.sql(folder / "ledger.db", "PRAGMA wal_checkpoint(TRUNCATE)")
     kit.sql(folder / "ledger.db", "DROP TRIGGER records_no_update; UPDATE records SET conflict = 1 WHERE seq = 3;")
     said = refused("ledger", "check", folder, code=1)
-    assert "the count of conflicts is not what it was: 0 was expected, 1 is there; restore it" in said
+    assert "the count of conflicts changed: 0 was expected, 1 is there; restore it" in said
 
 
 def test_migrate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     init(folder)
-    assert output("ledger", "migrate", folder) == "The database has version 4 of the schema already.\n"
+    assert output("ledger", "migrate", folder) == "The database already has version 4 of the schema.\n"
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, lambda _: None))
     assert "`assay ledger migrate`" in refused("ledger", "check", folder)
-    assert output("ledger", "migrate", folder) == "The database was brought from version 4 of the schema to 5.\n"
+    assert output("ledger", "migrate", folder) == "The database was migrated from version 4 of the schema to 5.\n"
     assert output("ledger", "check", folder).startswith("0 records")
 
 

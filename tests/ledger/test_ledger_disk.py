@@ -96,7 +96,7 @@ def test_no_receipt_where_the_database_has_no_room(disk: Path) -> None:
     place = ledger_kit.made(disk / "small")
     ledger_kit.add(place, ledger_kit.records())
     with ledger_kit.opened(place) as ledger:
-        with filled(disk), pytest.raises(AssayError, match="nothing of this was kept"):
+        with filled(disk), pytest.raises(AssayError, match="nothing of this was stored"):
             settling.settle(ledger, SIGNER, 3)
         assert ledger.log.size == 0
         with ledger.store.reading() as view:
@@ -208,7 +208,7 @@ def test_damage_to_the_log_is_named_and_mended_from_the_database(
     with closing(sqlite3.connect(place / "ledger.db")) as database:
         assert database.execute("SELECT count(*) FROM receipts").fetchone() == (3,)
     log.rename(tmp_path / "away")
-    assert "3 receipts in the log. All of it is whole." in cli_kit.output("ledger", "check", place)
+    assert "3 receipts in the log. Everything is intact." in cli_kit.output("ledger", "check", place)
     anew = cli_kit.files_under(log)
     assert anew == {path: whole[path] for path in anew}
     assert set(anew) == {CHECKPOINT, TILE, ENTRIES}
@@ -240,8 +240,8 @@ def test_a_log_that_is_gone_before_the_first_receipt_is_made_by_init(tmp_path: P
     place = ledger_kit.made(tmp_path / "small")
     shutil.rmtree(place / "log")
     said = cli_kit.refused("ledger", "check", place)
-    assert "no receipt to make the log anew from; whoever settles has it" in said
-    assert "move ledger.toml away and do `assay ledger init` again" in said
+    assert "no receipt from which to make it again; only the machine that settles has it" in said
+    assert "move ledger.toml away and run `assay ledger init` again" in said
     (place / "ledger.toml").unlink()
     access.make_ledger(place, ORIGIN, SIGNER)
     assert "0 receipts in the log" in cli_kit.output("ledger", "check", place)
@@ -297,10 +297,10 @@ def test_a_damaged_checkpoint_in_the_database_is_named(change: str, three: Path,
         database.execute("DROP TRIGGER receipts_no_update")
         database.execute(change)
         database.commit()
-    with pytest.raises(AssayError, match=r"says something else|a receipt's checkpoint is not as it was"):
+    with pytest.raises(AssayError, match=r"differs from the database|a receipt's checkpoint was changed"):
         settle(place, 6)
     shutil.rmtree(place / "log")
-    refused(Damaged, place / "ledger.db", "a receipt's checkpoint is not as it was", "restore it")(lambda: settle(place, 6))
+    refused(Damaged, place / "ledger.db", "a receipt's checkpoint was changed", "restore it")(lambda: settle(place, 6))
     assert not (place / "log").exists()
 
 

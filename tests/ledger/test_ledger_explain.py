@@ -66,7 +66,7 @@ def test_an_exported_epoch_is_verified_then_explained(place: Path, name: str) ->
     shown = output("explain", place / name, "m1")
     assert narrow(shown)
     assert "Verified first: receipt" in shown
-    assert "was not checked: give the log's public key with --key." in " ".join(shown.split())
+    assert "was not checked: give its public key with --key." in " ".join(shown.split())
     assert "was not checked" not in output("explain", place / name, "m1", "--key", KEY)
     assert "assay trials" not in shown
 

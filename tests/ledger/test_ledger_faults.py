@@ -50,7 +50,7 @@ def test_a_locked_database_is_waited_for_and_then_named(tmp_path: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(store.DatabaseBusy) as error:
             add(ledger, 1)
-        refused(error.value, store.DatabaseBusy, "another program kept it locked, nothing of this was kept", "try again")
+        refused(error.value, store.DatabaseBusy, "another program kept it locked, nothing of this was stored", "try again")
         with ledger.reading() as view:  # readers do not wait
             assert view.count() == 0
         other.execute("ROLLBACK")
@@ -64,7 +64,7 @@ def test_a_writer_of_postgresql_waits_as_long(postgresql: postgres.Cluster) -> N
         tx.add_batch(kit.signed(kit.one()))
         with pytest.raises(store.DatabaseBusy) as error:
             add(second, 2)
-        refused(error.value, store.DatabaseBusy, "another program kept it locked, nothing of this was kept")
+        refused(error.value, store.DatabaseBusy, "another program kept it locked, nothing of this was stored")
         with second.reading() as view:
             assert view.count() == 0
 
@@ -88,7 +88,7 @@ def test_a_full_disk_keeps_what_was_acknowledged_and_nothing_else(tmp_path: Path
         with store.create(place, kit.META) as ledger:
             with pytest.raises(store.StoreError) as error:
                 _fill_up(ledger, acknowledged)
-            refused(error.value, store.Full, "the disk is full, nothing of this was kept", "make room")
+            refused(error.value, store.Full, "the disk is full, nothing of this was stored", "free some space")
             with ledger.reading() as view:
                 assert view.count() == len(list(view.records())) == sum(acknowledged) > 0
         remount(disk, "size=16m")

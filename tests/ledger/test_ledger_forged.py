@@ -94,7 +94,7 @@ def test_an_operator_who_signs_something_else(stage: str, changes: Json, forged:
 
 def test_an_operator_whose_inputs_are_not_normal(forged: Path) -> None:
     for change, words in (
-        (lambda found: found | {"participants": found["participants"][::-1]}, "not written in the one form"),
+        (lambda found: found | {"participants": found["participants"][::-1]}, "not in the normalised form"),
         (lambda found: found | {"participants": []}, "no participant"),
         (lambda found: found | {"extra": 1}, "there is no field 'extra'"),
         (lambda found: [found], "not a JSON object"),
@@ -124,7 +124,7 @@ def test_other_receipts_and_settlements_that_are_right_by_themselves(place: Path
         verify(forged, key=KEY)
     four = Path(shutil.copytree(place / "epoch-4", tmp_path / "four"))
     shutil.copy(four / "settlement.json", four / "previous.json")
-    with pytest.raises(Refused, match="it is not the settlement that the receipt before is of"):
+    with pytest.raises(Refused, match="it is not the settlement that the receipt before names"):
         verify(four, key=KEY)
 
 
@@ -132,7 +132,7 @@ def test_a_bundle_has_all_receipts_up_to_its_checkpoint(forged: Path) -> None:
     path = forged / "receipts/epoch-3.receipt"
     document = json.loads(path.read_bytes())
     mine, other = sha256(base64.b64decode(document["envelope"]["payload"])).digest(), bytes(32)
-    for entries, words in (([other, mine], "it is not at its place in the log"), ([mine, other], "are not all that the log has")):
+    for entries, words in (([other, mine], "it is not in its place in the log"), ([mine, other], "are not all that the log has")):
         tree = Tree([leaf_hash(one) for one in entries])
         checkpoint = log.sign_checkpoint(2, tree.root(), ledger_kit.KEY, SIGNER)
         document["proof"] = log.proof_text(tree.inclusion(entries.index(mine)), checkpoint)

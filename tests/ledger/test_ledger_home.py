@@ -33,12 +33,12 @@ def test_a_copy_of_a_file_is_only_read(tmp_path: Path) -> None:
         assert ledger.elsewhere() is None
     shutil.copy(place, copy)
     with store.open(copy) as ledger:
-        with pytest.raises(store.Elsewhere, match=f"copy.db: is a copy of the ledger in {place}, so it is only read"):
+        with pytest.raises(store.Elsewhere, match=f"copy.db: is a copy of the ledger in {place}, so it may only be read"):
             add(ledger, 2)
         with ledger.reading() as view:
             assert view.count() == 1
         assert "assay ledger adopt" in str(ledger.elsewhere())
-        with pytest.raises(BadInput, match=f"the ledger still is in {place}, and this is a copy of it; move that file away"):
+        with pytest.raises(BadInput, match=f"the ledger is still in {place}, and this is a copy of it; move that file away"):
             ledger.adopt()
     with store.open(place) as ledger:  # it lives where it lived
         add(ledger, 2)
@@ -50,7 +50,7 @@ def test_a_file_that_was_put_in_the_place_of_another(tmp_path: Path) -> None:
     shutil.copy(place, kept)
     kept.replace(place)
     with store.open(place) as ledger:
-        with pytest.raises(store.Elsewhere, match=r"is a copy of the ledger that was in this file, number [0-9]+, before"):
+        with pytest.raises(store.Elsewhere, match=r"is a copy of the ledger that was in this file before, with the inode [0-9]+"):
             add(ledger, 1)
         ledger.adopt()
         add(ledger, 1)
@@ -124,7 +124,7 @@ def test_another_database_is_another_home(postgresql: postgres.Cluster) -> None:
     with store.open(copy) as ledger:
         with pytest.raises(store.Elsewhere, match=r"in the database 'ledger[0-9]+' of another server"):
             add(ledger, 2)
-        assert "is on another server, gone, or this one; it was not looked at." in ledger.adopt()
+        assert "is on another server, gone, or this one; it was not checked." in ledger.adopt()
         add(ledger, 2)
 
 
@@ -140,7 +140,9 @@ def test_a_server_that_was_restored_is_another_home(server: postgres.Cluster) ->
     while server.sql(place, "SELECT pg_is_in_recovery()") == "t\n":  # it answers before it has taken over
         time.sleep(0.05)
     with store.open(place) as ledger:
-        with pytest.raises(store.Elsewhere, match="on timeline 00000001 of this server, which was restored or took over since"):
+        with pytest.raises(
+            store.Elsewhere, match="on timeline 00000001 of this server, which was restored or has taken over since"
+        ):
             add(ledger, 2)
         ledger.adopt()
         add(ledger, 2)
@@ -177,15 +179,15 @@ def test_a_copied_folder_is_not_settled_and_takes_nothing_in(tmp_path: Path, mon
         ("submit", copy, "m1", "oracle"),
         ("ledger", "adopt", copy),
     ):
-        assert f"copy/ledger.db: is a copy of the ledger in {place}/ledger.db, so it is only read; " in refused(*words)
+        assert f"copy/ledger.db: is a copy of the ledger in {place}/ledger.db, so it may only be read; " in refused(*words)
     assert (copy / "ledger.db").read_bytes() == before
     assert "u16" in output("settle", copy, "--dry-run")
     checked = run("ledger", "check", copy, columns=10_000)
-    assert "All of it is whole." in checked.stdout
-    assert f"copy/ledger.db: is a copy of the ledger in {place}/ledger.db, so it is only read" in checked.stderr
+    assert "Everything is intact." in checked.stdout
+    assert f"copy/ledger.db: is a copy of the ledger in {place}/ledger.db, so it may only be read" in checked.stderr
     assert json.loads(output("ledger", "check", copy, "--json"))["elsewhere"].startswith("is a copy of the ledger in ")
     assert json.loads(output("ledger", "check", place, "--json"))["elsewhere"] is None
-    assert "the ledger still is in" in refused("ledger", "adopt", copy, "--old-is-stopped")
+    assert "the ledger is still in" in refused("ledger", "adopt", copy, "--old-is-stopped")
     assert output("ledger", "adopt", place) == "The ledger lives here already; nothing was changed.\n"
     shutil.rmtree(place)
     assert "add --old-is-stopped" in refused("ledger", "adopt", copy)

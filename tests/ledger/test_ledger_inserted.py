@@ -69,14 +69,14 @@ FORGED: dict[str, tuple[Callable[[Path, Last], Rows], str]] = {
         lambda place, last: whole(signed_anew(of(V1, place), MALLORY), last),
         "it is not signed by the key",
     ),
-    "its own batch, with other records": (lambda place, last: garbage(of(V1, place), last), "it has another digest"),
+    "its own batch, with other records": (lambda place, last: garbage(of(V1, place), last), "its digest differs"),
     "its own batch, with no records": (
         lambda place, last: (batch_row(of(V1, place), last, members="[]", first_seq=None, last_seq=None), []),
         "4 records are expected, 0 are there",
     ),
     "its own batch, with records of before": (
         lambda place, last: (batch_row(of(V1, place), last, members="[[1,4]]", first_seq=None, last_seq=None), []),
-        "is kept as of another epoch",
+        "is stored under another epoch",
     ),
     "records in another's name": (in_anothers_name, "is not of"),
     "records that another signed": (anothers_records, "is not of"),
@@ -84,9 +84,9 @@ FORGED: dict[str, tuple[Callable[[Path, Last], Rows], str]] = {
         lambda place, last: whole(signed_anew(of(V2, place), competition="another"), last),
         "it is of the competition 'another'",
     ),
-    "another epoch than its statement": (lambda place, last: whole(of(V1, place), last, root="x"), "states is not what it was"),
-    "another root": (lambda place, last: whole(signed_anew(of(V2, place), root=f"sha256:{'0' * 64}"), last), "another root"),
-    "an envelope that is none": (other_form, "the envelope of batch 4 is none"),
+    "another epoch than its statement": (lambda place, last: whole(of(V1, place), last, root="x"), "states changed"),
+    "another root": (lambda place, last: whole(signed_anew(of(V2, place), root=f"sha256:{'0' * 64}"), last), "root differs"),
+    "an envelope that is none": (other_form, "the envelope of batch 4 cannot be read"),
     "no JSON in the place of ranges": (lambda place, last: whole(of(V1, place), last, members="x"), "0 are there"),
     "brackets without end": (lambda place, last: whole(of(V1, place), last, members="[" * 200_000), "0 are there"),
     "ranges of something": (lambda place, last: whole(of(V1, place), last, members='[[1e400,"4"]]'), "0 are there"),
@@ -125,7 +125,7 @@ def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(case: str, dat
             assert why in made.aside[0].why
             bundle.export(ledger, epoch, tmp_path / f"bundle-{epoch}")
         assert verify(tmp_path / f"bundle-{epoch}", key=str(KEY)).recomputed
-        assert "1 batch does not count; all else is whole." in run("ledger", "check", place, columns=10_000).stdout
+        assert "1 batch does not count; everything else is intact." in run("ledger", "check", place, columns=10_000).stdout
         assert "comes out as settled" in output("ledger", "replay", place) or epoch == 4
         for one in (place, clean):
             ledger_kit.add(one, ledger_kit.records(epoch=4))

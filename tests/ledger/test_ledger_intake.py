@@ -97,9 +97,9 @@ REFUSED: dict[str, tuple[Callable[[], Batch | bytes], str, str]] = {
         V1,
         "it is not signed by the key",
     ),
-    "competition": (lambda: kit.signed(kit.one(), competition="large"), "competition", "is 'large', the ledger's is 'small'"),
-    "kind": (lambda: kit.signed(small_folder.record("given", validator=V1)), "kind", "is 'given', the ledger's is 'tests'"),
-    "task set": (lambda: kit.signed(kit.one(), task_set=f"sha256:{1:064x}"), "task_set", "the task set sha256:0+1, the comp"),
+    "competition": (lambda: kit.signed(kit.one(), competition="large"), "competition", "is 'large', but the ledger's is 'small'"),
+    "kind": (lambda: kit.signed(small_folder.record("given", validator=V1)), "kind", "is 'given', but the ledger's is 'tests'"),
+    "task set": (lambda: kit.signed(kit.one(), task_set=f"sha256:{1:064x}"), "task_set", "the task set sha256:0+1, but the comp"),
     "participant": (lambda: kit.signed(kit.one(), kit.one(participant="m9", task="t2")), "participant", "no participant 'm9'"),
     "schema": (lambda: kit.signed(kit.one()).data.replace(b'"pass"', b'"maybe"'), "outcome", "is 'maybe'; use one of"),
     "root": (lambda: kit.signed(kit.one()).data.replace(b'"t1"', b'"t2"'), "", "not those that were signed"),
@@ -154,7 +154,7 @@ def test_nothing_new_is_taken_of_a_settled_epoch(ledger: Store) -> None:
 
 
 def test_a_ledger_keeps_to_one_competition(ledger: Store) -> None:
-    with ledger, pytest.raises(BadInput, match="the ledger is of 'small', the scheme is called 'other'"):
+    with ledger, pytest.raises(BadInput, match="the ledger is of 'small', but the scheme is called 'other'"):
         intake.accept(ledger, kit.signed(kit.one(), competition="other"), replace(kit.TERMS, competition="other"))
 
 

@@ -56,7 +56,7 @@ def test_one_with_a_ledger_and_one_without(place: Path, tmp_path: Path) -> None:
     assert "receipts" not in assay.emission(subnet(tmp_path, "plain 40%")).document
     with pytest.raises(BadInput, match="the competition has no ledger"):
         subnet_bundle.sign(with_log(subnet(tmp_path, "two 60%", "plain 40%")), SUBNET)
-    with pytest.raises(BadInput, match="epoch 1 was passed"):
+    with pytest.raises(BadInput, match="epoch 1 was skipped"):
         assay.emission(subnet(tmp_path, "two 60%"), 1)
 
 
@@ -111,7 +111,7 @@ def test_the_split_is_signed_once_in_the_subnets_log(place: Path, tmp_path: Path
         lambda: subnet_bundle.export(copy, EPOCH, tmp_path / "out"),
         lambda: list(subnet_bundle.replay(copy)),
     ):
-        with pytest.raises(CannotSettle, match=r"was signed as sha256:.*, and the competitions give"):
+        with pytest.raises(CannotSettle, match=r"was signed as sha256:.*, but the competitions now give"):
             act()
 
 
@@ -152,7 +152,7 @@ def test_an_epoch_that_was_passed_is_not_signed(place: Path, tmp_path: Path) -> 
     ledger_kit.copied(place / "one", tmp_path / "one")
     with_log(path)
     assert subnet_bundle.sign(path, SUBNET).emission.epoch == 4
-    with pytest.raises(BadInput, match="epoch 3 was passed: the last one signed is 4"):
+    with pytest.raises(BadInput, match="epoch 3 was skipped: the last one signed is 4"):
         subnet_bundle.sign(path, SUBNET, EPOCH)
     with pytest.raises(CannotSettle, match="the split of epoch 3 is not signed"):
         subnet_bundle.export(path, EPOCH, tmp_path / "out")
@@ -190,7 +190,7 @@ def test_a_log_that_the_subnet_file_names_must_be_the_competitions(place: Path, 
     subnet(tmp_path, "one 60%", "two 40%", one=KEYS[0], two=KEYS[1])
     assert not subnet_bundle.sign(path, SUBNET).new
     subnet(tmp_path, "one 60%", "two 40%", one=KEYS[0], two=KEYS[0])
-    with pytest.raises(BadInput, match=r"my-subnet.toml: competitions\[1\].log: is .*small.*, and the competition's log is"):
+    with pytest.raises(BadInput, match=r"my-subnet.toml: competitions\[1\].log: is .*small.*, but the competition's log is"):
         subnet_bundle.sign(path, SUBNET)
 
 
@@ -216,7 +216,7 @@ def test_what_was_changed_in_the_subnets_ledger_is_not_gone_on_from(place: Path,
         database.execute("UPDATE settlements SET document = ?", (b"{}",))
     database.close()
     for act in (lambda: subnet_bundle.sign(path, SUBNET), lambda: subnet_bundle.export(path, EPOCH, tmp_path / "out")):
-        with pytest.raises(Damaged, match="the split that is kept of epoch 3 is not the one that was signed"):
+        with pytest.raises(Damaged, match="the split that is stored for epoch 3 is not the one that was signed"):
             act()
 
 
@@ -242,9 +242,9 @@ def test_a_stranger_verifies_all_of_it(place: Path, exported: Path) -> None:
 
 def test_the_split_is_held_against_a_subnet_file(place: Path, exported: Path, tmp_path: Path) -> None:
     found = verify(exported, key=KEY, subnet=place / "my-subnet.toml")
-    assert "which log has which part, it does not say of all" in str(found.checked)
+    assert "this file does not name the log of every competition" in str(found.checked)
     path = subnet(tmp_path, "a 60%", "b 40%", a=KEYS[0], b=KEYS[1])
-    assert "does not say of all" not in str(verify(exported / "emission.receipt", key=KEY, subnet=path).checked)
+    assert "does not name the log of every" not in str(verify(exported / "emission.receipt", key=KEY, subnet=path).checked)
     for members, logs, said in (
         (("a 60%", "b 30%"), {}, r"competitions\[1\].share is not that of .* \(expected 0.3, found 0.4\)"),
         (("b 60%", "a 40%"), {"a": KEYS[0], "b": KEYS[1]}, r"competitions\[0\].log is not that of"),
@@ -261,7 +261,7 @@ def test_the_split_is_held_against_a_subnet_file(place: Path, exported: Path, tm
         path.write_text(rule + rows)
         with pytest.raises(Refused, match=f"{name} is not that of"):
             verify(exported, key=KEY, subnet=path)
-    with pytest.raises(BadInput, match="a subnet file says nothing of it"):
+    with pytest.raises(BadInput, match="a subnet file does not apply"):
         verify(exported / "competitions" / "1", key=KEYS[0], subnet=path)
 
 
@@ -270,14 +270,14 @@ def test_every_key_must_be_of_a_log_that_is_checked(exported: Path) -> None:
     for given, said in (
         (KEYS, "it is not signed by the key"),
         ([KEYS[0], str(log.log_key(ORIGIN, SIGNER.public))], "it is not signed by the key"),
-        ([KEY, stranger], "a key was given that is of no log of the split"),
-        ([KEY, *KEYS, str(log.log_key(ORIGINS["two"], SIGNER.public))], "a key was given that is of no log of the split"),
+        ([KEY, stranger], "a key was given for a log that the split does not name"),
+        ([KEY, *KEYS, str(log.log_key(ORIGINS["two"], SIGNER.public))], "a key was given for a log that the split does not name"),
     ):
         with pytest.raises(Refused, match=said):
             verify(exported, key=given)
     one = exported / "competitions" / "1"
     assert verify(one, key=[KEYS[0], KEYS[0]]).recomputed
-    with pytest.raises(BadInput, match="is of one log, and 2 keys were given"):
+    with pytest.raises(BadInput, match="is of one log, but 2 keys were given"):
         verify(one, key=KEYS)
 
 
@@ -341,7 +341,7 @@ def test_a_subnet_without_a_log_signs_and_publishes_nothing(place: Path, tmp_pat
         with pytest.raises(BadInput, match=r"my-subnet.ledger.toml: there is no such file, so the subnet has no log"):
             act()
     with_log(path)
-    with pytest.raises(BadInput, match="is there already"):
+    with pytest.raises(BadInput, match="exists already"):
         with_log(path)
     with pytest.raises(CannotSettle, match="nothing of the subnet is signed yet"):
         subnet_bundle.signed_epoch(path)
@@ -386,7 +386,7 @@ def test_the_command_line(place: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert "emission of my-subnet · epoch 3: verified" in output("verify", tmp_path / "out" / "emission.receipt", "--key", KEY)
     document = json.loads(output("verify", tmp_path / "out", "--json"))
     assert document["emission"]["receipts"] == receipts(place)
-    assert "1 signed split in the log. All of it is whole." in output("ledger", "check", path)
+    assert "1 signed split in the log. Everything is intact." in output("ledger", "check", path)
     assert "1 epoch comes out as signed." in output("ledger", "replay", path)
     assert output("ledger", "consistency", path, "1") == ""
     assert "already" in output("ledger", "migrate", path)

@@ -43,8 +43,8 @@ def put(old: str, new: str) -> Any:
 
 
 CHANGES = [
-    ("emission.receipt", lambda _: "{", "is not JSON"),
-    ("emission.receipt", lambda _: "[]", "it is not of the format assay.emission-receipt/1"),
+    ("emission.receipt", lambda _: "{", "is not strict JSON"),
+    ("emission.receipt", lambda _: "[]", "it does not have the format assay.emission-receipt/1"),
     ("emission.receipt", put("c2sp.org/tlog-proof@v1", "c2sp.org/tlog-proof@v2"), "log: "),
     ("log/checkpoint", put("my-subnet", "my-sobnet"), "log: "),
     ("competitions/1/settlement.json", put('"u16":', '"u16":1'), "u16 differs"),
@@ -148,9 +148,9 @@ def test_the_first_split_of_a_log_follows_nothing(exported: Path, previous: Json
     ("previous", "why"),
     [
         (None, "log: .*it does not name the split before it in the log"),
-        ({"epoch": EPOCH, "receipt": f"sha256:{'ab' * 32}"}, "log: .*it follows a split of no earlier epoch"),
-        ({"epoch": 2, "receipt": f"sha256:{'ab' * 32}"}, "log: .*the split that it follows is not the entry before it"),
-        ({"epoch": 2, "receipt": f"sha256:{'01' * 32}"}, "log: .*1 split before it in the log not shown"),
+        ({"epoch": EPOCH, "receipt": f"sha256:{'ab' * 32}"}, "log: .*the split before it is not of an earlier epoch"),
+        ({"epoch": 2, "receipt": f"sha256:{'ab' * 32}"}, "log: .*the split that it names is not the entry before it"),
+        ({"epoch": 2, "receipt": f"sha256:{'01' * 32}"}, "log: .*earlier splits of the log are missing \\(1\\)"),
     ],
 )
 def test_an_epoch_is_not_signed_twice_in_one_log(exported: Path, previous: Json | None, why: str) -> None:
@@ -203,7 +203,7 @@ def test_the_splits_before_it_follow_each_other(exported: Path) -> None:
         verify(exported, key=KEY)
     twice = changed(exported, of_epoch(2, None))
     show_earlier(exported, twice, changed(exported, of_epoch(2, after(2, twice))))
-    with pytest.raises(Refused, match="split 2 of the log: it is of no later epoch than the one before it"):
+    with pytest.raises(Refused, match="split 2 of the log: it is not of a later epoch than the one before it"):
         verify(exported, key=KEY)
 
 
@@ -222,11 +222,14 @@ def test_what_is_signed_and_does_not_follow_is_refused(exported: Path, tmp_path:
         (lambda said: said["split"]["receipts"].pop(), "it does not name a receipt of each competition"),
         (lambda said: said["split"]["receipts"][0].update(competition="x"), "it does not name a receipt of each competition"),
         (lambda said: said["split"]["receipts"][0].update(log="x"), "it is not a vkey"),
-        (lambda said: said["split"]["receipts"][0].update(log=KEY), "a competition is said to have the subnet's own log"),
-        (lambda said: said["split"]["receipts"][0].update(log=KEYS[0].replace("small", "other")), "the digits of the vkey"),
-        (lambda said: said["split"]["receipts"][0].update(digest="sha256:" + "0" * 64), "another receipt than the split names"),
-        (twice("log"), "two competitions have one log"),
-        (twice("digest"), "two competitions have one receipt"),
+        (lambda said: said["split"]["receipts"][0].update(log=KEY), "a competition has the subnet's own log"),
+        (lambda said: said["split"]["receipts"][0].update(log=KEYS[0].replace("small", "other")), "the hex digits of the vkey"),
+        (
+            lambda said: said["split"]["receipts"][0].update(digest="sha256:" + "0" * 64),
+            "its receipt is not the one that the split names",
+        ),
+        (twice("log"), "two competitions have the same log"),
+        (twice("digest"), "two competitions have the same receipt"),
         (lambda said: said["split"].update(competitions=[], receipts=[]), "it names no competition"),
     ]
     for number, (change, said) in enumerate(cases):
@@ -235,10 +238,10 @@ def test_what_is_signed_and_does_not_follow_is_refused(exported: Path, tmp_path:
         with pytest.raises(Refused, match=said):
             verify(copy, key=KEY)
     forge(exported, shares, digests=False)
-    with pytest.raises(Refused, match="the split is not of the digest that it states"):
+    with pytest.raises(Refused, match="the split does not have the digest that it states"):
         verify(exported, key=KEY)
     forge(exported, lambda said: said.update(subnet="other"), digests=False)
-    with pytest.raises(Refused, match="its subject is not the split that it states"):
+    with pytest.raises(Refused, match="its subject is not the split in its statement"):
         verify(exported, key=KEY)
 
 
@@ -253,7 +256,7 @@ def test_one_competition_does_not_stand_for_another(place: Path, exported: Path,
     shutil.rmtree(one)
     with open_ledger(place / "one") as ledger:
         bundle.export(ledger, 4, one)
-    with pytest.raises(Refused, match="it is of another receipt than the split names"):
+    with pytest.raises(Refused, match="its receipt is not the one that the split names"):
         verify(exported, key=KEY)
 
 
@@ -288,13 +291,16 @@ def test_every_split_before_it_is_shown(place: Path, tmp_path: Path) -> None:
     assert len(lines) == 3
     payload = base64.b64decode(json.loads(lines[1])["payload"])
     changes: list[tuple[list[bytes], str]] = [
-        (lines[:2], r"it has not every split before this one \(expected 3, found 2\)"),
+        (lines[:2], r"it does not have every split before this one \(expected 3, found 2\)"),
         ([lines[1], lines[0], lines[2]], "split 1 of the log: it is not the entry of the log"),
         (
             [lines[0], canonical(sign_envelope(payload, SIGNER)) + b"\n", lines[2]],
             "split 2 of the log: it is not signed by the key",
         ),
-        ([lines[0], canonical(sign_envelope(b"{}", SUBNET)) + b"\n", lines[2]], "split 2 of the log: what it states is not what"),
+        (
+            [lines[0], canonical(sign_envelope(b"{}", SUBNET)) + b"\n", lines[2]],
+            "split 2 of the log: its statement is not a signed split's",
+        ),
         ([lines[0], b"{}\n", lines[2]], "split 2 of the log: it is not a DSSE envelope"),
     ]
     for some, why in changes:

@@ -229,7 +229,7 @@ def test_a_key_is_never_written_over(folder: Path) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_key_that_others_can_read_is_not_used(mode: int) -> None:
     keys.save("val-1", keys.new()).chmod(mode)
-    with pytest.raises(BadInput, match=f"can be read by others .mode {mode:04o}.; make it yours alone: chmod 600"):
+    with pytest.raises(BadInput, match=f"can be read by others .mode {mode:04o}.; let only yourself read it: chmod 600"):
         keys.load("val-1")
     assert keys.listed()[0].problem.startswith("can be read by others")
 
@@ -237,7 +237,7 @@ def test_a_key_that_others_can_read_is_not_used(mode: int) -> None:
 def test_a_folder_that_others_can_write_to_is_not_used(folder: Path, tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    with pytest.raises(BadInput, match="others can write to it; make it yours alone: chmod 700"):
+    with pytest.raises(BadInput, match="others can write to it; let only yourself write to it: chmod 700"):
         keys.save("val-1", keys.new())
     assert list(folder.iterdir()) == []
     keys.save(str(folder / "elsewhere"), keys.new())

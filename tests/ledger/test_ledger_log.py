@@ -148,11 +148,11 @@ def test_a_log_is_as_far_as_its_checkpoint(tmp_path: Path) -> None:
     found.publish(signed(200), 200, [])
     found.publish(signed(302), 290, ENTRIES[290:302])
     assert Log(tmp_path, KEY).size == 302
-    with pytest.raises(BadInput, match="it has 302 entries, and 1 from number 303 on do not bring it to 304"):
+    with pytest.raises(BadInput, match="has 302 entries, and 1 more from number 303 do not bring it to 304"):
         found.publish(signed(304), 303, ENTRIES[303:304])
     with pytest.raises(BadInput, match="do not bring it to 304"):
         found.publish(signed(304), 302, ENTRIES[302:303])
-    with pytest.raises(BadInput, match="another root than the checkpoint"):
+    with pytest.raises(BadInput, match="another root with these entries than the checkpoint"):
         found.publish(signed(303), 302, [b"another"])
     stranger = keys.new()
     with pytest.raises(BadInput, match="the note is not signed"):

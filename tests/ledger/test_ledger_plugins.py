@@ -60,7 +60,7 @@ def test_a_kind_that_was_written_into_the_inputs_is_wrong(tmp_path: Path) -> Non
 
 def test_a_judge_that_the_scheme_names_is_told(site: Path, tmp_path: Path) -> None:
     source = exported(tmp_path, GIVEN + '[judge]\nuse = "strict"\n')
-    ending = "made the evidence, in the place of the one that is called 'given'"
+    ending = "made the evidence, instead of the judge 'given'"
 
     def judge() -> str:
         found = verify(source, key=KEY)

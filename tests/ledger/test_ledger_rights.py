@@ -97,13 +97,13 @@ def test_a_validators_folder_needs_no_log(server: postgres.Cluster, tmp_path: Pa
     (theirs / "ledger.toml").write_text((place / "ledger.toml").read_text().replace(config.read(place).database, url))
     assert output("settle", theirs, "--dry-run") == output("settle", place, "--dry-run").replace(str(place), str(theirs))
     assert not (theirs / "log").exists()
-    why = "there is no such folder, and no receipt to make the log anew from"
-    assert f"theirs/log: {why}; whoever settles has it" in refused("ledger", "check", theirs)
+    why = "the log's folder is missing, and there is no receipt from which to make it again"
+    assert f"theirs/log: {why}; only the machine that settles has it" in refused("ledger", "check", theirs)
     with open_ledger(theirs) as ledger, pytest.raises(BadInput, match=why):
         settling.settle(ledger, SIGNER)
     with open_ledger(place) as ledger:
         settling.settle(ledger, SIGNER)
-    assert "1 receipt in the log. All of it is whole." in output("ledger", "check", theirs)
+    assert "1 receipt in the log. Everything is intact." in output("ledger", "check", theirs)
 
 
 def test_who_has_no_right_cannot_hold_up_writers(server: postgres.Cluster) -> None:
@@ -138,13 +138,13 @@ def test_a_ledger_of_before_takes_turns_by_the_advisory_lock(server: postgres.Cl
 def test_whom_rights_do_not_bind_is_refused(server: postgres.Cluster, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", database=server.database())
     assert "there is no user 'nobody' on the server; make one: createuser" in refused("ledger", "grant", place, "nobody")
-    assert "the user 'assay' is a superuser, whom no right binds" in refused("ledger", "grant", place, "assay")
+    assert "the user 'assay' is a superuser, so rights do not bind it" in refused("ledger", "grant", place, "assay")
     server.sql("postgres", 'CREATE ROLE owner LOGIN; GRANT owner TO "val-1"')
     server.sql(config.read(place).place, "ALTER TABLE batches OWNER TO owner")
-    assert "the user 'val-1' is the owner, or may act as it, whom" in refused("ledger", "grant", place, "val-1")
+    assert "the user 'val-1' is the owner, or may act as the owner, so" in refused("ledger", "grant", place, "val-1")
     url = config.read(place).place
     server.sql(url, "GRANT SELECT ON meta TO stranger; GRANT SELECT, UPDATE ON assay_turn TO stranger")
-    with store.open(of(url, "stranger")) as theirs, pytest.raises(BadInput, match="the tables are somebody else's; grant as"):
+    with store.open(of(url, "stranger")) as theirs, pytest.raises(BadInput, match="somebody else owns the tables; grant as"):
         theirs.grant("100%")
 
 
@@ -173,10 +173,10 @@ def test_who_undoes_the_limits_is_named_and_ended(server: postgres.Cluster, tmp_
     with psycopg.connect(of(url, "val-1")) as theirs, store.open(url, wait=0.2) as ledger:
         theirs.execute("SET idle_in_transaction_session_timeout = 0; LOCK TABLE assay_turn IN EXCLUSIVE MODE")
         pid = theirs.info.backend_pid
-        with pytest.raises(store.DatabaseBusy, match=rf"val-1 \(process {pid} of the server\) keeps it; .*DIR USER --revoke"):
+        with pytest.raises(store.DatabaseBusy, match=rf"val-1 \(process {pid} of the server\) holds it; .*DIR USER --revoke"):
             add(ledger, 1)
         said = output("ledger", "grant", place, "val-1", "--revoke")
-        assert said == "val-1 has no right in the ledger any more; 1 session ended.\n"
+        assert said == "val-1 has no rights in the ledger any more; 1 session ended.\n"
         add(ledger, 1)
         with pytest.raises(psycopg.OperationalError):
             theirs.execute("SELECT 1")
@@ -190,9 +190,9 @@ def test_who_has_the_turn_is_left_out_where_the_server_does_not_tell(server: pos
         server.sql(place, "REVOKE SELECT ON pg_locks FROM PUBLIC")  # in this database alone
         with store.open(of(place, "val-1"), wait=0.05) as theirs, ledger.writing() as tx:
             tx.add_batch(kit.signed(kit.one()))
-            with pytest.raises(store.DatabaseBusy, match="another program kept it locked, nothing of this was kept") as refusal:
+            with pytest.raises(store.DatabaseBusy, match="another program kept it locked, nothing of this was stored") as refusal:
                 add(theirs, 2)
-        assert "keeps it" not in str(refusal.value)
+        assert "holds it" not in str(refusal.value)
         assert "--revoke" not in str(refusal.value)
 
 
@@ -201,7 +201,7 @@ def test_a_user_whom_somebody_else_is_changing_is_given_nothing(server: postgres
     store.create(place, kit.META).close()
     with psycopg.connect(place) as other, store.open(place, wait=0.05) as ledger:
         other.execute(f"ALTER ROLE \"val-1\" IN DATABASE {make_url(place).database} SET statement_timeout = '1s'")
-        with pytest.raises(store.DatabaseBusy, match="another program kept it locked, nothing of this was kept"):
+        with pytest.raises(store.DatabaseBusy, match="another program kept it locked, nothing of this was stored"):
             ledger.grant("val-1")
         other.rollback()
         with pytest.raises(store.Forbidden):

@@ -35,7 +35,7 @@ def test_what_is_judged_is_signed_settled_and_verified(folder: Path, tmp_path: P
     assert "so the competition has no ledger" in refused(*words)
     run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
     assert "not that of the validator" in refused(*words[:-1], "log")
-    assert "none of the validators has the key" in refused("run", folder, "--sign", "log")
+    assert "no validator has the key" in refused("run", folder, "--sign", "log")
     assert "validators.csv: there is no validator 'nobody'" in refused("run", folder, "--validator", "nobody", "--sign", "val-1")
     assert "say whose evidence it is" in run("run", folder, code=2).stderr.replace("\n", " ")
     assert list(folder.glob("evidence/*")) == []
@@ -153,17 +153,17 @@ def test_a_validator_without_the_ledger_learns_the_open_epoch_from_a_receipt(fol
     (theirs / "epoch-9.receipt").write_text("{}")
     ledger_kit.made(tmp_path / "other")
     said = " ".join(output("run", theirs, "-q", "--sign", "val-1").split())
-    assert "Epoch 5; by the newest receipt here epoch 4 is settled." in said
+    assert "Epoch 5; the newest receipt here says that epoch 4 is settled." in said
     (batch,) = theirs.glob("batches/epoch-5-*.batch")
     assert "1 new, 0 known" in output("evidence", "add", folder, batch)
     late = run("evidence", "sign", theirs, "--key", "val-1")
-    assert "Epoch 5; by the newest receipt here epoch 4 is settled." in " ".join(late.stdout.split())
+    assert "Epoch 5; the newest receipt here says that epoch 4 is settled." in " ".join(late.stdout.split())
     assert late.stderr == ""
     run("receipt", folder, "4", "-o", theirs / "epoch-5.receipt")
     record = next((theirs / "evidence").glob("*.jsonl"))
     record.write_text(record.read_text().replace('"epoch":5', '"epoch":4'))
     late = run("evidence", "sign", theirs, "--key", "val-1")
-    assert "epoch 4 is settled: its batches will be refused; sign --epoch N --from 4" in " ".join(late.stderr.split())
+    assert "epoch 4 is settled: its batches will be refused; sign with --epoch N --from 4" in " ".join(late.stderr.split())
     assert "not known" not in run("evidence", "sign", folder, "--key", "val-1").stdout
 
 

@@ -117,10 +117,10 @@ def test_a_key_that_opens_does_not_sign_and_the_other_way_round() -> None:
         seal(b"solution", signs.public, b"")
     with pytest.raises(BadInput, match="cannot open: it signs; make one that opens"):
         open_sealed(bytes(48), signs, b"")
-    with pytest.raises(BadInput, match="is a key that things are sealed to"):
+    with pytest.raises(BadInput, match="is a key for sealing"):
         keys.public(opens.public.id)
     for text in (signs.public.id, signs.public.raw.hex(), opens.public.raw.hex(), opens.public.id.upper(), ""):
-        with pytest.raises(BadInput, match="is not a key that things are sealed to"):
+        with pytest.raises(BadInput, match="is not a key for sealing"):
             keys.sealing(text)
     assert keys.sealing(opens.public.id) == opens.public
 

@@ -98,7 +98,7 @@ def test_an_epoch_that_was_passed_is_not_settled_any_more(tmp_path: Path) -> Non
     place = ledger_kit.made(tmp_path)
     ledger_kit.add(place, ledger_kit.records(epoch=5))
     settle(place)
-    with pytest.raises(BadInput, match="epoch 4 was passed: the last one settled is 5"):
+    with pytest.raises(BadInput, match="epoch 4 was skipped: the last one settled is 5"):
         settle(place, 4)
     assert not settle(place, 5).new
 
@@ -341,7 +341,7 @@ def test_a_log_that_is_ahead_or_another_is_refused(tmp_path: Path) -> None:
     shutil.copytree(place / "log", tmp_path / "log")
     shutil.rmtree(place / "log")
     shutil.copytree(other / "log", place / "log")
-    with pytest.raises(BadInput, match="says something else of the first 1 receipts than the database"), ledger_kit.opened(place):
+    with pytest.raises(BadInput, match=r"differs from the database .* in the first 1 receipts"), ledger_kit.opened(place):
         pass
     shutil.rmtree(place / "log")
     shutil.copytree(tmp_path / "log", place / "log")

@@ -76,9 +76,9 @@ def test_what_its_validator_did_not_sign_is_set_aside_and_the_season_goes_on(cas
     for one in (place, clean):
         ledger_kit.add(one, ledger_kit.records(outcome="fail"))
     said = run("ledger", "check", place, columns=10_000, code=1)
-    named = f"warning: batch {forged.digest}, said to be of {forged.statement.validator}, epoch 3, is set aside: {why}"
+    named = f"warning: batch {forged.digest}, attributed to {forged.statement.validator}, epoch 3, is set aside: {why}"
     assert named in said.stderr
-    assert "1 batch does not count; all else is whole." in said.stdout
+    assert "1 batch does not count; everything else is intact." in said.stdout
     with ledger_kit.opened(place) as ledger, ledger_kit.opened(clean) as other:
         made = settling.settle(ledger, SIGNER)
         assert made.settlement.digest == settling.settle(other, SIGNER).settlement.digest
@@ -112,7 +112,7 @@ def test_the_command_names_it(place: Path, monkeypatch: pytest.MonkeyPatch, tmp_
     for words in (["--dry-run"], ["--key", "log"]):
         assert "is set aside: it is not signed by the key" in run("settle", place, *words, columns=10_000).stderr
     assert run("settle", place, "--key", "log", columns=10_000).stderr == ""
-    assert "2 batches do not count; all else is whole." in run("ledger", "check", place, columns=10_000).stdout
+    assert "2 batches do not count; everything else is intact." in run("ledger", "check", place, columns=10_000).stdout
 
 
 def test_an_epoch_that_only_a_forged_batch_names_is_not_the_highest(place: Path) -> None:
@@ -261,7 +261,10 @@ def test_a_number_that_no_batch_is_given_is_refused_by_the_database(place: Path)
             inserted(place, f"INSERT INTO batches SELECT {number}, {columns} FROM batches LIMIT 1")
     inserted(place, "DROP TRIGGER batches_fit")  # as in a ledger that was brought forward with such a number in it
     inserted(place, f"INSERT INTO batches SELECT {2**60}, {columns} FROM batches LIMIT 1")
-    with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match=f"batch {2**60} has a number that none is given"):
+    with (
+        ledger_kit.opened(place) as ledger,
+        pytest.raises(Damaged, match=f"batch {2**60} has a number that the ledger never gives"),
+    ):
         settling.settle(ledger, SIGNER)
 
 
@@ -299,7 +302,7 @@ def as_owner(place: Path, statement: str) -> None:
     ("statement", "match"),
     [
         ("UPDATE batches SET members = '[[1,3]]' WHERE id = 1", "batches are not those whose signatures were checked"),
-        ("DELETE FROM batches WHERE id = 3", "3 batches were checked, and the last one there is 2"),
+        ("DELETE FROM batches WHERE id = 3", "3 batches were checked, but the last one there is 2"),
     ],
 )
 def test_what_was_checked_and_changed_since_is_damage(place: Path, statement: str, match: str) -> None:
@@ -313,15 +316,15 @@ def test_what_was_checked_and_changed_since_is_damage(place: Path, statement: st
 @pytest.mark.parametrize(
     ("values", "match"),
     [
-        ("root = 'sha256:0'", "it does not count: what batch 1 states is not what it was"),
-        ("digest = 'sha256:0'", "the ledger has it no more"),
-        ("envelope = 'x'", "it does not count: the form of batch 1 is not what it was"),
-        ("envelope = X'00'", "it does not count: the envelope of batch 1 is none"),
+        ("root = 'sha256:0'", "it does not count: what batch 1 states changed"),
+        ("digest = 'sha256:0'", "the ledger no longer has it"),
+        ("envelope = 'x'", "it does not count: the form of batch 1 was changed"),
+        ("envelope = X'00'", "it does not count: the envelope of batch 1 cannot be read"),
         ("members = '[[1,3]]'", "it does not count: 4 records are expected, 3 are there"),
-        ("members = '[[2,5]]'", "it does not count: it is said to have brought records that it does not have"),
+        ("members = '[[2,5]]'", "it does not count: it claims to have brought records that it does not have"),
         ("members = '[[1,9007199254740991]]'", "4 records are expected, 9007199254740991 are there"),
         ("members = '[[4,1]]'", "4 records are expected, 0 are there"),
-        ("last_seq = 9007199254740991", "it is said to have brought records that it does not have"),
+        ("last_seq = 9007199254740991", "it claims to have brought records that it does not have"),
     ],
 )
 def test_what_was_acknowledged_and_does_not_agree_with_itself_is_damage(place: Path, values: str, match: str) -> None:
@@ -339,7 +342,7 @@ def test_a_receipt_that_was_signed_over_a_forged_batch_is_named(place: Path, mon
         earlier.setattr(counting.CountedView, "signed", lambda *_: b"{}")
         settling.settle(ledger, SIGNER)
     ledger_kit.add(place, ledger_kit.records(epoch=4))
-    match = f"the receipt of epoch 3 is of 16 records, and 12 of the ledger's count; batch {forged.digest}"
+    match = f"the receipt of epoch 3 binds 16 records, but 12 of the ledger's count; batch {forged.digest}"
     with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match=match):
         settling.settle(ledger, SIGNER)
 

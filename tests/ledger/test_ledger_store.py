@@ -242,7 +242,7 @@ def test_what_is_no_ledger_is_refused(tmp_path: Path, content: str | None, match
 @pytest.mark.parametrize(
     ("place", "match"),
     [
-        ("mysql://me@db/ledger", "'mysql' is no database for a ledger; use a path"),
+        ("mysql://me@db/ledger", "a ledger cannot be in a database of 'mysql'; use a path"),
         ("postgresql://me@db:port/ledger", "is not a URL of a database"),
         ("sqlite://", "names no file"),
         (":memory:", "names no file"),
@@ -281,7 +281,7 @@ def test_what_a_program_does_wrong_is_refused_whole(ledger: Store) -> None:
     with ledger:
         with ledger.writing() as tx:
             tx.add_settled(*kit.settled(3))
-        with pytest.raises(store.StoreError, match="the database refused it, nothing of this was kept"):
+        with pytest.raises(store.StoreError, match="the database refused it, nothing of this was stored"):
             _settle_again(ledger)
         with ledger.reading() as view:
             assert view.submissions() == {}

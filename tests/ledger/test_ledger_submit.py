@@ -114,7 +114,7 @@ def test_where_the_ledger_cannot_be_written_nothing_is_changed(tmp_path: Path, m
     before = (place / "participants.csv").read_bytes()
 
     def broken(*_: object) -> None:
-        raise ReadOnly("it cannot be written, nothing of this was kept")
+        raise ReadOnly("it cannot be written, nothing of this was stored")
 
     monkeypatch.setattr(Writer, "add_submission", broken)
     with pytest.raises(ReadOnly):

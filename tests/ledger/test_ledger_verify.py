@@ -105,7 +105,7 @@ def test_whose_records_were_changed_is_told(tmp_path: Path) -> None:
     ):
         assert instead != rows[4]
         told = said(changed, b"".join([*rows[:4], instead, *rows[5:]]))
-        assert told == f"m2: nobody signed the record with seq 9, which is said to be of {V2}"
+        assert told == f"m2: nobody signed the record with seq 9, which names {V2} as its validator"
 
 
 def test_a_scheme_that_somebody_keeps(place: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_earlier_checkpoint(place: Path, tmp_path: Path) -> None:
     assert "consistency" in done(verify(place / "3.receipt", key=KEY, checkpoint=place / "4.checkpoint", log=place / "log"))
     assert "consistency" in done(verify(place / "4.receipt", key=KEY, checkpoint=place / "4.checkpoint"))
     assert "consistency" in done(verify(place / "4.proof", key=KEY, checkpoint=place / "3.checkpoint", log=place / "log"))
-    with pytest.raises(Refused, match="there is nothing to prove it by") as refused:
+    with pytest.raises(Refused, match="nothing proves that one checkpoint continues the other") as refused:
         verify(place / "4.receipt", key=KEY, checkpoint=place / "3.checkpoint")
     assert refused.value.stage == "consistency"
     with pytest.raises(Refused, match="was rolled back") as refused:
@@ -239,7 +239,7 @@ def test_a_proof_with_anothers_records_or_receipts(place: Path, tmp_path: Path) 
         mine, other = (proof_for(ledger, key) for key in ("m1", "m2"))
     file = tmp_path / "a.proof"
     for change, words in (
-        ({"records": other["records"]}, "is about somebody else"),
+        ({"records": other["records"]}, "is about another participant"),
         ({"result": other["result"]}, "the proof does not lead to the root"),
         ({"receipts": []}, "there is no receipt of epoch 3"),
         ({"receipts": [mine["receipt"], json.loads((place / "4.receipt").read_bytes())]}, "or of no earlier epoch"),

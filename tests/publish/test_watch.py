@@ -244,7 +244,7 @@ def test_what_is_wrong_from_the_beginning_is_code_2(place: Path, tmp_path: Path)
     assert "nowhere/x: cannot be written" in refused(*watch, "--page", tmp_path / "nowhere" / "x")
     for words in (("--once",), ("--alarm", "1"), ("--metrics", "x"), ("--page", "x")):
         assert "goes with --watch" in run("publish", place, "--to", "local", *words, code=2).stderr
-    assert "not one epoch" in run("publish", place, "3", "--to", "local", "--watch", code=2).stderr
+    assert "not a given one" in run("publish", place, "3", "--to", "local", "--watch", code=2).stderr
 
 
 def test_nothing_is_replaced_but_what_a_watch_wrote(place: Path, world: World, tmp_path: Path) -> None:
@@ -256,8 +256,8 @@ def test_nothing_is_replaced_but_what_a_watch_wrote(place: Path, world: World, t
     (tmp_path / "link").symlink_to(place / "publish.toml")
     (tmp_path / "out.html").touch()
     for option, path, said in (
-        ("--page", tmp_path / "pipe", "it would be replaced"),
-        ("--page", tmp_path, "it would be replaced"),
+        ("--page", tmp_path / "pipe", "would be replaced"),
+        ("--page", tmp_path, "would be replaced"),
         ("--page", tmp_path / "other.html", "no watch has written it"),
         ("--metrics", tmp_path / "other.html", "no watch has written it"),
         ("--metrics", place / "publish.toml", "let its name end in .prom"),

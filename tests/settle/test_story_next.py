@@ -162,7 +162,7 @@ def test_the_next_place_of_a_payout() -> None:
     facts = told(case, "b")["next-place"].facts
     assert (facts["above"], facts["above_score"], facts["least"]) == ("a", "7500 BPS", "7501 BPS")
     assert said(told(case, "b"), "next-place").endswith("it would be paid 300000 wei (0.0000000000003 ether) after fees.")
-    assert "No score takes it" not in said(told(case, "b"), "next-place")
+    assert "No score can take this place" not in said(told(case, "b"), "next-place")
     case["scheme"]["payout"]["split"] = [10000]
     assert told(case, "b")["next-place"].facts["net"] == "0"
 

@@ -216,7 +216,7 @@ def create(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOpti
 
 
 def fund(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
-    """Pay the deposit into the bounty's contract, which opens the bounty. For a token, first allow the contract to take it.
+    """Pay the deposit into the bounty's contract, which opens the bounty. For a token, first allows the contract to take it.
 
     Refused if the contract's terms differ from bounty.toml and publish.toml.
 
@@ -239,7 +239,7 @@ def commit(
 ) -> None:
     """Bind an account to a commitment on the chain, before anybody sees the solution. A commitment is final.
 
-    The commitment contains the participant's own key, so a copy of it is useless to others. The account must be the
+    The commitment is a hash that includes the participant's own key, so a copy is useless to others. The account must be the
     participant's address in participants.csv. Refused if the contract's terms differ from bounty.toml and publish.toml.
 
     \b

@@ -20,6 +20,7 @@ COMMANDS = {
     "attempts": ("publishing:attempts", "Show what was sent to chains, with the outcomes."),
     "registry": ("registry:app", "Participants and validators from a chain."),
     "explain": ("explain:explain", "Explain each number of one participant."),
+    "report": ("report:report", "Write a competition's pages as static files: the board, participants, validators, the epoch."),
     "emission": ("emission:emission", "Join the competitions of a subnet."),
     "submit": ("judging.submit:submit", "Make an agent, a solution or a planner the current submission of a participant."),
     "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),

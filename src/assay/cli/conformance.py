@@ -46,7 +46,7 @@ def run(
       assay conformance run conformance --with "node my-validator.js"
     """
     from assay.cli.errors import printable
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.conformance import run as run_cases
 
     with Working(f"running the cases in {folder}"):

@@ -50,7 +50,7 @@ def emission(
     if key is not None and not sign:
         raise typer.BadParameter("goes with --sign", param_hint="--key")
     import assay
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
 
     if sign:
         found, remark = _signed(subnet, epoch, key)
@@ -76,7 +76,7 @@ def _called(subnet: Path, found: Emission) -> list[str]:
 def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[Emission, str]:
     """The split, signed and kept, and what to say of its place in the log."""
     from assay.cli.ledger.keys import asking
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.errors import BadInput
     from assay.ledger import config, keys, subnet_bundle
 

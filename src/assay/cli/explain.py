@@ -125,7 +125,7 @@ def _is_bundle(folder: Path) -> bool:
 def _verified(folder: Path, epoch: int | None, previous: Path | None, key: str | None) -> Shown:
     """The settlement of an exported epoch, after everything in it was verified. Raises Refused."""
     from assay.cli.ledger.verify import log_key
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.errors import BadInput
     from assay.ledger.verify import verify
     from assay.ledger.verify.recompute import records_about
@@ -145,7 +145,7 @@ def _verified(folder: Path, epoch: int | None, previous: Path | None, key: str |
 
 def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | None) -> Shown:
     """The settlement of a competition's folder; the remark says if a later epoch is open."""
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.competition import open_competition
     from assay.errors import BadInput
 
@@ -181,8 +181,7 @@ def _show_beside(folder: Path, settlement: Settlement, key: str, about: dict[str
 
 
 def _rendered(story: Explanation, name: str) -> Iterator[RenderableType]:
-    from assay.cli.chapters import rendered
-    from assay.cli.show import heading, note, sentence
+    from assay.cli.show import heading, note, rendered, sentence
 
     yield heading(f"{story.scheme} {story.version} · epoch {story.epoch}" + (f" · {name}" if name else ""))
     yield sentence(story.summary)

@@ -248,7 +248,7 @@ def lm_eval_(
 
 
 def _run(reader: Reader, given: _Given) -> None:
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.imports import competition
     from assay.scheme.reading import read_toml
 

@@ -1,7 +1,4 @@
-"""Runs `assay issues`: link a GitHub account, look up ids, show what a validator counted.
-
-It also holds the two files that a new competition of this kind begins with: issues.toml and an empty accounts.csv.
-"""
+"""`assay issues`: link an account to a participant, look up GitHub ids, and show what counted."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.output import AsJson, emit
-from assay.scheme.model import PointsScore
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,38 +22,6 @@ def report_wait(why: str, seconds: float) -> None:
     from assay.cli.judging.live import duration
 
     typer.echo(printable(f"{why}; again in {duration(seconds)}"), err=True)
-
-
-ACCOUNTS = "participant,url,key\n"
-ISSUES = """# How reported issues are judged. Every validator has the same file; what is counted follows from it and from GitHub.
-# The names and ids are an invented sample: put your own in their place. `assay issues id DIR NAME` shows ids.
-
-[github]
-api = "https://api.github.com"     # GitHub Enterprise: https://HOST/api/v3
-
-[epochs]
-first = 1                          # the number of the first epoch
-begins = 2026-11-02T00:00:00Z      # when it begins; earlier events are ignored
-seconds = 86400                    # how long each one lasts: a day
-wait = 300                         # seconds after its end before it is judged
-
-[labels]                           # what a maintainer says with a label; the last one that was set and not removed decides
-valid = ["valid"]
-invalid = ["invalid"]
-duplicate = ["duplicate"]          # decides too, and counts as neither; listed under invalid, it would count as that
-
-[maintainers]                      # whose labels count: the id of the account; the name is for the reader
-kestrel = 9001
-# merlin = { id = 9002, since = 2026-11-02T00:00:00Z, until = 2026-12-01T00:00:00Z }    # only while they were a maintainer
-
-[repositories]                     # the id of each repository of the scheme's table: names change, and can be taken by others
-"""
-
-
-def files_of(score: PointsScore) -> dict[str, str]:
-    """The files of a new competition: file name → text."""
-    rows = "".join(f'"{name}" = {700_001 + place}\n' for place, name in enumerate(score.repositories))
-    return {"issues.toml": ISSUES + rows, "accounts.csv": ACCOUNTS}
 
 
 def chosen(folder: Path, participant: str | None, validator: str | None) -> tuple[list[CountLine], str]:

@@ -1,9 +1,12 @@
-"""Results for programs: canonical JSON, CSV, and files that are written completely or not at all."""
+"""What commands give beside tables: canonical JSON, CSV, files that are written completely or not at all, and a spinner."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from assay.errors import Refused
     from assay.settle import Settlement
 
-__all__ = ["AsJson", "emit", "json_bytes", "put", "refused_json", "settlement_csv"]
+__all__ = ["AsJson", "Working", "emit", "json_bytes", "put", "refused_json", "settlement_csv"]
 
 Json = dict[str, Any]
 AsJson = Annotated[bool, typer.Option("--json", help="As one line of canonical JSON.")]
@@ -77,3 +80,38 @@ def put(data: bytes, file: Path | None) -> None:
         from assay.folder import write_bytes
 
         write_bytes(file, data)
+
+
+PATIENCE = 1.0
+"""Seconds before anything is shown."""
+
+
+class Working:
+    """Shows what the block does and for how long, once it has run for a second: `with Working("settling"): …`."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Working:
+        if sys.stderr.isatty():
+            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _show(self) -> None:
+        if self._done.wait(PATIENCE):
+            return
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            progress.add_task(f"{self.what} …", total=None)
+            self._done.wait()

@@ -8,22 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.errors import warn
+from assay.cli.init import presets
 from assay.cli.output import AsJson, emit
 
 if TYPE_CHECKING:
     from assay.scheme.model import Scheme
 
-__all__ = ["app", "presets"]
+__all__ = ["app"]
 
 app = typer.Typer(name="scheme", help="Presets, and the rules of a competition.", no_args_is_help=True, rich_markup_mode=None)
-
-
-def presets(incomplete: str) -> list[str]:
-    """The names of presets with this beginning, for the shell's completion."""
-    from importlib import resources
-
-    names = (item.name.removesuffix(".toml") for item in (resources.files("assay.scheme") / "presets").iterdir())
-    return sorted(name for name in names if name.startswith(incomplete))
 
 
 @app.command("list")

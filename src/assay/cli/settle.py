@@ -123,7 +123,7 @@ def _settled(
     folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, dry_run: bool, early: bool, flags: ClosingFlags
 ) -> tuple[Settlement, str, str]:
     """The settlement, kept if there is a ledger and this is no dry run; a remark about its receipt; whose score is missing."""
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.competition import open_competition
     from assay.folder.reader import passed_over
     from assay.scheme.load import warnings
@@ -159,7 +159,7 @@ def _settled(
 
 def _show(settlement: Settlement, folder: Path, remark: str, top: int | None) -> None:
     from assay.cli.board import board
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import TOP, note, show
 
     with Working("comparing participants"):

@@ -1,4 +1,4 @@
-"""Tables and sentences for people. Keys are shortened in the middle or shown whole, never wrapped; the cursor never moves."""
+"""Tables, sentences and stories for people. A key is shortened in the middle or shown whole, never wrapped; no cursor moves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import typer
 from rich import box
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +24,9 @@ from assay.cli.errors import printable
 
 if TYPE_CHECKING:
     from rich.style import StyleType
+
+    from assay.settle.story.telling import Chapter
+    from assay.settle.story.telling import Table as StoryTable
 
 __all__ = [
     "TOP",
@@ -33,6 +37,7 @@ __all__ = [
     "grid",
     "heading",
     "note",
+    "rendered",
     "rest",
     "sentence",
     "shorten",
@@ -267,3 +272,76 @@ def _shorter(key: str, width: int) -> str:
         return key
     tail = (width - 1) // 2
     return f"{key[: width - 1 - tail]}…{key[len(key) - tail :]}"
+
+
+_INDENT = 3
+_RIGHT = frozenset(
+    {
+        "stake",
+        "weight",
+        "from BPS",
+        "released",
+        "share",
+        "gross",
+        "fee",
+        "paid",
+        "wei",
+        "smallest units",
+        "in TAO",
+        "in ether",
+        "BPS",
+        "with one of those missed",
+    }
+)
+"""Columns of numbers."""
+_SPARE = {"in TAO": 1, "fee": 2, "gross": 3}
+"""Columns that are left out if there is no room, the highest first: they repeat a value in other units, or show a step."""
+_WORDS = frozenset({"what it asks", "a NO", "the base", "what it must be", "which", "until", "failed at", "NO by", "success at"})
+"""Columns of sentences."""
+
+
+def rendered(chapters: Iterable[Chapter]) -> Iterator[RenderableType]:
+    """The chapters, one below the other, each after an empty line."""
+    for number, chapter in enumerate(chapters, start=1):
+        yield ""
+        yield heading(f"{number}. {chapter.title}")
+        for said in chapter.text:
+            yield sentence(said, indent=_INDENT)
+        if chapter.table is not None:
+            yield _Indented(_table(chapter.table))
+
+
+class _Indented:
+    """A table moved to the right, whole: rich's own padding would cut what is wider than the terminal, such as a digest."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> RenderResult:
+        width = self.table.width or options.max_width
+        indent = max(0, min(_INDENT, options.max_width - width))
+        for line in terminal.render_lines(self.table, options.update(width=width), pad=False):
+            yield Segment(" " * indent)
+            yield from line
+            yield Segment.line()
+
+
+def _table(table: StoryTable) -> Table:
+    votes = not {"validator", "run"}.isdisjoint(table.columns)
+    columns = [
+        Column(
+            name,
+            [row[at] for row in table.rows],
+            right=name in _RIGHT or (name in {"counts", "needed"} and not votes),
+            kind="key"
+            if name in {"validator", "run"}
+            else "text"
+            if name in _WORDS or (votes and name in {"counts", "saw"})
+            else "crop"
+            if name == "task"
+            else "whole",
+            spare=_SPARE.get(name, 0),
+        )
+        for at, name in enumerate(table.columns)
+    ]
+    return grid(columns, width=console().width - _INDENT)

@@ -1,10 +1,10 @@
-"""Cases that any implementation can run: an input, and what must come of it. SPEC 6.
+"""Conformance: cases that any implementation can run, each an input and what must come out of it. SPEC 6.
 
     report = run(Path("conformance"))                               # answered by Assay itself
     report = run(Path("conformance"), "node validator.js --cases")  # by another implementation
     report.good, report.lines()
 
-The cases are in the folder `conformance/` of the project; `docs/conformance.md` tells how to run and to read them.
+The cases are in the folder `conformance/` of the project; `docs/conformance.md` explains how to run and read them.
 """
 
 from assay.conformance.cases import Case, CaseFile, Difference, Failure, FileReport, RunReport, differences, files, read

@@ -1,10 +1,10 @@
-"""Case files, how an answer differs from a case, and what came of a run. SPEC 6.
+"""Case files, the differences between an answer and its case, and the report of a run. SPEC 6.
 
     {"schema": "assay.cases/1", "kind": KIND, "about": "one sentence",
      "cases": [{"name", "input", "output"} or {"name", "input", "refused": true, "code", "why"}]}
 
-`about`, `name` and `why` are for the reader. A case says what must come out of an input, or that nothing may. `inner` is for the
-reader too: what an output was made of, where the output does not show it.
+A case says what must come out of an input, or that the input must be refused. `about`, `name` and `why` are for the reader. So is
+`inner`: what an output was made from, if the output does not show it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WIDTH = 130
 
 @dataclass(frozen=True)
 class Case:
-    """An input and what must come of it: an output, or a refusal (`output` is None then) and why."""
+    """An input and what must come out of it: an output, or a refusal (then `output` is None) and why."""
 
     name: str
     input: Any
@@ -57,9 +57,9 @@ class Case:
     refused: bool = False
     why: str = ""
     code: str = ""
-    """The code of the refusal, for a case that says one."""
+    """The code of the refusal, if the case has one."""
     text: str = ""
-    """The input as the file has it, on one line: what another implementation is asked."""
+    """The input as the file has it, on one line: another implementation gets this."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class _CaseFileShape(Section):
 
 
 def files(directory: Path) -> list[CaseFile]:
-    """The case files (*.json, but for *.schema.json) of a folder, by name, or one file; raises BadInput for a wrong one."""
+    """The case files of a folder (*.json without *.schema.json), by name, or one file; raises BadInput for a wrong one."""
     if directory.is_file():
         return [read(directory)]
     if not directory.is_dir():
@@ -102,7 +102,7 @@ def files(directory: Path) -> list[CaseFile]:
 
 
 def read(path: Path) -> CaseFile:
-    """The cases in a file; raises BadInput with the place in it for what is not a case file."""
+    """The cases in a file; raises BadInput with the place of the fault if it is not a case file."""
     text = decode(load(path, FILE_BYTES, hint="give a case file"), path)
     try:
         content = strict.parse(text)
@@ -120,7 +120,7 @@ def read(path: Path) -> CaseFile:
 
 
 def _inputs(text: str) -> list[str]:
-    """The inputs as they are spelt in the text of a file, line ends (which no JSON string holds) taken out."""
+    """The inputs as the text of a file spells them, without line ends (no JSON string has one)."""
     found = []
     for key, start, end in _members(text, _space(text, 0)):
         if key == "cases":
@@ -148,7 +148,7 @@ def _members(text: str, place: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _space(text: str, place: int) -> int:
-    """The next place that is no white space of JSON."""
+    """The next place that is not white space of JSON."""
     while text[place : place + 1] in (" ", "\t", "\r", "\n"):
         place += 1
     return place
@@ -170,7 +170,7 @@ def _check(found: _CaseFileShape, content: Any) -> None:
 
 
 def dumped(document: Any) -> str:
-    """JSON for people: what fits on a line stands on one, the rest is indented by a space; keys in the order given."""
+    """JSON for people: a value that fits stands on one line, others are indented by a space; keys keep their order."""
     return f"{_lines(document, 0, 0)}\n"
 
 
@@ -191,14 +191,14 @@ SHOWN = 200
 
 
 class _Absent:
-    """What stands for a value that is not there."""
+    """The type of `ABSENT`."""
 
     def __repr__(self) -> str:
         return "nothing"
 
 
 ABSENT: Any = _Absent()
-"""The value of a field or an element that one of the two does not have."""
+"""Stands for a field or element that one of the two values does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that failed: its name, why in one sentence, and the first place where the answer differs, if it is one."""
+    """A case that failed: its name, the reason in one sentence, and the first difference, if there is an answer."""
 
     case: str
     why: str
@@ -257,7 +257,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class FileReport:
-    """What came of one case file."""
+    """The results of one case file."""
 
     path: Path
     kind: str
@@ -265,11 +265,11 @@ class FileReport:
     cases: int
     failures: tuple[Failure, ...]
     unsupported: int = 0
-    """Cases that the implementation says it does not have: neither passed nor failed."""
+    """Cases that the implementation says it does not support: neither passed nor failed."""
     refusals: int = 0
-    """Of the cases that passed, those that had to be refused."""
+    """The cases among those passed that had to be refused."""
     shown: tuple[tuple[Any, Any], ...] = ()
-    """What was expected and what came, where a single case was asked for."""
+    """What was expected and what came, if a single case was run."""
 
     @property
     def passed(self) -> int:
@@ -287,7 +287,7 @@ class FileReport:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What came of a folder of case files; the run is good if nothing failed."""
+    """The results of a folder of case files; the run is good if nothing failed."""
 
     directory: Path
     command: str | None
@@ -323,9 +323,9 @@ class RunReport:
         return {"good": self.good, "cases": self.cases, "failed": self.failed, "files": files}
 
     def lines(self) -> list[str]:
-        """The report as text: a line a file, a line a failure under it, and the sum at the end.
+        """The report as text: a line for each file, a line for each failure under it, and the sum at the end.
 
-        Outputs and refusals that are right are counted apart where not all is: to refuse everything is no achievement.
+        If not all cases pass, right outputs and right refusals are counted apart: refusing everything proves nothing.
         """
         said = [line for one in self.files for line in one.lines()]
         unsupported, refusals = sum(one.unsupported for one in self.files), sum(one.refusals for one in self.files)

@@ -20,7 +20,7 @@ from assay.settle.consensus import may_count
 __all__ = [
     "Entries",
     "HandedIn",
-    "Submitted",
+    "Submissions",
     "Written",
     "counting",
     "drawn",
@@ -59,7 +59,7 @@ class Entries:
 
 
 @dataclass(frozen=True)
-class Submitted(Generic[T]):
+class Submissions(Generic[T]):
     """What participants submitted, by submission.
 
     here: participants whose submission counts, and is here. absent: those whose submission counts, and is not.
@@ -108,7 +108,7 @@ def counting(participants: Iterable[Participant]) -> list[Participant]:
 
 def submitted(
     entries: Entries, wanted: Sequence[str], of: Callable[[Participant], T | None], what: str, hint: str
-) -> Submitted[T]:
+) -> Submissions[T]:
     """What is here of those whose submission counts; wanted: keys to which it is narrowed. Raises BadInput if it is nobody's."""
     found: dict[str, T] = {}
     absent: list[str] = []
@@ -125,7 +125,7 @@ def submitted(
     if not found:
         missing = f": {', '.join(absent[:5])} have none" if absent else ""
         raise BadInput(f"no participant has {what} here{missing}", file=entries.folder / csvs.PARTICIPANTS.name, hint=hint)
-    return Submitted(found, tuple(here), tuple(absent))
+    return Submissions(found, tuple(here), tuple(absent))
 
 
 def handed_in(

@@ -31,7 +31,7 @@ from assay.errors import AssayError, BadInput
 from assay.exact import canonical
 from assay.judge import entries, run_files
 from assay.judge.entries import Entries, Written
-from assay.judge.running import Cell, CellResult, Event, Judged, Options, Stop, Summary, Tell, backoff, quiet, stopping
+from assay.judge.running import Cell, CellResult, Judged, RunEvent, RunOptions, RunSummary, Stop, Tell, backoff, quiet, stopping
 
 if TYPE_CHECKING:
     from assay.records import Evidence, Participant, Record
@@ -94,11 +94,11 @@ class JudgeRun(Generic[C, R]):
     retries: ClassVar[bool] = True
     """Whether an error is tried again; not where the judge does that by itself."""
 
-    def __init__(self, competition: Path, validator: str, options: Options | None = None, on_event: Tell = quiet) -> None:
+    def __init__(self, competition: Path, validator: str, options: RunOptions | None = None, on_event: Tell = quiet) -> None:
         self.competition, self.validator, self.tell = competition, validator, on_event
-        self.options = options or Options()
+        self.options = options or RunOptions()
         self.options.check()
-        self.summary = Summary(0, unit=self.unit, submission=self.submission)
+        self.summary = RunSummary(0, unit=self.unit, submission=self.submission)
         self.evidence_file = run_files.evidence_file(competition, validator)
         self.stop = Stop()
         self.here: Sequence[Participant] = ()
@@ -116,7 +116,7 @@ class JudgeRun(Generic[C, R]):
         return seen
 
     def lock(self) -> AbstractContextManager[int]:
-        """Holds the validator's lock; raises Busy and BadInput."""
+        """Holds the validator's lock; raises RunBusy and BadInput."""
         return run_files.held(self.competition / _FOLDER / run_files.segment(self.validator), self.validator)
 
     def clear(self) -> None:
@@ -200,8 +200,8 @@ class JudgeRun(Generic[C, R]):
 
     # What the run does
 
-    def carry_out(self) -> Summary:
-        """Judge what is missing; raises BadInput and Busy before anything is judged, AssayError where nothing can be."""
+    def carry_out(self) -> RunSummary:
+        """Judge what is missing; raises BadInput and RunBusy before anything is judged, AssayError where nothing can be."""
         self.seen = self.open()
         with self.lock() as self.lock_number, stopping() as self.stop:
             self.clear()
@@ -230,7 +230,7 @@ class JudgeRun(Generic[C, R]):
         missing = [cell for cell in whole if cell.key not in written.done]
         recovered = frozenset(self.recover(missing))
         if recovered:
-            self.tell(Event("kept", count=len(recovered)))
+            self.tell(RunEvent("kept", count=len(recovered)))
         self.summary.others = tuple(one.key for one in here if one not in wanted)
         return self.planned(whole, written.done | recovered)
 
@@ -238,7 +238,7 @@ class JudgeRun(Generic[C, R]):
         """Those of all cells that are not done; says how many there are."""
         missing = [cell for cell in whole if cell.key not in done]
         self.summary.planned = len(missing)
-        self.tell(Event("planned", count=len(missing), done=len(whole) - len(missing)))
+        self.tell(RunEvent("planned", count=len(missing), done=len(whole) - len(missing)))
         return missing
 
     def work(self, cells: Sequence[C]) -> None:
@@ -262,7 +262,7 @@ class JudgeRun(Generic[C, R]):
     def stopped(self) -> None:
         """Say that the run ends before everything is judged."""
         self.summary.stopped = True
-        self.tell(Event("stopping"))
+        self.tell(RunEvent("stopping"))
 
     def _give_out(self, queue: _Queue[C], pool: CellPool[C, R]) -> None:
         while pool.idle() and (attempt := queue.take()) is not None:
@@ -270,7 +270,7 @@ class JudgeRun(Generic[C, R]):
             if error is not None:
                 self._ended(queue, Report(attempt.cell, error, final=True))
                 continue
-            self.tell(Event("began", attempt.cell))
+            self.tell(RunEvent("began", attempt.cell))
             pool.begin(attempt)
 
     def _ended(self, queue: _Queue[C], report: Report[C, R]) -> None:
@@ -283,20 +283,20 @@ class JudgeRun(Generic[C, R]):
                 result = self.not_kept(cell, result, str(error))
             else:
                 self.summary.outcomes[result.outcome] += 1
-                self.tell(Event("ended", cell, record=result, folder=place))
+                self.tell(RunEvent("ended", cell, record=result, folder=place))
                 return
         if self.retries and not report.final and attempt.number < self.options.attempts:
             wait = backoff(attempt.number, self.options.delay)
             queue.put_off(Attempt(cell, attempt.number + 1, (*attempt.earlier, result.message)), wait)
             self.discard(cell)
-            self.tell(Event("again", cell, record=result, seconds=wait))
+            self.tell(RunEvent("again", cell, record=result, seconds=wait))
             return
         self.missing(cell, result, self.keep_error(cell, result))
 
     def missing(self, cell: Cell, result: CellResult, place: Path | None = None) -> None:
         """Leave something without evidence, and say why."""
         self.summary.errors.append((cell, result.message))
-        self.tell(Event("ended", cell, record=result, folder=place))
+        self.tell(RunEvent("ended", cell, record=result, folder=place))
 
 
 class _Queue(Generic[C]):

@@ -5,13 +5,12 @@ Ours are there as anybody's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
 from assay.errors import BadInput, not_here
-from assay.judge.running import Event, Options, Summary
+from assay.judge.running import RunOptions, RunSummary, Tell
 from assay.kind import JUDGES as GROUP
 from assay.kind import origin, plugins
 
@@ -21,7 +20,7 @@ __all__ = ["GROUP", "JudgeFunction", "find"]
 class JudgeFunction(Protocol):
     """From a competition's folder to evidence in it: what an entry point leads to."""
 
-    def __call__(self, competition: Path, validator: str, options: Options, on_event: Callable[[Event], None]) -> Summary:
+    def __call__(self, competition: Path, validator: str, options: RunOptions, on_event: Tell) -> RunSummary:
         """Judges what has no evidence of this validator yet, and writes it into `evidence/` as it goes.
 
         Of the options it takes those that concern it. Running it again goes on where it stopped. An error is never written.

@@ -65,7 +65,7 @@ AGAIN = Option("--again", "Also judge again what a rubric's models left unjudged
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """`running.Options.own` of these judges."""
+    """`running.RunOptions.own` of these judges."""
 
     tasks: Path | None = None
     """The task set's folder; None: tasks/ in the competition."""

@@ -19,7 +19,7 @@ from assay.errors import AssayError, BadInput
 from assay.folder import strict
 from assay.folder.files import LINE_BYTES, check_locks, flush_folder, lock
 
-__all__ = ["Busy", "append", "evidence_file", "held", "mend", "segment", "short"]
+__all__ = ["RunBusy", "append", "evidence_file", "held", "mend", "segment", "short"]
 
 _SAFE = re.compile(rb"[A-Za-z0-9_+=,-]", re.ASCII)
 LONGEST = 120
@@ -27,7 +27,7 @@ PATIENCE = 60.0
 """Seconds that a run waits for those who worked for an earlier one, which was killed, to clear up."""
 
 
-class Busy(AssayError):
+class RunBusy(AssayError):
     """Another run of the same validator is going on."""
 
 
@@ -59,7 +59,7 @@ def evidence_file(competition: Path, validator: str) -> Path:
 def held(root: Path, validator: str) -> Iterator[int]:
     """Holds the lock of a validator's own folder, which is made, and gives the lock's descriptor for those who work for it.
 
-    Raises Busy if another run has it, and BadInput where nothing can be written. Waits for those who worked for a dead run.
+    Raises RunBusy if another run has it, and BadInput where nothing can be written. Waits for those who worked for a dead run.
     """
     check_locks()
     try:
@@ -72,7 +72,7 @@ def held(root: Path, validator: str) -> Iterator[int]:
         while not _locked(number):
             if _alive(number) or time.monotonic() > until:
                 hint = "wait for that run to end, or stop it; it can be continued"
-                raise Busy(f"validator {validator!r} is judging already", file=root, hint=hint)
+                raise RunBusy(f"validator {validator!r} is judging already", file=root, hint=hint)
             time.sleep(0.05)
         try:
             os.ftruncate(number, 0)

@@ -25,12 +25,12 @@ __all__ = [
     "DELAY",
     "Cell",
     "CellResult",
-    "Event",
     "Judged",
-    "Options",
+    "RunEvent",
+    "RunOptions",
     "RunStopped",
+    "RunSummary",
     "Stop",
-    "Summary",
     "Tell",
     "backoff",
     "quiet",
@@ -92,7 +92,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Event:
+class RunEvent:
     """Something that happened in a run."""
 
     kind: Literal["calibrating", "calibrated", "planned", "began", "phase", "ended", "again", "kept", "stopping"]
@@ -115,10 +115,10 @@ class Event:
     """ended: where what is kept of it is."""
 
 
-Tell = Callable[[Event], None]
+Tell = Callable[[RunEvent], None]
 
 
-def quiet(_event: Event) -> None:
+def quiet(_event: RunEvent) -> None:
     """Tell nobody."""
 
 
@@ -128,7 +128,7 @@ def backoff(attempt: int, delay: float, *, factor: float = 4.0, longest: float =
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """How a run is carried out, for every judge."""
 
     jobs: int = 1
@@ -155,7 +155,7 @@ class Options:
 
 
 @dataclass
-class Summary:
+class RunSummary:
     """What came of a run."""
 
     planned: int

@@ -26,11 +26,11 @@ from assay.scheme.reading import present
 if TYPE_CHECKING:
     from assay.ledger.store import Submission
 
-__all__ = ["Row", "find", "placed"]
+__all__ = ["ParticipantRow", "find", "placed"]
 
 
 @dataclass(frozen=True)
-class Row:
+class ParticipantRow:
     """A participant's row, as it stands in participants.csv, among the others."""
 
     competition: Path
@@ -74,13 +74,13 @@ class Row:
         write_text(self.competition / csvs.PARTICIPANTS.name, text.getvalue())
 
 
-def find(competition: Path, participant: str) -> Row:
+def find(competition: Path, participant: str) -> ParticipantRow:
     """The row of a participant; raises BadInput if there is none."""
     file = competition / csvs.PARTICIPANTS.name
     header, rows = _rows(file)
     for row in rows:
         if row.get("key", "").strip() == participant:
-            return Row(competition, participant, header, rows, row)
+            return ParticipantRow(competition, participant, header, rows, row)
     keys = [row.get("key", "") for row in rows]
     hint = suggest(participant, keys, "add a row for it first", then="otherwise add a row for it first")
     raise BadInput(f"there is no participant {participant[:80]!r}", file=file, hint=hint)

@@ -1,13 +1,11 @@
-"""A competition's ledger, open: its database and its log, brought to the same state. SPEC 6.
+"""Open a ledger of a competition or of a subnet, make a new one, and bring its log up to its database. SPEC 6.
 
-The database decides. What a crash kept from the log is written there when the ledger is opened; a log that is ahead of the
-database, or says something else, is refused by name, since one of the two was put back or changed. A log whose folder is gone is
-made anew from the database: so it is mended, by moving it away.
+The database decides. When a ledger is opened, receipts that a crash kept out of the log are written to it. A log that is ahead of
+the database, or contradicts it, is refused: one of the two was put back or changed. If the log's folder is gone, the log is made
+again from the database; so an operator repairs a damaged log by moving its folder away.
 
-Giving a competition or a subnet a ledger: an empty database, an empty log with a signed checkpoint,
-and ledger.toml, which comes last.
-
-What a crash left of it is taken up when it is done again: a database or log that is there is used if it is of this very ledger.
+A new ledger is an empty database, an empty log with a signed checkpoint, and ledger.toml, which is written last. After a crash,
+making it again uses the database and the log that are already there, if they belong to this ledger.
 """
 
 from __future__ import annotations
@@ -43,10 +41,10 @@ _ABSENT = (
 
 
 class Ledger:
-    """An open ledger; a context manager. `folder` is the competition's."""
+    """An open ledger: its database and its log; a context manager. `folder` is the competition's."""
 
-    def __init__(self, said: Config, database: Store, log: Log) -> None:
-        self.folder, self.config, self.store, self.log = said.folder, said, database, log
+    def __init__(self, settings: Config, database: Store, log: Log) -> None:
+        self.folder, self.config, self.store, self.log = settings.folder, settings, database, log
         self._judged: dict[tuple[object, ...], str] = {}
 
     @property
@@ -61,7 +59,7 @@ class Ledger:
             yield CountedView(view, self.key, self._judged)
 
     def bring_up(self) -> None:
-        """Write to the log what the database has and the log does not; raises BadInput if the two cannot be of one ledger."""
+        """Write to the log what only the database has; raises BadInput if the two cannot belong to one ledger."""
         with self.store.reading() as view:
             last = view.last_receipt()
             count = 0 if last is None else last.position + 1
@@ -70,15 +68,15 @@ class Ledger:
                 what = f"has {size} entries, and the database {self.store.name} has {count} receipts: one of them was put back"
                 raise BadInput(what, file=self.log.folder / "checkpoint", hint=_COPY)
             if size and self._root(view, size - 1) != self.log.checkpoint.root:
-                what = f"says something else of the first {size} receipts than the database {self.store.name}"
+                what = f"differs from the database {self.store.name} in the first {size} receipts"
                 raise BadInput(what, file=self.log.folder / "checkpoint", hint=_COPY)
             if last is not None and size < count:
-                self.log.publish(last.checkpoint, size, [_entry(one.digest) for one in view.receipts(size)])
+                self.log.publish(last.checkpoint, size, [_entry(receipt.digest) for receipt in view.receipts(size)])
 
     def _root(self, view: View, position: int) -> bytes:
-        one = view.receipt_at(position)
+        receipt = view.receipt_at(position)
         with _undamaged(self.store):
-            return check.EMPTY_ROOT if one is None else check.check_checkpoint(one.checkpoint, [self.key]).root
+            return check.EMPTY_ROOT if receipt is None else check.check_checkpoint(receipt.checkpoint, [self.key]).root
 
     def check_signer(self, signer: PrivateKey) -> None:
         """Refuse a key that is not the log's; raises BadInput."""
@@ -87,10 +85,10 @@ class Ledger:
             raise BadInput(f"{signer.public} {what}", field="signer", hint=f"name the log's key in {config.FILE}, or with --key")
 
     def signed(self, view: View, payload: bytes, epoch: int, signer: PrivateKey) -> StoredReceipt:
-        """A receipt for the next place in the log, not kept yet: the signed statement, and the checkpoint with it."""
+        """A receipt for the next place in the log, not stored yet: the signed statement, and the checkpoint with it."""
         last = view.last_receipt()
         digest = sha256(payload).digest()
-        entries = [*(_entry(one.digest) for one in view.receipts(self.log.size)), digest]
+        entries = [*(_entry(receipt.digest) for receipt in view.receipts(self.log.size)), digest]
         position = 0 if last is None else last.position + 1
         checkpoint = note.sign_checkpoint(position + 1, self.log.root_with(entries), self.key, signer)
         return StoredReceipt(epoch, position, f"sha256:{digest.hex()}", canonical(sign_envelope(payload, signer)), checkpoint)
@@ -98,16 +96,16 @@ class Ledger:
     def receipt(self, epoch: int) -> StoredReceipt:
         """The receipt of an epoch; raises CannotSettle if it is not settled."""
         with self.store.reading() as view:
-            found, last = view.receipt(epoch), view.last_receipt()
-        if found is None:
+            receipt, last = view.receipt(epoch), view.last_receipt()
+        if receipt is None:
             settled = "nothing is settled yet" if last is None else f"the last one settled is {last.epoch}"
             raise CannotSettle(f"epoch {epoch} has no receipt: {settled}", file=self.store.name, hint="`assay settle` makes it")
-        return found
+        return receipt
 
-    def document(self, found: StoredReceipt, within: StoredReceipt | None = None) -> dict[str, Any]:
+    def document(self, receipt: StoredReceipt, within: StoredReceipt | None = None) -> dict[str, Any]:
         """A receipt as its file has it: signed statement, and proof in the log as it was when it, or `within`, was signed."""
-        then = within or found
-        return receipt_document(found.envelope, self.log.inclusion(found.position, then.position + 1), then.checkpoint)
+        then = within or receipt
+        return receipt_document(receipt.envelope, self.log.inclusion(receipt.position, then.position + 1), then.checkpoint)
 
     def close(self) -> None:
         """Close the database."""
@@ -122,26 +120,26 @@ class Ledger:
 
 def stored_settlement(view: View, epoch: int) -> tuple[StoredSettlement, bytes]:
     """The settlement of a settled epoch, and the document of its inputs; raises CannotSettle if they are gone."""
-    found = view.settlement(epoch)
-    document = None if found is None else view.inputs(found.inputs)
-    if found is None or document is None:
+    settled = view.settlement(epoch)
+    document = None if settled is None else view.inputs(settled.inputs)
+    if settled is None or document is None:
         raise CannotSettle(f"the settlement of epoch {epoch} or its inputs are not in the ledger", hint="restore a copy of it")
-    return found, document
+    return settled, document
 
 
-def receipt_predicate(found: StoredReceipt) -> dict[str, Any]:
-    """What a receipt of the ledger's own states."""
-    stated: dict[str, Any] = _statement(found)["predicate"]
+def receipt_predicate(receipt: StoredReceipt) -> dict[str, Any]:
+    """The predicate of a stored receipt's statement."""
+    stated: dict[str, Any] = _statement(receipt)["predicate"]
     return stated
 
 
-def receipt_version(found: StoredReceipt) -> int:
-    """Of which version the statement of a receipt of the ledger's own is."""
-    return 1 if _statement(found)["predicateType"] == check.FIRST else 2
+def receipt_version(receipt: StoredReceipt) -> int:
+    """The version of a stored receipt's statement."""
+    return 1 if _statement(receipt)["predicateType"] == check.FIRST else 2
 
 
-def _statement(found: StoredReceipt) -> dict[str, Any]:
-    stated: dict[str, Any] = json.loads(check.Envelope.parse(json.loads(found.envelope), "receipt").payload)
+def _statement(receipt: StoredReceipt) -> dict[str, Any]:
+    stated: dict[str, Any] = json.loads(check.Envelope.parse(json.loads(receipt.envelope), "receipt").payload)
     return stated
 
 
@@ -150,38 +148,38 @@ def open_ledger(folder: Path | str) -> Ledger:
 
     Raises BadInput if ledger.toml is missing or wrong, or log and database are not of one ledger, and StoreError.
     """
-    said = config.read(Path(folder))
-    database = open_store(said)
+    settings = config.read(Path(folder))
+    database = open_store(settings)
     try:
-        found = Ledger(said, database, _log(said, LogKey.parse(said.key), database))
-        found.bring_up()
+        ledger = Ledger(settings, database, _log(settings, LogKey.parse(settings.key), database))
+        ledger.bring_up()
     except BaseException:
         database.close()
         raise
-    return found
+    return ledger
 
 
-def open_store(said: Config) -> Store:
+def open_store(settings: Config) -> Store:
     """The database that ledger.toml names; raises BadInput if it is of another log, and StoreError."""
-    if "://" not in said.place and not Path(said.place).exists():
-        raise store.NotALedger("there is no such file", file=said.place, hint=_ABSENT)
-    database = store.open(said.place)
-    if (database.meta.origin, database.meta.key) != (said.origin, said.key):
+    if "://" not in settings.place and not Path(settings.place).exists():
+        raise store.NotALedger("there is no such file", file=settings.place, hint=_ABSENT)
+    database = store.open(settings.place)
+    if (database.meta.origin, database.meta.key) != (settings.origin, settings.key):
         database.close()
-        what = f"is {said.key}, and the database {database.name} is of the log {database.meta.key}"
-        raise BadInput(what, file=said.file, field="key", hint=f"correct {said.name}, or name the right database")
+        what = f"is {settings.key}, and the database {database.name} is of the log {database.meta.key}"
+        raise BadInput(what, file=settings.file, field="key", hint=f"correct {settings.name}, or name the right database")
     return database
 
 
-def _log(said: Config, key: LogKey, database: Store) -> Log:
-    if said.tiles.exists() or said.tiles.is_symlink():
-        return Log(said.tiles, key)
+def _log(settings: Config, key: LogKey, database: Store) -> Log:
+    if settings.tiles.exists() or settings.tiles.is_symlink():
+        return Log(settings.tiles, key)
     with database.reading() as view:
-        last, entries = view.last_receipt(), [_entry(one.digest) for one in view.receipts()]
+        last, entries = view.last_receipt(), [_entry(receipt.digest) for receipt in view.receipts()]
     if last is None:
-        return Log.absent(said.tiles, key)
+        return Log.absent(settings.tiles, key)
     with _undamaged(database):
-        return Log.anew(said.tiles, key, last.checkpoint, entries)
+        return Log.anew(settings.tiles, key, last.checkpoint, entries)
 
 
 @contextmanager
@@ -189,7 +187,7 @@ def _undamaged(database: Store) -> Iterator[None]:
     try:
         yield
     except check.CheckError as refused:
-        raise Damaged(f"a receipt's checkpoint is not as it was ({refused})", file=database.name, hint=RESTORE) from None
+        raise Damaged(f"a receipt's checkpoint was changed ({refused})", file=database.name, hint=RESTORE) from None
 
 
 def _entry(digest: str) -> bytes:
@@ -199,41 +197,42 @@ def _entry(digest: str) -> bytes:
 def make_ledger(
     place: Path, origin: str, signer: PrivateKey, *, database: str | None = None, log: str | None = None, name: str | None = None
 ) -> Config:
-    """The ledger of a competition's folder or a subnet file, made; `name` is that of the signer's key file.
+    """Make the ledger of a competition's folder or of a subnet file. `name` is that of the signer's key file.
 
-    database, log: otherwise `ledger.db` and `log`; of a subnet file NAME.toml `NAME.ledger.db` and `NAME-log`. Raises BadInput
-    and StoreError. Refused are: a place that has one, a database that is something else's, a log that is another's or ahead of
-    the database.
+    database, log: without them `ledger.db` and `log`; for a subnet file NAME.toml `NAME.ledger.db` and `NAME-log`. Raises
+    StoreError, and BadInput for a place that has a ledger, a database or log of another one, and a log ahead of the database.
     """
     file = config.file_of(place)
     if config.exists(place):
-        raise BadInput("is there already", file=file, hint="there is a ledger: `assay ledger check`")
+        raise BadInput("exists already", file=file, hint="this place has a ledger: `assay ledger check`")
     if config.is_subnet(place):
         subnet.read(place)
         whose, database, log = place.stem, database or f"{place.stem}.ledger.db", log or f"{place.stem}-log"
     else:
         whose, database, log = read_scheme(place / "scheme.toml").name, database or "ledger.db", log or "log"
     key = note.log_key(origin, signer.public)
-    said = Config(file.parent, origin, str(key), database, log, name, file.name)
-    meta = Meta(whose, origin, said.key)
-    new_log = not (said.tiles / "checkpoint").exists()
-    new_database = not _is_there(said.place, meta)
-    if new_database and not new_log and Log(said.tiles, key).size:
+    settings = Config(file.parent, origin, str(key), database, log, name, file.name)
+    meta = Meta(whose, origin, settings.key)
+    new_log = not (settings.tiles / "checkpoint").exists()
+    new_database = not _is_there(settings.place, meta)
+    if new_database and not new_log and Log(settings.tiles, key).size:
         raise BadInput(
-            "is of another database", file=said.tiles / "checkpoint", hint="name that database, or a new folder for the log"
+            "belongs to another database",
+            file=settings.tiles / "checkpoint",
+            hint="name that database, or a new folder for the log",
         )
     if new_database:
-        store.create(said.place, meta).close()
+        store.create(settings.place, meta).close()
     if new_log:
-        Log.create(said.tiles, key, note.sign_checkpoint(0, EMPTY_ROOT, key, signer))
-    config.write(said)
-    return said
+        Log.create(settings.tiles, key, note.sign_checkpoint(0, EMPTY_ROOT, key, signer))
+    config.write(settings)
+    return settings
 
 
 def _is_there(place: str, meta: Meta) -> bool:
-    """Whether this very ledger is in the database; False if there is nothing, or if `create` will say what there is."""
+    """Whether this ledger is in the database; False if nothing is there, or if `create` will say what is."""
     try:
-        with store.open(place) as found:
-            return found.meta == meta
+        with store.open(place) as existing:
+            return existing.meta == meta
     except store.NotALedger:
         return False

@@ -1,8 +1,8 @@
-"""Whether a store holds what was accepted: the database looked over, every digest taken anew, every batch put together. SPEC 6.
+"""Check that a ledger still holds what was accepted: every digest, every batch, every receipt up to the log. SPEC 6.
 
-Nothing is trusted that can be computed: the digest, slot and order of each record, which record of a slot was first, what each
-batch's envelope states, and the Merkle root over its records; then each receipt, up to the log. Whose signatures the batches
-carry, `assay.ledger.counting` says: what its validator did not sign is set aside.
+Everything that can be computed is computed again: the digest, slot and order of each record, which record of a slot was first,
+the statement in each batch's envelope, and the Merkle root over its records; then each receipt, up to the log.
+`assay.ledger.counting` checks the signatures of batches, and sets aside those that their validators did not sign.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SIZE = 32
 
 @dataclass(frozen=True)
 class Audited:
-    """How much was looked at."""
+    """How much was checked."""
 
     records: int
     batches: int
@@ -43,9 +43,9 @@ class Audited:
 
 
 def audit(store: Store, key: LogKey | None = None) -> Audited:
-    """Look at everything; raises Damaged, which names the first thing that is wrong, and StoreError.
+    """Check the whole database; raises Damaged, which names the first thing that is wrong, and StoreError.
 
-    key: the log's. With it, what does not count is left out: whoever may insert can put anything beside the ledger's own.
+    key: the log's. With it, batches that do not count are left out: whoever may insert can put anything beside the ledger's own.
     """
     store.check_integrity()
     seqs, digests = array("q"), bytearray()
@@ -53,21 +53,21 @@ def audit(store: Store, key: LogKey | None = None) -> Audited:
     try:
         with store.reading() as whole:
             view = whole if key is None else CountedView(whole, key)
-            aside = {one.batch.id for one in view.aside} if isinstance(view, CountedView) else set[int]()
-            batches = {one.id: one for one in view.batches()}
+            aside = {entry.batch.id for entry in view.aside} if isinstance(view, CountedView) else set[int]()
+            batches = {batch.id: batch for batch in view.batches()}
             brought = _brought(batches.values())
             expected = chain.from_iterable(brought)
-            for one in view.rows():
-                _check_record(one, batches)
-                expect(f"the number of record {one.seq}", next(expected, None), one.seq)
-                flagged += one.conflict
-                seqs.append(one.seq)
-                digests += one.digest
+            for row in view.rows():
+                _check_record(row, batches)
+                expect(f"the number of record {row.seq}", next(expected, None), row.seq)
+                flagged += row.conflict
+                seqs.append(row.seq)
+                digests += row.digest
             for number, identity in enumerate(sorted({*batches, *aside}), start=1):
                 expect(f"the number of batch {identity}", number, identity)
-            for found in batches.values():
-                _check_batch(found, seqs, digests)
-            expect("the count of records", sum(one.stop - one.start for one in brought), len(seqs))
+            for batch in batches.values():
+                _check_batch(batch, seqs, digests)
+            expect("the count of records", sum(span.stop - span.start for span in brought), len(seqs))
             for rows in view.contested():
                 flagged -= _check_flags(rows)
                 conflicts += sum(1 for _ in contradictions(rows))
@@ -81,59 +81,63 @@ def audit(store: Store, key: LogKey | None = None) -> Audited:
 
 
 def _brought(batches: Iterable[StoredBatch]) -> list[range]:
-    """The seqs of the records that were new with a batch: from 1 without a gap, but where not all epochs were imported yet."""
-    ends = ((one.first_seq, one.last_seq) for one in batches)
-    return sorted((range(first, last + 1) for first, last in ends if first and last), key=lambda one: one.start)
+    """The seqs of the records that each batch brought: from 1 without a gap, unless some epochs are not imported yet."""
+    ends = ((batch.first_seq, batch.last_seq) for batch in batches)
+    return sorted((range(first, last + 1) for first, last in ends if first and last), key=lambda seqs: seqs.start)
 
 
 def audit_receipts(ledger: Ledger) -> int:
-    """Look at every tile of the log, and every receipt: who signed it, its place in the log, all that it states; how many.
+    """Check every tile of the log and every receipt: its signature, its place in the log, its statement. Returns how many.
 
-    Raises Damaged for the first that is wrong, BadInput for a tile, and StoreError. Nothing is settled again: that is `replay`.
+    Raises Damaged for the first that is wrong, BadInput for a tile, and StoreError. Nothing is settled again: `replay` does that.
     """
     ledger.log.check()
     count, before = 0, None
     try:
         with ledger.counted() as view:
-            for one in view.receipts():
-                expect(f"the place of the receipt of epoch {one.epoch}", count, one.position)
-                _check_receipt(ledger, view, one, before)
-                count, before = count + 1, one
+            for receipt in view.receipts():
+                expect(f"the place of the receipt of epoch {receipt.epoch}", count, receipt.position)
+                _check_receipt(ledger, view, receipt, before)
+                count, before = count + 1, receipt
     except Damaged as error:
         error.at(file=ledger.store.name)
         raise
     return count
 
 
-def _check_receipt(ledger: Ledger, view: View, one: StoredReceipt, before: StoredReceipt | None) -> None:
-    name = f"epoch {one.epoch}"
-    proof = ledger.log.inclusion(one.position, one.position + 1)
+def _check_receipt(ledger: Ledger, view: View, receipt: StoredReceipt, before: StoredReceipt | None) -> None:
+    name = f"epoch {receipt.epoch}"
+    proof = ledger.log.inclusion(receipt.position, receipt.position + 1)
     try:
-        found = check.Receipt.parse(receipt_file(one.envelope, proof, one.checkpoint))
-        check.check_receipt(found, [ledger.key])
+        parsed = check.Receipt.parse(receipt_file(receipt.envelope, proof, receipt.checkpoint))
+        check.check_receipt(parsed, [ledger.key])
     except (CheckError, TypeError, ValueError) as error:
-        raise Damaged(f"the receipt of {name} is not whole ({error})", hint=RESTORE) from None
-    said, settled = found.predicate, view.settlement(one.epoch)
+        raise Damaged(f"the receipt of {name} is damaged ({error})", hint=RESTORE) from None
+    predicate, settled = parsed.predicate, view.settlement(receipt.epoch)
     inputs = None if settled is None else view.inputs(settled.inputs)
     if settled is None or inputs is None:
-        raise Damaged(f"{name} has a receipt, and what it was settled from or to is gone", hint=RESTORE)
-    expect(f"the receipt of {name}", (one.epoch, f"sha256:{found.digest.hex()}"), (said["epoch"], one.digest))
+        raise Damaged(f"{name} has a receipt, but its settlement or its inputs are gone", hint=RESTORE)
+    expect(f"the receipt of {name}", (receipt.epoch, f"sha256:{parsed.digest.hex()}"), (predicate["epoch"], receipt.digest))
     expect(
         f"the settlement of {name}",
-        (said["settlement"], said["settlement"]),
+        (predicate["settlement"], predicate["settlement"]),
         (settled.digest, _settlement_digest(settled.document)),
     )
     previous = None if before is None else {"epoch": before.epoch, "receipt": before.digest}
-    expect(f"the receipt before {name}", said["previous"], previous)
-    rows = [(seq, digest) for seq, digest, _ in view.records(0 if before is None else before.epoch + 1, one.epoch)]
+    expect(f"the receipt before {name}", predicate["previous"], previous)
+    rows = [(seq, digest) for seq, digest, _ in view.records(0 if before is None else before.epoch + 1, receipt.epoch)]
     bound = {"root": evidence.evidence_root([seq for seq, _ in rows], [digest for _, digest in rows]), "count": len(rows)}
-    expect(f"the evidence of {name}", said["evidence"], bound)
-    expect(f"the inputs of {name}", (said["inputs"], said["inputs"]), (settled.inputs, f"sha256:{sha256(inputs).hexdigest()}"))
-    expect(f"the registry of {name}", said.get("registry"), json.loads(inputs).get("registry"))
+    expect(f"the evidence of {name}", predicate["evidence"], bound)
+    expect(
+        f"the inputs of {name}",
+        (predicate["inputs"], predicate["inputs"]),
+        (settled.inputs, f"sha256:{sha256(inputs).hexdigest()}"),
+    )
+    expect(f"the registry of {name}", predicate.get("registry"), json.loads(inputs).get("registry"))
 
 
 def _settlement_digest(document: bytes) -> object:
-    """The digest of a settlement document, taken anew; None if it is none."""
+    """The digest of a settlement document, computed again; None if it is not such a document."""
     try:
         content = json.loads(document)
         content.pop("digest")
@@ -142,44 +146,44 @@ def _settlement_digest(document: bytes) -> object:
         return None
 
 
-def _check_record(one: RecordRow, batches: Mapping[int, StoredBatch]) -> None:
-    name = f"record {one.seq}"
-    expect(f"the form of {name}", (bytes, bytes, bytes), (type(one.digest), type(one.slot), type(one.body)))
-    expect(f"the digest of {name}", sha256(one.body).hexdigest(), one.digest.hex())
-    parsed, home = _parsed(one.body, name), batches[one.batch]
-    expect(f"the slot of {name}", slot_of(parsed).hex(), one.slot.hex())
-    expect(f"the epoch of {name}", (parsed.epoch, parsed.epoch), (one.epoch, home.epoch))
+def _check_record(row: RecordRow, batches: Mapping[int, StoredBatch]) -> None:
+    name = f"record {row.seq}"
+    expect(f"the form of {name}", (bytes, bytes, bytes), (type(row.digest), type(row.slot), type(row.body)))
+    expect(f"the digest of {name}", sha256(row.body).hexdigest(), row.digest.hex())
+    parsed, home = _parsed(row.body, name), batches[row.batch]
+    expect(f"the slot of {name}", slot_of(parsed).hex(), row.slot.hex())
+    expect(f"the epoch of {name}", (parsed.epoch, parsed.epoch), (row.epoch, home.epoch))
     expect(f"the validator of {name}", parsed.validator, home.validator)
-    expect(f"the batch of {name}", True, (home.first_seq or 0) <= one.seq <= (home.last_seq or 0))
+    expect(f"the batch of {name}", True, (home.first_seq or 0) <= row.seq <= (home.last_seq or 0))
 
 
 def _parsed(body: bytes, name: str) -> Evidence:
     try:
         return record(json.loads(body))
     except (BadInput, ValueError) as error:
-        raise Damaged(f"{name} is no record of evidence ({error})", hint=RESTORE) from None
+        raise Damaged(f"{name} is not a record of evidence ({error})", hint=RESTORE) from None
 
 
-def _check_batch(found: StoredBatch, seqs: Sequence[int], digests: bytearray) -> None:
-    said = check_row(found)
+def _check_batch(batch: StoredBatch, seqs: Sequence[int], digests: bytearray) -> None:
+    statement = check_row(batch)
     members: list[bytes] = []
-    for first, last in found.members:
+    for first, last in batch.members:
         begin, end = bisect_left(seqs, first), bisect_right(seqs, last)
         members += (bytes(digests[SIZE * at : SIZE * (at + 1)]) for at in range(begin, end))
-    check_members(found, said, members)
+    check_members(batch, statement, members)
 
 
 def _check_flags(rows: Sequence[RecordRow]) -> int:
-    """How many of the records with the same 16 bytes are flagged: those that differ from the first that was there of their slot.
+    """How many of the records with the same 16 slot bytes are flagged: those that differ from the first one of their slot.
 
-    They came in the order of their batches, which is another than that of their seqs where epochs were imported.
+    They came in the order of their batches. Where epochs were imported, that is not the order of their seqs.
     """
-    there: list[RecordRow] = []
-    for one in sorted(rows, key=lambda row: (row.batch, row.seq)):
-        parsed = _parsed(one.body, f"record {one.seq}")
+    earlier: list[RecordRow] = []
+    for current in sorted(rows, key=lambda row: (row.batch, row.seq)):
+        parsed = _parsed(current.body, f"record {current.seq}")
         first = first_of_slot(
-            parsed, [Candidate(row.seq, row.digest, row.body, row.batch) for row in sorted(there, key=lambda row: row.seq)]
+            parsed, [Candidate(row.seq, row.digest, row.body, row.batch) for row in sorted(earlier, key=lambda row: row.seq)]
         )
-        expect(f"the flag of record {one.seq}", first is not None and first.content != parsed.content, one.conflict)
-        there.append(one)
-    return sum(one.conflict for one in rows)
+        expect(f"the flag of record {current.seq}", first is not None and first.content != parsed.content, current.conflict)
+        earlier.append(current)
+    return sum(row.conflict for row in rows)

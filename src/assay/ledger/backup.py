@@ -1,15 +1,15 @@
-"""A ledger's database as one file, taken while others write, and put back from it. SPEC 6.
+"""Back up a ledger's database to one file while others write, and restore it from that file. SPEC 6.
 
 The file is a ZIP archive of two parts:
 
-    about.json    whose ledger it is, the log's signed checkpoint then, how much it holds, the SHA-256 of the other part
-    ledger.db     the database as SQLite, whatever it was kept in
+    about.json    whose ledger it is, the log's signed checkpoint, how much the database holds, the SHA-256 of the other part
+    ledger.db     the database as SQLite, whatever the ledger uses
 
-- It is one snapshot: writers go on meanwhile, and what they add is in it or not, batch by batch.
-- What does not fit together is not put back: another digest, another log, a checkpoint that the log's key did not sign, or that
-  is not of the receipts in it; and nothing is put where something is.
-- What is older than the folder knows is refused unless that is asked for: a log that is ahead, a batch that was acknowledged.
-- What was put back takes nothing in and signs nothing until it is adopted: `assay.ledger.store.schema`.
+- A backup is one snapshot. Writers continue meanwhile; each batch that they add is either in it, or not.
+- A backup that is not consistent is not restored: another digest, another log, a checkpoint that the log's key did not sign, or
+  that does not fit the receipts. Nothing is restored over an existing database.
+- A backup that is older than the folder's files (the log, the acknowledged batches) is refused unless the operator asks for it.
+- A restored ledger accepts and signs nothing until it is adopted: `assay.ledger.store.schema`.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ _BROKEN = (
     NotImplementedError,
     RuntimeError,
 )
-"""What an archive raises that is none, or is damaged, whatever it is compressed by."""
-_ANOTHER = "use another backup; this one is damaged, or was changed"
+"""What `zipfile` raises for a file that is not an archive, or is damaged, in any compression."""
+_ANOTHER = "use another backup: this one is damaged, or was changed"
 
 
 @dataclass(frozen=True)
 class Held:
-    """How much a database holds; checkpoint: the log's with its last receipt, None before anything is settled."""
+    """How much a database holds; checkpoint: the one in its last receipt, None before anything is settled."""
 
     records: int
     batches: int
@@ -72,7 +72,7 @@ class Held:
 
 @dataclass(frozen=True)
 class About:
-    """What a backup says of itself: of which log it is, when it was taken (RFC 3339), the digest of its database."""
+    """The description in a backup: its log's key, when it was taken (RFC 3339), the digest of its database."""
 
     key: str
     taken: str
@@ -82,15 +82,15 @@ class About:
 
 
 def back_up(place: Path, file: Path, *, now: str) -> About:
-    """Write the ledger of a competition's folder or a subnet file to a file that is not there yet, beside whoever writes.
+    """Back up the ledger of a competition's folder or a subnet file to a new file, while others write.
 
-    Raises BadInput for a file that is there or cannot be written, and StoreError.
+    Raises BadInput for a file that exists or cannot be written, and StoreError.
     """
     with open_store(config.read(place)) as database, _beside(file) as copy, _beside(file) as packed:
-        _check_free(file, "a backup never replaces another: give a new name")
+        _check_free(file, "a backup never replaces another file: give a new name")
         database.copy_to(copy)
-        with store.open(copy) as found:
-            held = _held(found)
+        with store.open(copy) as copied:
+            held = _held(copied)
         about = About(database.meta.key, now, _digest(copy), held)
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             archive.writestr(_ABOUT, canonical(asdict(about)))
@@ -100,34 +100,41 @@ def back_up(place: Path, file: Path, *, now: str) -> About:
 
 
 def restore(place: Path, file: Path, *, now: str, older: bool = False) -> About:
-    """Put a backup where the folder's ledger.toml says the database is, where nothing is yet; it is to be adopted then.
+    """Restore a backup to the place of the database in the folder's ledger.toml, which must be empty. Then adopt it.
 
-    older: also what the folder knows more than. Everything is checked before anything is put there. Raises BadInput, Damaged for
-    a backup that is not as it was taken, and StoreError.
+    older: accept a backup that is older than the folder's files. Everything is checked before anything is written. Raises
+    BadInput, Damaged for a backup that was changed, and StoreError.
     """
-    said = config.read(place)
-    target = None if "://" in said.place else Path(said.place)
-    with _beside(said.folder / "restored" if target is None else target) as copy:
+    settings = config.read(place)
+    target = None if "://" in settings.place else Path(settings.place)
+    with _beside(settings.folder / "restored" if target is None else target) as copy:
         for end in ("", "-wal", "-shm", "-journal"):
             if target is not None:
-                _check_free(target.with_name(target.name + end), "move away all files that begin with its name, then do it again")
+                _check_free(
+                    target.with_name(target.name + end),
+                    "move away all files that begin with its name, then run the command again",
+                )
         about = _unpacked(file, copy)
-        if about.key != said.key:
-            raise BadInput(f"is of the log {about.key}, and {said.name} names {said.key}", file=file, hint="use its own backup")
+        if about.key != settings.key:
+            raise BadInput(
+                f"is of the log {about.key}, but {settings.name} names {settings.key}",
+                file=file,
+                hint="use a backup of this ledger",
+            )
         store.migrate(copy)
-        with store.open(copy) as found:
-            _check_whole(found, about, said, file)
-            _check_against_folder(found, about, said, file, older=older)
-            found.forget_home(now)
+        with store.open(copy) as copied:
+            _check_whole(copied, about, settings, file)
+            _check_against_folder(copied, about, settings, file, older=older)
+            copied.forget_home(now)
         if target is None:
-            store.fill(said.place, copy)
+            store.fill(settings.place, copy)
         else:
             _put(copy, target)
     return about
 
 
-def _held(found: Store) -> Held:
-    with found.reading() as view:
+def _held(database: Store) -> Held:
+    with database.reading() as view:
         last = view.last_receipt()
         checkpoint = None if last is None else last.checkpoint.decode(errors="replace")
         return Held(view.count(), sum(1 for _ in view.batches()), len(view.settled_epochs()), checkpoint)
@@ -135,11 +142,11 @@ def _held(found: Store) -> Held:
 
 def _check_free(path: Path, hint: str) -> None:
     if os.path.lexists(path):
-        raise BadInput("is there, and nothing is put over it", file=path, hint=hint)
+        raise BadInput("exists, and nothing is written over it", file=path, hint=hint)
 
 
 def _unpacked(file: Path, copy: Path) -> About:
-    """Put the database in a backup into a file of its own, checked by its digest, and return what is said of it."""
+    """Unpack the database of a backup to a file, check its digest, and return the backup's description."""
     try:
         with zipfile.ZipFile(file) as archive:
             with archive.open(_ABOUT) as data:
@@ -147,55 +154,59 @@ def _unpacked(file: Path, copy: Path) -> About:
             with archive.open(_DATABASE) as data, copy.open("xb") as out:
                 shutil.copyfileobj(data, out, _PIECE)
     except _BROKEN as error:
-        what = f"is no backup of a ledger, or is damaged ({brief(str(error))})"
+        what = f"is not a backup of a ledger, or is damaged ({brief(str(error))})"
         raise BadInput(what, file=file, hint="`assay ledger backup` makes one") from None
     except OSError as error:
-        what = f"cannot be read, or not be unpacked to {copy.parent} ({error.strerror or error})"
-        raise BadInput(what, file=file, hint="check both places, and the room there") from None
+        what = f"cannot be read, or cannot be unpacked to {copy.parent} ({error.strerror or error})"
+        raise BadInput(what, file=file, hint="check both places, and their free space") from None
     if (digest := _digest(copy)) != about.digest:
-        raise Damaged(f"holds a database of {digest}, and {about.digest} was put in", file=file, hint=_ANOTHER)
+        raise Damaged(f"has a database with the digest {digest}, not {about.digest} as it says", file=file, hint=_ANOTHER)
     return about
 
 
 def _read(data: bytes, file: Path) -> About:
     try:
-        said = strict.parse(data.decode())
+        description = strict.parse(data.decode())
     except (UnicodeDecodeError, BadInput):
-        said = None
-    if check.misfit(said, _SHAPE):
-        raise BadInput(f"{_ABOUT} is not what a backup has", file=file, hint="`assay ledger backup` makes one; or upgrade Assay")
-    return About(**said | {"held": Held(**said["held"])})
+        description = None
+    if check.misfit(description, _SHAPE):
+        raise BadInput(
+            f"its {_ABOUT} is not that of a backup", file=file, hint="`assay ledger backup` makes one; or upgrade Assay"
+        )
+    return About(**description | {"held": Held(**description["held"])})
 
 
-def _check_whole(found: Store, about: About, said: Config, file: Path) -> None:
-    """Refuse a backup whose database is another ledger's, or is not what it says, up to the log's signed checkpoint."""
-    held, key = _held(found), LogKey.parse(said.key)
-    if (found.meta.origin, found.meta.key, held) != (said.origin, said.key, about.held):
-        raise Damaged("its database is not what it says, or another ledger's", file=file, hint=_ANOTHER)
+def _check_whole(database: Store, about: About, settings: Config, file: Path) -> None:
+    """Raise Damaged for a backup whose database is another ledger's, or does not fit its description and checkpoint."""
+    held, key = _held(database), LogKey.parse(settings.key)
+    if (database.meta.origin, database.meta.key, held) != (settings.origin, settings.key, about.held):
+        raise Damaged("the database in this backup was changed, or belongs to another ledger", file=file, hint=_ANOTHER)
     try:
         size = 0 if held.checkpoint is None else check.check_checkpoint(held.checkpoint.encode(), [key]).size
     except check.CheckError as refused:
-        raise Damaged(f"its checkpoint is not the log's ({refused})", file=file, hint=_ANOTHER) from None
+        raise Damaged(f"its checkpoint is not one of the log ({refused})", file=file, hint=_ANOTHER) from None
     if size != held.receipts:
-        raise Damaged(f"its checkpoint is of {size} receipts, and {held.receipts} are in it", file=file, hint=_ANOTHER)
+        raise Damaged(f"its checkpoint is of {size} receipts, but it has {held.receipts}", file=file, hint=_ANOTHER)
 
 
-def _check_against_folder(found: Store, about: About, said: Config, file: Path, *, older: bool) -> None:
-    """Refuse what is of another history than the folder's log; and, unless asked for, what the folder's files know more than."""
-    hint = "use a later backup; or say --older, and bring back what is missing: the page on the ledger says how"
-    with found.reading() as view:
-        if (said.tiles / "checkpoint").exists():
-            log, key = Log(said.tiles, LogKey.parse(said.key)), LogKey.parse(said.key)
+def _check_against_folder(database: Store, about: About, settings: Config, file: Path, *, older: bool) -> None:
+    """Raise BadInput for another history than the folder's log, and, unless `older`, for less than the folder's files have."""
+    hint = "use a later backup; or add --older, and bring back what is missing: the page on the ledger says how"
+    with database.reading() as view:
+        if (settings.tiles / "checkpoint").exists():
+            log, key = Log(settings.tiles, LogKey.parse(settings.key)), LogKey.parse(settings.key)
             if log.size > about.held.receipts and not older:
-                what = f"is older than the log in {said.tiles}: it has {about.held.receipts} receipts, the log {log.size}"
+                what = f"is older than the log in {settings.tiles}: it has {about.held.receipts} receipts, the log {log.size}"
                 raise BadInput(what, file=file, hint=hint)
             common = view.receipt_at(min(log.size, about.held.receipts) - 1)
             if common is not None and check.check_checkpoint(common.checkpoint, [key]).root != log.root(common.position + 1):
-                raise BadInput(f"has other receipts than the log in {said.tiles}", file=file, hint="one of the two was changed")
+                raise BadInput(
+                    f"has other receipts than the log in {settings.tiles}", file=file, hint="one of the two was changed"
+                )
         if older:
             return
         try:
-            intake.check_acknowledged(said.folder / intake.ACKNOWLEDGED, {one.digest for one in view.batches()})
+            intake.check_acknowledged(settings.folder / intake.ACKNOWLEDGED, {batch.digest for batch in view.batches()})
         except Damaged as error:
             raise BadInput(f"is older than {error.where}: {error.what}", file=file, hint=hint) from None
 
@@ -207,7 +218,7 @@ def _digest(path: Path) -> str:
 
 @contextmanager
 def _beside(file: Path) -> Iterator[Path]:
-    """The path of a file beside another, which is gone afterwards, whatever became of it."""
+    """The path of a temporary file beside another; it is removed at the end of the block."""
     path = file.with_name(f".{file.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
         yield path
@@ -220,7 +231,7 @@ def _beside(file: Path) -> Iterator[Path]:
 
 
 def _put(path: Path, target: Path) -> None:
-    """Bring a file to the disk, and then to its place, where nothing is; raises OSError."""
+    """Flush a file to the disk, then rename it to its place; raises OSError."""
     with path.open("rb") as written:
         os.fsync(written.fileno())
     path.rename(target)

@@ -1,14 +1,14 @@
-"""A signed batch of evidence: what one validator saw, under one signature, every record provable alone. SPEC 6.
+"""Make and read signed batches: records of one validator under one signature, each provable alone. SPEC 6.
 
-A file `*.batch` is a DSSE envelope on the first line, then the records it is about, one a line in canonical JSON without `seq`,
-each once, in the order of their digests. The envelope's payload is an in-toto statement: the subjects are the submissions, the
-predicate names the origin of the log in whose ledger the batch counts, competition, epoch, kind, validator, task set, the count
-of records and the RFC 6962 root over their digests. Two records of a batch do not contradict one another.
+A file `*.batch` is a DSSE envelope on the first line, then its records, one a line, in canonical JSON without `seq`, each once,
+in the order of their digests. The envelope's payload is an in-toto statement. Its subjects are the submissions. Its predicate
+names the log in whose ledger the batch counts (by origin), competition, epoch, kind, validator, task set, the count of records
+and the RFC 6962 root over their digests. Two records of a batch never contradict one another.
 
 Version 1 of the statement names no log, so the same batch would count in any ledger of a competition of that name. Ledgers that
-have such batches keep them, and they can be read; none is made or taken in any more.
+have such batches keep them, and they can be read; no such batch is made or accepted any more.
 
-Records as lines of canonical JSON are read many at once, at a few microseconds a record, without a doubt about any byte.
+Records are read many at once, at a few microseconds a record, yet every byte is checked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from assay.ledger.merkle import Proof, Tree, root
 from assay.records import Evidence, record
 
 plain_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-"""The canonical JSON (RFC 8785) of what holds no fractions and no keys beyond ASCII, by Python's own encoder."""
+"""Canonical JSON (RFC 8785) by Python's own encoder, for values without fractions and without keys beyond ASCII."""
 
 
 class StoredRecord(NamedTuple):
@@ -55,11 +55,11 @@ def _records_adapter(kind: str) -> TypeAdapter[list[Evidence]]:
 def record_bodies(records: Sequence[Evidence], kind: str) -> list[bytes]:
     """The canonical JSON (RFC 8785) of records of one kind.
 
-    Only what holds JSON of somebody else can have numbers or keys that Python's own encoder writes otherwise.
+    Python's own encoder suffices, except for records that hold arbitrary JSON, whose numbers and keys it may write differently.
     """
     if find(kind).record.holds_json:
-        return [canonical(one.document()) for one in records]
-    return [plain_json(one).encode() for one in _documents(records, kind)]
+        return [canonical(item.document()) for item in records]
+    return [plain_json(document).encode() for document in _documents(records, kind)]
 
 
 def _documents(records: Sequence[Evidence], kind: str) -> Any:
@@ -69,7 +69,7 @@ def _documents(records: Sequence[Evidence], kind: str) -> Any:
 def read_records(lines: Sequence[bytes], kind: str, file: Path | str | None, first: int) -> list[Evidence]:
     """The records on lines of canonical JSON, of one kind; `first` is the number of the first line.
 
-    Raises BadInput with the line for one that is too long, no record of the kind, or not written in its canonical form.
+    Raises BadInput, with the line, for one that is too long, is not a record of the kind, or is not in canonical form.
     """
     longest = max(map(len, lines), default=0)
     if longest > LINE_BYTES:
@@ -81,10 +81,10 @@ def read_records(lines: Sequence[bytes], kind: str, file: Path | str | None, fir
 
 
 def _read_together(lines: Sequence[bytes], kind: str) -> list[Evidence]:
-    """The records on lines, read and compared as one text; none if they must be looked at one by one.
+    """The records on lines, parsed and compared as one text; none if they must be read one by one.
 
-    Of a kind that has no objects inside its records, "},{" stands between two of them. Where no line has it, the commas that join
-    as many lines as there are records are those between the records: no line ends within one.
+    The records of such a kind contain no objects, so "},{" can only stand between two records. If no line contains it and there
+    are as many records as lines, each line is one record.
     """
     if find(kind).record.holds_json or b"},{" in b"\n".join(lines):
         return []
@@ -98,22 +98,22 @@ def _read_together(lines: Sequence[bytes], kind: str) -> list[Evidence]:
 
 def _read_record(line: bytes, kind: str, place: Place) -> Evidence:
     value = parse(line, place)
-    found = value.get("kind") if isinstance(value, dict) else None
-    if found != kind:
-        raise place.refuse(f"is not of the kind {kind!r}", field="kind", hint="a batch has records of one kind")
+    named = value.get("kind") if isinstance(value, dict) else None
+    if named != kind:
+        raise place.refuse(f"is not of the kind {kind!r}", field="kind", hint="all records of a batch have one kind")
     try:
-        one = record(value)
+        parsed = record(value)
     except BadInput as error:
         raise place.put(error) from None
-    if canonical(one.document()) != line:
+    if canonical(parsed.document()) != line:
         raise place.refuse("is not in its canonical form", hint="sign the evidence again: assay evidence sign")
-    return one
+    return parsed
 
 
 RECORDS = 100_000
-"""Records of one batch."""
+"""The most records of one batch."""
 BATCH_BYTES = 64 * 2**20
-"""Bytes of one batch."""
+"""The most bytes of one batch."""
 PREDICATE = "assay:evidence/v2"
 FIRST = "assay:evidence/v1"
 """The statement of version 1, which is only read."""
@@ -139,9 +139,9 @@ _SHAPE_1 = _SHAPE | {"predicateType": re.escape(FIRST), "predicate": _PREDICATE}
 
 @dataclass(frozen=True)
 class BatchStatement:
-    """What a validator signs: for which log, competition, epoch, kind, task set, the submissions, how many records, their root.
+    """What a validator signs: log, competition, epoch, kind, task set, submissions, the count and root of the records.
 
-    origin: the log's; None where the evidence is for no log, and no ledger takes it. version 1 names none.
+    origin: the log's; None if the evidence is for no log, and no ledger accepts it. Version 1 names none.
     """
 
     origin: str | None
@@ -168,7 +168,7 @@ class BatchStatement:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch whose records are those that its statement counts; whose signature it is, `check_signature` says.
+    """A batch whose records fit its statement. `check_signature` checks who signed it.
 
     envelope: the first line as it came. records, bodies (canonical JSON) and digests (32 bytes) are parallel, in the order of
     the digests.
@@ -195,10 +195,11 @@ class Batch:
 def make(
     records: Iterable[Evidence], *, origin: str | None, competition: str, task_set: str | None, signer: PrivateKey, validator: str
 ) -> Batch:
-    """The signed batch of records of one validator, epoch and kind; the same record twice is one.
+    """The signed batch of records of one validator, epoch and kind; a record that is given twice is in it once.
 
     origin: that of the log in whose ledger it counts; None: in no ledger. validator: its key as the registry spells it, which
-    must be the signer's. Raises BadInput if the records do not belong together, are none or too many, or contradict one another.
+    must be the signer's. Raises BadInput if there are no records or too many, or if they do not belong together or contradict one
+    another.
     """
     if public(validator) != signer.public:
         raise BadInput(f"{brief(validator)} is not the key that signs, {signer.public}", hint="sign with the validator's own key")
@@ -206,23 +207,23 @@ def make(
     if not given:
         raise BadInput("there are no records to sign", hint="is this the right validator and epoch?")
     kind, epoch = given[0].kind, given[0].epoch
-    for one in given:
-        if (one.kind, one.epoch, one.validator) != (kind, epoch, validator):
+    for item in given:
+        if (item.kind, item.epoch, item.validator) != (kind, epoch, validator):
             raise BadInput(
-                f"a record of {brief(one.validator)}, epoch {one.epoch}, kind {one.kind} is not of {brief(validator)}, "
+                f"a record of {brief(item.validator)}, epoch {item.epoch}, kind {item.kind} is not of {brief(validator)}, "
                 f"epoch {epoch}, kind {kind}",
                 hint="a batch has one validator, epoch and kind",
             )
     bodies = record_bodies(given, kind)
-    rows = sorted({sha256(body).digest(): (body, one) for body, one in zip(bodies, given, strict=True)}.items())
+    rows = sorted({sha256(body).digest(): (body, item) for body, item in zip(bodies, given, strict=True)}.items())
     digests = tuple(digest for digest, _ in rows)
-    found = tuple(one for _, (_, one) in rows)
+    unique = tuple(item for _, (_, item) in rows)
     statement = BatchStatement(
-        origin, competition, epoch, kind, validator, task_set, len(rows), root_of(digests), _submissions(found)
+        origin, competition, epoch, kind, validator, task_set, len(rows), root_of(digests), _submissions(unique)
     )
     payload = canonical(statement.document())
     envelope = canonical(sign_envelope(payload, signer))
-    batch = Batch(envelope, payload, statement, found, tuple(body for _, (body, _) in rows), digests)
+    batch = Batch(envelope, payload, statement, unique, tuple(body for _, (body, _) in rows), digests)
     _check(batch, None)
     return batch
 
@@ -230,7 +231,7 @@ def make(
 def read(source: bytes | Path) -> Batch:
     """The batch in a file or in bytes; raises BadInput, with the line, for anything but a batch as `make` makes it.
 
-    Whether it is signed by whom it names is not looked at yet.
+    The signature is not checked: `check_signature` does that.
     """
     file = source if isinstance(source, Path) else None
     data = load(source, BATCH_BYTES, hint="give a batch that `assay evidence sign` wrote") if isinstance(source, Path) else source
@@ -240,7 +241,7 @@ def read(source: bytes | Path) -> Batch:
     with as_bad_input(_AGAIN, file=file, line=1):
         payload, statement = stated(envelope)
     if len(bodies) != statement.count or len(bodies) > RECORDS:
-        what = f"has {len(bodies)} records, its statement counts {statement.count}, and the most is {RECORDS}"
+        what = f"has {len(bodies)} records, but its statement counts {statement.count}, and the most is {RECORDS}"
         raise BadInput(what, file=file, hint=_AGAIN)
     records = read_records(bodies, statement.kind, file, 2)
     digests = tuple(sha256(body).digest() for body in bodies)
@@ -252,79 +253,79 @@ def read(source: bytes | Path) -> Batch:
 def check_signature(batch: Batch, key: PublicKey) -> None:
     """Raise BadInput unless this key is the one that the batch's statement names as its validator, and signed the batch."""
     if public(batch.statement.validator) != key:
-        what = f"the statement names {brief(batch.statement.validator)} as its validator, and the key given is {key}"
-        raise BadInput(what, field="validator", hint="check a batch by the key of the validator whom it names")
-    with as_bad_input("the batch is somebody else's, or was changed", field=batch.statement.validator):
+        what = f"the statement names {brief(batch.statement.validator)} as its validator, but the key given is {key}"
+        raise BadInput(what, field="validator", hint="check a batch with the key of the validator that it names")
+    with as_bad_input("somebody else made the batch, or it was changed", field=batch.statement.validator):
         check_envelope(batch.envelope, key)
 
 
 def check_envelope(envelope: bytes, key: PublicKey) -> None:
-    """Refuse an envelope that this key did not sign, or that names another key beside a signature; raises `check.CheckError`."""
-    found = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch")
-    check.check_envelope(found, [key], "batch")
-    other = next((name for name, _ in found.signatures if name not in ("", key.id)), None)
+    """Raise `check.CheckError` for an envelope that this key did not sign, or that names another key beside a signature."""
+    parsed = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch")
+    check.check_envelope(parsed, [key], "batch")
+    other = next((name for name, _ in parsed.signatures if name not in ("", key.id)), None)
     if other is not None:
-        raise check.CheckError("batch", "the signature is said to be of another key", key.id, other)
+        raise check.CheckError("batch", "the signature names another key", key.id, other)
 
 
 def record_proof(batch: Batch, digest: bytes) -> Proof:
-    """The proof that the record of a digest (32 bytes) is in the batch; raises BadInput if it is not."""
+    """The proof that the record with this digest (32 bytes) is in the batch; raises BadInput if it is not."""
     if digest not in batch.digests:
         raise BadInput(f"the record {digest.hex()} is not in the batch {batch.digest}", hint="look in another batch")
-    return Tree([check.leaf_hash(one) for one in batch.digests]).inclusion(batch.digests.index(digest))
+    return Tree([check.leaf_hash(leaf) for leaf in batch.digests]).inclusion(batch.digests.index(digest))
 
 
 def root_of(digests: Sequence[bytes]) -> str:
     """The root that a batch states of its records: RFC 6962 over their distinct digests, ascending."""
-    return f"sha256:{root([check.leaf_hash(one) for one in digests]).hex()}"
+    return f"sha256:{root([check.leaf_hash(digest) for digest in digests]).hex()}"
 
 
 def _submissions(records: Iterable[Evidence]) -> tuple[str, ...]:
-    return tuple(sorted({one.submission for one in records}, key=lambda name: name.encode()))
+    return tuple(sorted({item.submission for item in records}, key=lambda name: name.encode()))
 
 
 def _submission_digest(name: str) -> str:
-    """The digest that a submission is, where its name is one; else that of the name."""
+    """The hex digits in a submission's name, if it is a digest; otherwise the SHA-256 of the name."""
     return name.removeprefix("sha256:") if re.fullmatch(check.DIGEST, name) else sha256(name.encode()).hexdigest()
 
 
 def stated(envelope: bytes) -> tuple[bytes, BatchStatement]:
-    """The payload of a batch's envelope, and the statement in it, which has one spelling; raises `check.CheckError`."""
+    """The payload of a batch's envelope, and its statement, which must be in canonical form; raises `check.CheckError`."""
     payload = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch").payload
     document = check.parse_json(payload, "batch")
     first = isinstance(document, dict) and document.get("predicateType") == FIRST
     bad = check.misfit(document, _SHAPE_1 if first else _SHAPE)
     if bad or not known(document["predicate"]["kind"]):
         bad = bad or "kind"
-        raise check.CheckError("batch", f"what it states is not what a batch states: {bad} does not fit")
-    names = tuple(one["name"] for one in document["subject"])
-    told = {"origin": None, "version": 1} if first else {}
-    statement = BatchStatement(**(told | document["predicate"]), submissions=names)
+        raise check.CheckError("batch", f"its statement is not a batch's: {bad} does not fit")
+    names = tuple(subject["name"] for subject in document["subject"])
+    defaults = {"origin": None, "version": 1} if first else {}
+    statement = BatchStatement(**(defaults | document["predicate"]), submissions=names)
     if plain_json(statement.document()).encode() != payload:
         raise check.CheckError("batch", "the statement is not in its canonical form")
     return payload, statement
 
 
 def _check(batch: Batch, file: Path | None) -> None:
-    """Refuse a batch that is too large, or whose records are not those that its statement speaks of."""
+    """Raise BadInput for a batch that is too large, or whose records do not fit its statement."""
 
     def refuse(what: str, line: int | None = None, hint: str = _AGAIN) -> BadInput:
         return BadInput(what, file=file, line=line, hint=hint)
 
-    said, slots = batch.statement, dict[tuple[object, ...], Evidence]()
+    statement, slots = batch.statement, dict[tuple[object, ...], Evidence]()
     size = len(batch.envelope) + sum(map(len, batch.bodies)) + len(batch.bodies) + 1
     if len(batch.records) > RECORDS or size > BATCH_BYTES or len(batch.envelope) > check.ENVELOPE_BYTES:
         limits = f"{RECORDS} records, {BATCH_BYTES} bytes, an envelope of {check.ENVELOPE_BYTES} bytes"
-        raise refuse(f"is larger than a batch may be: {limits}", hint="sign less at once")
-    for number, one in enumerate(batch.records):
-        if (one.epoch, one.validator) != (said.epoch, said.validator):
-            raise refuse(f"is not of {brief(said.validator)} and epoch {said.epoch}", number + 2)
+        raise refuse(f"is larger than a batch may be: {limits}", hint="sign fewer records at once")
+    for number, item in enumerate(batch.records):
+        if (item.epoch, item.validator) != (statement.epoch, statement.validator):
+            raise refuse(f"is not of {brief(statement.validator)} and epoch {statement.epoch}", number + 2)
         if number and batch.digests[number - 1] >= batch.digests[number]:
             raise refuse("is not in the order of the digests, each once", number + 2)
-        earlier = slots.setdefault(one.slot, one)
-        if earlier is not one and earlier.content != one.content:
-            raise refuse("contradicts another record of the batch", number + 2, "keep the one that is meant")
-    if root_of(batch.digests) != said.root:
-        raise refuse("the records are not those that were signed: another root")
-    if _submissions(batch.records) != said.submissions:
+        earlier = slots.setdefault(item.slot, item)
+        if earlier is not item and earlier.content != item.content:
+            raise refuse("contradicts another record of the batch", number + 2, "keep the record that is meant")
+    if root_of(batch.digests) != statement.root:
+        raise refuse("the records are not those that were signed: their root differs")
+    if _submissions(batch.records) != statement.submissions:
         raise refuse("the records are not of the submissions that are its subjects")

@@ -1,6 +1,6 @@
-"""An epoch as files: everything that a stranger needs to derive its settlement again, and to check who said what. SPEC 6.
+"""Export a settled epoch as a bundle: files with which anyone can derive the settlement again and check every signature. SPEC 6.
 
-    inputs.json               what the settlement follows from beside the evidence
+    inputs.json               the inputs document: all that the settlement needs beside the evidence
     previous.json             the settlement before, if there is one
     settlement.json
     evidence/epoch-N.jsonl    the records of each receipt, with their seq; or .parquet
@@ -8,8 +8,8 @@
     receipts/epoch-N.receipt  every receipt up to this one
     log/                      checkpoint and tiles, as they were with this receipt
 
-It depends on nothing but what the database has, so that two exports of an epoch are the same. It is written beside its place,
-flushed to the disk and renamed: either it is there whole, or not at all.
+A bundle depends only on the database, so two exports of an epoch are the same. It is written to a temporary folder, flushed to
+the disk and renamed: it is complete, or not there at all.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ __all__ = [
 INPUTS, PREVIOUS, SETTLEMENT, BATCHES = "inputs.json", "previous.json", "settlement.json", "batches.jsonl"
 EVIDENCE, RECEIPTS, LOG = "evidence", "receipts", "log"
 SPLIT, EARLIER, COMPETITIONS = "emission.receipt", "earlier.jsonl", "competitions"
-"""Of a subnet, whose bundles are together: see `assay.ledger.subnet_bundle`."""
+"""Files of a subnet's export: see `assay.ledger.subnet_bundle`."""
 EMISSION = "emission.json"
-"""By it earlier versions' bundles of a subnet are known, which nobody signed."""
+"""The file by which a subnet's export of an earlier version is recognized; nobody signed those."""
 
 
 def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False) -> Path:
-    """Write the bundle of a settled epoch to a folder that is not there yet, and return its path.
+    """Write the bundle of a settled epoch to a new folder, and return its path.
 
-    Raises CannotSettle if the epoch is not settled, BadInput if the folder is there or cannot be written, or if Parquet is asked
+    Raises CannotSettle if the epoch is not settled; BadInput if the folder exists or cannot be written, or if Parquet is asked
     for and the evidence is not of kind tests or the extra `bulk` is missing; StoreError.
     """
     last = ledger.receipt(epoch)
@@ -78,12 +78,12 @@ def log_files(entries: list[bytes], checkpoint: bytes) -> dict[str, bytes]:
 
 
 def _check_parquet(ledger: Ledger, last: StoredReceipt) -> None:
-    from assay.ledger.access import stored_settlement  # here, since who verifies a bundle needs its names and no database
+    from assay.ledger.access import stored_settlement  # not at the top: verifying needs the names above, but no database
 
     with ledger.store.reading() as view:
         kind = json.loads(stored_settlement(view, last.epoch)[1])["scheme"]["score"]["kind"]
     if not find(kind).in_bulk:
-        raise BadInput(f"Parquet holds evidence of kind 'tests', this is {kind!r}", hint="leave out --parquet")
+        raise BadInput(f"Parquet holds evidence of kind 'tests', but this is {kind!r}", hint="leave out --parquet")
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
@@ -93,37 +93,37 @@ def _check_parquet(ledger: Ledger, last: StoredReceipt) -> None:
 def _write(view: View, last: StoredReceipt, place: Path, *, as_parquet: bool) -> None:
     from assay.ledger.access import stored_settlement
 
-    receipts = [one for one in view.receipts() if one.position <= last.position]
+    receipts = [receipt for receipt in view.receipts() if receipt.position <= last.position]
     settled, inputs = stored_settlement(view, last.epoch)
     _put(place / SETTLEMENT, [settled.document, b"\n"])
     _put(place / INPUTS, [inputs, b"\n"])
     if len(receipts) > 1:
         _put(place / PREVIOUS, [stored_settlement(view, receipts[-2].epoch)[0].document, b"\n"])
-    tree = Tree([check.leaf_hash(_entry(one)) for one in receipts])
+    tree = Tree([check.leaf_hash(_entry(receipt)) for receipt in receipts])
     first = 0
-    for one in receipts:
-        rows = ((seq, body) for seq, _, body in view.records(first, one.epoch))
-        name = f"epoch-{one.epoch}"
+    for receipt in receipts:
+        rows = ((seq, body) for seq, _, body in view.records(first, receipt.epoch))
+        name = f"epoch-{receipt.epoch}"
         if as_parquet:
             evidence.write_parquet(place / EVIDENCE / f"{name}.parquet", rows)
         else:
             evidence.write_lines(place / EVIDENCE / f"{name}.jsonl", rows)
-        proof = tree.inclusion(one.position, one.position + 1)
-        _put(place / RECEIPTS / f"{name}.receipt", [statements.receipt_file(one.envelope, proof, one.checkpoint)])
-        first = one.epoch + 1
+        proof = tree.inclusion(receipt.position, receipt.position + 1)
+        _put(place / RECEIPTS / f"{name}.receipt", [statements.receipt_file(receipt.envelope, proof, receipt.checkpoint)])
+        first = receipt.epoch + 1
     _put(place / BATCHES, _lines(view, receipts))
-    for path, data in log_files([_entry(one) for one in receipts], last.checkpoint).items():
+    for path, data in log_files([_entry(receipt) for receipt in receipts], last.checkpoint).items():
         (place / LOG / path).parent.mkdir(parents=True, exist_ok=True)
         _put(place / LOG / path, [data])
 
 
 def _lines(view: View, receipts: Iterable[StoredReceipt]) -> Iterator[bytes]:
-    """The batches, those of one receipt after those of the other, in order of acceptance."""
+    """The lines of batches.jsonl: receipt by receipt, in order of acceptance."""
     first = 0
-    for one in receipts:
-        for found in view.batches(first, one.epoch):
-            yield b'{"envelope":%b,"members":%b}\n' % (found.envelope, canonical([list(pair) for pair in found.members]))
-        first = one.epoch + 1
+    for receipt in receipts:
+        for batch in view.batches(first, receipt.epoch):
+            yield b'{"envelope":%b,"members":%b}\n' % (batch.envelope, canonical([list(pair) for pair in batch.members]))
+        first = receipt.epoch + 1
 
 
 def _put(path: Path, pieces: Iterable[bytes]) -> None:
@@ -134,5 +134,5 @@ def _put(path: Path, pieces: Iterable[bytes]) -> None:
         os.fsync(file.fileno())
 
 
-def _entry(one: StoredReceipt) -> bytes:
-    return bytes.fromhex(one.digest.removeprefix("sha256:"))
+def _entry(receipt: StoredReceipt) -> bytes:
+    return bytes.fromhex(receipt.digest.removeprefix("sha256:"))

@@ -1,17 +1,17 @@
-"""Checking a receipt with nothing but this file, Python and `cryptography`: copy it, read it, run it. SPEC 6.
+"""Check a receipt with this file, Python and `cryptography` alone: copy the file, read it, run it. SPEC 6.
 
     python check.py epoch-12.receipt --key "example.org/log+1a2b3c4d+Ab…" [--checkpoint seen-before [--consistency hashes]]
 
-In this order; the first thing that is wrong is raised as `CheckError`, and nothing after it is looked at:
+The checks run in this order. The first failure is raised as `CheckError`, and nothing after it is checked:
 
-- receipt: strict JSON; a DSSE envelope signed by one of the keys; the bytes whose signature was checked are those that are
+- receipt: strict JSON; a DSSE envelope signed by one of the keys; the bytes whose signature was checked are the bytes that are
   parsed; they are an in-toto statement about one settlement.
-- log: their SHA-256 is an entry of the log, by an RFC 6962 proof up to the root of a checkpoint that one of the keys signed
-  (C2SP tlog-proof, tlog-checkpoint, signed-note).
-- consistency: with a checkpoint seen at another time, the smaller tree is the beginning of the larger (RFC 9162, 2.1.4.2).
+- log: the SHA-256 of these bytes is an entry of the log, shown by an RFC 6962 proof up to the root of a checkpoint that one of
+  the keys signed (C2SP tlog-proof, tlog-checkpoint, signed-note).
+- consistency: if a checkpoint seen at another time is given, the smaller tree is the beginning of the larger (RFC 9162, 2.1.4.2).
 
-It does not recompute the settlement: that takes the evidence, and `assay verify`. Nothing here imports the rest of Assay, which
-checks with the functions of this file.
+The settlement is not recomputed: that needs the evidence, and `assay verify`. Nothing here imports the rest of Assay. The rest of
+Assay checks with the functions of this file.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ IN_TOTO = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 FORMAT = "assay.receipt/1"
 PREDICATE = "assay:receipt/v2"
-FIRST = "assay:receipt/v1"  # whose results do not bind the records that they rest on
+FIRST = "assay:receipt/v1"  # results in it do not bind the records that they rest on
 PROOF = "c2sp.org/tlog-proof@v1"
 EMPTY_ROOT = hashlib.sha256().digest()
 ED25519 = b"\x01"  # the type of a key in a signed note
 
-# Runs of characters, written out: what Python calls a space, or printable, depends on its version of Unicode.
+# Character classes, written out: what Python calls a space, or printable, depends on its version of Unicode.
 SPACES = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 NAME = f"[^{SPACES}+]+"  # of a log
 UNPRINTABLE = "\0-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff"
@@ -55,25 +55,25 @@ Json = dict[str, Any]
 
 
 class CheckError(Exception):
-    """Something does not check: at which stage, what is wrong, and what was expected and found where that can be said."""
+    """A check failed: at which stage, what is wrong, and, if known, what was expected and what was found."""
 
     def __init__(self, stage: str, what: str, expected: object = None, found: object = None) -> None:
         super().__init__(stage, what, expected, found)
         self.stage, self.what, self.expected, self.found = stage, what, expected, found
 
     def __str__(self) -> str:
-        told = {"expected": self.expected, "found": self.found}.items()
-        values = ", ".join(f"{name} {str(value)[:200]}" for name, value in told if value is not None)
+        sides = {"expected": self.expected, "found": self.found}.items()
+        values = ", ".join(f"{name} {str(value)[:200]}" for name, value in sides if value is not None)
         return f"{self.stage}: {self.what}" + (f" ({values})" if values else "")
 
 
 def parse_json(data: bytes, stage: str, most: int = ENVELOPE_BYTES) -> Any:
-    """The value of JSON bytes; refused: too many bytes, not UTF-8, a key twice in one object, NaN, a lone surrogate, too deep."""
+    """The value of strict JSON: at most `most` bytes of UTF-8, no key twice, no NaN, no lone surrogate, not too deep."""
 
     def unique(pairs: list[tuple[str, Any]]) -> Json:
-        if len(found := dict(pairs)) != len(pairs):
-            raise ValueError("a key is there twice in one object")
-        return found
+        if len(value := dict(pairs)) != len(pairs):
+            raise ValueError("a key occurs twice in one object")
+        return value
 
     def constant(name: str) -> NoReturn:
         raise ValueError(f"{name} is not JSON")
@@ -82,24 +82,24 @@ def parse_json(data: bytes, stage: str, most: int = ENVELOPE_BYTES) -> Any:
         raise CheckError(stage, "it is too large", f"at most {most} bytes", f"{len(data)} bytes")
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
-        json.dumps(value, ensure_ascii=False).encode("utf-8")  # fails for half a pair of surrogates, which is no text
+        json.dumps(value, ensure_ascii=False).encode("utf-8")  # fails for half a pair of surrogates, which is not text
     except (ValueError, RecursionError) as error:
         plain = {UnicodeDecodeError: "bytes that are not UTF-8", RecursionError: "brackets too deep inside one another"}
-        raise CheckError(stage, "it is not JSON with one reading", found=plain.get(type(error), error)) from None
+        raise CheckError(stage, "it is not strict JSON", found=plain.get(type(error), error)) from None
     return value
 
 
 def unbase64(text: object, stage: str, *, either: bool = False) -> bytes:
-    """The bytes of base64 with padding, in its one spelling; with `either`, the URL-safe alphabet too, but no mix of the two."""
+    """The bytes of canonical base64 with padding; with `either`, also in the URL-safe alphabet, but not in a mix of both."""
     if isinstance(text, str):
         standard = text.translate({45: "+", 95: "/"}) if either and not re.search("[+/]", text) else text
         try:
             data = base64.b64decode(standard, validate=True)
         except ValueError:
             data = b""
-        if base64.b64encode(data).decode() == standard:  # else spaces, no padding, or bits after the end
+        if base64.b64encode(data).decode() == standard:  # otherwise it has spaces, no padding, or bits after the end
             return data
-    raise CheckError(stage, "it is not base64 in its one spelling", found=text)
+    raise CheckError(stage, "it is not canonical base64", found=text)
 
 
 def number(text: str, stage: str) -> int:
@@ -110,20 +110,21 @@ def number(text: str, stage: str) -> int:
 
 
 def misfit(value: Any, shape: Any, at: str = "the document") -> str:
-    """Where a JSON value first differs from a shape, "" if nowhere.
+    """The name of the field where a JSON value first differs from a shape; "" if it does not.
 
-    A dict: an object with these fields and no others, of which one whose name ends in ? may be missing; a list of one: a list of
-    such; a tuple: any of these; text: a string that matches it whole; int: a count up to LARGEST; None: null; object: anything.
+    A shape is one of: a dict, for an object with these fields and no others (a field whose name ends in ? may be missing); a list
+    of one shape, for a list of such values; a tuple, for any of its shapes; a text, for a string that the pattern matches whole;
+    int, for a count up to LARGEST; None, for null; object, for anything.
     """
     if isinstance(shape, dict):
-        inner = {key.removesuffix("?"): one for key, one in shape.items()}
+        inner = {key.removesuffix("?"): inner_shape for key, inner_shape in shape.items()}
         if not isinstance(value, dict) or not inner.keys() & shape.keys() <= value.keys() <= inner.keys():
             return at
         return next((bad for key in inner if key in value and (bad := misfit(value[key], inner[key], key))), "")
     if isinstance(shape, list):
-        return at if not isinstance(value, list) or any(misfit(one, shape[0]) for one in value) else ""
+        return at if not isinstance(value, list) or any(misfit(item, shape[0]) for item in value) else ""
     if isinstance(shape, tuple):
-        return "" if any(not misfit(value, one) for one in shape) else at
+        return "" if any(not misfit(value, choice) for choice in shape) else at
     if isinstance(shape, str):
         return "" if isinstance(value, str) and re.fullmatch(shape, value) else at
     fits = shape is object or (type(value) is int and 0 <= value <= LARGEST if shape is int else value is None)
@@ -131,7 +132,7 @@ def misfit(value: Any, shape: Any, at: str = "the document") -> str:
 
 
 class Key(Protocol):
-    """A public key; two are one if they have one `id`."""
+    """A public key; two keys with the same `id` are the same key."""
 
     @property
     def id(self) -> str:
@@ -145,12 +146,12 @@ SomeKey = TypeVar("SomeKey", bound=Key)
 
 _P = 2**255 - 19
 _EIGHTH = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826  # the y of a point of order 8
-_WEAK = {0, 1, _P - 1, _EIGHTH, _P - _EIGHTH}  # those of all points of small order: with one as the key, anybody can sign
+_WEAK = {0, 1, _P - 1, _EIGHTH, _P - _EIGHTH}  # the y of all points of small order: for such a key, anybody can sign
 
 
 @dataclass(frozen=True)
 class Ed25519Key:
-    """An Ed25519 public key, 32 bytes; refused: one that anybody can sign for, or that is a second spelling of another."""
+    """An Ed25519 public key, 32 bytes. Raises CheckError for one that anybody can sign for, or a second spelling of another."""
 
     raw: bytes
 
@@ -175,7 +176,7 @@ class Ed25519Key:
 
 @dataclass(frozen=True)
 class Envelope:
-    """A DSSE envelope, decoded: the type and the bytes of the payload, and the signatures, each with the keyid beside it."""
+    """A decoded DSSE envelope: type and bytes of the payload, and the signatures, each as (keyid, signature)."""
 
     payload_type: str
     payload: bytes
@@ -183,15 +184,15 @@ class Envelope:
 
     @classmethod
     def parse(cls, document: object, stage: str) -> Envelope:
-        """The envelope in a JSON object; both alphabets of base64 are read, and fields that DSSE does not have are ignored."""
-        found = document if isinstance(document, dict) else {}
-        kind, signatures = found.get("payloadType"), found.get("signatures")
+        """The envelope in a JSON object; both alphabets of base64 are read, and fields unknown to DSSE are ignored."""
+        fields = document if isinstance(document, dict) else {}
+        kind, signatures = fields.get("payloadType"), fields.get("signatures")
         if not isinstance(kind, str) or not isinstance(signatures, list) or not 0 < len(signatures) <= SIGNATURES:
             raise CheckError(stage, f"it is not a DSSE envelope with 1 to {SIGNATURES} signatures")
-        if any(not isinstance(one, dict) or not isinstance(one.get("keyid", ""), str) for one in signatures):
+        if any(not isinstance(signature, dict) or not isinstance(signature.get("keyid", ""), str) for signature in signatures):
             raise CheckError(stage, "a signature is not an object with a sig and perhaps a keyid")
-        pairs = [(one.get("keyid", ""), unbase64(one.get("sig"), stage, either=True)) for one in signatures]
-        return cls(kind, unbase64(found.get("payload"), stage, either=True), tuple(pairs))
+        pairs = [(signature.get("keyid", ""), unbase64(signature.get("sig"), stage, either=True)) for signature in signatures]
+        return cls(kind, unbase64(fields.get("payload"), stage, either=True), tuple(pairs))
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -201,17 +202,19 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 
 def check_envelope(envelope: Envelope, keys: Iterable[SomeKey], stage: str, threshold: int = 1) -> list[SomeKey]:
-    """The keys that signed an in-toto payload, each once; refused if they are fewer than `threshold` (at least 1).
+    """The keys that signed an in-toto payload, each once; raises CheckError if they are fewer than `threshold` (at least 1).
 
-    Nobody has signed the keyid, so it decides nothing: each key is tried on each signature, and others' signatures are ignored.
+    The keyid is not signed, so it decides nothing: each key is tried on each signature, and signatures of other keys are ignored.
     """
     if envelope.payload_type != IN_TOTO:
         raise CheckError(stage, "the payload is of another type", IN_TOTO, envelope.payload_type)
     message, known = pae(envelope.payload_type, envelope.payload), {key.id: key for key in keys}
     good = [key for key in known.values() if any(key.verifies(signature, message) for _, signature in envelope.signatures)]
     if len(good) < max(1, threshold):
-        found = ", ".join(f"one said to be of {keyid}" if keyid else "one without a keyid" for keyid, _ in envelope.signatures)
-        raise CheckError(stage, "it is not signed by the key", f"{threshold} of {', '.join(known) or 'no key at all'}", found)
+        seen = ", ".join(
+            f"a signature with the keyid {keyid}" if keyid else "a signature without a keyid" for keyid, _ in envelope.signatures
+        )
+        raise CheckError(stage, "it is not signed by the key", f"{threshold} of {', '.join(known) or 'no key at all'}", seen)
     return good
 
 
@@ -221,27 +224,27 @@ def leaf_hash(entry: bytes) -> bytes:
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
-    """The hash of two subtrees: SHA-256(0x01 ‖ left ‖ right)."""
+    """The hash over two subtrees: SHA-256(0x01 ‖ left ‖ right)."""
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
 def check_inclusion(root: bytes, size: int, index: int, leaf: bytes, proof: Sequence[bytes], stage: str = "log") -> None:
-    """Refuse unless the proof leads from leaf hash `index` to the root of a tree of `size` leaves. RFC 9162, 2.1.3.2."""
+    """Raise CheckError unless the proof leads from leaf `index` to the root of a tree of `size` leaves. RFC 9162, 2.1.3.2."""
     if not 0 <= index < size:
         raise CheckError(stage, "the entry is beyond the tree", f"an index below {size}", index)
-    found = leaf
+    node = leaf
     for step, left in _climb(index, size - 1, proof, stage):
-        found = node_hash(step, found) if left else node_hash(found, step)
-    if found != root:
-        raise CheckError(stage, "the proof does not lead to the root", root.hex(), found.hex())
+        node = node_hash(step, node) if left else node_hash(node, step)
+    if node != root:
+        raise CheckError(stage, "the proof does not lead to the root", root.hex(), node.hex())
 
 
 def check_consistency(old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]) -> None:
-    """Refuse unless the proof shows the tree of `old` leaves to be the beginning of that of `new`. RFC 9162, 2.1.4.2."""
+    """Raise CheckError unless the proof shows that the tree of `old` leaves begins the tree of `new`. RFC 9162, 2.1.4.2."""
     stage, first, second, at, last = "consistency", old_root, old_root, 0, 0
     if not 0 <= old <= new:
         raise CheckError(stage, "the tree has become smaller", f"at least {old} leaves", new)
-    if old == 0:  # every tree goes on from the empty one, which has no part in its root
+    if old == 0:  # every tree continues the empty one, which is no part of its root
         first, second = EMPTY_ROOT, new_root if new else EMPTY_ROOT
     elif old < new:
         at, last = old - 1, new - 1
@@ -254,7 +257,7 @@ def check_consistency(old: int, old_root: bytes, new: int, new_root: bytes, proo
         first = node_hash(step, first) if left else first
         second = node_hash(step, second) if left else node_hash(second, step)
     if first != old_root:
-        raise CheckError(stage, f"the first {old} entries are not those that they were", old_root.hex(), first.hex())
+        raise CheckError(stage, f"the first {old} entries were changed", old_root.hex(), first.hex())
     if second != new_root:
         raise CheckError(
             stage, f"the proof does not lead from the first {old} entries to the {new}", new_root.hex(), second.hex()
@@ -264,19 +267,19 @@ def check_consistency(old: int, old_root: bytes, new: int, new_root: bytes, proo
 def _climb(at: int, last: int, proof: Sequence[bytes], stage: str) -> Iterator[tuple[bytes, bool]]:
     """Each hash of a proof from a node up to the root, and whether it is on the left; `last`: the last node of that level.
 
-    Refuse a proof that ends before the root or goes on after it.
+    Raises CheckError for a proof that ends before the root, or continues after it.
     """
     steps = iter(proof)
     while last:
         left = bool(at % 2) or at == last
-        while left and at % 2 == 0:  # it has no neighbour on this level: it goes up as it is
+        while left and at % 2 == 0:  # without a neighbour on this level, it moves up unchanged
             at, last = at >> 1, last >> 1
         if (step := next(steps, None)) is None:
             raise CheckError(stage, "the proof ends before the root", found=f"{len(proof)} hashes")
         yield step, left
         at, last = at >> 1, last >> 1
     if next(steps, None) is not None:
-        raise CheckError(stage, "the proof goes on after the root", found=f"{len(proof)} hashes")
+        raise CheckError(stage, "the proof continues after the root", found=f"{len(proof)} hashes")
 
 
 @dataclass(frozen=True)
@@ -287,13 +290,13 @@ class LogKey(Ed25519Key):
 
     @classmethod
     def parse(cls, text: str) -> LogKey:
-        """The key in a vkey; refused if it is none, is not Ed25519, or the hex digits are not those of name and key."""
-        found = re.fullmatch(f"({NAME})[+]([^+]*)[+]([A-Za-z0-9+/]{{44}})", text)
-        if found is None or (data := base64.b64decode(found[3]))[:1] != ED25519:
-            raise CheckError("key", "it is not a vkey NAME+HEX+BASE64 of an Ed25519 key")  # unquoted: it may be the private key
-        key = cls(data[1:], found[1])
-        if found[2] != key.hint.hex():
-            raise CheckError("key", "the digits of the vkey are not those of its name and key", key.hint.hex(), found[2])
+        """The key in a vkey; raises CheckError for another format or algorithm, or hex digits that do not fit name and key."""
+        match = re.fullmatch(f"({NAME})[+]([^+]*)[+]([A-Za-z0-9+/]{{44}})", text)
+        if match is None or (data := base64.b64decode(match[3]))[:1] != ED25519:
+            raise CheckError("key", "it is not a vkey NAME+HEX+BASE64 of an Ed25519 key")  # not quoted: it may be the private key
+        key = cls(data[1:], match[1])
+        if match[2] != key.hint.hex():
+            raise CheckError("key", "the hex digits of the vkey do not fit its name and key", key.hint.hex(), match[2])
         return key
 
     def __str__(self) -> str:
@@ -301,16 +304,18 @@ class LogKey(Ed25519Key):
 
     @property
     def hint(self) -> bytes:
-        """The four bytes by which a note says whose signature it is."""
+        """The four bytes by which a signed note names the key."""
         return hashlib.sha256(self.name.encode() + b"\n" + ED25519 + self.raw).digest()[:4]
 
 
 def check_note(note: bytes, keys: Iterable[LogKey], stage: str = "log") -> tuple[str, list[LogKey]]:
-    """The text of a signed note and the keys that signed it, at least one. Signatures of keys that are not known are ignored."""
+    """The text of a signed note, and the keys that signed it, at least one. Signatures of unknown keys are ignored."""
     text = note[:NOTE_BYTES].decode("utf-8", "ignore")
     body, _, signatures = text.rpartition("\n\n")
     *lines, end = signatures.split("\n")
-    whole = text.encode() == note and not re.search("[\x00-\x09\x0b-\x1f]", text)  # else too long, not UTF-8, control characters
+    whole = text.encode() == note and not re.search(
+        "[\x00-\x09\x0b-\x1f]", text
+    )  # otherwise too long, not UTF-8, or control characters
     if not whole or not body or end or not 0 < len(lines) <= SIGNATURES:
         raise CheckError(stage, "it is not a signed note: text, an empty line, lines with a signature each")
     known, good = {(key.name, key.hint): key for key in keys}, []
@@ -321,7 +326,7 @@ def check_note(note: bytes, keys: Iterable[LogKey], stage: str = "log") -> tuple
             raise CheckError(stage, "it is not a line with a signature", "— NAME BASE64", line)
         key = known.get((name, signature[:4]))
         if key is not None and not key.verifies(signature[4:], f"{body}\n".encode()):
-            raise CheckError(stage, "a signature of the note is wrong", f"one of {key}", line)
+            raise CheckError(stage, "a signature of the note is wrong", f"a signature of {key}", line)
         good += [] if key is None or key in good else [key]
     if not good:
         raise CheckError(stage, "the note is not signed by the key", ", ".join(map(str, known.values())), lines[0])
@@ -330,7 +335,7 @@ def check_note(note: bytes, keys: Iterable[LogKey], stage: str = "log") -> tuple
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a log says of itself: its name, how many entries it has, the root over them."""
+    """A checkpoint: the log's name, how many entries it has, the root over them."""
 
     origin: str
     size: int
@@ -338,23 +343,23 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str, stage: str = "log") -> Checkpoint:
-        """The checkpoint in the text of a note; what stands after the third line is ignored."""
+        """The checkpoint in the text of a note; text after the third line is ignored."""
         *lines, end = text.split("\n")
         if end or len(lines) < 3 or not all(lines):
             raise CheckError(stage, "it is not a checkpoint: a name, a size, a root, each on a line", found=text)
-        found = cls(lines[0], number(lines[1], stage), unbase64(lines[2], stage))
-        if len(found.root) != 32 or (found.size == 0 and found.root != EMPTY_ROOT):
-            raise CheckError(stage, f"it is not a root of {found.size} entries", found=lines[2])
-        return found
+        checkpoint = cls(lines[0], number(lines[1], stage), unbase64(lines[2], stage))
+        if len(checkpoint.root) != 32 or (checkpoint.size == 0 and checkpoint.root != EMPTY_ROOT):
+            raise CheckError(stage, f"it is not a root of {checkpoint.size} entries", found=lines[2])
+        return checkpoint
 
 
 def check_checkpoint(note: bytes, keys: Iterable[LogKey], stage: str = "log") -> Checkpoint:
-    """The checkpoint in a signed note; refused unless a key signed it that has the name of the log."""
+    """The checkpoint in a signed note; raises CheckError unless a key with the name of the log signed it."""
     text, signers = check_note(note, keys, stage)
-    found = Checkpoint.parse(text, stage)
-    if found.origin not in [key.name for key in signers]:
-        raise CheckError(stage, "the checkpoint is of another log", signers[0].name, found.origin)
-    return found
+    checkpoint = Checkpoint.parse(text, stage)
+    if checkpoint.origin not in [key.name for key in signers]:
+        raise CheckError(stage, "the checkpoint is of another log", signers[0].name, checkpoint.origin)
+    return checkpoint
 
 
 @dataclass(frozen=True)
@@ -367,7 +372,7 @@ class LogProof:
 
     @classmethod
     def parse(cls, text: str, stage: str = "log") -> LogProof:
-        """The proof in the text of a C2SP tlog-proof; its `extra` line, which nobody has signed, is read and ignored."""
+        """The proof in the text of a C2SP tlog-proof; its `extra` line is not signed, so it is parsed and ignored."""
         head, blank, checkpoint = text.partition("\n\n")
         first, *lines = head.split("\n")
         if lines and lines[0].startswith("extra "):
@@ -380,7 +385,7 @@ class LogProof:
 def parse_hashes(lines: Sequence[str], stage: str) -> tuple[bytes, ...]:
     """The hashes of a proof, each in base64."""
     hashes = tuple(unbase64(line, stage) for line in lines[: HASHES + 1])
-    if len(hashes) > HASHES or any(len(one) != 32 for one in hashes):
+    if len(hashes) > HASHES or any(len(hash_) != 32 for hash_ in hashes):
         raise CheckError(stage, f"it is not a proof of at most {HASHES} hashes, 32 bytes each")
     return hashes
 
@@ -410,7 +415,7 @@ _STATEMENT = {
 
 @dataclass(frozen=True)
 class Receipt:
-    """A receipt as it reads, before it is believed: envelope, predicate, SHA-256 of the payload, proof, and its version."""
+    """A parsed receipt, not checked yet: envelope, predicate, SHA-256 of the payload, proof, version."""
 
     envelope: Envelope
     predicate: Json
@@ -423,21 +428,23 @@ class Receipt:
         """The receipt in the bytes of a file."""
         document = parse_json(data, stage, RECEIPT_BYTES)
         if bad := misfit(document, {"schema": re.escape(FORMAT), "envelope": object, "proof": WORD}):
-            raise CheckError(stage, f"it is not of the format {FORMAT}: {bad} does not fit")
+            raise CheckError(stage, f"it does not have the format {FORMAT}: {bad} does not fit")
         envelope = Envelope.parse(document["envelope"], stage)
         statement = parse_json(envelope.payload, stage)
         if bad := misfit(statement, _STATEMENT):
-            raise CheckError(stage, f"what it states is not what a receipt states: {bad} does not fit")
-        said = statement["predicate"]
-        about = [{"name": f"{said['competition']} epoch {said['epoch']}", "digest": {"sha256": said["settlement"][7:]}}]
+            raise CheckError(stage, f"its statement is not a receipt's: {bad} does not fit")
+        predicate = statement["predicate"]
+        about = [
+            {"name": f"{predicate['competition']} epoch {predicate['epoch']}", "digest": {"sha256": predicate["settlement"][7:]}}
+        ]
         if statement["subject"] != about:
-            raise CheckError(stage, "its subject is not the settlement that it states", about, statement["subject"])
+            raise CheckError(stage, "its subject is not the settlement in its statement", about, statement["subject"])
         proof, version = LogProof.parse(document["proof"], "log"), 1 if statement["predicateType"] == FIRST else 2
-        return cls(envelope, said, hashlib.sha256(envelope.payload).digest(), proof, version)
+        return cls(envelope, predicate, hashlib.sha256(envelope.payload).digest(), proof, version)
 
 
 def check_receipt(receipt: Receipt, keys: Sequence[LogKey], seen: bytes | None = None, proof: Sequence[bytes] = ()) -> Checkpoint:
-    """The checkpoint that a receipt is in, everything checked; with a signed checkpoint `seen` at another time, against that."""
+    """Check a receipt and return its checkpoint; also against a signed checkpoint `seen` at another time, if given."""
     check_envelope(receipt.envelope, keys, "receipt")
     now = check_checkpoint(receipt.proof.checkpoint, keys)
     check_inclusion(now.root, now.size, receipt.proof.index, leaf_hash(receipt.digest), receipt.proof.hashes)
@@ -445,40 +452,40 @@ def check_receipt(receipt: Receipt, keys: Sequence[LogKey], seen: bytes | None =
         then = check_checkpoint(seen, keys, "consistency")
         if then.origin != now.origin:
             raise CheckError("consistency", "the checkpoint that was seen is of another log", now.origin, then.origin)
-        old, new = sorted((then, now), key=lambda one: one.size)
+        old, new = sorted((then, now), key=lambda checkpoint: checkpoint.size)
         check_consistency(old.size, old.root, new.size, new.root, proof)
     return now
 
 
 def _plain(text: str) -> str:
-    """The text without what a terminal would take as an order: a receipt may hold anything, and still be signed."""
-    return re.sub(f"[{UNPRINTABLE}]", lambda one: ascii(one[0])[1:-1], text)
+    """The text without control sequences for a terminal: even a signed receipt may contain any text."""
+    return re.sub(f"[{UNPRINTABLE}]", lambda match: ascii(match[0])[1:-1], text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: 0 if all checks, 1 with the first thing that does not, 2 if it cannot read what it is given."""
-    parser = argparse.ArgumentParser(description="Check a receipt offline, but for the evidence: `assay verify` does that.")
+    """Run the command: 0 if every check passes, 1 at the first that fails, 2 if a file cannot be read."""
+    parser = argparse.ArgumentParser(description="Check a receipt offline, without its evidence: `assay verify` checks that too.")
     parser.add_argument("receipt", type=Path)
-    parser.add_argument("--key", action="append", required=True, help="the log's public key; can be said several times")
+    parser.add_argument("--key", action="append", required=True, help="the log's public key; may be given several times")
     parser.add_argument("--checkpoint", type=Path, help="a signed checkpoint of the log, seen at another time")
     parser.add_argument("--consistency", type=Path, help="the proof between the two, by `assay ledger consistency`")
-    said = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        seen = said.checkpoint.read_bytes() if said.checkpoint else None
-        lines = said.consistency.read_text("utf-8").split() if said.consistency else []
-        receipt = Receipt.parse(said.receipt.read_bytes())
-        log = check_receipt(receipt, [LogKey.parse(key) for key in said.key], seen, parse_hashes(lines, "consistency"))
+        seen = options.checkpoint.read_bytes() if options.checkpoint else None
+        lines = options.consistency.read_text("utf-8").split() if options.consistency else []
+        receipt = Receipt.parse(options.receipt.read_bytes())
+        log = check_receipt(receipt, [LogKey.parse(key) for key in options.key], seen, parse_hashes(lines, "consistency"))
     except CheckError as refused:
         sys.stderr.write(f"refused: {_plain(str(refused))}\n")
         return 1
     except (OSError, UnicodeDecodeError) as error:
         sys.stderr.write(f"cannot read: {error}\n")
         return 2
-    told, at = receipt.predicate, receipt.predicate.get("registry")
+    predicate, at = receipt.predicate, receipt.predicate.get("registry")
     block = f"it says: registry of subnet {at['netuid']} at block {at['block']}, {at['hash']}, of {at['chain']}\n" if at else ""
     sys.stdout.write(
         f"checked: signature; entry {receipt.proof.index} of {log.size} in {log.origin}{'; consistency' if seen else ''}\n"
-        f"it says: {_plain(told['competition'])} epoch {told['epoch']}, settlement {told['settlement']}\n"
+        f"it says: {_plain(predicate['competition'])} epoch {predicate['epoch']}, settlement {predicate['settlement']}\n"
         f"{block}not checked: that this follows from the evidence, which `assay verify` recomputes\n"
     )
     return 0

@@ -1,12 +1,13 @@
-"""ledger.toml in a competition's folder: where its ledger is, and whose log it is. With it the competition has a ledger.
+"""Read and write ledger.toml, which says where a competition's ledger is, and which log it has.
 
-A subnet's is NAME.ledger.toml beside the subnet file NAME.toml. Both read alike:
+A competition has a ledger if its folder has this file. A subnet's is NAME.ledger.toml beside the subnet file NAME.toml. Both have
+the same fields:
 
 origin = "example.org/term-challenge"              # the name of the log
 key = "example.org/term-challenge+1a2b3c4d+Ab…"    # its public key (vkey)
 database = "ledger.db"                             # or postgresql://USER@HOST/DATABASE
 log = "log"                                        # the folder of its tiles, for any web server
-signer = "term-challenge"                          # the key file that signs; left out where another machine does
+signer = "term-challenge"                          # the key file that signs; left out where another machine signs
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from assay.errors import BadInput
-from assay.folder import write_text
+from assay.folder.files import write_text
 from assay.ledger.check import LogKey
 from assay.ledger.keys import as_bad_input
 from assay.scheme.fields import Section, refused
@@ -83,7 +84,7 @@ class Config:
 
     @property
     def is_here(self) -> bool:
-        """Whether the database can be on this machine: a URL is asked, a file is there or not."""
+        """Whether this machine can reach the database: its file exists, or it has a URL."""
         return "://" in self.database or (self.folder / self.database).exists()
 
     @property
@@ -93,12 +94,12 @@ class Config:
 
 
 def is_subnet(place: Path) -> bool:
-    """Whether a path is of a subnet file rather than of a competition's folder."""
+    """Whether a path is a subnet file, not a competition's folder."""
     return os.path.isfile(place)
 
 
 def file_of(place: Path) -> Path:
-    """The file that says where the ledger is: of a competition's folder, or of a subnet file."""
+    """The ledger.toml of a competition's folder, or of a subnet file."""
     return place.with_suffix(f".{FILE}") if is_subnet(place) else place / FILE
 
 
@@ -119,10 +120,12 @@ def read(place: Path) -> Config:
 def load(path: Path) -> Config:
     """What a ledger.toml says, whatever it is called; raises BadInput, with the line, if it cannot be read or is wrong."""
     content, source = read_toml(path)
-    said = validate(_LedgerFile, content, file=path, source=source)
-    if LogKey.parse(said.key).name != said.origin:
-        raise BadInput(f"is the key of another log than {said.origin!r}", file=path, field="key", hint="correct one of the two")
-    return Config(path.parent, **said.model_dump(), name=path.name)
+    fields = validate(_LedgerFile, content, file=path, source=source)
+    if LogKey.parse(fields.key).name != fields.origin:
+        raise BadInput(
+            f"is the key of another log, not of {fields.origin!r}", file=path, field="key", hint="correct one of the two"
+        )
+    return Config(path.parent, **fields.model_dump(), name=path.name)
 
 
 def write(config: Config) -> Path:

@@ -1,22 +1,22 @@
-"""Which batches of a ledger count: those that their validators signed for its log, in time. SPEC 3.0, 6.
+"""Decide which batches of a ledger count: those that their validators signed for its log, in time. SPEC 3.0, 6.
 
-Who may insert into a shared database can put rows there past the intake. So before anything is settled, each batch is put
-together again from its rows and read as the intake reads it, whoever took it in. What fails is set aside and named: it is kept
-and shown, and nothing is computed from it, now or later, so that the season goes on. Set aside is a batch
+Anyone who may insert into a shared database can put rows there without the intake. So before settling, each batch is put together
+again from its rows and read as the intake reads it. A batch that fails is set aside and named: it stays in the database and is
+shown, but nothing is ever computed from it, so the season can continue. A batch is set aside if
 
-- that the validator whom it names did not sign, or whose validator's name is no key;
-- that is for another log or competition; or, if its epoch is open, of version 1, which names no log, unless it was there before
-  version 2 was, and nothing was signed here since;
-- that came after its epoch was settled;
-- whose rows are not what was signed: another digest, epoch, count or root, records that are no evidence of its validator;
-- that is there already.
+- the validator whom it names did not sign it, or that validator's name is not a key;
+- it is for another log or competition; or its epoch is open and it is of version 1, which names no log, unless it was there
+  before version 2 existed and nothing was signed here since;
+- it came after its epoch was settled;
+- its rows are not what was signed: another digest, epoch, count or root, or records that are not evidence of its validator;
+- the same batch is there already.
 
-A batch that was taken in here and was changed since is set aside as well; that it was acknowledged says that it must be there
-(`assay.ledger.intake`), and nothing is settled without it.
+A batch that the intake accepted and that was changed later is set aside as well. Because it was acknowledged, it must be there
+(`assay.ledger.intake`), so nothing is settled without it.
 
-A batch is looked at once: with each receipt, the log's key signs up to which batch that was done, a digest over their rows, and
-what is set aside, and that is kept in the ledger. Nobody else can put such a word there. Rows that differ from what was signed
-are damage.
+Each batch is checked once. With each receipt, the log's key signs a verdict: up to which batch all were checked, a digest over
+their rows, and which are set aside. The verdict is stored in the ledger; nobody else can make one. Rows that differ from a signed
+verdict are damage.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["Aside", "BatchVerdicts", "CountedView", "check_members", "check_row"
 
 PREDICATE = "assay:checked/v2"
 FIRST = "assay:checked/v1"
-"""The word of version 1, which names each batch that is set aside by itself; it is only read."""
+"""The verdict of version 1, which names each set-aside batch by itself; it is only read."""
 _ROWS = {FIRST: {"number": int, "why": check.WORD}, PREDICATE: {"numbers": [[int]], "why": check.WORD}}
 _SHAPE = {
     "_type": check.STATEMENT,
@@ -55,16 +55,16 @@ _SHAPE = {
     "predicate": {"origin": check.WORD, "epoch": int, "batches": int, "digest": check.DIGEST, "aside": [object]},
 }
 _WORD_BYTES = 2**28
-"""Bytes of a word: it grows with what is set aside, and who may insert decides how much that is."""
+"""Bytes of a verdict: it grows with what is set aside, and whoever may insert decides how much that is."""
 _WHY, _REASONS = 200, 1_000
-"""Characters of a reason, and how many of them a word tells apart."""
-_OTHER = "it does not count, as others before it"
+"""Characters of a reason, and how many different reasons a verdict names."""
+_OTHER = "it does not count, like others before it"
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Aside:
-    """A batch that is set aside, without its envelope and members, and why. new: no receipt was signed since it is there."""
+    """A batch that is set aside (without envelope and members), and why. new: no receipt was signed since it came."""
 
     batch: StoredBatch
     why: str
@@ -72,12 +72,12 @@ class Aside:
 
     def __str__(self) -> str:
         digest, validator = is_plain(self.batch.digest), is_plain(self.batch.validator)
-        of = f"batch {digest}, said to be of {validator}, epoch {self.batch.epoch}"
+        of = f"batch {digest}, attributed to {validator}, epoch {self.batch.epoch}"
         return f"{of}, is set aside: {self.why}"
 
 
 class _CheckedBefore(NamedTuple):
-    """What was signed last: up to which batch, when which epoch was settled, the digest over their rows, what is set aside."""
+    """The last signed verdict: up to which batch, with which epoch, the digest over their rows, what is set aside."""
 
     batches: int = 0
     epoch: int = -1
@@ -86,7 +86,7 @@ class _CheckedBefore(NamedTuple):
 
 
 class BatchVerdicts:
-    """Says of the batches of one snapshot why they do not count; key: the log's public key. Raises StoreError."""
+    """Finds why batches of one snapshot do not count. key: the log's public key. Raises StoreError."""
 
     def __init__(self, view: View, key: str) -> None:
         self._view, self._origin = view, key.partition("+")[0]
@@ -95,17 +95,17 @@ class BatchVerdicts:
         self._judged: dict[int, bool] = {}
 
     def counts(self, number: int) -> bool:
-        """Whether the batch of a number does."""
+        """Whether the batch of this number counts."""
         if number not in self._judged:
             self._judged[number] = not self.why(self._view.numbered(number))
         return self._judged[number]
 
-    def why(self, one: StoredBatch) -> str:
-        """Why a batch does not count; "" if it does, or if it is there twice."""
-        if one.id <= self.before.batches:
-            return self.before.aside.get(one.id, "")
+    def why(self, stored: StoredBatch) -> str:
+        """Why a batch does not count; "" if it does. That the same batch is there twice is not looked for here."""
+        if stored.id <= self.before.batches:
+            return self.before.aside.get(stored.id, "")
         try:
-            wrong = self._wrong(one)
+            wrong = self._wrong(stored)
         except NotInstalled:
             raise
         except check.CheckError as refused:
@@ -114,27 +114,27 @@ class BatchVerdicts:
             wrong = error.what
         return is_plain(wrong)
 
-    def _wrong(self, one: StoredBatch) -> str:
-        """The same of a batch that was not looked at before. Raises BadInput, check.CheckError or Damaged, which say it too."""
-        said = check_row(one)
-        if said.competition != self._competition:
-            return f"it is of the competition {brief(said.competition)}"
-        open_ = self._settled is None or one.epoch > self._settled
-        if said.version == 1 and open_ and (one.id > self._unnamed or self.before.batches > 0):
+    def _wrong(self, stored: StoredBatch) -> str:
+        """The same of a batch that was not checked before. Raises BadInput, check.CheckError or Damaged, which say it too."""
+        statement = check_row(stored)
+        if statement.competition != self._competition:
+            return f"it is of the competition {brief(statement.competition)}"
+        open_ = self._settled is None or stored.epoch > self._settled
+        if statement.version == 1 and open_ and (stored.id > self._unnamed or self.before.batches > 0):
             return "it is of version 1, which names no log"
-        if said.version > 1 and said.origin != self._origin:
-            return f"it is for the log {said.origin!r}"
-        if one.epoch <= self.before.epoch:
+        if statement.version > 1 and statement.origin != self._origin:
+            return f"it is for the log {statement.origin!r}"
+        if stored.epoch <= self.before.epoch:
             return "it came after its epoch was settled"
-        batch.check_envelope(one.envelope, keys.public(said.validator))
-        return _unlike(self._view, one, said)
+        batch.check_envelope(stored.envelope, keys.public(statement.validator))
+        return _unlike(self._view, stored, statement)
 
 
 class CountedView(View):
-    """A view of the evidence that counts: what is set aside is in none of its records and batches. Raises Damaged.
+    """A view of the evidence that counts: its records and batches leave out what is set aside. Raises Damaged.
 
-    aside: what is, in order of acceptance. looked: up to which batch there are some. judged: what was found of batches before, by
-    the digest over the rows up to them, which is added to.
+    aside: the batches set aside, in order of acceptance. looked: the number of the last batch. judged: a cache of verdicts by the
+    digest over the rows up to each batch, which is added to.
     """
 
     def __init__(self, view: View, key: LogKey, judged: dict[tuple[object, ...], str] | None = None) -> None:
@@ -145,26 +145,28 @@ class CountedView(View):
         self.aside: tuple[Aside, ...] = ()
         self.looked, self.digest = 0, ""
         aside, good = list[Aside](), dict[str, int]()
-        for one in view.batches():
-            if not self.looked < one.id <= LATEST:
-                raise Damaged(f"batch {one.id} has a number that none is given", hint=RESTORE)
-            self.looked, self.digest = one.id, _digest(self.digest, one)
-            if one.id == before.batches and self.digest != before.digest:
-                raise Damaged("batches are not those whose signatures were checked: one was changed or put in", hint=RESTORE)
+        for stored in view.batches():
+            if not self.looked < stored.id <= LATEST:
+                raise Damaged(f"batch {stored.id} has a number that the ledger never gives", hint=RESTORE)
+            self.looked, self.digest = stored.id, _digest(self.digest, stored)
+            if stored.id == before.batches and self.digest != before.digest:
+                raise Damaged(
+                    "the batches are not those whose signatures were checked: one was changed or inserted", hint=RESTORE
+                )
             about = (self.digest, before.digest, settled)
             if (why := judged.get(about)) is None:
-                why = judged[about] = judge.why(one)
-            if not why and one.id > before.batches and one.digest in good:
-                why = f"it is there already, as batch {good[one.digest]}"
+                why = judged[about] = judge.why(stored)
+            if not why and stored.id > before.batches and stored.digest in good:
+                why = f"it is there already, as batch {good[stored.digest]}"
             if why:
-                aside.append(Aside(replace(one, envelope=b"", members=()), why, new=one.id > before.batches))
+                aside.append(Aside(replace(stored, envelope=b"", members=()), why, new=stored.id > before.batches))
             else:
-                good.setdefault(one.digest, one.id)
+                good.setdefault(stored.digest, stored.id)
         if self.looked < before.batches:
-            what = f"{before.batches} batches were checked, and the last one there is {self.looked}"
+            what = f"{before.batches} batches were checked, but the last one there is {self.looked}"
             raise Damaged(what, hint=RESTORE)
         self.aside = tuple(aside)
-        self._numbers = frozenset(one.batch.id for one in aside)
+        self._numbers = frozenset(entry.batch.id for entry in aside)
 
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
         """How many records of these epochs count."""
@@ -173,30 +175,30 @@ class CountedView(View):
         return sum(last - first + 1 for first, last in self._ranges(first_epoch, last_epoch))
 
     def batches(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[StoredBatch]:
-        """As of any view, without those that are set aside."""
-        return (one for one in super().batches(first_epoch, last_epoch) if one.id not in self._numbers)
+        """The batches of these epochs that count, in order of acceptance."""
+        return (stored for stored in super().batches(first_epoch, last_epoch) if stored.id not in self._numbers)
 
     def highest_epoch(self) -> int | None:
         """The highest epoch that has evidence which counts."""
-        return max((one.epoch for one in self.batches()), default=None) if self.aside else super().highest_epoch()
+        return max((stored.epoch for stored in self.batches()), default=None) if self.aside else super().highest_epoch()
 
     def lowest_epoch(self, first: int = 0) -> int | None:
         """The lowest epoch from this one on that has evidence which counts."""
-        return min((one.epoch for one in self.batches(first)), default=None) if self.aside else super().lowest_epoch(first)
+        return min((stored.epoch for stored in self.batches(first)), default=None) if self.aside else super().lowest_epoch(first)
 
     def rows(self) -> Iterator[RecordRow]:
-        """As of any view, those that count."""
-        return (one for part in self._only(([row] for row in super().rows()), 0, LATEST) for one in part)
+        """All records that count, with all that is stored of them, in order of acceptance."""
+        return (kept for part in self._only(([row] for row in super().rows()), 0, LATEST) for kept in part)
 
     def _pieces(self, first_epoch: int, last_epoch: int, query: Select[Any]) -> Iterator[Any]:
         return self._only(super()._pieces(first_epoch, last_epoch, query), first_epoch, last_epoch)
 
     def _sharing(self, slots: Select[Any]) -> Iterator[list[RecordRow]]:
-        """As of any view; so nobody is said to contradict what he did not sign."""
+        """Only records that count: so no validator is said to contradict a record that they did not sign."""
         return self._only(super()._sharing(slots), 0, LATEST)
 
     def _only(self, parts: Iterator[Any], first_epoch: int, last_epoch: int) -> Iterator[Any]:
-        """Of rows that begin with `seq`, in lists, those that a batch of these epochs has which counts."""
+        """Of lists of rows that begin with `seq`, the rows that belong to a counting batch of these epochs."""
         if not self.aside:
             yield from parts
             return
@@ -208,25 +210,25 @@ class CountedView(View):
                 yield kept
 
     def _ranges(self, first_epoch: int, last_epoch: int) -> list[tuple[int, int]]:
-        """The seqs that the batches of these epochs have which count, as ranges that do not touch, ascending."""
-        found: list[tuple[int, int]] = []
-        for first, last in sorted(pair for one in self.batches(first_epoch, last_epoch) for pair in one.members):
-            if found and first <= found[-1][1] + 1:
-                found[-1] = (found[-1][0], max(found[-1][1], last))
+        """The seqs in the counting batches of these epochs, as ascending ranges that do not touch."""
+        ranges: list[tuple[int, int]] = []
+        for first, last in sorted(pair for stored in self.batches(first_epoch, last_epoch) for pair in stored.members):
+            if ranges and first <= ranges[-1][1] + 1:
+                ranges[-1] = (ranges[-1][0], max(ranges[-1][1], last))
             else:
-                found.append((first, last))
-        return found
+                ranges.append((first, last))
+        return ranges
 
     def signed(self, epoch: int, signer: PrivateKey) -> bytes:
-        """What the log's key says of these batches when it signs the receipt of an epoch: an envelope, to be kept."""
+        """The verdict on these batches, an envelope that the log's key signs with the receipt of an epoch."""
         reasons: dict[str, list[list[int]]] = {}
-        for one in self.aside:
-            ranges = reasons.setdefault(one.why if one.why in reasons or len(reasons) < _REASONS else _OTHER, [])
-            if ranges and ranges[-1][1] == one.batch.id - 1:
-                ranges[-1][1] = one.batch.id
+        for entry in self.aside:
+            ranges = reasons.setdefault(entry.why if entry.why in reasons or len(reasons) < _REASONS else _OTHER, [])
+            if ranges and ranges[-1][1] == entry.batch.id - 1:
+                ranges[-1][1] = entry.batch.id
             else:
-                ranges.append([one.batch.id, one.batch.id])
-        said = {
+                ranges.append([entry.batch.id, entry.batch.id])
+        verdict = {
             "origin": self.key.name,
             "epoch": epoch,
             "batches": self.looked,
@@ -234,100 +236,102 @@ class CountedView(View):
             "aside": [{"numbers": ranges, "why": why} for why, ranges in reasons.items()],
         }
         about = {"name": f"batches of {self.key.name}", "digest": {"sha256": self.digest.removeprefix("sha256:")}}
-        statement = {"_type": check.STATEMENT, "subject": [about], "predicateType": PREDICATE, "predicate": said}
+        statement = {"_type": check.STATEMENT, "subject": [about], "predicateType": PREDICATE, "predicate": verdict}
         return canonical(sign_envelope(canonical(statement), signer))
 
 
-def _unlike(view: View, one: StoredBatch, said: BatchStatement) -> str:
-    """In what the rows of a batch differ from what its validator signed; "" if in nothing. Raises BadInput.
+def _unlike(view: View, stored: StoredBatch, statement: BatchStatement) -> str:
+    """How the rows of a batch differ from what its validator signed; "" if they do not. Raises BadInput.
 
-    The batch is put together as the file that it came as, and that is read as the intake reads it.
+    The rows are put together as the file that the batch came as, and that file is read as the intake reads it.
     """
-    count = sum(last - first + 1 for first, last in one.members)
-    if count != said.count:
-        return f"{said.count} records are expected, {count} are there"
-    if one.first_seq is not None and one.last_seq is not None:
-        ends = [(max(first, one.first_seq), min(last, one.last_seq)) for first, last in one.members]
+    count = sum(last - first + 1 for first, last in stored.members)
+    if count != statement.count:
+        return f"{statement.count} records are expected, {count} are there"
+    if stored.first_seq is not None and stored.last_seq is not None:
+        ends = [(max(first, stored.first_seq), min(last, stored.last_seq)) for first, last in stored.members]
         within = sum(last - first + 1 for first, last in ends if first <= last)
-        if within != one.last_seq - one.first_seq + 1:
-            return "it is said to have brought records that it does not have"
-    if sum(view.size(*pair) for pair in one.members) > batch.BATCH_BYTES:
+        if within != stored.last_seq - stored.first_seq + 1:
+            return "it claims to have brought records that it does not have"
+    if sum(view.size(*pair) for pair in stored.members) > batch.BATCH_BYTES:
         return f"it has more than {batch.BATCH_BYTES} bytes"
-    rows = [row for pair in one.members for row in view.between(*pair)]
+    rows = [row for pair in stored.members for row in view.between(*pair)]
     for row in rows:
         if {type(row.digest), type(row.slot), type(row.body)} != {bytes} or row.digest != sha256(row.body).digest():
-            return f"record {row.seq} is not what it was: it has another digest"
-        if row.epoch != said.epoch:
-            return f"record {row.seq} is kept as of another epoch"
+            return f"record {row.seq} was changed: its digest differs"
+        if row.epoch != statement.epoch:
+            return f"record {row.seq} is stored under another epoch"
     bodies = [row.body for row in sorted(rows, key=lambda row: row.digest)]
-    found = batch.read(b"\n".join((one.envelope, *bodies, b"")))
-    slots = dict(zip(found.digests, map(slot_of, found.records), strict=True))
+    parsed = batch.read(b"\n".join((stored.envelope, *bodies, b"")))
+    slots = dict(zip(parsed.digests, map(slot_of, parsed.records), strict=True))
     wrong = next((row.seq for row in rows if slots[row.digest] != row.slot), None)
-    return "" if wrong is None else f"record {wrong} is kept in the slot of another"
+    return "" if wrong is None else f"record {wrong} is stored in the slot of another record"
 
 
 def is_plain(words: str) -> str:
-    """Words that may be of somebody else, in ASCII without control characters, and cut."""
+    """Words that a stranger may have written, as printable ASCII, cut to a length."""
     kept = words if len(words) <= _WHY else f"{words[:_WHY]}…"
-    return "".join(one if " " <= one <= "~" else one.encode("unicode_escape").decode() for one in kept)
+    return "".join(character if " " <= character <= "~" else character.encode("unicode_escape").decode() for character in kept)
 
 
-def check_row(one: StoredBatch) -> BatchStatement:
-    """What a batch's envelope states, if its row is of that; raises Damaged."""
-    name = f"batch {one.id}"
-    if type(one.envelope) is not bytes:
-        raise Damaged(f"the form of {name} is not what it was", hint=RESTORE)
+def check_row(stored: StoredBatch) -> BatchStatement:
+    """What a batch's envelope states; raises Damaged if the row differs from it."""
+    name = f"batch {stored.id}"
+    if type(stored.envelope) is not bytes:
+        raise Damaged(f"the form of {name} was changed", hint=RESTORE)
     try:
-        payload, said = batch.stated(one.envelope)
+        payload, statement = batch.stated(stored.envelope)
     except check.CheckError as error:
-        raise Damaged(f"the envelope of {name} is none ({error})", hint=RESTORE) from None
-    expect(f"the digest of {name}", f"sha256:{sha256(payload).hexdigest()}", one.digest)
-    columns = (one.validator, one.epoch, one.count, one.root)
-    expect(f"what {name} states", (said.validator, said.epoch, said.count, said.root), columns)
-    return said
+        raise Damaged(f"the envelope of {name} cannot be read ({error})", hint=RESTORE) from None
+    expect(f"the digest of {name}", f"sha256:{sha256(payload).hexdigest()}", stored.digest)
+    columns = (stored.validator, stored.epoch, stored.count, stored.root)
+    expect(f"what {name} states", (statement.validator, statement.epoch, statement.count, statement.root), columns)
+    return statement
 
 
-def check_members(one: StoredBatch, said: BatchStatement, digests: list[bytes]) -> None:
-    """Refuse a batch whose records are not those that its statement counts; digests: those of its members. Raises Damaged."""
-    expect(f"the count of batch {one.id}", said.count, len(digests))
-    expect(f"the root of batch {one.id}", said.root, batch.root_of(sorted(digests)))
+def check_members(stored: StoredBatch, statement: BatchStatement, digests: list[bytes]) -> None:
+    """Raise Damaged if a batch's records are not those that its statement counts. digests: of its members."""
+    expect(f"the count of batch {stored.id}", statement.count, len(digests))
+    expect(f"the root of batch {stored.id}", statement.root, batch.root_of(sorted(digests)))
 
 
 def expect(what: str, expected: object, found: object) -> None:
-    """Raise Damaged, which names what is not what it was, unless the two are the same."""
+    """Raise Damaged, which names what was changed, unless the two are the same."""
     if expected != found:
-        raise Damaged(f"{what} is not what it was: {expected} was expected, {found} is there", hint=RESTORE)
+        raise Damaged(f"{what} changed: {expected} was expected, {found} is there", hint=RESTORE)
 
 
-def _digest(before: str, one: StoredBatch) -> str:
+def _digest(before: str, stored: StoredBatch) -> str:
     """The digest over the rows of the batches up to this one."""
-    envelope = one.envelope if type(one.envelope) is bytes else b""  # of another form it is none, as `check_row` says
-    row = [one.id, one.digest, sha256(envelope).hexdigest(), one.members, one.first_seq, one.last_seq]
+    envelope = stored.envelope if type(stored.envelope) is bytes else b""  # `check_row` refuses another form
+    row = [stored.id, stored.digest, sha256(envelope).hexdigest(), stored.members, stored.first_seq, stored.last_seq]
     return f"sha256:{sha256(json.dumps([before, *row]).encode()).hexdigest()}"
 
 
 def _remembered(view: View, vkey: str) -> _CheckedBefore:
-    """What the log's key signed last of the ledger's batches; words of others, and what says it is of more, are passed over."""
+    """The last verdict that the log's key signed; envelopes of other keys, or of another count of batches, are skipped."""
     for count, envelope in view.checked():
         try:
             if type(envelope) is not bytes:
                 continue
             key = LogKey.parse(vkey)
-            found = check.Envelope.parse(check.parse_json(envelope, "batch", _WORD_BYTES), "batch")
-            check.check_envelope(found, [key], "batch")
-            said: Json = check.parse_json(found.payload, "batch", _WORD_BYTES)
+            parsed = check.Envelope.parse(check.parse_json(envelope, "batch", _WORD_BYTES), "batch")
+            check.check_envelope(parsed, [key], "batch")
+            statement: Json = check.parse_json(parsed.payload, "batch", _WORD_BYTES)
         except check.CheckError:
             continue
-        if check.misfit(said, _SHAPE) or check.misfit(said["predicate"]["aside"], [_ROWS.get(said["predicateType"], {})]):
+        if check.misfit(statement, _SHAPE) or check.misfit(
+            statement["predicate"]["aside"], [_ROWS.get(statement["predicateType"], {})]
+        ):
             continue
-        told = said["predicate"]
-        if (told["origin"], told["batches"]) == (key.name, count):
-            return _CheckedBefore(told["batches"], told["epoch"], told["digest"], dict(_aside(told["aside"])))
+        verdict = statement["predicate"]
+        if (verdict["origin"], verdict["batches"]) == (key.name, count):
+            return _CheckedBefore(verdict["batches"], verdict["epoch"], verdict["digest"], dict(_aside(verdict["aside"])))
     return _CheckedBefore()
 
 
 def _aside(rows: list[Json]) -> Iterator[tuple[int, str]]:
-    """The number of each batch that a word sets aside, and why."""
+    """The number of each batch that a verdict sets aside, and why."""
     for row in rows:
         for first, last in row.get("numbers") or [(row["number"], row["number"])]:
             yield from ((number, row["why"]) for number in range(first, last + 1))

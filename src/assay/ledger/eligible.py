@@ -1,26 +1,23 @@
-"""What a settlement follows from beside its evidence, as one document: scheme, registry, tasks, history, randomness;
-where the registry was pulled from a chain, the block of it. SPEC 6, 7.
+"""Find what a settlement is computed from: its inputs document, the evidence that counts, the records behind each result.
 
-It is a case (docs/formats.md) without epoch, evidence and previous settlement, normalised: it does not depend on the order of
-rows or on how a value was spelt. A receipt pins it by its digest; `settled_from` makes of it what the settlement is computed
-from, on the road that every case takes.
+The inputs document (SPEC 6, 7) has the scheme, the registry, tasks, history and randomness, and, if the registry was pulled from
+a chain, its block. It is a case (docs/formats.md) without epoch, evidence and previous settlement. It is normalised, so it does
+not depend on the order of rows or on spelling. A receipt pins it by its digest; `settled_from` turns it into the input of a
+settlement, as every case is read.
 
-Which of the ledger's evidence bears on a settlement. SPEC 3.0.
+The ledger keeps everything that was ever accepted. Left out of a settlement (SPEC 3.0) are
 
-The ledger keeps everything that was ever accepted. Left out here, before the settlement sees it, is:
-
-- what was judged of another task set (a batch says of which), so that it does not stand in the way of the evidence of this one;
-- what validators said who are no longer in the registry, and what is about participants who are not;
+- records that were judged on another task set (their batch names it), so that they do not block the evidence of this one;
+- records by validators, or about participants, who are no longer in the registry;
 - records of another kind than the scheme scores now.
 
-A record about a submission counts for whoever holds that, so it stays when the participant that it names has left, and is read
-as if it named another.
+A record about a submission counts for whoever holds that submission. So it stays when the participant that it names has left, and
+is read as if it named another one.
 
-The records that each participant's result rests on: a result binds their count and root, so that none can be left out. SPEC 6.
-
-They are the records of the epochs up to the settlement's that bear on it (`assay.ledger.eligible`), no older than
-`max_age_epochs`, about the participant's submission, or about the participant itself where the kind goes by that or nothing was
-submitted. Of one slot the first accepted is one of them. A duplicate's result rests on none.
+A result binds the count and root of the records that it rests on, so that none can be left out (SPEC 6). They are the records
+that bear on the settlement, no older than `max_age_epochs`, about the participant's submission; or about the participant, if the
+kind goes by participant or nothing was submitted. Of one slot, only the first accepted record is among them. The result of a
+duplicate rests on no records.
 """
 
 from __future__ import annotations
@@ -57,14 +54,17 @@ INPUTS_FIELDS = ("scheme", "participants", "validators", "tasks", "history", "ra
 
 
 def inputs_document(inputs: Inputs) -> Json:
-    """The document: rows sorted by key or epoch, fractions and times normalised, what is empty left out of a row. SPEC 6."""
+    """The inputs document: rows sorted by key or epoch, fractions and times normalised, empty fields left out. SPEC 6."""
     registry = {} if inputs.registry is None else {"registry": inputs.registry.model_dump()}
     return registry | {
         "scheme": inputs.scheme.document(),
-        "participants": [_participant(one) for one in sorted(inputs.participants, key=lambda one: one.key.encode())],
+        "participants": [
+            _participant(participant)
+            for participant in sorted(inputs.participants, key=lambda participant: participant.key.encode())
+        ],
         "validators": [
-            _row(key=one.key, stake=str(one.stake), name=one.name)
-            for one in sorted(inputs.validators, key=lambda one: one.key.encode())
+            _row(key=validator.key, stake=str(validator.stake), name=validator.name)
+            for validator in sorted(inputs.validators, key=lambda validator: validator.key.encode())
         ],
         "tasks": list(inputs.manifest),
         "history": [
@@ -75,32 +75,32 @@ def inputs_document(inputs: Inputs) -> Json:
     }
 
 
-def inputs_digest(found: Mapping[str, Any]) -> str:
+def inputs_digest(document: Mapping[str, Any]) -> str:
     """`sha256:…` of the document's canonical JSON. SPEC 6."""
-    return digest(found)
+    return digest(document)
 
 
-def settled_from(found: Mapping[str, Any], *, epoch: int, evidence: Found, previous: Previous | None) -> Inputs:
-    """What the settlement of an epoch follows from; raises BadInput as `folder.parse_case` does, and for a field too many."""
-    for name in found:
+def settled_from(document: Mapping[str, Any], *, epoch: int, evidence: Found, previous: Previous | None) -> Inputs:
+    """The input of an epoch's settlement; raises BadInput as `folder.parse_case` does, and for an unknown field."""
+    for name in document:
         if name not in INPUTS_FIELDS:
             raise BadInput(f"there is no field {name[:80]!r} here", hint=f"the fields are {', '.join(INPUTS_FIELDS)}")
-    inputs = parse_case({**found, "epoch": epoch}, evidence=evidence)
+    inputs = parse_case({**document, "epoch": epoch}, evidence=evidence)
     if previous is not None:
         check_follows(previous, inputs.scheme, epoch)
     return replace(inputs, previous=previous)
 
 
-def _participant(one: Participant) -> Json:
+def _participant(participant: Participant) -> Json:
     return _row(
-        key=one.key,
-        uid=one.uid,
-        name=one.name,
-        submission=one.submission,
-        submitted_at=None if one.submitted_at is None else instant_text(one.submitted_at),
-        last_reset_epoch=one.last_reset_epoch,
-        accepted_epoch=one.accepted_epoch,
-        address=one.address,
+        key=participant.key,
+        uid=participant.uid,
+        name=participant.name,
+        submission=participant.submission,
+        submitted_at=None if participant.submitted_at is None else instant_text(participant.submitted_at),
+        last_reset_epoch=participant.last_reset_epoch,
+        accepted_epoch=participant.accepted_epoch,
+        address=participant.address,
     )
 
 
@@ -109,11 +109,11 @@ def _row(**fields: object) -> Json:
 
 
 MANY = 20_000
-"""Above this many records of kind tests are counted as Parquet, not one by one."""
+"""More records than this, of kind tests, are read through Parquet, not one by one."""
 
 
 class BatchTaskSet(NamedTuple):
-    """Of which task set a batch's records are, and their seqs as ranges, first and last included."""
+    """The task set of a batch's records, and their seqs as ranges, first and last included."""
 
     task_set: str | None
     members: Sequence[Sequence[int]]
@@ -123,7 +123,7 @@ Numbers = "NDArray[np.int64]"
 
 
 def left_out(batches: Iterable[BatchTaskSet], task_set: str | None) -> NDArray[np.int64]:
-    """The seqs of records that are in batches of other task sets only, ascending; none where the settlement has no task set."""
+    """The seqs of records that are only in batches of other task sets, ascending; none if the settlement has no task set."""
     if task_set is None:
         return np.empty(0, np.int64)
     others, same = list[Sequence[int]](), list[Sequence[int]]()
@@ -140,7 +140,7 @@ def _numbers(ranges: Sequence[Sequence[int]]) -> NDArray[np.int64]:
 
 @contextmanager
 def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], *, many: bool) -> Iterator[Found]:
-    """Evidence (seq, canonical JSON of the ledger's own), for as long as the block lasts; `many`: by way of Parquet."""
+    """The ledger's evidence (seq, canonical JSON), for as long as the block lasts; `many`: through Parquet."""
     if not many:
         yield lambda known: _gathered(records, without, known)
         return
@@ -154,10 +154,10 @@ def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64
 def from_files(
     paths: Sequence[Path], records: Callable[[], Iterable[tuple[int, bytes]]], without: NDArray[np.int64]
 ) -> Iterator[Found]:
-    """The same for files of a bundle; `records` reads them one by one, which is done unless all of them are Parquet.
+    """The evidence in files of a bundle; `records` reads them one by one, unless all of them are Parquet.
 
-    Parquet of a stranger is written again: what its footer says of the columns (the lowest value of a row group, say) need not
-    be so, and DuckDB goes by it, while the digests were taken of the columns.
+    A stranger's Parquet is written again: DuckDB trusts the statistics in its footer (such as the lowest value of a row
+    group), which may be false, while the digests were taken of the columns.
     """
     if not paths or any(path.suffix != ".parquet" for path in paths):
         yield lambda known: _gathered(records(), without, known)
@@ -184,7 +184,7 @@ def _gathered(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], 
 
 
 def _copied(path: Path, place: Path) -> Path:
-    """The records of a file in a file of our own, in `place`."""
+    """A copy of a Parquet file in `place`, with statistics of our own."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -200,7 +200,7 @@ def _copied(path: Path, place: Path) -> Path:
 
 
 def _fitting(path: Path, without: NDArray[np.int64], known: Registry, place: Path) -> Path:
-    """The file itself where nothing is to be left out, else what is left of it, in a file in `place`."""
+    """The file itself if nothing is to be left out; otherwise what is left of it, in a new file in `place`."""
     return path if not len(without) and _all_known(path, known) else _rest(path, without, known, place)
 
 
@@ -227,12 +227,13 @@ def _rest(path: Path, without: NDArray[np.int64], known: Registry, place: Path) 
     target = place / f"standing-{path.name}"
     with pq.ParquetFile(path) as file, pq.ParquetWriter(target, file.schema_arrow) as writer:
         for batch in file.iter_batches():
-            there = pc.is_in(batch.column("participant"), participants)
+            known_participant = pc.is_in(batch.column("participant"), participants)
             stays = pc.and_(
-                pc.is_in(batch.column("validator"), validators), pc.or_(there, pc.not_equal(batch.column("submission"), ""))
+                pc.is_in(batch.column("validator"), validators),
+                pc.or_(known_participant, pc.not_equal(batch.column("submission"), "")),
             )
             stays = pc.and_not(stays, pc.is_in(batch.column("seq"), pa.array(without, batch.column("seq").type)))
-            named = pc.if_else(there, batch.column("participant"), participants[0])
+            named = pc.if_else(known_participant, batch.column("participant"), participants[0])
             changed = batch.set_column(batch.schema.get_field_index("participant"), "participant", named)
             writer.write_batch(changed.filter(stays))
     return target
@@ -243,21 +244,21 @@ def records_behind_results(
 ) -> Iterator[tuple[str, int, StoredRecord]]:
     """(participant, epoch, record) of each record that a result rests on, in order of acceptance.
 
-    records: all up to the settlement's epoch, in that order. inputs: the document that it follows from. without: the seqs of what
-    is left out as being of another task set.
+    records: all up to the settlement's epoch, in that order. inputs: its inputs document. without: the seqs that are left out
+    because they belong to another task set.
     """
     scheme = inputs["scheme"]
     kind, age = scheme["score"]["kind"], scheme["consensus"].get("max_age_epochs")
     oldest = 0 if age is None else settlement["epoch"] - age
-    validators = {one["key"] for one in inputs["validators"]}
+    validators = {validator["key"] for validator in inputs["validators"]}
     model = find(kind).record
     shared, rows = model.shared_key, [row for row in settlement["agreed"] if row["duplicate_of"] is None]
     submitted = {row["submission"]: row["participant"] for row in rows if shared and row["submission"]}
     others = {row["participant"] for row in rows} - set(submitted.values())
     taken: set[tuple[object, ...]] = set()
-    for one in records:
-        value: Json = json.loads(one.body)
-        if value["kind"] != kind or value["epoch"] < oldest or value["validator"] not in validators or one.seq in without:
+    for stored in records:
+        value: Json = json.loads(stored.body)
+        if value["kind"] != kind or value["epoch"] < oldest or value["validator"] not in validators or stored.seq in without:
             continue
         by_submission = shared and value["submission"]
         about = submitted.get(value["submission"]) if by_submission else value["participant"]
@@ -266,16 +267,16 @@ def records_behind_results(
         slot = (about, value["validator"], *(value[name] for name in model.parts))
         if slot not in taken:
             taken.add(slot)
-            yield about, value["epoch"], one
+            yield about, value["epoch"], stored
 
 
 def bind_results(
     records: Iterable[StoredRecord], inputs: Json, settlement: Mapping[str, Any], without: Container[int]
 ) -> dict[str, Json]:
-    """Participant → count and root of the records that its result rests on; the root as that of a receipt's evidence. SPEC 6."""
-    found: dict[str, tuple[list[int], list[bytes]]] = {row["participant"]: ([], []) for row in settlement["agreed"]}
-    for participant, _, one in records_behind_results(records, inputs, settlement, without):
-        seqs, digests = found[participant]
-        seqs.append(one.seq)
-        digests.append(one.digest)
-    return {name: {"root": evidence.evidence_root(*both), "count": len(both[0])} for name, both in found.items()}
+    """Participant → count and root of the records that its result rests on; the root is made as for a receipt. SPEC 6."""
+    bound: dict[str, tuple[list[int], list[bytes]]] = {row["participant"]: ([], []) for row in settlement["agreed"]}
+    for participant, _, stored in records_behind_results(records, inputs, settlement, without):
+        seqs, digests = bound[participant]
+        seqs.append(stored.seq)
+        digests.append(stored.digest)
+    return {name: {"root": evidence.evidence_root(*both), "count": len(both[0])} for name, both in bound.items()}

@@ -1,13 +1,14 @@
-"""Evidence of kind tests in Parquet files: written from canonical records, and read back as the same bytes. SPEC 6, 7.
+"""Write and read a bundle's evidence, as JSON lines or Parquet, and compute the root that a receipt binds. SPEC 3.0, 6, 7.
 
-A record's canonical JSON is a template into which the columns are put; every distinct value is escaped once by the encoder of
-canonical JSON, so the bytes are those that `Record.digest` hashes. Reading does not trust the file: what is no record gives bytes
-that no receipt names, or is refused. Parquet is read with pyarrow, the extra `bulk`.
+Parquet holds evidence of kind tests, and needs pyarrow (the extra `bulk`). Reading it gives the bytes that `Record.digest`
+hashes: a record's canonical JSON is a template for the columns, and each distinct value is escaped once by the encoder of
+canonical JSON.
 
-The evidence that a receipt binds: its Merkle root, and the files of a bundle that it is in. SPEC 3.0, 6.
+A leaf of the root is a record's `seq` (8 bytes, big endian) and its digest (32 bytes), in order of acceptance. So the root binds
+which of two records was first.
 
-A leaf is a record's `seq` (8 bytes, big endian) and its digest (32 bytes), in order of acceptance: the root binds which of two
-records was first. Files are read as a stranger's: whatever is in them, the answer is records or BadInput.
+Files may come from strangers. Whatever is in them, reading gives records, or raises BadInput; bytes that are not a record have a
+digest that no receipt names.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from assay.scheme.reading import check_file, opened
 PARQUET_COLUMNS = ("seq", "epoch", "validator", "participant", "submission", "task", "outcome", "trial", "observed_at", "image")
 """The columns that are written, in this order."""
 PARQUET_ROWS = 65_536
-"""Records that are written together: a row group."""
+"""Records of one row group, written together."""
 PARQUET_AT_ONCE = 8_192
 """Records that are read together: few enough that their bytes stay in the processor's cache."""
 LONGEST = 4_096
-"""Characters of a value: more than any field of a record may have."""
+"""The most characters of a value: more than any field of a record may have."""
 ROOM = 2**24
-"""Bytes that a row group may have beside its values, and `LONGEST` characters of each record."""
+"""Bytes that a row group may have beside `LONGEST` characters of each record."""
 _NUMBERS = frozenset({"seq", "epoch", "trial"})
 _PLAIN = r"^[0-9A-Za-z:.+-]*$"
-"""A text of these characters needs no escape."""
+"""A text that needs no escape in JSON."""
 
 
 class RecordChunk(NamedTuple):
-    """Some records: their seqs, their canonical JSON, and what each says of (kind, epoch, validator)."""
+    """Some records: their seqs, their canonical JSON, and the (kind, epoch, validator) of each."""
 
     seqs: list[int]
     bodies: list[bytes]
@@ -53,14 +54,14 @@ class RecordChunk(NamedTuple):
 
 
 def write_parquet(path: Path, records: Iterable[tuple[int, bytes]]) -> int:
-    """Write records (seq, canonical JSON) to a new file and flush it to the disk; how many there were."""
+    """Write records (seq, canonical JSON) to a new Parquet file and flush it to the disk; returns how many."""
     import pyarrow.parquet as pq
 
     count, held = 0, list[tuple[int, bytes]]()
     with path.open("xb") as file:
         with pq.ParquetWriter(file, _schema(), compression="zstd") as writer:
-            for one in records:
-                held.append(one)
+            for pair in records:
+                held.append(pair)
                 count += 1
                 if len(held) == PARQUET_ROWS:
                     writer.write_table(_table(held))
@@ -95,26 +96,26 @@ def _table(records: Sequence[tuple[int, bytes]]) -> Any:
     inner = pa.schema([*(field for field in schema if field.name != "seq"), ("kind", pa.string())])
     options = pj.ParseOptions(explicit_schema=inner, unexpected_field_behavior="error")
     block = pj.ReadOptions(block_size=len(lines) + 1)
-    found = pj.read_json(io.BytesIO(lines), read_options=block, parse_options=options)
-    return found.append_column("seq", pa.array([seq for seq, _ in records], pa.int64())).select(list(PARQUET_COLUMNS))
+    table = pj.read_json(io.BytesIO(lines), read_options=block, parse_options=options)
+    return table.append_column("seq", pa.array([seq for seq, _ in records], pa.int64())).select(list(PARQUET_COLUMNS))
 
 
 def parquet_rows(path: Path) -> int:
-    """How many records a file says that it has; raises BadInput for what is not Parquet."""
+    """How many records a Parquet file has by its footer; raises BadInput for another file."""
     with _opened(path) as file:
         count: int = file.metadata.num_rows
         return count
 
 
 def read_parquet(path: Path) -> Iterator[RecordChunk]:
-    """The records in the order of the file, some at a time; raises BadInput for a file, a column or a value that is wrong."""
+    """The records of a Parquet file in its order, some at a time; raises BadInput for a wrong file, column or value."""
     import pyarrow as pa
 
     with _opened(path) as file:
         names = file.schema_arrow.names
         for name in PARQUET_COLUMNS:
             if names.count(name) != 1 and (name not in ("trial", "observed_at", "image") or name in names):
-                raise BadInput("the column is missing or there twice", file=path, field=name, hint="export the evidence again")
+                raise BadInput("the column is missing, or occurs twice", file=path, field=name, hint="export the evidence again")
         columns = [name for name in PARQUET_COLUMNS if name in names]
         try:
             for batch in file.iter_batches(batch_size=PARQUET_AT_ONCE, columns=columns):
@@ -136,12 +137,12 @@ def _opened(path: Path) -> Any:
     return file
 
 
-def _check_sizes(found: Any, path: Path) -> None:
-    """Refuse rows that are said to be larger than records can be: a few kB of a page may stand for gigabytes.
+def _check_sizes(metadata: Any, path: Path) -> None:
+    """Raise BadInput for rows larger than records can be: a few kB of a compressed page may expand to gigabytes.
 
-    What a row group says of its columns is not asked for, since pyarrow ends the process where there is nothing said.
+    The metadata of single columns is not read, because pyarrow ends the process if it is missing.
     """
-    for group in map(found.row_group, range(found.num_row_groups)):
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
         if group.total_byte_size > ROOM + group.num_rows * LONGEST * 4:
             raise BadInput("has rows that are larger than records can be", file=path, hint="export the evidence again")
 
@@ -187,7 +188,7 @@ def _split(texts: Any) -> list[bytes]:
 
 
 def _encoded(array: Any, name: str, path: Path) -> Any:
-    """The column as numbers of its distinct values; raises BadInput for a column of another type."""
+    """The column, dictionary-encoded; raises BadInput for a column of another type."""
     import pyarrow as pa
 
     kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
@@ -198,7 +199,7 @@ def _encoded(array: Any, name: str, path: Path) -> Any:
 
 
 def _text(encoded: Any, before: str, path: Path, name: str) -> Any:
-    """For each record the field as it stands in canonical JSON; an empty image or trial is none, or the first."""
+    """The field of each record as canonical JSON; an empty image is left out, an empty trial is the first."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -220,7 +221,7 @@ def _json(value: str | int, path: Path, name: str) -> str:
 
 
 def _times(array: Any, count: int, path: Path) -> list[Any]:
-    """Kind and time of each record, as they stand in canonical JSON. Times are mostly all different, so they are not numbered."""
+    """Kind and time of each record as canonical JSON. Most times are different, so they are not dictionary-encoded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -235,14 +236,14 @@ def _times(array: Any, count: int, path: Path) -> list[Any]:
 
 
 AT_ONCE = 10_000
-"""Records that are looked at together."""
+"""Records of JSON lines that are read together."""
 _entry = Struct(">xQ32s").pack
-"""The zero byte that RFC 6962 puts before a leaf, seq, digest: by one call, since there are millions."""
+"""Packs the zero byte that RFC 6962 puts before a leaf, seq and digest; one call, since there are millions of leaves."""
 
 
 @dataclass(frozen=True)
 class BoundRecords:
-    """The records of some files: where each stands in the order of acceptance, its digest, and (kind, epoch, validator)."""
+    """The records of some files: the seq of each, its digest, and its (kind, epoch, validator)."""
 
     seqs: list[int] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
@@ -255,13 +256,13 @@ def evidence_leaf(seq: int, digest: bytes) -> bytes:
 
 
 def evidence_root(seqs: Sequence[int], digests: Sequence[bytes]) -> str:
-    """`sha256:…` over the records, which must stand in order of acceptance. SPEC 6."""
+    """`sha256:…` over the records, which must be in order of acceptance. SPEC 6."""
     return f"sha256:{merkle.root(list(map(evidence_leaf, seqs, digests))).hex()}"
 
 
 def evidence_files(folder: Path) -> dict[int, Path]:
-    """The files `epoch-N.jsonl` or `epoch-N.parquet` of a folder, by N; raises BadInput for others, and both of one N."""
-    found: dict[int, Path] = {}
+    """The files `epoch-N.jsonl` or `epoch-N.parquet` of a folder, by N; raises BadInput for another file, or two of one N."""
+    files: dict[int, Path] = {}
     try:
         paths = sorted(folder.iterdir())
     except OSError as error:
@@ -276,30 +277,30 @@ def evidence_files(folder: Path) -> dict[int, Path]:
             or name != f"epoch-{int(digits[:16])}"
         ):
             raise BadInput("is not evidence of an epoch", file=path, hint="a bundle holds epoch-N.jsonl or epoch-N.parquet")
-        if int(digits) in found:
+        if int(digits) in files:
             raise BadInput(
-                f"stands beside {found[int(digits)].name}", file=path, hint="keep the evidence of an epoch in one file"
+                f"exists beside {files[int(digits)].name}", file=path, hint="keep the evidence of an epoch in one file"
             )
-        found[int(digits)] = path
-    return dict(sorted(found.items()))
+        files[int(digits)] = path
+    return dict(sorted(files.items()))
 
 
 def read_evidence(path: Path, most: int) -> BoundRecords:
-    """What a file holds, without the records themselves; raises BadInput for what is wrong with it, and for more than `most`."""
-    found = BoundRecords()
+    """Seqs and digests of the records in a file; raises BadInput for a wrong file, and for more than `most` records."""
+    bound = BoundRecords()
     if path.suffix == ".parquet" and parquet_rows(path) > most:
         raise BadInput(f"has more than {most} records", file=path, hint="export the evidence again")
-    for seqs, bodies, said in evidence_parts(path):
-        found.seqs.extend(seqs)
-        found.digests.extend([hashlib.sha256(body).digest() for body in bodies])
-        found.said.extend(said)
-        if len(found.seqs) > most:
+    for seqs, bodies, claims in evidence_parts(path):
+        bound.seqs.extend(seqs)
+        bound.digests.extend([hashlib.sha256(body).digest() for body in bodies])
+        bound.said.extend(claims)
+        if len(bound.seqs) > most:
             raise BadInput(f"has more than {most} records", file=path, hint="export the evidence again")
-    return found
+    return bound
 
 
 def evidence_parts(path: Path) -> Iterator[RecordChunk]:
-    """The records in a file, some at a time, in its order; raises BadInput with file and line."""
+    """The records in a file of evidence, some at a time, in its order; raises BadInput with file and line."""
     if path.suffix == ".parquet":
         yield from read_parquet(path)
         return
@@ -319,14 +320,14 @@ def evidence_parts(path: Path) -> Iterator[RecordChunk]:
 def _add_part(part: RecordChunk, line: bytes, place: Place) -> None:
     value = parse(line, place)
     try:
-        one = record(value)
+        parsed = record(value)
     except BadInput as error:
         raise place.put(error) from None
-    if one.seq is None:
-        raise place.refuse("is missing", field="seq", hint="a bundle has it in every record")
-    part.seqs.append(one.seq)
-    part.bodies.append(canonical(one.document()))
-    part.said.append((one.kind, one.epoch, one.validator))
+    if parsed.seq is None:
+        raise place.refuse("is missing", field="seq", hint="every record of a bundle has it")
+    part.seqs.append(parsed.seq)
+    part.bodies.append(canonical(parsed.document()))
+    part.said.append((parsed.kind, parsed.epoch, parsed.validator))
 
 
 def write_lines(path: Path, records: Iterable[tuple[int, bytes]]) -> None:

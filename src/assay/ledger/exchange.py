@@ -1,10 +1,10 @@
-"""A participant's own proof: his result, the records that it rests on, and that all of it is under receipts in the log. SPEC 6.
+"""Make a participant's own proof, and import an exported epoch into another copy of its ledger. SPEC 6.
 
-Nothing of others is in it but hashes: he can show it to anybody, and anybody can check it by `assay verify`.
+A proof has the participant's result, the records that it rests on, and the proofs that both are under receipts in the log. Of
+other participants it has only hashes, so the participant can show it to anybody, and anybody can check it with `assay verify`.
 
-An exported epoch into another copy of its ledger: the same records and seqs, the same receipt, the same log. SPEC 6.
-
-The bundle is verified first, whole. Epochs are imported in their order, since each receipt names the one before.
+An imported epoch gives the same records and seqs, the same receipt and the same log. Its bundle is verified completely first.
+Epochs are imported in their order, because each receipt names the one before.
 """
 
 from __future__ import annotations
@@ -33,39 +33,42 @@ Json = dict[str, Any]
 
 
 def proof_for(ledger: Ledger, participant: str, epoch: int | None = None) -> Json:
-    """The proof of a participant's result in an epoch (None: the last settled). Raises BadInput for a stranger, CannotSettle."""
+    """The proof of a participant's result in an epoch (None: the last settled).
+
+    Raises BadInput for a participant who is not in it, and CannotSettle.
+    """
     with ledger.counted() as view:
         last = view.last_receipt() if epoch is None else None
-        found = ledger.receipt(last.epoch if last is not None else epoch or 0)
-        settled, inputs = stored_settlement(view, found.epoch)
+        receipt = ledger.receipt(last.epoch if last is not None else epoch or 0)
+        settled, inputs = stored_settlement(view, receipt.epoch)
         settlement, document = json.loads(settled.document), json.loads(inputs)
-        rows = results(settlement, settling.rests(view, document, settlement) if receipt_version(found) > 1 else None)
+        rows = results(settlement, settling.rests(view, document, settlement) if receipt_version(receipt) > 1 else None)
         at = next((index for index, row in enumerate(rows) if row["participant"] == participant), None)
         if at is None:
-            what = f"there is no participant {participant[:80]!r} in the settlement of epoch {found.epoch}"
+            what = f"there is no participant {participant[:80]!r} in the settlement of epoch {receipt.epoch}"
             raise BadInput(what, hint="give the whole key")
-        receipts = [one for one in view.receipts() if one.position <= found.position]
+        receipts = [earlier for earlier in view.receipts() if earlier.position <= receipt.position]
         about = list(settling.about(view, document, settlement, participant))
         proofs = _batch_proofs(view, receipts, about)
-    used = {one for one, _, _, _ in proofs} - {found.epoch}
-    others = [ledger.document(one, found) for one in receipts if one.epoch in used]
-    return proof_document(ledger.document(found), rows[at], results_tree(rows).inclusion(at), proofs, others)
+    used = {place for place, _, _, _ in proofs} - {receipt.epoch}
+    others = [ledger.document(earlier, receipt) for earlier in receipts if earlier.epoch in used]
+    return proof_document(ledger.document(receipt), rows[at], results_tree(rows).inclusion(at), proofs, others)
 
 
 def _batch_proofs(
     view: View, receipts: list[StoredReceipt], about: list[tuple[int, StoredRecord]]
 ) -> list[tuple[int, int, bytes, Any]]:
-    """(epoch of the receipt, seq, record, place under its evidence root) of each record."""
-    found, first = [], 0
-    for one in receipts:
-        mine = [row for epoch, row in about if first <= epoch <= one.epoch]
+    """(epoch of its receipt, seq, record, proof under the evidence root) of each record."""
+    proofs, first = [], 0
+    for receipt in receipts:
+        mine = [row for epoch, row in about if first <= epoch <= receipt.epoch]
         if mine:
-            pairs = [(seq, digest) for seq, digest, _ in view.records(first, one.epoch)]
+            pairs = [(seq, digest) for seq, digest, _ in view.records(first, receipt.epoch)]
             tree = Tree([evidence.evidence_leaf(*pair) for pair in pairs])
             places = {seq: at for at, (seq, _) in enumerate(pairs)}
-            found += [(one.epoch, row.seq, row.body, tree.inclusion(places[row.seq])) for row in mine]
-        first = one.epoch + 1
-    return found
+            proofs += [(receipt.epoch, row.seq, row.body, tree.inclusion(places[row.seq])) for row in mine]
+        first = receipt.epoch + 1
+    return proofs
 
 
 def participants_of(ledger: Ledger, epoch: int) -> list[Participant]:
@@ -78,7 +81,7 @@ def participants_of(ledger: Ledger, epoch: int) -> list[Participant]:
 
 @dataclass(frozen=True)
 class ImportedEpoch:
-    """What an import added; nothing, if the epoch was there already, which `new` says: an epoch may have no new evidence."""
+    """How much an import added. `new`: the epoch was not there before; a new epoch may also have no new evidence."""
 
     epoch: int
     records: int
@@ -87,9 +90,9 @@ class ImportedEpoch:
 
 
 def import_bundle(ledger: Ledger, source: Path) -> ImportedEpoch:
-    """Add the last epoch of a bundle to a ledger that has all before it; what is there already adds nothing.
+    """Add the last epoch of a bundle to a ledger that has all epochs before it; an epoch that is there adds nothing.
 
-    Raises Refused if the bundle does not verify by the log's key, BadInput if it does not go on from what the ledger has, and
+    Raises Refused if the bundle does not verify by the log's key, BadInput if it does not continue what the ledger has, and
     StoreError.
     """
     verify(source, key=str(ledger.key))
@@ -116,8 +119,8 @@ def import_bundle(ledger: Ledger, source: Path) -> ImportedEpoch:
         row = StoredSettlement(epoch, settled["digest"], eligible.inputs_digest(document_of_inputs), canonical(settled))
         envelope = canonical(json.loads(paths[-1].read_bytes())["envelope"])
         last = receipts[-1]
-        made = StoredReceipt(epoch, last.proof.index, f"sha256:{last.digest.hex()}", envelope, last.proof.checkpoint)
-        tx.add_settled(row, canonical(document_of_inputs), made)
+        receipt = StoredReceipt(epoch, last.proof.index, f"sha256:{last.digest.hex()}", envelope, last.proof.checkpoint)
+        tx.add_settled(row, canonical(document_of_inputs), receipt)
     ledger.bring_up()
     return ImportedEpoch(epoch, len(bodies), count)
 
@@ -129,28 +132,28 @@ def _bodies(source: Path, epoch: int) -> dict[int, bytes]:
 
 
 def _check_free(tx: Writer, first: int, epoch: int, bodies: dict[int, bytes], source: Path) -> None:
-    """Refuse to mix the bundle's evidence with other evidence that the ledger took in itself."""
-    taken = [one.seq for one in tx.records(first) if one.seq in bodies]
+    """Raise BadInput if the bundle's evidence would mix with evidence that the ledger accepted itself."""
+    taken = [stored.seq for stored in tx.records(first) if stored.seq in bodies]
     if taken or tx.count(first, epoch):
         what = f"the ledger has evidence of its own of epoch {epoch} or before, or under the same seqs"
-        raise BadInput(what, file=source, hint="import into a copy of the ledger that takes no evidence in itself")
+        raise BadInput(what, file=source, hint="import into a copy of the ledger that accepts no evidence itself")
 
 
 def _add_batches(tx: Writer, source: Path, bodies: dict[int, bytes]) -> int:
-    """Keep the batches that are not there yet, in their order; how many there were."""
+    """Store the batches that are not there yet, in their order; returns how many."""
     count = 0
     path = source / bundle.BATCHES
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             envelope, members = report.split_batch_line(line, Place(path, number))
-            payload, said = batch.stated(envelope)
+            payload, statement = batch.stated(envelope)
             seqs = [seq for first, last in members for seq in range(first, last + 1)]
             if not all(seq in bodies for seq in seqs):
                 continue
             rows = sorted((hashlib.sha256(bodies[seq]).digest(), bodies[seq], seq) for seq in seqs)
-            found = tuple(body for _, body, _ in rows)
-            records = tuple(batch.read_records(found, said.kind, path, number))
-            one = Batch(envelope, payload, said, records, found, tuple(digest for digest, _, _ in rows))
-            tx.add_batch(one, [seq for _, _, seq in rows])
+            ordered = tuple(body for _, body, _ in rows)
+            records = tuple(batch.read_records(ordered, statement.kind, path, number))
+            imported = Batch(envelope, payload, statement, records, ordered, tuple(digest for digest, _, _ in rows))
+            tx.add_batch(imported, [seq for _, _, seq in rows])
             count += 1
     return count

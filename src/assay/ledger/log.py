@@ -1,20 +1,16 @@
-"""The pieces that a log is kept in: tiles of hashes and bundles of entries, and what their files are called (C2SP tlog-tiles).
-
-Signing what a log says of itself: checkpoints as signed notes, and proofs with them (C2SP). SPEC 6.
-
-The log on disk: a folder of files that never change and a checkpoint, for any web server to serve (C2SP tlog-tiles). SPEC 6.
+"""Keep a Merkle log in a folder for any web server, sign its checkpoints, and prove its entries (C2SP tlog-tiles). SPEC 6.
 
     checkpoint              the signed root
-    tile/0/x001/234         256 hashes of entries; tile/1/… the roots of 256 such tiles each; and so on up
+    tile/0/x001/234         256 hashes of entries; tile/1/… the roots of 256 such tiles each; and so on
     tile/0/x001/235.p/17    the last tile of a level, with the 17 hashes it has so far
     tile/entries/x001/234   the entries themselves
 
-- Tiles are on the disk before the checkpoint that speaks of them, which is put in place at once. Tiles that a crash left without
-  a checkpoint are written again by the next append.
-- An append writes the last tiles of the levels that grow, and removes what a dead writer left half written. Partial tiles go
-  when the full one is there.
-- What is read is used only if it leads to the checkpoint's root; a file that does not is named. That the checkpoint itself was
-  put back to an earlier one can be seen only by who has seen the later one: `check_against`.
+- Tiles are on the disk before the checkpoint that covers them; the checkpoint is then replaced at once. If a crash leaves tiles
+  without a checkpoint, the next append writes them again.
+- An append writes the last tiles of the levels that grow, and removes unfinished files of a writer that died. A partial tile is
+  removed when its full tile is there.
+- A file is used only if it leads to the checkpoint's root; one that does not is named in the error. Only someone who saw a later
+  checkpoint can see that the checkpoint itself was rolled back: `check_against`.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ TilePlace = tuple[int, int]
 
 
 def tile_path(level: int | str, index: int, width: int = WIDTH) -> str:
-    """Where a tile is: `tile/0/x001/x234/067`, with `.p/W` after it where it has fewer than 256 hashes.
+    """The path of a tile: `tile/0/x001/x234/067`, followed by `.p/W` if it has fewer than 256 hashes.
 
     level: 0 … 63, or "entries". Raises ValueError if there is no such tile.
     """
@@ -60,7 +56,7 @@ def tile_path(level: int | str, index: int, width: int = WIDTH) -> str:
 
 
 def partial_tiles(size: int) -> Iterator[tuple[int, int, int]]:
-    """The partial tiles of a tree, one a level at most, from the leaves up: (level, index, width)."""
+    """The partial tiles of a tree, at most one a level, from the leaves up: (level, index, width)."""
     level = 0
     while size:
         if size % WIDTH:
@@ -69,7 +65,7 @@ def partial_tiles(size: int) -> Iterator[tuple[int, int, int]]:
 
 
 def tile_root(data: bytes) -> bytes:
-    """The root over the hashes in a tile, or in a part of one."""
+    """The root over the hashes in a tile, or in a part of a tile."""
     return merkle.root([data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES)])
 
 
@@ -86,7 +82,7 @@ def root_of_tiles(tiles: Mapping[TilePlace, bytes], size: int) -> bytes:
 
 def grow_tiles(tiles: Mapping[TilePlace, bytes], size: int, entries: Sequence[bytes]) -> dict[TilePlace, bytes]:
     """The tiles that are new or longer when entries are added to a tree of `size` leaves with these partial tiles."""
-    grown, hashes, level = dict[TilePlace, bytes](), [leaf_hash(one) for one in entries], 0
+    grown, hashes, level = dict[TilePlace, bytes](), [leaf_hash(entry) for entry in entries], 0
     while hashes:
         index = size // WIDTH
         data = (tiles[level, index] if size % WIDTH else b"") + b"".join(hashes)
@@ -102,34 +98,34 @@ def grow_tiles(tiles: Mapping[TilePlace, bytes], size: int, entries: Sequence[by
 
 def log_files(entries: Sequence[bytes]) -> dict[str, bytes]:
     """All tiles and bundles of a log with these entries: path → bytes."""
-    found = {tile_path(*at, len(data) // HASH_BYTES): data for at, data in grow_tiles({}, 0, entries).items()}
+    files = {tile_path(*at, len(data) // HASH_BYTES): data for at, data in grow_tiles({}, 0, entries).items()}
     for at in range(0, len(entries), WIDTH):
         part = entries[at : at + WIDTH]
-        found[tile_path("entries", at // WIDTH, len(part))] = bundle_entries(part)
-    return found
+        files[tile_path("entries", at // WIDTH, len(part))] = bundle_entries(part)
+    return files
 
 
 def bundle_entries(entries: Sequence[bytes]) -> bytes:
     """Entries in a file, each after its length in two bytes; ValueError if one is longer than ENTRY_BYTES."""
-    if any(len(one) > ENTRY_BYTES for one in entries):
+    if any(len(entry) > ENTRY_BYTES for entry in entries):
         raise ValueError(f"an entry is longer than {ENTRY_BYTES} bytes")
-    return b"".join(len(one).to_bytes(2, "big") + one for one in entries)
+    return b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
 
 
 def unbundle_entries(data: bytes) -> list[bytes]:
     """The entries in a bundle; ValueError if it ends within one."""
-    found, at = [], 0
+    entries, at = [], 0
     while at < len(data):
         begin = at + 2
         at = begin + int.from_bytes(data[at:begin], "big")
         if at > len(data) or begin > len(data):
             raise ValueError("it ends within an entry")
-        found.append(data[begin:at])
-    return found
+        entries.append(data[begin:at])
+    return entries
 
 
 def log_key(origin: str, key: PublicKey) -> LogKey:
-    """The vkey of a log of that name; raises BadInput if the name cannot be one, or if the key is not Ed25519."""
+    """The vkey of a log with this name; raises BadInput for a name that a log cannot have, or a key that is not Ed25519."""
     if key.kind != ED25519:
         raise BadInput(f"{key} is not an Ed25519 key", hint="logs sign with Ed25519: assay keys new")
     if not allowed(origin) or not re.fullmatch(NAME, origin):
@@ -139,7 +135,7 @@ def log_key(origin: str, key: PublicKey) -> LogKey:
 
 
 def sign_note(text: str, key: LogKey, signer: PrivateKey) -> bytes:
-    """The text, which ends a line, as a note signed under the name of the log; ValueError if the signer's key is another."""
+    """A text of whole lines as a note, signed under the log's name; ValueError if the signer has another key."""
     if signer.public.raw != key.raw or not text.endswith("\n"):
         raise ValueError("the note is not one that this key can sign")
     signature = base64.b64encode(key.hint + signer.sign(text.encode())).decode()
@@ -153,25 +149,25 @@ def sign_checkpoint(size: int, root: bytes, key: LogKey, signer: PrivateKey) -> 
 
 def proof_text(proof: Proof, checkpoint: bytes) -> str:
     """A C2SP tlog-proof: the place of an entry, up to the root of the signed checkpoint, whose size is the proof's."""
-    hashes = "".join(f"{base64.b64encode(one).decode()}\n" for one in proof.hashes)
+    hashes = "".join(f"{base64.b64encode(hash_).decode()}\n" for hash_ in proof.hashes)
     return f"{PROOF}\nindex {proof.index}\n{hashes}\n{checkpoint.decode()}"
 
 
-_ROOM = "check its place, permissions and space"
+_ROOM = "check its place, its permissions and the free space"
 KEPT = 64
-"""Tiles that are kept in memory once they were checked."""
+"""How many checked tiles stay in memory."""
 _ABSENT = (
-    "whoever settles has it, a validator needs none; if this is where it was: move ledger.toml away and do `assay ledger init`"
-    " again, with the same names"
+    "only the machine that settles has it; if it should be here, move ledger.toml away and run `assay ledger init` again with the"
+    " same names"
 )
 _BACK = "bring the right one back from a copy"
-_COPY = "bring it back from a copy; or move the log's folder away: `assay ledger check` makes it anew from the database"
+_COPY = "bring it back from a copy; or move the log's folder away: `assay ledger check` makes it again from the database"
 
 
 class Log:
-    """A log in a folder, as its signed checkpoint says; `key` is the log's public key and name.
+    """A log in a folder, at its signed checkpoint; `key` is the log's public key and name.
 
-    Raises BadInput, with the file, wherever something in the folder is not what the checkpoint says.
+    Raises BadInput, with the file, if something in the folder does not fit the checkpoint.
     """
 
     def __init__(self, folder: Path, key: LogKey) -> None:
@@ -192,13 +188,13 @@ class Log:
 
     @classmethod
     def anew(cls, folder: Path, key: LogKey, note: bytes, entries: list[bytes]) -> Log:
-        """A log with all its entries, from a signed checkpoint, in a folder that is not there yet: made whole or not at all.
+        """A log made from a signed checkpoint and all its entries, in a new folder: complete, or not at all.
 
-        Raises BadInput if it cannot be written, check.CheckError if the checkpoint is not that of these entries.
+        Raises BadInput if it cannot be written, check.CheckError if the checkpoint is not one of these entries.
         """
         after, root = check.check_checkpoint(note, [key]), merkle.root(list(map(check.leaf_hash, entries)))
         if (after.size, after.root) != (len(entries), root):
-            raise check.CheckError("log", "the checkpoint is not that of its entries", after.root.hex(), root.hex())
+            raise check.CheckError("log", "the checkpoint does not fit the entries", after.root.hex(), root.hex())
         beside = folder.with_name(f".{folder.name[:100]}.{secrets.token_hex(8)}.tmp")
         try:
             _make_log(beside)
@@ -217,14 +213,14 @@ class Log:
 
     @classmethod
     def absent(cls, folder: Path, key: LogKey) -> Log:
-        """The log before its first entry, where its folder is not: it is read as empty, and neither checked nor gone on from."""
+        """The empty log of a ledger whose folder for it is missing: it can be read, but neither checked nor continued."""
         log = cls.__new__(cls)
         log.folder, log.key, log.note, log.checkpoint = folder, key, b"", Checkpoint(key.name, 0, check.EMPTY_ROOT)
         log._checked, log._edge = {}, {}
         return log
 
     def reload(self) -> None:
-        """Read the checkpoint again, and the tiles that its root is made of: another process may have added to the log."""
+        """Read the checkpoint and its partial tiles again: another process may have added to the log."""
         self._check_there()
         path = self.folder / "checkpoint"
         while True:
@@ -241,7 +237,9 @@ class Log:
 
     def _check_there(self) -> None:
         if not (self.folder.exists() or self.folder.is_symlink()):
-            raise BadInput("there is no such folder, and no receipt to make the log anew from", file=self.folder, hint=_ABSENT)
+            raise BadInput(
+                "the log's folder is missing, and there is no receipt from which to make it again", file=self.folder, hint=_ABSENT
+            )
 
     def _note(self) -> bytes:
         return load(self.folder / "checkpoint", check.NOTE_BYTES, hint=f"the folder of a log has one; {_COPY}")
@@ -258,7 +256,7 @@ class Log:
         return self.checkpoint.size
 
     def check_end(self) -> None:
-        """Refuse unless the log can be gone on from: its last entries are whole, and its folder can be written."""
+        """Raise BadInput unless the log can be continued: its last entries are whole, and its folder can be written."""
         self._check_there()
         with alone(self.folder):
             self.reload()
@@ -274,8 +272,8 @@ class Log:
     def publish(self, note: bytes, first: int, entries: Sequence[bytes]) -> None:
         """Bring the folder up to a signed checkpoint; `entries` are those from number `first` up to its size.
 
-        Where the folder is as far or further, it is only checked against it. Raises BadInput, with nothing written, if the
-        checkpoint is not that of this log with these entries.
+        A folder that is as far or further is only checked against it. Raises BadInput, with nothing written, if the checkpoint
+        does not fit this log with these entries.
         """
         with as_bad_input("sign it with the log's own key", file=self.folder):
             after = check.check_checkpoint(note, [self.key])
@@ -286,12 +284,12 @@ class Log:
                 self.check_against(after)
                 return
             if first > self.size or first + len(entries) != after.size:
-                what = f"it has {self.size} entries, and {len(entries)} from number {first} on do not bring it to {after.size}"
-                raise BadInput(what, file=self.folder, hint="give all that are missing")
+                what = f"has {self.size} entries, and {len(entries)} more from number {first} do not bring it to {after.size}"
+                raise BadInput(what, file=self.folder, hint="give all entries that are missing")
             added = entries[self.size - first :]
             grown = grow_tiles(self._edge, self.size, added)
             if root_of_tiles(self._edge | grown, after.size) != after.root:
-                raise BadInput("with these entries it has another root than the checkpoint", file=self.folder, hint=_BACK)
+                raise BadInput("has another root with these entries than the checkpoint", file=self.folder, hint=_BACK)
             for path, data in [
                 *self._bundles(added),
                 *((tile_path(*at, len(data) // HASH_BYTES), data) for at, data in grown.items()),
@@ -318,12 +316,12 @@ class Log:
         return merkle.span(self._node, 0, self._up_to(size))
 
     def check_against(self, seen: Checkpoint) -> None:
-        """Refuse unless the log goes on from a checkpoint seen before: it could have been rolled back, or forked."""
+        """Raise BadInput unless the log continues a checkpoint seen before: it could have been rolled back, or forked."""
         if seen.size > self.size:
             what = f"was rolled back: its size is {self.size}, and was {seen.size}"
             raise BadInput(what, file=self.folder / "checkpoint", hint=_BACK)
-        if (found := self.root(seen.size)) != seen.root:
-            what = f"was forked: the root of its first {seen.size} entries was {seen.root.hex()}, and is {found.hex()}"
+        if (root := self.root(seen.size)) != seen.root:
+            what = f"was forked: the root of its first {seen.size} entries was {seen.root.hex()}, and is {root.hex()}"
             raise BadInput(what, file=self.folder / "checkpoint", hint=_BACK)
 
     def entries(self, first: int = 0) -> Iterator[bytes]:
@@ -332,13 +330,13 @@ class Log:
             width = min(WIDTH, self.size - index * WIDTH)
             path = self._path("entries", index, width)
             hashes = self._tile(0, index)
-            found = self._bundle(path)[:width]
-            if b"".join(map(check.leaf_hash, found)) != hashes[: width * HASH_BYTES]:
+            bundle = self._bundle(path)[:width]
+            if b"".join(map(check.leaf_hash, bundle)) != hashes[: width * HASH_BYTES]:
                 raise BadInput("the entries were changed: they are not those of the log", file=path, hint=_COPY)
-            yield from found[max(0, first - index * WIDTH) :]
+            yield from bundle[max(0, first - index * WIDTH) :]
 
     def check(self) -> None:
-        """Read all of it again, from the root down to every entry; raises BadInput with the first file that is wrong."""
+        """Read the whole log again, from the root down to every entry; raises BadInput with the first file that is wrong."""
         self.reload()
         for level in reversed(range(8)):
             for index in range(self.size // WIDTH ** (level + 1)):
@@ -357,7 +355,7 @@ class Log:
         return tile_root(self._tile(tile, place)[begin * HASH_BYTES : (begin + (1 << rest)) * HASH_BYTES])
 
     def _tile(self, level: int, index: int) -> bytes:
-        """A tile, checked: a partial one by the checkpoint, when it was read; a full one by its hash in the tile above."""
+        """A checked tile: a partial one was checked with the checkpoint, a full one is checked by its hash in the tile above."""
         place = (level, index)
         if place in self._edge:
             return self._edge[place]
@@ -376,31 +374,31 @@ class Log:
         return BadInput("the tile was changed: its hashes are not those of the log", file=path, hint=_COPY)
 
     def _blame(self) -> BadInput:
-        """Which of the partial tiles is wrong, by what is below it, since together they have not the checkpoint's root."""
+        """The error that names the wrong partial tile, found by making each again from the level below."""
         for level, index, width in partial_tiles(self.size):
             again = self._edge | {(level, index): self._from_below(level, index, width)}
             if root_of_tiles(again, self.size) == self.checkpoint.root:
                 return self._changed(level, index, width)
-        what = "the tiles do not lead to the checkpoint's root: several were changed, or it is the checkpoint of another log"
+        what = "the tiles do not lead to the checkpoint's root: several were changed, or the checkpoint is of another log"
         return BadInput(what, file=self.folder / "checkpoint", hint=_COPY)
 
     def _from_below(self, level: int, index: int, width: int) -> bytes:
-        """A partial tile, made again from the entries or from the tiles below; zeros if those cannot be read either."""
+        """A partial tile, made again from the entries or the tiles below; zeros if those cannot be read."""
         try:
             if level == 0:
-                found = self._bundle(self._path("entries", index, width))
-                return b"".join(map(check.leaf_hash, found)).ljust(width * HASH_BYTES, b"\0")[: width * HASH_BYTES]
+                bundle = self._bundle(self._path("entries", index, width))
+                return b"".join(map(check.leaf_hash, bundle)).ljust(width * HASH_BYTES, b"\0")[: width * HASH_BYTES]
             return b"".join(tile_root(self._file(level - 1, index * WIDTH + at, WIDTH)) for at in range(width))
         except BadInput:
             return bytes(width * HASH_BYTES)
 
     def _path(self, level: int | str, index: int, width: int) -> Path:
-        """The file of a tile; that of the full one where the partial one has gone."""
-        path, full = (self.folder / tile_path(level, index, one) for one in (width, WIDTH))
+        """The file of a tile; that of the full tile if the partial one was removed."""
+        path, full = (self.folder / tile_path(level, index, size) for size in (width, WIDTH))
         return full if full.exists() and not path.exists() else path
 
     def _file(self, level: int, index: int, width: int) -> bytes:
-        """The first `width` hashes of a tile as its file has them."""
+        """The first `width` hashes in the file of a tile."""
         path = self._path(level, index, width)
         data = load(path, WIDTH * HASH_BYTES, hint=_COPY)
         whole = WIDTH if path == self.folder / tile_path(level, index) else width
@@ -418,15 +416,15 @@ class Log:
             raise BadInput(f"the entries were cut off: {error}", file=path, hint=_COPY) from None
 
     def _bundles(self, added: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
-        """The files of entries that are new or longer with these after those of the log."""
+        """The files of entries that are new or longer after these are added: (path, bytes)."""
         first = self.size - self.size % WIDTH
-        found = [*self.entries(first), *added]
-        for at in range(0, len(found), WIDTH):
-            part = found[at : at + WIDTH]
+        entries = [*self.entries(first), *added]
+        for at in range(0, len(entries), WIDTH):
+            part = entries[at : at + WIDTH]
             yield tile_path("entries", (first + at) // WIDTH, len(part)), bundle_entries(part)
 
     def _drop_partial(self, before: int) -> None:
-        """Remove the partial tiles that are full now. One that cannot be removed is in nobody's way."""
+        """Remove the partial tiles that are full now. One that cannot be removed does no harm."""
         for level, index, _ in partial_tiles(before):
             if self.size // WIDTH ** (level + 1) > index:
                 for kind in (0, "entries") if level == 0 else (level,):
@@ -434,7 +432,7 @@ class Log:
 
 
 def _make_log(folder: Path) -> None:
-    """Make a folder and those above it, so that they outlast a power cut."""
+    """Make a folder and its parents, flushed so that they survive a power cut."""
     if folder.is_dir():
         return
     _make_log(folder.parent)

@@ -1,7 +1,7 @@
-"""Building the Merkle tree of RFC 6962: the root, and the proofs that `check` checks. SPEC 6.
+"""Build the Merkle tree of RFC 6962: its root, and the proofs that `assay.ledger.check` checks. SPEC 6.
 
-A tree is asked for the hashes of its whole subtrees, `node(level, index)`: number `index` of those of 2^level leaves. Where they
-come from is not the proofs' concern: `Tree` has them in memory, `tiles` on disk.
+The functions ask a tree for the hashes of whole subtrees, `node(level, index)`: the subtree number `index` of those with 2^level
+leaves. `Tree` has these hashes in memory; `assay.ledger.log` reads them from tiles on disk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Node = Callable[[int, int], bytes]
 
 @dataclass(frozen=True)
 class Proof:
-    """That a leaf is in a tree: its index, how many leaves there are, the hashes from the leaf up."""
+    """A proof that a leaf is in a tree: the leaf's index, the number of leaves, the hashes from the leaf up."""
 
     index: int
     size: int
@@ -31,18 +31,18 @@ def root(hashes: Sequence[bytes]) -> bytes:
     """The root over leaf hashes; that of no leaves is the SHA-256 of nothing. RFC 6962, 2.1."""
     level = list(hashes)
     while len(level) > 1:
-        level = _paired(level) + level[len(level) & ~1 :]  # one without a neighbour goes up as it is
+        level = _paired(level) + level[len(level) & ~1 :]  # a node without a neighbour moves up unchanged
     return level[0] if level else EMPTY_ROOT
 
 
 def _paired(level: Sequence[bytes]) -> list[bytes]:
-    """The nodes over neighbouring hashes; a last one without a neighbour has none."""
+    """The parents of neighbouring hashes; a last hash without a neighbour is left out."""
     whole = len(level) & ~1
     return [sha256(b"\x01" + left + right).digest() for left, right in zip(level[:whole:2], level[1:whole:2], strict=True)]
 
 
 def span(node: Node, begin: int, end: int) -> bytes:
-    """The root over the leaves begin … end − 1, where the subtree that begins at `begin` is no smaller than they are."""
+    """The root over the leaves begin … end − 1; `begin` must start a subtree that is at least as large as this range."""
     if begin == end:
         return EMPTY_ROOT
     parts = []
@@ -50,10 +50,10 @@ def span(node: Node, begin: int, end: int) -> bytes:
         level = (end - begin).bit_length() - 1
         parts.append(node(level, begin >> level))
         begin += 1 << level
-    found = parts.pop()
+    hash_ = parts.pop()
     while parts:
-        found = node_hash(parts.pop(), found)
-    return found
+        hash_ = node_hash(parts.pop(), hash_)
+    return hash_
 
 
 def inclusion(node: Node, size: int, index: int) -> Proof:
@@ -69,7 +69,7 @@ def inclusion(node: Node, size: int, index: int) -> Proof:
         else:
             beside.append((begin, middle))
             begin = middle
-    return Proof(index, size, tuple(span(node, *one) for one in reversed(beside)))
+    return Proof(index, size, tuple(span(node, *leaves) for leaves in reversed(beside)))
 
 
 def consistency(node: Node, old: int, new: int) -> tuple[bytes, ...]:
@@ -92,7 +92,7 @@ def consistency(node: Node, old: int, new: int) -> tuple[bytes, ...]:
             begin = middle
     if begin:
         beside.append((begin, end))
-    return tuple(span(node, *one) for one in reversed(beside))
+    return tuple(span(node, *leaves) for leaves in reversed(beside))
 
 
 def _largest_below(count: int) -> int:

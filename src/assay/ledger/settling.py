@@ -1,14 +1,15 @@
-"""Settling an epoch from the ledger: evidence and history are what it keeps; settlement and receipt are one transaction. SPEC 6.
+"""Settle an epoch from the ledger, draft and replay settlements, and find the records behind a result. SPEC 6.
 
-- The registry is the folder's; evidence, earlier settlements and, where participants.csv leaves them empty, submissions are the
-  ledger's.
-- Evidence counts that its validator signed: `assay.ledger.counting` sets aside what fails. Nothing is settled while a batch is
-  missing that was acknowledged here (`assay.ledger.intake`).
-- It is computed outside the lock. If evidence, submissions or receipts have changed when the lock is held, it is computed again.
-- Settling goes to the next epoch; `assay.ledger.closing_cost` says what else takes a word of its own.
-- An epoch is settled once. Asked again, it is computed again from what was kept, which must give the same digest.
-- The log is written after the transaction: tiles, then checkpoint. What a crash leaves out there is made up for at the next time.
-  Where the log cannot be gone on from, nothing is settled.
+- The registry comes from the folder. Evidence and earlier settlements come from the ledger; so do submissions, where
+  participants.csv leaves them empty.
+- Evidence counts if its validator signed it: `assay.ledger.counting` sets the rest aside. While a batch is missing that was
+  acknowledged here (`assay.ledger.intake`), nothing is settled.
+- Settlement and receipt are stored in one transaction. The settlement is computed outside its lock; if evidence, submissions or
+  receipts changed before the lock is held, it is computed again.
+- Settling goes to the next epoch; `assay.ledger.closing_cost` says what the operator must ask for.
+- An epoch is settled once. Asked again, it is computed again from what was stored, and must give the same digest.
+- The log is written after the transaction: tiles, then checkpoint. What a crash left out is written the next time. If the log
+  cannot be continued, nothing is settled.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class SettledEpoch:
-    """A settlement, and its receipt; None where it was only computed. `new`: it was not settled before.
+    """A settled epoch: its settlement and its receipt. `new`: this call settled it.
 
     aside: the batches that do not count, if it is new.
     """
@@ -73,7 +74,7 @@ class SettledEpoch:
 
 @dataclass(frozen=True)
 class Draft:
-    """A settlement that is not kept yet, what its receipt says, and what must not have changed until it is."""
+    """A settlement that is not stored yet, what its receipt will say, and what must not change until it is stored."""
 
     settlement: Settlement
     inputs: Json
@@ -82,47 +83,47 @@ class Draft:
     before: StoredReceipt | None
     seen: tuple[object, ...]
     counted: CountedView
-    """What was looked at, which is closed: what is set aside of it, and what the log's key says of it."""
+    """The snapshot that it was computed from, now closed: the batches set aside, and what the log's key will sign of it."""
     closing: Closing
-    """What it costs to keep it."""
+    """What it costs to close the epoch."""
 
 
 def settle(
     ledger: Ledger, signer: PrivateKey, epoch: int | None = None, *, skip: bool = False, without_scores: bool = False
 ) -> SettledEpoch:
-    """Settle an epoch (None: the next, as `to_settle` finds it), or report what it was settled as.
+    """Settle an epoch (None: the next, as `to_settle` finds it), or return it if it was settled before. SPEC 6, Epochs.
 
-    skip: epochs before it that are not settled may be passed for good. without_scores: it may be closed though nobody has an
-    agreed score. Raises BadInput for what SPEC refuses, for a signer that is not the log's, and for an epoch before the last one
-    that was settled; CannotSettle if there is no evidence, or for what takes one of the two words; StoreError. SPEC 6, Epochs.
+    skip: earlier epochs that are not settled may be skipped for good. without_scores: the epoch may be closed though no
+    participant has an agreed score. Raises BadInput for what SPEC refuses, for a signer that is not the log's, and for an epoch
+    before the last settled one; CannotSettle if there is no evidence, or if `skip` or `without_scores` is needed; StoreError.
     """
     ledger.check_signer(signer)
     ledger.store.check_home()
     while True:
-        found = draft(ledger, epoch)
-        if isinstance(found, SettledEpoch):
+        plan = draft(ledger, epoch)
+        if isinstance(plan, SettledEpoch):
             ledger.bring_up()
-            return found
+            return plan
         ledger.log.check_end()
         ledger.bring_up()
-        if found.before is not None:
-            check_receipt(ledger, found.before)
+        if plan.before is not None:
+            check_receipt(ledger, plan.before)
         with ledger.store.writing() as tx:
-            if _seen(tx, found.settlement.epoch) != found.seen:
+            if _seen(tx, plan.settlement.epoch) != plan.seen:
                 continue
-            found.closing.check(skip=skip, without_scores=without_scores)
-            made = _receipt(ledger, tx, signer, found)
-            document = canonical(found.settlement.document)
-            inputs_document = canonical(found.inputs)
-            settled = StoredSettlement(made.epoch, found.settlement.digest, eligible.inputs_digest(found.inputs), document)
-            tx.add_settled(settled, inputs_document, made)
-            tx.add_checked(found.counted.looked, found.counted.signed(made.epoch, signer))
-        _publish(ledger, made)
-        return SettledEpoch(found.settlement, made, new=True, aside=found.counted.aside)
+            plan.closing.check(skip=skip, without_scores=without_scores)
+            receipt = _receipt(ledger, tx, signer, plan)
+            document = canonical(plan.settlement.document)
+            inputs_document = canonical(plan.inputs)
+            settled = StoredSettlement(receipt.epoch, plan.settlement.digest, eligible.inputs_digest(plan.inputs), document)
+            tx.add_settled(settled, inputs_document, receipt)
+            tx.add_checked(plan.counted.looked, plan.counted.signed(receipt.epoch, signer))
+        _publish(ledger, receipt)
+        return SettledEpoch(plan.settlement, receipt, new=True, aside=plan.counted.aside)
 
 
 def check_receipt(ledger: Ledger, before: StoredReceipt) -> None:
-    """Refuse a receipt of the ledger's that is not as it was signed, or that is not of the settlement kept; raises Damaged."""
+    """Raise Damaged for a stored receipt that is not as it was signed, or that is not of the stored settlement."""
     try:
         whole = check.Receipt.parse(canonical(ledger.document(before)))
         check.check_receipt(whole, [ledger.key])
@@ -131,22 +132,22 @@ def check_receipt(ledger: Ledger, before: StoredReceipt) -> None:
         raise Damaged(what, file=ledger.store.name, hint=RESTORE) from None
     with ledger.store.reading() as view:
         settled, _ = stored_settlement(view, before.epoch)
-    found = json.loads(settled.document)["digest"], before.digest
-    if found != (whole.predicate["settlement"], f"sha256:{whole.digest.hex()}"):
-        what = f"the settlement of epoch {before.epoch} is not the one that its receipt is of"
+    stored = json.loads(settled.document)["digest"], before.digest
+    if stored != (whole.predicate["settlement"], f"sha256:{whole.digest.hex()}"):
+        what = f"the settlement of epoch {before.epoch} is not the one that its receipt names"
         raise Damaged(what, file=ledger.store.name, hint=RESTORE)
 
 
-def _publish(ledger: Ledger, made: StoredReceipt) -> None:
+def _publish(ledger: Ledger, receipt: StoredReceipt) -> None:
     try:
         ledger.bring_up()
     except BadInput as error:
-        what = f"{error.what}; epoch {made.epoch} is settled, and its receipt is kept: only the log lacks it"
+        what = f"{error.what}; epoch {receipt.epoch} is settled, and its receipt is stored: only the log lacks it"
         raise BadInput(what, file=error.file, hint=f"{error.hint}; then `assay ledger check` writes it there") from None
 
 
 def is_settled(ledger: Ledger, epoch: int | None = None) -> bool:
-    """Whether an epoch (None: the next, as `to_settle` finds it) has its receipt, so that nothing is left to be signed."""
+    """Whether an epoch (None: the next, as `to_settle` finds it) has its receipt, so that nothing is left to sign."""
     with ledger.counted() if epoch is None else ledger.store.reading() as view:
         epoch = to_settle(view) if epoch is None else epoch
         return epoch is not None and view.receipt(epoch) is not None
@@ -166,21 +167,21 @@ def newest(ledger: Ledger) -> int | None:
 
 
 def draft(ledger: Ledger, epoch: int | None = None) -> SettledEpoch | Draft:
-    """What `settle` would keep, nothing written; or the outcome, if the epoch was settled before. Raises as `settle` does.
+    """What `settle` would store, nothing written; or the epoch, if it was settled before. Raises as `settle` does.
 
-    What takes a word of its own is not refused here: `closing` has it.
+    Skipped epochs and missing scores are not refused here: `closing` has them.
     """
     with ledger.counted() as view:
         last = view.last_receipt()
         epoch = to_settle(view) if epoch is None else epoch
         if epoch is None:
             raise CannotSettle("there is no evidence in the ledger", file=ledger.store.name, hint="add some: assay evidence add")
-        there = view.receipt(epoch)
-        if there is not None:
-            return SettledEpoch(again(view, there), there, new=False)
+        receipt = view.receipt(epoch)
+        if receipt is not None:
+            return SettledEpoch(again(view, receipt), receipt, new=False)
         if last is not None and epoch < last.epoch:
             raise BadInput(
-                f"epoch {epoch} was passed: the last one settled is {last.epoch}",
+                f"epoch {epoch} was skipped: the last one settled is {last.epoch}",
                 hint="what was settled stays; settle a later epoch",
             )
         _check_closed(view)
@@ -190,12 +191,12 @@ def draft(ledger: Ledger, epoch: int | None = None) -> SettledEpoch | Draft:
         first = 0 if last is None else last.epoch + 1
         pairs = [(seq, digest) for seq, digest, _ in view.records(first, epoch)]
         bound = evidence.evidence_root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
-        found = eligible.inputs_document(settlement.inputs)
+        inputs = eligible.inputs_document(settlement.inputs)
         return Draft(
             settlement,
-            found,
+            inputs,
             bound,
-            rests(view, found, settlement.document),
+            rests(view, inputs, settlement.document),
             last,
             _seen(view, epoch),
             view,
@@ -212,9 +213,9 @@ def _closing(ledger: Ledger, view: CountedView, settlement: Settlement) -> Closi
     if passed:
         try:
             instead = compute(view, _inputs(ledger.folder, view, passed[0]), passed[0], last)
-        except BadInput:  # what the folder says is of a later epoch
+        except BadInput:  # the folder is of a later epoch
             instead = None
-    reported = frozenset(one.validator for one in view.batches(first, epoch))
+    reported = frozenset(received.validator for received in view.batches(first, epoch))
     return Closing(settlement, passed, instead, silent(settlement, reported))
 
 
@@ -227,43 +228,43 @@ def rests(view: View, document: Json, settlement: Json) -> Mapping[str, Json]:
 def records_about(ledger: Ledger, settlement: Settlement, participant: str) -> list[Evidence]:
     """The records that the result of one participant rests on, with their seq. Raises StoreError."""
     with ledger.counted() as view:
-        found = about(view, eligible.inputs_document(settlement.inputs), settlement.document, participant)
-        return [record(json.loads(one.body) | {"seq": one.seq}) for _, one in found]
+        rows = about(view, eligible.inputs_document(settlement.inputs), settlement.document, participant)
+        return [record(json.loads(row.body) | {"seq": row.seq}) for _, row in rows]
 
 
 def about(view: View, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, StoredRecord]]:
     """The records that the result of one participant rests on, each with its epoch."""
     epoch = settlement["epoch"]
     without = _left_out(view, epoch, settlement["task_set"])
-    for name, of, one in eligible.records_behind_results(view.records(0, epoch), document, settlement, without):
+    for name, of, row in eligible.records_behind_results(view.records(0, epoch), document, settlement, without):
         if name == participant:
-            yield of, one
+            yield of, row
 
 
 def _left_out(view: View, epoch: int, task_set: str | None) -> frozenset[int]:
-    judged = (_judged(one.envelope, one.members) for one in view.batches(0, epoch))
+    judged = (_judged(stored.envelope, stored.members) for stored in view.batches(0, epoch))
     return frozenset(eligible.left_out(judged, task_set).tolist())
 
 
 def _check_closed(view: CountedView) -> None:
-    """Refuse to go on from receipts that are of other records than count now; raises Damaged.
+    """Raise Damaged if a receipt binds other records than count now.
 
-    So it is where a receipt was signed, by a program that did not look, over a batch that its validator did not sign.
+    This happens if a program that did not check signatures signed a receipt over a batch that its validator did not sign.
     """
     first = 0
-    for one in view.receipts():
-        stated, found = receipt_predicate(one)["evidence"]["count"], view.count(first, one.epoch)
-        if stated != found:
-            aside = "".join(f"; {each}" for each in view.aside if first <= each.batch.epoch <= one.epoch)
-            what = f"the receipt of epoch {one.epoch} is of {stated} records, and {found} of the ledger's count{aside}"
+    for receipt in view.receipts():
+        stated, counted = receipt_predicate(receipt)["evidence"]["count"], view.count(first, receipt.epoch)
+        if stated != counted:
+            aside = "".join(f"; {each}" for each in view.aside if first <= each.batch.epoch <= receipt.epoch)
+            what = f"the receipt of epoch {receipt.epoch} binds {stated} records, but {counted} of the ledger's count{aside}"
             raise Damaged(what, hint=RESTORE)
-        first = one.epoch + 1
+        first = receipt.epoch + 1
 
 
 def check_answered(ledger: Ledger, view: CountedView) -> int:
     """How many batches were acknowledged here, all of which count; raises Damaged for one that does not, and BadInput."""
-    why = {one.batch.digest: one.why for one in view.aside}
-    return intake.check_acknowledged(ledger.folder / intake.ACKNOWLEDGED, {one.digest for one in view.batches()}, why)
+    why = {aside.batch.digest: aside.why for aside in view.aside}
+    return intake.check_acknowledged(ledger.folder / intake.ACKNOWLEDGED, {counted.digest for counted in view.batches()}, why)
 
 
 def compute(view: View, document: Json, epoch: int, before: StoredReceipt | None) -> Settlement:
@@ -271,8 +272,8 @@ def compute(view: View, document: Json, epoch: int, before: StoredReceipt | None
     earlier = None if before is None else previous_of(json.loads(stored_settlement(view, before.epoch)[0].document))
     records = ((seq, body) for seq, _, body in view.records(0, epoch))
     kind = find(document["scheme"]["score"]["kind"])
-    task_set = digest(document["tasks"]) if document.get("tasks") else None  # a kind without tasks.txt has none
-    judged = (_judged(one.envelope, one.members) for one in view.batches(0, epoch))
+    task_set = digest(document["tasks"]) if document.get("tasks") else None  # only a kind with tasks.txt has one
+    judged = (_judged(stored.envelope, stored.members) for stored in view.batches(0, epoch))
     without = eligible.left_out(judged, task_set)
     many = (
         kind.in_bulk
@@ -280,57 +281,57 @@ def compute(view: View, document: Json, epoch: int, before: StoredReceipt | None
         and find_spec("duckdb") is not None
         and find_spec("pyarrow") is not None
     )
-    with eligible.from_records(records, without, many=many) as found:
-        return pipeline.settle(eligible.settled_from(document, epoch=epoch, evidence=found, previous=earlier))
+    with eligible.from_records(records, without, many=many) as evidence_of:
+        return pipeline.settle(eligible.settled_from(document, epoch=epoch, evidence=evidence_of, previous=earlier))
 
 
-def again(view: View, there: StoredReceipt) -> Settlement:
-    """An epoch that was settled, computed again from what was kept; raises CannotSettle if that does not give the same digest."""
-    settled, document = stored_settlement(view, there.epoch)
-    before = view.receipt_at(there.position - 1)
-    found = compute(view, json.loads(document), there.epoch, before)
-    if found.digest != settled.digest:
+def again(view: View, receipt: StoredReceipt) -> Settlement:
+    """A settled epoch, computed again from what was stored; raises CannotSettle if the digest is another."""
+    settled, document = stored_settlement(view, receipt.epoch)
+    before = view.receipt_at(receipt.position - 1)
+    settlement = compute(view, json.loads(document), receipt.epoch, before)
+    if settlement.digest != settled.digest:
         raise CannotSettle(
-            f"epoch {there.epoch} was settled as {settled.digest}, and what the ledger keeps gives {found.digest}",
-            hint="the ledger was changed, or the program that settled was another; compare with a copy of it",
+            f"epoch {receipt.epoch} was settled as {settled.digest}, but the ledger now gives {settlement.digest}",
+            hint="the ledger was changed, or another program settled it; compare with a copy of the ledger",
         )
-    return found
+    return settlement
 
 
 def replay(ledger: Ledger) -> Iterator[SettledEpoch]:
-    """Every epoch from the first, computed again; raises CannotSettle at the first that gives another digest. SPEC 6."""
+    """Every settled epoch from the first, computed again; raises CannotSettle at the first difference. SPEC 6."""
     with ledger.counted() as view:
         last = -1
-        for there in list(view.receipts()):
-            settlement = again(view, there)
-            pairs = [(seq, digest) for seq, digest, _ in view.records(last + 1, there.epoch)]
-            stated = receipt_predicate(there)
+        for receipt in list(view.receipts()):
+            settlement = again(view, receipt)
+            pairs = [(seq, digest) for seq, digest, _ in view.records(last + 1, receipt.epoch)]
+            stated = receipt_predicate(receipt)
             bound = {
                 "root": evidence.evidence_root([seq for seq, _ in pairs], [digest for _, digest in pairs]),
                 "count": len(pairs),
             }
             records = None
-            if access.receipt_version(there) > 1:
-                records = rests(view, json.loads(stored_settlement(view, there.epoch)[1]), settlement.document)
+            if access.receipt_version(receipt) > 1:
+                records = rests(view, json.loads(stored_settlement(view, receipt.epoch)[1]), settlement.document)
             results = f"sha256:{statements.results_tree(statements.results(settlement.document, records)).root().hex()}"
-            for name, said, found in (
+            for name, signed, computed in (
                 ("evidence", stated["evidence"], bound),
                 ("results", stated["results"]["root"], results),
                 ("settlement", stated["settlement"], settlement.digest),
             ):
-                if said != found:
+                if signed != computed:
                     raise CannotSettle(
-                        f"the receipt of epoch {there.epoch} says of its {name} {said}, the ledger gives {found}",
+                        f"the receipt of epoch {receipt.epoch} has the {name} {signed}, the ledger gives {computed}",
                         hint="the ledger was changed; compare with a copy of it",
                     )
-            last = there.epoch
-            yield SettledEpoch(settlement, there, new=False)
+            last = receipt.epoch
+            yield SettledEpoch(settlement, receipt, new=False)
 
 
 def _inputs(place: Path, view: View, epoch: int) -> Json:
-    """The document of the folder's registry, with the ledger's submissions where participants.csv has none. SPEC 2.
+    """The document of the folder's inputs, with the ledger's submissions where participants.csv has none. SPEC 2.
 
-    Of a submission that both have, the ledger knows the epoch in which it was accepted, if participants.csv says nothing else.
+    If both have a submission, the ledger adds the epoch in which it was accepted, unless participants.csv has one.
     """
     document = eligible.inputs_document(folder.read(place, epoch=epoch, evidence=lambda _: Gathered()))
     latest = view.submissions(epoch)
@@ -348,23 +349,23 @@ def _inputs(place: Path, view: View, epoch: int) -> Json:
 
 
 def _seen(view: View, epoch: int) -> tuple[object, ...]:
-    """What a settlement of this epoch depends on: it must be the same when it is kept as when it was computed."""
+    """What a settlement of this epoch depends on: it must not change between computing and storing."""
     last = view.last_receipt()
     return (None if last is None else last.digest, view.last_batch(epoch), view.submissions(epoch))
 
 
-def _receipt(ledger: Ledger, view: View, signer: PrivateKey, found: Draft) -> StoredReceipt:
-    before = found.before
+def _receipt(ledger: Ledger, view: View, signer: PrivateKey, plan: Draft) -> StoredReceipt:
+    before = plan.before
     payload = statements.receipt_statement(
-        found.settlement.document,
-        inputs=eligible.inputs_digest(found.inputs),
-        evidence=found.evidence,
-        records=found.records,
+        plan.settlement.document,
+        inputs=eligible.inputs_digest(plan.inputs),
+        evidence=plan.evidence,
+        records=plan.records,
         previous=None if before is None else (before.epoch, before.digest),
         version=version("assay"),
-        registry=found.inputs.get("registry"),
+        registry=plan.inputs.get("registry"),
     )
-    return ledger.signed(view, payload, found.settlement.epoch, signer)
+    return ledger.signed(view, payload, plan.settlement.epoch, signer)
 
 
 def _judged(envelope: bytes, members: Any) -> eligible.BatchTaskSet:

@@ -1,13 +1,10 @@
-"""A receipt: what it states of a settlement, the file that carries it, and a participant's own proof. SPEC 6.
+"""Build the statements that a ledger signs about a settlement or a subnet's split, and the files that carry them. SPEC 4, 6.
 
-receipt file    assay.receipt/1   the signed statement, and the proof that it is in the log
-proof file      assay.proof/2     a receipt, one participant's result in it, and all records that it rests on
+receipt file        assay.receipt/1            the signed statement of a settled epoch, and the proof that it is in the log
+proof file          assay.proof/2              a receipt, one participant's result in it, and all records that it rests on
+emission.receipt    assay.emission-receipt/1   the signed split of a subnet's emission, and the proof that it is in its log
 
-A signed split of a subnet's emission: what it states, and the file that carries it. SPEC 4 (Emission split), 6.
-
-emission.receipt    assay.emission-receipt/1   the signed statement, and the proof that it is in the subnet's log
-
-The statement, assay:emission/v1, holds the whole split, the rules that it follows from beside the settlements, and of each
+The statement of a split, assay:emission/v1, has the whole split, the rules of the subnet file that it follows, and, for each
 competition, once, the public key of its log and the digest of its receipt. Nothing here needs the store.
 """
 
@@ -44,14 +41,14 @@ from assay.settle.emission import SCHEMA, Emission
 Json = dict[str, Any]
 PARTICIPANT_PROOF = "assay.proof/2"
 FIRST_RECEIPT = "assay.proof/1"
-"""Of a receipt of version 1, whose results do not say which records they rest on: some may have been left out."""
+"""The format for a receipt of version 1. Its results do not bind their records, so some may be left out of the proof."""
 
 
 def results(settlement: Mapping[str, Any], records: Mapping[str, Json] | None = None) -> list[Json]:
-    """Each participant's result in a settlement document, by the UTF-8 bytes of the key. SPEC 6.
+    """Each participant's result in a settlement document, sorted by the UTF-8 bytes of the key. SPEC 6.
 
-    records: participant → root and count of the records that the result rests on (`assay.ledger.eligible`); None: as a receipt of
-    version 1 has it, without them.
+    records: participant → root and count of the records that the result rests on (`assay.ledger.eligible`); None: without them,
+    as in a receipt of version 1.
     """
     ranks = {key: rank for rank, key in enumerate(settlement["ranking"], start=1)}
     weights = {row["participant"]: row for row in settlement["weights"]}
@@ -71,9 +68,9 @@ def results(settlement: Mapping[str, Any], records: Mapping[str, Json] | None = 
     ]
 
 
-def results_tree(found: Sequence[Json]) -> Tree:
+def results_tree(rows: Sequence[Json]) -> Tree:
     """The Merkle tree over results: a leaf is the canonical JSON of one, which has no fractions in it. SPEC 6."""
-    return Tree([leaf_hash(batch.plain_json(one).encode()) for one in found])
+    return Tree([leaf_hash(batch.plain_json(row).encode()) for row in rows])
 
 
 def receipt_statement(
@@ -88,12 +85,12 @@ def receipt_statement(
 ) -> bytes:
     """The payload that is signed: canonical JSON of an in-toto statement.
 
-    inputs: the digest of their document. evidence: root and count. records: the same of each participant's result.
-    previous: epoch and payload digest of the receipt before. version: of the program that
-    settled. registry: of which block of a chain the registry is, if it is of one.
+    inputs: the digest of their document. evidence: root and count. records: root and count for each participant's result.
+    previous: epoch and payload digest of the receipt before. version: of the program that settled. registry: the block of the
+    chain that the registry was pulled from, if any.
     """
     name, epoch, digest = settlement["scheme"]["name"], settlement["epoch"], settlement["digest"]
-    found = results(settlement, records)
+    rows = results(settlement, records)
     predicate = {
         "competition": name,
         "epoch": epoch,
@@ -102,7 +99,7 @@ def receipt_statement(
         "inputs": inputs,
         "evidence": {"root": evidence[0], "count": evidence[1]},
         "previous": None if previous is None else {"epoch": previous[0], "receipt": previous[1]},
-        "results": {"root": f"sha256:{results_tree(found).root().hex()}", "count": len(found)},
+        "results": {"root": f"sha256:{results_tree(rows).root().hex()}", "count": len(rows)},
         "settlement": digest,
         "software": {"name": "assay", "version": version},
     } | ({} if registry is None else {"registry": registry})
@@ -116,14 +113,14 @@ def receipt_file(envelope: bytes, proof: Proof, checkpoint: bytes) -> bytes:
 
 
 def receipt_document(envelope: bytes, proof: Proof, checkpoint: bytes) -> Json:
-    """The same as a JSON object."""
+    """A receipt file as a JSON object."""
     return {"schema": FORMAT, "envelope": json.loads(envelope), "proof": log.proof_text(proof, checkpoint)}
 
 
 def proof_document(
     receipt: Json, result: Json, place: Proof, records: Sequence[tuple[int, int, bytes, Proof]], others: Sequence[Json]
 ) -> Json:
-    """A participant's own proof. records: (epoch of the receipt, seq, canonical JSON, place); others: the receipts of those."""
+    """A participant's own proof. records: (epoch of the receipt, seq, canonical JSON, proof); others: earlier receipts."""
     return {
         "schema": PARTICIPANT_PROOF if "records" in result else FIRST_RECEIPT,
         "receipt": receipt,
@@ -138,7 +135,7 @@ def proof_document(
 
 
 def _place(proof: Proof) -> Json:
-    return {"index": proof.index, "size": proof.size, "hashes": [one.hex() for one in proof.hashes]}
+    return {"index": proof.index, "size": proof.size, "hashes": [hash_.hex() for hash_ in proof.hashes]}
 
 
 SPLIT_FORMAT = "assay.emission-receipt/1"
@@ -172,18 +169,18 @@ _SPLIT_STATEMENT = {
 
 @dataclass(frozen=True)
 class Split(Receipt):
-    """A signed split as it reads, before it is believed: as a receipt, but that it states a split."""
+    """A parsed signed split, not checked yet: like a receipt, but its statement is a split."""
 
     @classmethod
     def parse(cls, data: bytes, stage: str = "receipt") -> Split:
-        """The signed split in the bytes of a file; raises `check.CheckError`, also where it contradicts itself."""
+        """The signed split in the bytes of a file; raises `check.CheckError`, also if it contradicts itself."""
         document = check.parse_json(data, stage, check.RECEIPT_BYTES)
         if bad := check.misfit(document, {"schema": re.escape(SPLIT_FORMAT), "envelope": object, "proof": WORD}):
-            raise CheckError(stage, f"it is not of the format {SPLIT_FORMAT}: {bad} does not fit")
+            raise CheckError(stage, f"it does not have the format {SPLIT_FORMAT}: {bad} does not fit")
         envelope = Envelope.parse(document["envelope"], stage)
-        said = split_stated(envelope.payload, stage)
+        predicate = split_stated(envelope.payload, stage)
         digest = hashlib.sha256(envelope.payload).digest()
-        return cls(envelope, said, digest, LogProof.parse(document["proof"], "log"))
+        return cls(envelope, predicate, digest, LogProof.parse(document["proof"], "log"))
 
     @property
     def logs(self) -> list[LogKey]:
@@ -192,38 +189,38 @@ class Split(Receipt):
 
 
 def split_stated(payload: bytes, stage: str = "receipt") -> Json:
-    """The predicate of a signed split, by its payload; raises `check.CheckError`, also where it contradicts itself."""
+    """The predicate in the payload of a signed split; raises `check.CheckError`, also if it contradicts itself."""
     statement = check.parse_json(payload, stage)
     if bad := check.misfit(statement, _SPLIT_STATEMENT):
-        raise CheckError(stage, f"what it states is not what a signed split states: {bad} does not fit")
-    said: Json = statement["predicate"]
-    about = [_subject(said["subnet"], said["epoch"], said["split"]["digest"])]
+        raise CheckError(stage, f"its statement is not a signed split's: {bad} does not fit")
+    predicate: Json = statement["predicate"]
+    about = [_subject(predicate["subnet"], predicate["epoch"], predicate["split"]["digest"])]
     if statement["subject"] != about:
-        raise CheckError(stage, "its subject is not the split that it states", about, statement["subject"])
-    _check_split(said, stage)
-    return said
+        raise CheckError(stage, "its subject is not the split in its statement", about, statement["subject"])
+    _check_split(predicate, stage)
+    return predicate
 
 
-def _check_split(said: Json, stage: str) -> None:
-    """Refuse a split that is not of its epoch or digest, or does not name the log and the receipt of each competition, once."""
-    split = said["split"]
-    found = digest({name: value for name, value in split.items() if name != "digest"})
+def _check_split(predicate: Json, stage: str) -> None:
+    """Raise CheckError unless a split has its epoch and digest, and names log and receipt of each competition once."""
+    split = predicate["split"]
+    computed = digest({name: value for name, value in split.items() if name != "digest"})
     names = [row["name"] for row in split["competitions"]]
-    for what, wanted, there in (
-        ("the split is not of the digest that it states", found, split["digest"]),
-        ("the split is of another epoch", said["epoch"], split["epoch"]),
+    for what, wanted, stated in (
+        ("the split does not have the digest that it states", computed, split["digest"]),
+        ("the split is of another epoch", predicate["epoch"], split["epoch"]),
         ("it names no competition", True, bool(names)),
         ("it does not name a receipt of each competition", names, [row["competition"] for row in split["receipts"]]),
-        ("a receipt is of another epoch", [said["epoch"]] * len(names), [row["epoch"] for row in split["receipts"]]),
+        ("a receipt is of another epoch", [predicate["epoch"]] * len(names), [row["epoch"] for row in split["receipts"]]),
     ):
-        if wanted != there:
-            raise CheckError(stage, what, wanted, there)
+        if wanted != stated:
+            raise CheckError(stage, what, wanted, stated)
     for field in ("log", "digest"):
         rows = [row[field] for row in split["receipts"]]
-        twice = next((one for one in rows if rows.count(one) > 1), None)
+        twice = next((value for value in rows if rows.count(value) > 1), None)
         if twice is not None:
             name = "receipt" if field == "digest" else field
-            raise CheckError(stage, f"two competitions have one {name}", f"each {name} once", twice)
+            raise CheckError(stage, f"two competitions have the same {name}", f"each {name} once", twice)
     for row in split["receipts"]:
         LogKey.parse(row["log"])
 
@@ -233,31 +230,31 @@ def _subject(subnet: str, epoch: int, split: str) -> Json:
 
 
 def split_rules(subnet: SubnetFile) -> Json:
-    """What a signed split states of the subnet file beside each competition's part."""
+    """The rules of the subnet file in a signed split's statement, without each competition's share."""
     emission = None if subnet.emission is None else str(subnet.emission)
     return {"encoding": subnet.encoding, "burn_uid": subnet.burn_uid, "emission": emission, "unearned": subnet.unearned}
 
 
-def split_rules_of(said: Mapping[str, Any]) -> SubnetFile:
-    """The subnet by which a signed split says it was divided; its paths are numbers from 1. Raises BadInput."""
-    split = said["split"]
+def split_rules_of(predicate: Mapping[str, Any]) -> SubnetFile:
+    """The subnet rules that a signed split states; the paths in them are numbers from 1. Raises BadInput."""
+    split = predicate["split"]
     rows = zip(split["competitions"], split["receipts"], strict=True)
-    members = [{"path": str(at), "share": row["share"], "log": one["log"]} for at, (row, one) in enumerate(rows, start=1)]
-    given = {name: value for name, value in said["rules"].items() if value is not None}
+    members = [{"path": str(at), "share": row["share"], "log": receipt["log"]} for at, (row, receipt) in enumerate(rows, start=1)]
+    given = {name: value for name, value in predicate["rules"].items() if value is not None}
     return validate(SubnetFile, {**given, "competitions": members})
 
 
-def split_statement(name: str, subnet: SubnetFile, found: Emission, previous: tuple[int, str] | None) -> bytes:
+def split_statement(name: str, subnet: SubnetFile, emission: Emission, previous: tuple[int, str] | None) -> bytes:
     """The payload that is signed: canonical JSON of an in-toto statement. previous: epoch and digest of the one before."""
     predicate = {
         "subnet": name,
-        "epoch": found.epoch,
+        "epoch": emission.epoch,
         "rules": split_rules(subnet),
-        "split": found.document,
+        "split": emission.document,
         "previous": None if previous is None else {"epoch": previous[0], "receipt": previous[1]},
         "software": {"name": "assay", "version": version("assay")},
     }
-    subject = [_subject(name, found.epoch, found.digest)]
+    subject = [_subject(name, emission.epoch, emission.digest)]
     return canonical({"_type": STATEMENT, "subject": subject, "predicateType": SPLIT_PREDICATE, "predicate": predicate})
 
 
@@ -266,16 +263,18 @@ def split_document(envelope: bytes, proof: Proof, checkpoint: bytes) -> Json:
     return {"schema": SPLIT_FORMAT, "envelope": json.loads(envelope), "proof": log.proof_text(proof, checkpoint)}
 
 
-def split_differences(subnet: SubnetFile, said: Mapping[str, Any]) -> Sequence[tuple[str, object, object]]:
-    """(field, in the subnet file, in the signed split) of each rule in which the two differ, in the order of the file."""
-    there = split_rules_of(said)
-    ours, theirs = split_rules(subnet), split_rules(there)
-    found: list[tuple[str, object, object]] = [(name, ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]]
-    if len(subnet.competitions) != len(there.competitions):
-        return [*found, ("competitions", len(subnet.competitions), len(there.competitions))]
-    for at, (one, other) in enumerate(zip(subnet.competitions, there.competitions, strict=True)):
+def split_differences(subnet: SubnetFile, predicate: Mapping[str, Any]) -> Sequence[tuple[str, object, object]]:
+    """(field, in the subnet file, in the signed split) of each rule that differs, in the order of the file."""
+    stated = split_rules_of(predicate)
+    ours, theirs = split_rules(subnet), split_rules(stated)
+    differing: list[tuple[str, object, object]] = [
+        (name, ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]
+    ]
+    if len(subnet.competitions) != len(stated.competitions):
+        return [*differing, ("competitions", len(subnet.competitions), len(stated.competitions))]
+    for at, (member, other) in enumerate(zip(subnet.competitions, stated.competitions, strict=True)):
         for field in ("share", "log"):
-            mine, other_one = (each.model_dump(mode="json")[field] for each in (one, other))
+            mine, other_one = (each.model_dump(mode="json")[field] for each in (member, other))
             if mine is not None and mine != other_one:
-                found.append((f"competitions[{at}].{field}", mine, other_one))
-    return found
+                differing.append((f"competitions[{at}].{field}", mine, other_one))
+    return differing

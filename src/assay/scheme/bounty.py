@@ -1,4 +1,4 @@
-"""bounty.toml beside a scheme: what a sponsor asks for, by when, and who may judge it. SPEC 2.3, 5, 7.
+"""bounty.toml beside a scheme: what a sponsor asks for, the deadlines, and who may judge. SPEC 2.3, 5, 7.
 
 problem    a text; or { file = "problem.md" }; or { sealed = "problem.sealed", digest = "sha256:…" }, which only an enclave reads
 [bounty]   name, title, sponsor, log, commitments_until, submissions_until
@@ -6,9 +6,9 @@ problem    a text; or { file = "problem.md" }; or { sealed = "problem.sealed", d
 [judge]    model and fallback (a name; or a table of it and how a service is asked for it), solution_tokens
 [enclave]  what an enclave must measure as; left out: the bounty is judged without one
 
-The bounty's digest is over all of it, the whole scheme that it stands beside, every default filled in, and the digest of the
-problem's text. Commitments, sealed solutions and judgements name it, so that nothing of it can be changed once somebody has
-worked for it. Measurements are lower-case hex digits, as dstack, its tools and `assay enclave compose-hash` print them.
+The bounty's digest covers all of it, the whole scheme beside it with every default filled in, and the digest of the problem's
+text. Commitments, sealed solutions and judgements name that digest, so nothing can be changed once somebody has worked for the
+bounty. Measurements are lower-case hex digits, as dstack, its tools and `assay enclave compose-hash` print them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TcbStatus = Literal[
     "OutOfDate",
     "OutOfDateConfigurationNeeded",
 ]
-"""What Intel says of a platform's firmware. `Revoked` is no choice: such a platform's keys are lost."""
+"""Intel's statuses of a platform's firmware. `Revoked` cannot be chosen: the keys of such a platform are lost."""
 STATUSES: tuple[TcbStatus, ...] = get_args(TcbStatus)
 
 
@@ -121,7 +121,7 @@ PROBLEM_BYTES = 64_000
 _File = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
 _Model = Annotated[Key, Field(max_length=200, pattern=r"^\S+$")]
 Format = Literal["json_schema", "json_object", "text"]
-"""How the form of an answer is asked for: by a JSON schema, as any JSON object, or in words alone. SPEC 2.3."""
+"""How the form of an answer is requested: by a JSON schema, as any JSON object, or only in words. SPEC 2.3."""
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
@@ -147,7 +147,7 @@ def _text(value: object) -> object:
 
 
 class BountyTerms(Section):
-    """`[bounty]`: what it is called, to whom results are sealed, and its deadlines."""
+    """`[bounty]`: its name, the key to which results are sealed, and its deadlines."""
 
     name: Key
     title: Text = ""
@@ -176,7 +176,7 @@ class ModelChoice(Section):
         return name == self.name or name in self.names
 
     def document(self) -> str | dict[str, Any]:
-        """As the bounty's digest has it: the name alone where nothing else is said, so that bounties from before keep theirs."""
+        """As the bounty's digest has it: only the name if nothing else is given, so that digests of earlier bounties stay."""
         return self.name if self == ModelChoice(name=self.name) else self.model_dump(mode="json")
 
 
@@ -210,7 +210,7 @@ class _Contents(Section):
 
 @dataclass(frozen=True)
 class Bounty:
-    """A bounty as it is read: the scheme it stands beside, and its own sections. `problem` is None where it is sealed."""
+    """A bounty as read: the scheme beside it, and its own sections. `problem` is None if it is sealed."""
 
     scheme: Scheme
     contents: _Contents
@@ -225,7 +225,7 @@ class Bounty:
 
     @property
     def origin(self) -> str | None:
-        """The name of the log in `[bounty]`, for whose ledger the enclave signs its evidence; None: for none."""
+        """The name of the log in `[bounty]`, for whose ledger the enclave signs its evidence; None if there is none."""
         return None if self.terms.log is None else self.terms.log.partition("+")[0]
 
     @property
@@ -235,7 +235,7 @@ class Bounty:
 
     @property
     def enclave(self) -> Measurements | None:
-        """`[enclave]`; None: it is judged without one."""
+        """`[enclave]`; None if the bounty is judged without an enclave."""
         return self.contents.enclave
 
     @property
@@ -251,7 +251,7 @@ class Bounty:
         return None if name is None else self.file.with_name(name)
 
     def document(self) -> dict[str, Any]:
-        """The bounty as JSON with every default filled in: what its digest is taken of."""
+        """The bounty as JSON with every default filled in; its digest is over this."""
         return {
             "schema": SCHEMA,
             "scheme": self.scheme.document(),
@@ -299,13 +299,13 @@ def _check_times(terms: BountyTerms, scheme: Scheme, file: Path, source: str) ->
             raise BadInput(f"is after {second}", file=file, line=line, field=first, hint=hint)
 
 
-def _problem(said: Problem, file: Path, source: str) -> tuple[str | None, str]:
-    if said.sealed is not None:
-        assert said.digest is not None  # they go together
-        return None, said.digest
-    beside = file if said.file is None else file.with_name(said.file)
-    data = said.text.encode() if said.text is not None else _beside(beside)
-    field, line = ("problem", line_of(source, ["problem"])) if said.file is None else ("", None)
+def _problem(problem: Problem, file: Path, source: str) -> tuple[str | None, str]:
+    if problem.sealed is not None:
+        assert problem.digest is not None  # they go together
+        return None, problem.digest
+    beside = file if problem.file is None else file.with_name(problem.file)
+    data = problem.text.encode() if problem.text is not None else _beside(beside)
+    field, line = ("problem", line_of(source, ["problem"])) if problem.file is None else ("", None)
     if len(data) > PROBLEM_BYTES:
         hint = "a problem is a text that a model reads whole"
         raise BadInput(f"is larger than {PROBLEM_BYTES} bytes", file=beside, line=line, field=field, hint=hint)
@@ -319,7 +319,7 @@ def _problem(said: Problem, file: Path, source: str) -> tuple[str | None, str]:
 
 
 def _beside(path: Path) -> bytes:
-    """The bytes of a file, and one too many of one that is too large."""
+    """The bytes of a file; one byte more than allowed if it is too large."""
     try:
         with opened(path) as file:
             return file.read(PROBLEM_BYTES + 1)

@@ -1,4 +1,4 @@
-"""The kinds of value a scheme is made of, and how each is written in TOML. SPEC 1, 7."""
+"""The types of value in a scheme, and how each is written in TOML. SPEC 1, 7."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Section(BaseModel):
 
 
 def refused(error: BadInput) -> PydanticCustomError:
-    """An error of ours as pydantic carries it; `reading.refusal` takes it apart again."""
+    """A BadInput as an error that pydantic can carry; `reading.refusal` makes it a BadInput again."""
     return PydanticCustomError("assay", "{what}; {hint}", {"what": error.what, "hint": error.hint})
 
 
@@ -114,10 +114,10 @@ Bps = Annotated[int, Field(ge=0, le=BPS)]
 """Ten-thousandths of the whole, an integer from 0 to 10 000."""
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
-"""A plain number of things."""
+"""A number of things."""
 
 Whole = Annotated[int, Field(ge=0, le=LARGEST)]
-"""A whole number that has no smaller bound: of a block, of bytes, of steps."""
+"""A whole number without a tighter limit: of blocks, bytes, steps."""
 
 Epoch = Whole
 """The number of an epoch."""
@@ -129,7 +129,7 @@ Hex32 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 """32 bytes as 64 hexadecimal digits."""
 
 SealKey = Annotated[str, Field(pattern="^x25519:[0-9a-f]{64}$")]
-"""A public key that something is sealed for."""
+"""A public key to which something is sealed."""
 
 
 def _allowed(value: Any) -> Any:
@@ -147,7 +147,7 @@ Text = Annotated[str, Field(max_length=4096)]
 """Free text for the reader."""
 
 Key = Annotated[str, Field(min_length=1, max_length=256, json_schema_extra=LINE), OneLine]
-"""A name that things are joined by: 1 to 256 characters (code points) of `assay.characters`."""
+"""An identifier: 1 to 256 characters (code points) that `assay.characters` allows."""
 
 
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d"  # what RFC 3339 allows; each version of Python takes something else

@@ -1,4 +1,4 @@
-"""Reading scheme files: TOML in, a `Scheme` or one helpful refusal out. SPEC 7."""
+"""Reading scheme files: TOML becomes a `Scheme`, or one helpful refusal. SPEC 7."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["BOUNTY", "parse", "presets", "read", "warnings"]
 BOUNTY = "bounty.toml"
 """The file of a bounty, beside its scheme; `assay.scheme.bounty` reads the whole of it."""
 SECTIONS = ("problem", "bounty", "checks", "payout", "judge", "enclave")
-"""What it may hold."""
+"""The sections that it may have."""
 
 
 def read(path: Path) -> Scheme:
@@ -78,19 +78,21 @@ def presets() -> dict[str, str]:
 
 
 def warnings(scheme: Scheme) -> list[str]:
-    """What is allowed and yet probably not meant: shown by the loader, never an error. SPEC 3, 8."""
-    said = []
+    """Warnings about what is allowed but probably not intended; never an error. SPEC 3, 8."""
+    warned = []
     outliers = scheme.consensus.outliers
     blind = outliers.threshold**2 // exact.NANO**2 + 1  # |z| of n is at most √(n − 1); of fewer than three nobody is flagged
     if outliers.method == "z" and blind >= max(3, scheme.consensus.min_validators):
-        said.append(
+        warned.append(
             f'consensus.outliers: method = "z" with threshold = "{exact.text(outliers.threshold)}" cannot flag anyone '
             f'among {blind} validators or fewer; "modified-z" can'
         )
     assign, least = scheme.consensus.assign, scheme.consensus.min_validators
     if assign is not None and assign < least:
-        said.append(f"consensus: assign = {assign} draws fewer than min_validators = {least}, so nobody can have an agreed score")
-    said += scheme.kind.remarks(scheme.score)
+        warned.append(
+            f"consensus: assign = {assign} draws fewer than min_validators = {least}, so nobody can have an agreed score"
+        )
+    warned += scheme.kind.remarks(scheme.score)
     if scheme.decay is not None and scheme.decay.curve != "none" and scheme.decay.rate == 0:
-        said.append("decay.rate is 0, so nothing ever decays")
-    return said
+        warned.append("decay.rate is 0, so nothing ever decays")
+    return warned

@@ -1,7 +1,8 @@
-"""The rules of a competition as validated data. SPEC 7 lists the fields; SPEC 2–5 say what they mean.
+"""The rules of a competition as validated data. SPEC 7 lists the fields; SPEC 2–5 give their meaning.
 
-Fractions are kept as nanos, amounts as integers, all values are frozen. Only the sections that apply are there: `score` is
-of the kind that it names (`assay.kind`), `decay` belongs to weights, `payout` to payouts; a ranking has neither.
+Fractions are kept as nanos, amounts as integers, and all values are frozen. A scheme has only the sections that apply: `score`
+has the fields of its kind (`assay.kind`), `decay` belongs to weights, `payout` to payouts; a ranking has neither. The published
+schemas contain the docstrings of the sections, so these do not change.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class ScoreRules(Section):
         kind: str
 
     def whole_share_from(self) -> int | None:
-        """In how many tasks a participant must have been seen for its whole share; None: no such rule. SPEC 2.2."""
+        """In how many tasks a participant must have been seen for its whole share; None if there is no such rule. SPEC 2.2."""
         return None
 
 
@@ -70,7 +71,7 @@ class TestsScore(ScoreRules):
     agent_timeout: Literal["fail", "verify"] = "fail"
     trials: Annotated[int, Field(ge=1, le=10_000)] = 1
     fresh_boxes: Literal[True] | None = None
-    """Whether a validator may not let a box have the folder of an earlier one."""
+    """If true, a validator may not reuse the folder of an earlier box."""
 
 
 class Weights(Section):
@@ -107,7 +108,7 @@ class WorkflowScore(ScoreRules):
     fresh_boxes: Literal[True] | None = None
     max_retries_per_step: Annotated[int, Field(ge=0, le=1000)] = 5
     warm_up: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """In how many tasks a participant must have been seen for its whole share; with fewer a part burns. None: no such rule."""
+    """In how many tasks a participant must have been seen for its whole share; with fewer, a part burns. None: no such rule."""
 
     @model_validator(mode="after")
     def _can_be_warm(self) -> Self:
@@ -151,7 +152,7 @@ class RubricScore(ScoreRules):
     kind: Literal["rubric"]
     checks: Annotated[tuple[Check, ...], Field(strict=False, min_length=1, max_length=1000)]
     injection: Literal["unjudged"] | None = None
-    """What a judgement of a solution that seems to speak to the judge counts as; None: it counts, and the suspicion is noted."""
+    """How a judgement counts whose solution seems to speak to the judge; None: it counts, and the suspicion is noted."""
 
     @model_validator(mode="after")
     def _whole_and_unique(self) -> Self:
@@ -185,7 +186,7 @@ class GivenScore(ScoreRules):
 
 
 def _of_its_kind(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    """The rules as the model of their kind reads them."""
+    """The rules, read by the model of their kind."""
     name = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
     if kinds.known(name):
         return kinds.find(str(name)).rules.model_validate(value)
@@ -199,11 +200,11 @@ if TYPE_CHECKING:
 else:
     _Five = Annotated[TestsScore | WorkflowScore | RubricScore | PointsScore | GivenScore, Field(discriminator="kind")]
     Score = Annotated[SerializeAsAny[_Five], WrapValidator(_of_its_kind)]
-"""The rules of any kind. What is published of them (the JSON schema) is of the five kinds of SPEC 2."""
+"""The rules of any kind. The published JSON schema has only the five kinds of SPEC 2."""
 
 
 class JudgeChoice(Section):
-    """`[judge]`: which judge makes the evidence, if not the one that is called as the kind."""
+    """`[judge]`: which judge makes the evidence, if not the one with the kind's name."""
 
     use: Key
     """The name of an entry point in the group `assay.judges`."""
@@ -330,7 +331,7 @@ class Scheme(Section):
     decay: Decay | None = None
     payout: Payout | None = None
     judge: SkipJsonSchema[JudgeChoice | None] = None
-    """Not in the published schema, which is of what any verifier can read; a digest has it where it is there."""
+    """Not in the published schema, which has what any verifier can read; the digest covers it if it is given."""
 
     @model_validator(mode="before")
     @classmethod
@@ -364,18 +365,18 @@ class Scheme(Section):
 
     @property
     def kind(self) -> kinds.Kind:
-        """What `score.kind` names: it has the records, the scorer and the words of this competition."""
+        """The kind that `score.kind` names: records, scorer and words of this competition."""
         return kinds.find(self.score.kind)
 
     @property
     def stakes(self) -> bool:
-        """Whether anything here asks how much stake a validator has. A ranking of runs that all count alike does not."""
+        """Whether any rule depends on stake; in a ranking of runs that count alike none does."""
         rules = self.consensus
         asked = rules.min_stake or rules.min_validator_stake or rules.combine != "mean" or rules.outliers.method != "none"
         return self.reward.kind != "ranking" or bool(asked)
 
     def document(self) -> dict[str, Any]:
-        """The scheme as JSON with every default filled in and fractions normalised: what its digest is taken of. SPEC 6."""
+        """The scheme as JSON with every default filled in and fractions normalised; its digest is over this. SPEC 6."""
         return self.model_dump(mode="json", exclude_none=True)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Reading what people write in TOML: a file in, a model or one helpful refusal out, with field and line. SPEC 7."""
+"""Reading TOML that people write: a file becomes a model, or one helpful refusal with field and line. SPEC 7."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ __all__ = [
 
 
 def opened(path: Path) -> BinaryIO:
-    """The file, open for reading; raises OSError as `check_file` does."""
+    """Open the file for reading; raises OSError as `check_file` does."""
     check_file(path)
     return path.open("rb")
 
 
 def check_file(path: Path) -> None:
-    """Raise OSError for a pipe or a device, which might never end, unless it is named as one of /dev itself."""
+    """Raise OSError for a pipe or a device, which might never end, unless its path begins with /dev."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and path.parts[:2] != ("/", "dev"):
         raise OSError(errno.EINVAL, "it is a pipe or a device")
 
 
 def present(path: Path) -> bool:
-    """Whether something has that name: a link to nowhere has, and is refused when it is read, not taken for no file at all."""
+    """Whether something has that name. A broken link counts: it is refused when it is read, not taken for a missing file."""
     return path.exists() or path.is_symlink()
 
 
 MAX_BYTES = 1_000_000
-"""A file of rules is refused above this size."""
+"""A larger file of rules is refused."""
 
 BOM = b"\xef\xbb\xbf"
 M = TypeVar("M", bound=BaseModel)
@@ -146,7 +146,7 @@ UNKNOWN = "is missing or unknown"
 
 
 def union_tag(field: str) -> BadInput:
-    """The refusal of a record whose kind is missing, or is one that nobody has."""
+    """The refusal of a record whose kind is missing or unknown."""
     return BadInput(UNKNOWN, field=field, hint=_one_of(()))
 
 
@@ -177,7 +177,7 @@ def line_of(source: str, path: Sequence[int | str]) -> int | None:
 
 
 def _fields(model: type[BaseModel], loc: Sequence[int | str], content: Any) -> list[str]:
-    """The names that may stand at a path of a model; content says which model, where a kind decides it."""
+    """The field names at a path of a model; the content says which model if a kind decides it."""
     here: Any = model
     for part in loc[: len(loc) - 1]:
         if isinstance(part, int):

@@ -7,12 +7,11 @@ and the reading of an earlier settlement follow from them. A new field is one li
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from assay.exact import NANO, digest, half_even, text
+from assay.exact import digest, share_text, text
 from assay.settle.consensus import Agreement, Reason, Status
 from assay.settle.inputs import Clock
 from assay.tables import ABSENT, Field, Holds
@@ -35,11 +34,6 @@ def document(settlement: Settlement) -> Json:
 
 def _row(columns: Iterable[Field], about: Any) -> Json:
     return {column.name: value for column in columns if (value := column.value(about)) is not ABSENT}
-
-
-def shown(value: Fraction) -> str:
-    """An exact share as a decimal string of nanos, half to even. SPEC 1."""
-    return text(half_even(value.numerator * NANO, value.denominator))
 
 
 def _maybe(count: int | None) -> str | None:
@@ -223,29 +217,31 @@ WEIGHTS = (
     Field("participant", Holds.KEY, lambda at: at.weight.participant),
     Field("uid", Holds.U16, lambda at: at.weight.uid, null=True),
     Field("score", Holds.SHARE, lambda at: text(at.weight.score)),
-    Field("strategy", Holds.SHARE, lambda at: shown(at.weight.strategy)),
-    Field("capped", Holds.SHARE, lambda at: shown(at.weight.capped)),
+    Field("strategy", Holds.SHARE, lambda at: share_text(at.weight.strategy)),
+    Field("capped", Holds.SHARE, lambda at: share_text(at.weight.capped)),
     Field("last", Holds.EPOCH, lambda at: at.settlement.decayed.last[at.place], null=True),
     Field("stale", Holds.COUNT, lambda at: at.settlement.decayed.stale[at.place]),
     Field("kept", Holds.SHARE, lambda at: text(at.weight.kept)),
-    Field("share", Holds.SHARE, lambda at: shown(at.weight.share)),
+    Field("share", Holds.SHARE, lambda at: share_text(at.weight.share)),
     Field("u16", Holds.U16, lambda at: at.weight.u16),
     Field("chain_u16", Holds.U16, lambda at: at.weight.chain_u16),
     Field("tasks_seen", Holds.COUNT, lambda at: at.warm(lambda warmth: warmth.seen[at.place]), optional=True),
-    Field("warm", Holds.SHARE, lambda at: at.warm(lambda warmth: shown(warmth.kept(at.place))), optional=True),
+    Field("warm", Holds.SHARE, lambda at: at.warm(lambda warmth: share_text(warmth.kept(at.place))), optional=True),
 )
 """A participant's weight after each step; the last two only where the scheme has warm-up. SPEC 4."""
 
 _BURN = (
     Field("uid", Holds.U16, lambda at: at.inputs.scheme.decay.burn_uid),
-    Field("share", Holds.SHARE, lambda at: shown(at.allotment.burn)),
+    Field("share", Holds.SHARE, lambda at: share_text(at.allotment.burn)),
     Field("u16", Holds.U16, lambda at: at.allotment.burn_u16),
     Field("chain_u16", Holds.U16, lambda at: at.allotment.burn_chain_u16),
-    Field("strategy", Holds.SHARE, lambda at: shown(at.allotment.burn_strategy)),
-    Field("cap", Holds.SHARE, lambda at: shown(at.allotment.burn_cap)),
-    Field("decay", Holds.SHARE, lambda at: shown(at.allotment.burn_decay)),
-    Field("unregistered", Holds.SHARE, lambda at: shown(at.allotment.burn_unregistered)),
-    Field("warm_up", Holds.SHARE, lambda at: ABSENT if at.warmth is None else shown(at.allotment.burn_warm_up), optional=True),
+    Field("strategy", Holds.SHARE, lambda at: share_text(at.allotment.burn_strategy)),
+    Field("cap", Holds.SHARE, lambda at: share_text(at.allotment.burn_cap)),
+    Field("decay", Holds.SHARE, lambda at: share_text(at.allotment.burn_decay)),
+    Field("unregistered", Holds.SHARE, lambda at: share_text(at.allotment.burn_unregistered)),
+    Field(
+        "warm_up", Holds.SHARE, lambda at: ABSENT if at.warmth is None else share_text(at.allotment.burn_warm_up), optional=True
+    ),
 )
 """What burns, and the part of it that each step burnt. SPEC 4."""
 
@@ -289,7 +285,7 @@ SETTLEMENT = (
     Field("clock", Holds.OBJECT, lambda at: _row(_CLOCK, at.clock), columns=_CLOCK),
     Field("weights", Holds.ROWS, _weights, columns=WEIGHTS),
     Field("burn", Holds.OBJECT, lambda at: None if at.allotment is None else _row(_BURN, at), null=True, columns=_BURN),
-    Field("unallocated", Holds.SHARE, lambda at: "0" if at.allotment is None else shown(at.allotment.unallocated)),
+    Field("unallocated", Holds.SHARE, lambda at: "0" if at.allotment is None else share_text(at.allotment.unallocated)),
     Field("released", Holds.AMOUNT, lambda at: None if at.payouts is None else str(at.payouts.released), null=True),
     Field("tier_bps", Holds.BPS, lambda at: None if at.payouts is None else at.payouts.tier_bps, null=True),
     Field("payouts", Holds.ROWS, _payouts, columns=PAYOUTS),

@@ -10,7 +10,7 @@ from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInput
-from assay.exact import NANO, apportion, digest, half_even, text
+from assay.exact import NANO, apportion, digest, share_text, text
 from assay.scheme.model import Reward
 from assay.scheme.subnet import SubnetFile
 from assay.settle.reward import Shares, encode
@@ -69,7 +69,7 @@ class CompetitionPart:
         """The part as a row of the split's document."""
         emission = None if self.emission is None else str(self.emission)
         row = {"name": self.name, "share": text(self.share), "emission": emission, "settlement": self.settlement}
-        return row if self.received is None else row | {"received": _shown(self.received)}
+        return row if self.received is None else row | {"received": share_text(self.received)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,7 @@ class Emission:
 
 
 def _weight(row: SubnetWeight) -> dict[str, Any]:
-    return {"uid": row.uid, "share": _shown(row.share), "u16": row.u16, "chain_u16": row.chain_u16}
-
-
-def _shown(share: Fraction) -> str:
-    return text(half_even(share.numerator * NANO, share.denominator))
+    return {"uid": row.uid, "share": share_text(row.share), "u16": row.u16, "chain_u16": row.chain_u16}
 
 
 def split_input(settlement: Settlement, receipt: str | None = None, log: str | None = None) -> SplitInput:

@@ -94,6 +94,11 @@ class Frame:
             submission: column for column, (key, submission) in enumerate(pairs) if submission and key not in self.duplicate_of
         }
 
+    @cached_property
+    def unique(self) -> Bools:
+        """Which participants have a submission that is not a duplicate, [participants]. SPEC 2."""
+        return np.array([key not in self.duplicate_of for key in self.participants], dtype=np.bool_)
+
     @property
     def shape(self) -> tuple[int, int]:
         """(validators, participants)."""

@@ -18,7 +18,7 @@ from assay.records import Participant
 from assay.scheme.model import Consensus
 from assay.settle.consensus import Votes, agree, may_count
 from assay.settle.inputs import Frame, Inputs, Scored, frame
-from assay.settle.rewarding import alive, rewarded
+from assay.settle.rewarding import rewarded
 from assay.settle.score import score
 from assay.settle.settlement import Seats, Settlement
 
@@ -118,7 +118,7 @@ def _drawn(inputs: Inputs, axes: Frame, scored: Scored, participant: Participant
 
 def _votes(seats: Seats, axes: Frame, scored: Scored) -> Votes:
     """The scores that enter consensus: by validators that may count and are assigned, of submissions that are no duplicates."""
-    seated = np.asarray(seats.may_count, dtype=np.bool_)[:, None] & alive(axes)[None, :]
+    seated = np.asarray(seats.may_count, dtype=np.bool_)[:, None] & axes.unique[None, :]
     if seats.drawn is not None:
         seated &= seats.drawn
     return Votes(

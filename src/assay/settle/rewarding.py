@@ -177,7 +177,7 @@ class Rewarded:
 def rewarded(inputs: Inputs, axes: Frame, scored: Scored, agreement: Agreement) -> Rewarded:
     """Ranking, clocks and reward of an epoch with these agreed scores. SPEC 2.1, 4, 5."""
     scheme = inputs.scheme
-    order = rank(agreement, alive(axes), _arrivals(inputs.participants))
+    order = rank(agreement, axes.unique, _arrivals(inputs.participants))
     after = _advance(inputs, agreement, order)
     ranked = [inputs.participants[column] for column in order]
     decayed = None if scheme.decay is None else _decayed(scheme.decay, inputs.epoch, after, ranked)
@@ -192,15 +192,10 @@ def rewarded(inputs: Inputs, axes: Frame, scored: Scored, agreement: Agreement) 
     )
 
 
-def alive(axes: Frame) -> Bools:
-    """Which participants have a submission that is not a duplicate, [participants]. SPEC 2."""
-    return np.fromiter((key not in axes.duplicate_of for key in axes.participants), dtype=np.bool_, count=len(axes.participants))
-
-
-def rank(agreement: Agreement, alive: Bools, arrivals: Ints) -> list[int]:
+def rank(agreement: Agreement, unique: Bools, arrivals: Ints) -> list[int]:
     """The columns with an agreed score, best first: score (BPS for a rubric), then earlier submission, then key. SPEC 2.1."""
     values = agreement.score if agreement.bps is None else agreement.bps
-    columns = np.flatnonzero((agreement.status == Status.AGREED) & alive)
+    columns = np.flatnonzero((agreement.status == Status.AGREED) & unique)
     order: list[int] = columns[np.lexsort((arrivals[columns], -values[columns]))].tolist()
     return order
 

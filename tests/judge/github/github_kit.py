@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from assay.judge.github.accounts import AccountClaim, signed_block
-from assay.judge.running import Event, Options, Summary
+from assay.judge.running import RunEvent, RunOptions, RunSummary
 from assay.ledger import keys
 from assay.ledger.keys import PrivateKey
 
@@ -242,12 +242,12 @@ def made(place: Path, api: str, *, repositories: Mapping[str, int] | None = None
     return place
 
 
-def judged(place: Path, validator: str = "val-1", events: list[Event] | None = None, **options: Any) -> Summary:
+def judged(place: Path, validator: str = "val-1", events: list[RunEvent] | None = None, **options: Any) -> RunSummary:
     """What a run comes to; it waits for hundredths of a second where it would wait for seconds."""
     from assay.judge.github.run import run
 
     said = events if events is not None else []
-    return run(place, validator, Options(**{"delay": 0.01, **options}), said.append)
+    return run(place, validator, RunOptions(**{"delay": 0.01, **options}), said.append)
 
 
 def records(place: Path, validator: str = "val-1") -> list[Json]:

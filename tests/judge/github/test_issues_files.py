@@ -160,12 +160,12 @@ def test_a_statement_is_found_among_other_text() -> None:
     [
         ("", "there is no statement in it"),
         ("-----BEGIN ASSAY ACCOUNT-----\n{}\n-----END ASSAY ACCOUNT-----\n", "it is not a DSSE envelope"),
-        (kit.statement("ann").replace("payload", "payl0ad", 1), "it is not base64"),
+        (kit.statement("ann").replace("payload", "payl0ad", 1), "it is not canonical base64"),
         (kit.statement("ann", signer="ben"), "it is not signed by the key"),
         (kit.statement("ben"), f"the statement is about '{kit.public_of('ben')[:57]}"),
         (kit.statement("ann", competition="other"), "in 'other'; publish one about"),
-        ("-----BEGIN ASSAY ACCOUNT-----\n{" + "[" * 5000 + "}\n-----END ASSAY ACCOUNT-----\n", "it is not JSON with one reading"),
-        ("-----BEGIN ASSAY ACCOUNT-----\n{\ud800}\n-----END ASSAY ACCOUNT-----\n", "it is not JSON with one reading"),
+        ("-----BEGIN ASSAY ACCOUNT-----\n{" + "[" * 5000 + "}\n-----END ASSAY ACCOUNT-----\n", "it is not strict JSON"),
+        ("-----BEGIN ASSAY ACCOUNT-----\n{\ud800}\n-----END ASSAY ACCOUNT-----\n", "it is not strict JSON"),
     ],
 )
 def test_a_statement_that_is_not_right(text: str, said: str) -> None:

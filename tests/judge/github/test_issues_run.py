@@ -13,7 +13,7 @@ import assay
 import github_kit as kit
 from assay.errors import AssayError, BadInput
 from assay.judge.github.client import Unread
-from assay.judge.running import Event
+from assay.judge.running import RunEvent
 from github_kit import Fault, Faulty, counted, issue, judged, label, made, records, sent, status
 
 EXAMPLE = kit.ROOT / "examples" / "bounty-challenge"
@@ -129,7 +129,7 @@ def test_a_repository_is_read_whole_or_nothing_is_written_about_it(server: Fault
 
 
 def test_trouble_that_passes_leaves_no_trace(place: Path, server: Faulty) -> None:
-    events: list[Event] = []
+    events: list[RunEvent] = []
     for match in ("/issues", "/issues/1/events", "/stargazers", "/gists"):
         server.faults.append(Fault(match, status(502), times=1))
         server.faults.append(Fault(match, sent(b"[", 100), times=1))
@@ -398,7 +398,7 @@ def test_who_asks_for_the_end_gets_it(place: Path, server: Faulty) -> None:
 
     server.faults.append(Fault("/stargazers", status(429, retry_after="600")))
 
-    def stop(event: Event) -> None:
+    def stop(event: RunEvent) -> None:
         if event.kind == "again":
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -447,7 +447,7 @@ def test_the_example_is_what_a_run_makes_of_its_github(folder: str, tmp_path: Pa
 def test_nothing_of_the_token_is_left(place: Path, server: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "ghp_verysecret")
     server.faults.append(Fault("/stargazers", status(500, "ghp_verysecret")))
-    events: list[Event] = []
+    events: list[RunEvent] = []
     summary = judged(place, events=events)
     assert {headers["Authorization"] for _, headers in server.asked} == {"Bearer ghp_verysecret"}
     assert "verysecret" not in repr(events) + repr(summary)

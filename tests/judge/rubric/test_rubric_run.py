@@ -26,8 +26,8 @@ from assay.judge.rubric.stored import (
     submit_solution,
     transcript_key,
 )
-from assay.judge.run_files import Busy
-from assay.judge.running import Event, Options
+from assay.judge.run_files import RunBusy
+from assay.judge.running import RunEvent, RunOptions
 from assay.judge.service import Model
 from assay.ledger import keys
 from assay.records import Participant, Rubric, record
@@ -129,7 +129,7 @@ def test_the_judge_is_found_by_the_kind_of_the_score() -> None:
 
 
 def test_a_run_judges_what_is_missing_and_it_settles(folder: Path) -> None:
-    events: list[Event] = []
+    events: list[RunEvent] = []
     with scripted() as model:
         summary = judged(folder, model.url, tell=events.append)
         asked = len(model.seen)
@@ -279,7 +279,7 @@ def test_after_the_scoring_deadline_nothing_is_judged(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "c", deadline)
     times = [datetime(2026, 11, 19, tzinfo=UTC)]
     with scripted() as model:
-        options = Options(jobs=1, own=RubricOptions(Model(model.url, KEY)))
+        options = RunOptions(jobs=1, own=RubricOptions(Model(model.url, KEY)))
 
         def clock() -> datetime:
             return times.pop(0) if len(times) > 1 else times[0]
@@ -335,6 +335,6 @@ def test_a_bounty_that_was_changed_is_not_gone_on_with(folder: Path) -> None:
 
 def test_two_runs_of_one_validator_refuse_each_other(folder: Path) -> None:
     with JudgementStore(folder, VALIDATOR, "", []).lock(), scripted() as model:
-        with pytest.raises(Busy, match="'val-1' is judging already"):
+        with pytest.raises(RunBusy, match="'val-1' is judging already"):
             judged(folder, model.url)
         assert judged(folder, model.url, validator="val-2").planned == 3

@@ -24,7 +24,7 @@ from assay.judge.rubric import stored as keeps
 from assay.judge.rubric.judgement import Limits
 from assay.judge.rubric.scripted import Script, ScriptedFault, ScriptedSolution
 from assay.judge.rubric.scripted_server import scripted_model
-from assay.judge.running import Event
+from assay.judge.running import RunEvent
 from bounty_run_kit import KEY, TEXTS, VALIDATOR, events_of, judged, lines, make_run, outcomes, scripted
 from depth import depth
 
@@ -60,11 +60,11 @@ import sys
 from pathlib import Path
 from assay.judge.rubric.judgement import Limits
 from assay.judge.rubric.run import RubricOptions, run
-from assay.judge.running import Options
+from assay.judge.running import RunOptions
 from assay.judge.service import Model
 def tell(event):
     print(event.kind, event.phase, flush=True)
-options = Options(jobs=4, own=RubricOptions(Model(sys.argv[2], sys.argv[3])))
+options = RunOptions(jobs=4, own=RubricOptions(Model(sys.argv[2], sys.argv[3])))
 summary = run(Path(sys.argv[1]), "val-1", options, tell, limits=Limits(first_pause=0.01, tries=3, patience=float(sys.argv[4])))
 print("stopped" if summary.stopped else "whole", summary.judged, flush=True)
 """
@@ -143,7 +143,7 @@ def test_a_crash_between_two_steps_loses_nothing_and_asks_nobody_twice(
         with pytest.raises(Cut):
             judged(folder, model.url, jobs=1)
         asked = len(model.seen)
-        events: list[Event] = []
+        events: list[RunEvent] = []
         summary = judged(folder, model.url, jobs=1, tell=events.append)
         assert summary.errors == []
         again = len(model.seen) - asked
@@ -250,7 +250,7 @@ def test_a_refused_key_ends_the_run_and_says_so(folder: Path) -> None:
 
 def test_a_server_that_is_killed_midway(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "c", texts=MANY)
-    ended: list[Event] = []
+    ended: list[RunEvent] = []
     with scripted_model(Script(solutions=(ALL,), faults=(ScriptedFault(kind="slow", seconds=0.05),))) as model:
         url, port = model.url, int(model.url.split(":")[2].split("/")[0])
         process = child(folder, url)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from assay.cli import app
 from assay.errors import BadInput
 from assay.judge import tree
-from assay.judge.sandbox import Ran, Trouble, bubblewrap, images, supervise
+from assay.judge.sandbox import InfrastructureError, Ran, bubblewrap, images, supervise
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.terminal import agent as agents
 from boxes import LIMITS, Shell
@@ -84,19 +84,20 @@ def test_what_ran_in_a_root_file_system_that_was_removed_is_trouble(
     with closing(Bubblewrap(folder=scratch)) as made, made.open(made.image(name="tiny:1.0"), LIMITS) as box:
         assert sh(box, "echo ran", shell="sh").out == "ran\n"
         monkeypatch.setattr(bubblewrap, "supervise", supervised)
-        with pytest.raises(Trouble, match="was removed while something ran in it"):
+        with pytest.raises(InfrastructureError, match="was removed while a command ran in it"):
             sh(box, "echo ran", shell="sh")
 
 
 def test_the_commands(state: Path, tmp_path: Path) -> None:
-    assert "There are none" in run("sandbox", "base", "list")
+    assert "There are no root file systems" in run("sandbox", "base", "list")
     file = archive(tmp_path)
     assert run("sandbox", "base", "add", "docker.io/library/tiny", "--from-archive", file).startswith("tiny:latest is sha256:")
     assert "tiny:latest" in run("sandbox", "base", "list")
     assert "there is a root file system of tiny already" in run("sandbox", "base", "add", "tiny", "--from-archive", file, code=2)
     assert "tiny:latest is removed" in run("sandbox", "base", "remove", "tiny:latest")
     assert "there is no root file system of 'tiny'" in run("sandbox", "base", "remove", "tiny", code=2)
-    assert "comes from no engine" in run("sandbox", "base", "add", "x", "--from-archive", file, "--engine", "unix:///x", code=2)
+    refused = run("sandbox", "base", "add", "x", "--from-archive", file, "--engine", "unix:///x", code=2)
+    assert "an archive needs no engine" in refused
     assert [one.name for one in (state / "bases").iterdir()] == []
 
 
@@ -160,7 +161,7 @@ def test_a_link_of_an_archive_is_not_followed(state: Path, tmp_path: Path) -> No
 
 def test_what_is_no_root_file_system_is_refused(state: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no archive at all\n" * 100)
-    with pytest.raises(BadInput, match="is not an archive that is understood"):
+    with pytest.raises(BadInput, match="is not an archive that Assay can read"):
         images.add_archive("tiny", tmp_path / "text")
     with pytest.raises(BadInput, match="cannot be read"):
         images.add_archive("tiny", tmp_path / "none")
@@ -177,10 +178,10 @@ def test_what_is_no_root_file_system_is_refused(state: Path, tmp_path: Path) -> 
 def test_a_damaged_one_is_trouble_and_not_another_image(state: Path, tmp_path: Path) -> None:
     made = images.add_archive("tiny", archive(tmp_path))
     tree.remove(made.folder / "tree")
-    with pytest.raises(Trouble, match="is damaged"):
+    with pytest.raises(InfrastructureError, match="is damaged"):
         images.find("tiny")
     (made.folder / "base.json").write_text("{")
-    with pytest.raises(Trouble, match="is damaged"):
+    with pytest.raises(InfrastructureError, match="is damaged"):
         images.find("tiny")
 
 
@@ -188,7 +189,7 @@ def test_a_damaged_one_is_trouble_and_not_another_image(state: Path, tmp_path: P
 def test_a_place_that_boxes_cannot_get_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "closed").mkdir(mode=0o700)
     monkeypatch.setenv("ASSAY_STATE", str(tmp_path / "closed" / "state"))
-    with pytest.raises(BadInput, match="cannot pass this folder"):
+    with pytest.raises(BadInput, match="cannot enter this folder"):
         images.add_archive("tiny", archive(tmp_path))
 
 

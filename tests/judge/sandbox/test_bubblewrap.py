@@ -15,7 +15,7 @@ import pytest
 
 import boxes
 from assay.judge import tree
-from assay.judge.sandbox import Trouble, launch, root
+from assay.judge.sandbox import InfrastructureError, launch, root
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.sandbox.check import CHECKS, Bench, CheckFailed, check
 from assay.judge.sandbox.root import Root
@@ -55,7 +55,7 @@ def test_check(either: Bubblewrap, name: str) -> None:
 
 def test_a_check_that_breaks_is_one_that_failed(sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(bench: Bench) -> str:
-        raise Trouble("it broke")
+        raise InfrastructureError("it broke")
 
     monkeypatch.setattr("assay.judge.sandbox.check.CHECKS", {"one": lambda bench: "", "other": broken})
     assert [(result.name, result.ok, result.why) for result in check(sandbox)] == [
@@ -219,7 +219,7 @@ def test_users_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(root, "BOXES", 2)
     with ExitStack() as stack:
         numbers = {stack.enter_context(root.owner(tmp_path / "users")).uid for _ in range(2)}
-        with pytest.raises(Trouble, match="2 boxes are open"), root.owner(tmp_path / "users"):
+        with pytest.raises(InfrastructureError, match="2 boxes are open"), root.owner(tmp_path / "users"):
             pass
     assert len(numbers) == 2
     with root.owner(tmp_path / "users") as again:

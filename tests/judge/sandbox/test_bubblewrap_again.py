@@ -15,7 +15,7 @@ import pytest
 
 import boxes
 from assay.judge import tree
-from assay.judge.sandbox import Trouble, reuse
+from assay.judge.sandbox import InfrastructureError, reuse
 from assay.judge.sandbox.bubblewrap import BubbleBox, Bubblewrap
 from assay.judge.sandbox.reuse import _Start
 from boxes import LIMITS, Shell, needs_root
@@ -259,7 +259,7 @@ def test_times_of_change_do_not_tell_what_the_box_before_did(own: Bubblewrap, sh
         with own.open(own.image(), LIMITS) as box:
             sh(box, script, shell="/usr/bin/bash")
     with own.open(own.image(), LIMITS) as box:
-        start = box._place._start
+        start = box._box_folder._start
         assert start is not None
         changed = [os.lstat(box.root.path / name).st_ctime_ns for name in start._seen if name]
     assert changed == sorted(changed)  # all were set in this order, but the top, which is set again when a box is given out
@@ -355,9 +355,9 @@ def test_trouble_ends_a_folder(own: Bubblewrap) -> None:
     def broken() -> None:
         with own.open(own.image(), LIMITS) as first:
             found.append(first.root.path)
-            raise Trouble("anything")
+            raise InfrastructureError("anything")
 
-    with pytest.raises(Trouble):
+    with pytest.raises(InfrastructureError):
         broken()
     with own.open(own.image(), LIMITS) as second:
         assert second.root.path not in found

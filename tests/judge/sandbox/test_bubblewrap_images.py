@@ -12,7 +12,7 @@ import pytest
 import boxes
 from assay.errors import BadInput
 from assay.judge import tree
-from assay.judge.sandbox import Trouble, bubblewrap, choose, root
+from assay.judge.sandbox import InfrastructureError, bubblewrap, choose, root
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.sandbox.images import KEPT
 from assay.judge.sandbox.root import Rooted
@@ -95,10 +95,10 @@ def test_an_image_that_nobody_asks_for_is_cleared(own: Path, tmp_path: Path) -> 
 def test_a_dockerfile_that_fails_is_trouble_with_its_line(sandbox: Bubblewrap, tmp_path: Path) -> None:
     environment = _context(tmp_path, "FROM x\n\nRUN echo before; echo broken >&2; exit 3\n")
     for _twice in range(2):
-        with pytest.raises(Trouble, match=r"Dockerfile:3: RUN ended with exit code 3: before / broken;"):
+        with pytest.raises(InfrastructureError, match=r"Dockerfile:3: RUN ended with exit code 3: before / broken;"):
             sandbox.image(environment, any_base=True)
     _context(tmp_path, "FROM x\nCOPY Dockerfile /usr/local/bin/\n")
-    with pytest.raises(Trouble, match=r"Dockerfile:2: .*not a place in a box"):
+    with pytest.raises(InfrastructureError, match=r"Dockerfile:2: .*cannot be written in a box"):
         sandbox.image(environment, any_base=True)
     _context(tmp_path, "FROM x\nADD https://example.org/x /x\n")
     with pytest.raises(BadInput, match="Dockerfile:2: ADD"):
@@ -138,7 +138,7 @@ def test_a_root_file_system_of_ones_own(scratch: Path, sh: Shell, tmp_path: Path
         environment = _context(tmp_path, "FROM mine\nRUN echo built > /built; read x < /etc/mine; echo $x >> /built\n")
         with made.open(made.image(environment), LIMITS) as box:
             assert sh(box, "while read x; do echo $x; done < /built", shell="sh").out == "built\nmine\n"
-    with pytest.raises(Trouble, match="not a root file system"):
+    with pytest.raises(InfrastructureError, match="not a root file system"):
         root.of_folder(tmp_path)
 
 
@@ -160,7 +160,7 @@ def test_an_image_that_is_too_large_for_a_frozen_copy_is_nobodys_fault(
     with (
         closing(Bubblewrap(folder=scratch)) as made,
         made.open(root.of_folder(tmp_path), replace(LIMITS, disk=1000)) as box,
-        pytest.raises(Trouble, match="the image is too large"),
+        pytest.raises(InfrastructureError, match="the image is too large"),
         made.freeze(box),
     ):
         pass

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import boxes
-from assay.judge.sandbox import Trouble, cgroups, launch, root
+from assay.judge.sandbox import InfrastructureError, cgroups, launch, root
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.sandbox.root import Owner, Root
 from assay.judge.sandbox.supervise import Capture
@@ -160,7 +160,7 @@ def test_output_is_kept_up_to_its_bound(
 def test_an_output_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("kept")
     (tmp_path / "out").symlink_to(tmp_path / "other")
-    with pytest.raises(Trouble, match="output cannot be kept"):
+    with pytest.raises(InfrastructureError, match="output cannot be written"):
         Capture(tmp_path / "out", tmp_path / "err", 10, None)
     assert (tmp_path / "other").read_text() == "kept"
 
@@ -195,7 +195,7 @@ def test_the_command_line_has_no_way_around(sandbox: Bubblewrap, tmp_path: Path)
 def test_groups_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written and read in a folder that stands for the kernel's, since few machines have both versions."""
     written: dict[str, str] = {}
-    monkeypatch.setattr(cgroups, "_write", lambda file, value: written.__setitem__(file.name, str(value)))
+    monkeypatch.setattr(cgroups, "write_value", lambda file, value: written.__setitem__(file.name, str(value)))
     monkeypatch.setattr(cgroups, "_works", lambda groups: True)
     monkeypatch.setattr(cgroups, "_mounts", lambda: iter([("cgroup2", [], tmp_path)]))
     monkeypatch.setattr(cgroups, "_PATIENCE", 0)

@@ -1,4 +1,4 @@
-"""What goes wrong around bubblewrap's boxes is Trouble; what dead runs leave behind is cleared."""
+"""What goes wrong around bubblewrap's boxes is InfrastructureError; what dead runs leave behind is cleared."""
 
 import os
 import secrets
@@ -19,7 +19,7 @@ import pytest
 
 import boxes
 from assay.judge import tree
-from assay.judge.sandbox import Trouble, cgroups
+from assay.judge.sandbox import InfrastructureError, cgroups
 from assay.judge.sandbox import scratch as scratches
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.sandbox.cgroups import CountedGroup
@@ -34,14 +34,14 @@ sandbox = pytest.fixture(scope="module")(boxes.sandbox)
 sh = pytest.fixture(boxes.sh)
 
 
-# Trouble.
+# InfrastructureError.
 
 
 def test_without_bubblewrap(tmp_path: Path, scratch: Path) -> None:
-    with pytest.raises(Trouble, match="apt install bubblewrap"):
+    with pytest.raises(InfrastructureError, match="apt install bubblewrap"):
         Bubblewrap(folder=scratch, bwrap=str(tmp_path / "none"))
     for said, expected in (("bubblewrap 0.3.1", "too old"), ("nothing", "too old")):
-        with pytest.raises(Trouble, match=expected):
+        with pytest.raises(InfrastructureError, match=expected):
             Bubblewrap(folder=scratch, bwrap=_program(tmp_path, f"echo {said}"))
 
 
@@ -75,7 +75,7 @@ def test_who_does_not_join_its_group_is_put_into_it(sandbox: Bubblewrap, sh: She
 
 
 def _trouble(sandbox: Bubblewrap, sh: Shell, expected: str, script: str = "true") -> None:
-    with sandbox.open(sandbox.image(), LIMITS) as box, pytest.raises(Trouble, match=expected):
+    with sandbox.open(sandbox.image(), LIMITS) as box, pytest.raises(InfrastructureError, match=expected):
         sh(box, script)
 
 
@@ -94,7 +94,7 @@ def test_a_box_killed_from_outside_is_trouble(sandbox: Bubblewrap, tmp_path: Pat
         _until(lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text() == "begun\n")
         (outer,) = (pid for pid in alive(token) if _parent(pid) == os.getpid())
         os.kill(outer, signal.SIGKILL)
-        with pytest.raises(Trouble, match="killed from outside"):
+        with pytest.raises(InfrastructureError, match="killed from outside"):
             ran.result()
     assert alive(token) == []
 
@@ -191,7 +191,7 @@ def test_a_disk_that_fills_up_meanwhile_is_trouble(sh: Shell) -> None:
 def test_an_image_of_another_sandbox(sandbox: Bubblewrap) -> None:
     from assay.judge.sandbox import Image
 
-    with pytest.raises(Trouble, match="not one of this sandbox's"), sandbox.open(Image("sha256:0"), LIMITS):
+    with pytest.raises(InfrastructureError, match="belongs to another sandbox"), sandbox.open(Image("sha256:0"), LIMITS):
         pass
 
 
@@ -199,9 +199,9 @@ def test_an_image_of_another_sandbox(sandbox: Bubblewrap) -> None:
 def test_places_that_cannot_be_written(sandbox: Bubblewrap, tmp_path: Path, inside: str) -> None:
     (tmp_path / "file").write_text("x")
     with sandbox.open(sandbox.image(), LIMITS) as box:
-        with pytest.raises(Trouble):
+        with pytest.raises(InfrastructureError):
             box.put(tmp_path / "file", inside)
-        with pytest.raises(Trouble):
+        with pytest.raises(InfrastructureError):
             box.fresh(inside)
 
 
@@ -211,14 +211,14 @@ def test_a_place_for_boxes_has_to_be_ours(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "open")
     for name in ("open", "file", "link"):
-        with pytest.raises(Trouble):
+        with pytest.raises(InfrastructureError):
             Scratch(tmp_path / name)
 
 
 @needs_root
 def test_a_place_for_boxes_has_to_be_in_reach(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o700)
-    with pytest.raises(Trouble, match="cannot pass"):
+    with pytest.raises(InfrastructureError, match="cannot enter this folder"):
         Scratch(tmp_path / "closed" / "boxes")
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import boxes
 from assay.cli import app
 from assay.errors import BadInput
-from assay.judge.sandbox import Ran, Trouble, images
+from assay.judge.sandbox import InfrastructureError, Ran, images
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.sandbox.check import check
 from assay.judge.sandbox.containers import Containers
@@ -71,7 +71,7 @@ def test_an_images_files_become_a_root_file_system_for_bubblewrap(
     done = CliRunner().invoke(app, ["sandbox", "base", "add", "localhost/none:1", "--engine", url], prog_name="assay")
     assert done.exit_code == 1
     assert "there is no image localhost/none:1" in done.stderr
-    assert [one.name for one in images.kept()] == [name]
+    assert [one.name for one in images.added()] == [name]
 
 
 def test_says_what_it_is(containers: Containers) -> None:
@@ -137,7 +137,7 @@ def test_a_link_in_the_context_is_not_followed(containers: Containers, tmp_path:
 
 def test_a_build_that_fails_says_why(containers: Containers, tmp_path: Path) -> None:
     folder = context(tmp_path / "environment", f"FROM localhost/assay-base:12\nRUN echo {uuid.uuid4().hex}; exit 3\n")
-    with pytest.raises(Trouble, match="could not be built"):
+    with pytest.raises(InfrastructureError, match="could not be built"):
         containers.image(folder)
 
 
@@ -195,7 +195,7 @@ def test_a_task_of_terminal_bench_2_runs_as_it_is(containers: Containers, tmp_pa
         },
     )
     task = read_task(tmp_path / "hello")
-    with pytest.raises(Trouble, match=f"could not be built: .*the engine has no image {image} either"):
+    with pytest.raises(InfrastructureError, match=f"could not be built: .*the engine has no image {image} either"):
         image_of(containers, task)
     podman("tag", "localhost/assay-base:12", image)
     try:
@@ -208,14 +208,14 @@ def test_a_task_of_terminal_bench_2_runs_as_it_is(containers: Containers, tmp_pa
 
 
 def test_an_image_that_is_not_there_is_trouble(containers: Containers) -> None:
-    with pytest.raises(Trouble, match="there is no image"):
+    with pytest.raises(InfrastructureError, match="there is no image"):
         containers.image(name=f"localhost/none-{uuid.uuid4().hex}")
 
 
 def test_an_image_that_was_removed_is_trouble(containers: Containers, tmp_path: Path) -> None:
     image = containers.image(context(tmp_path / "environment", f"FROM localhost/assay-base:12\nENV OWN={uuid.uuid4().hex}\n"))
     podman("image", "rm", "--force", image.digest)
-    with pytest.raises(Trouble, match="could not be made"), containers.open(image, LIMITS):
+    with pytest.raises(InfrastructureError, match="could not be made"), containers.open(image, LIMITS):
         pass
 
 
@@ -268,12 +268,12 @@ def test_sweeps_what_the_dead_left_and_nothing_of_the_living(containers: Contain
 
 
 def test_a_container_that_is_killed_is_trouble(containers: Containers, tmp_path: Path) -> None:
-    caught: list[Ran | Trouble] = []
+    caught: list[Ran | InfrastructureError] = []
 
     def work() -> None:
         try:
             caught.append(sh(box, tmp_path, f"echo started; {LONG}").ran)
-        except Trouble as error:
+        except InfrastructureError as error:
             caught.append(error)
 
     with containers.open(containers.image(), LIMITS) as box:
@@ -282,19 +282,19 @@ def test_a_container_that_is_killed_is_trouble(containers: Containers, tmp_path:
         wait_for(tmp_path / "stdout", "started")
         podman("kill", box.id)
         thread.join()
-        assert isinstance(caught[0], Trouble), caught
-        with pytest.raises(Trouble):
+        assert isinstance(caught[0], InfrastructureError), caught
+        with pytest.raises(InfrastructureError):
             sh(box, tmp_path, "true")
 
 
 def test_a_container_that_is_removed_is_trouble(containers: Containers, tmp_path: Path) -> None:
     with containers.open(containers.image(), LIMITS) as box:
         podman("rm", "--force", "--time", "0", box.id)
-        with pytest.raises(Trouble):
+        with pytest.raises(InfrastructureError):
             sh(box, tmp_path, "true")
-        with pytest.raises(Trouble):
+        with pytest.raises(InfrastructureError):
             box.put(tmp_path, "/srv/x")
-        with pytest.raises(Trouble):
+        with pytest.raises(InfrastructureError):
             box.take("/etc", tmp_path / "etc", most_bytes=1 << 20, most_files=1000)
     # Closing what is gone is no trouble.
 
@@ -305,11 +305,11 @@ def test_an_engine_that_is_gone_is_trouble(tmp_path: Path) -> None:
         opened = own.open(own.image(), LIMITS)
         box = opened.__enter__()
     try:
-        with pytest.raises(Trouble):
+        with pytest.raises(InfrastructureError):
             sh(box, tmp_path, "true")
-        with pytest.raises(Trouble):
+        with pytest.raises(InfrastructureError):
             opened.__exit__(None, None, None)
-        with pytest.raises(Trouble, match="cannot be reached"):
+        with pytest.raises(InfrastructureError, match="cannot be reached"):
             Containers(url)
     finally:
         podman("rm", "--force", "--time", "0", box.id)
@@ -341,10 +341,10 @@ def test_the_engine_and_its_runtime_are_chosen_on_the_command_line(tmp_path: Pat
 
 def test_only_a_local_socket_is_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    with pytest.raises(BadInput, match="no local socket"):
+    with pytest.raises(BadInput, match="not a local socket"):
         Containers()
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/socket")
-    with pytest.raises(Trouble, match="cannot be reached"):
+    with pytest.raises(InfrastructureError, match="cannot be reached"):
         Containers()
 
 

@@ -13,7 +13,7 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 from assay.judge.sandbox.containers import Containers
 from assay.judge.sandbox.containers.archive import Incoming, pack, unpack
 from assay.judge.tree import Bounds, TooMuch, digest
@@ -84,7 +84,7 @@ def test_an_engine_that_never_takes_anything_is_trouble_in_the_end(
 
     monkeypatch.setattr(bench.box._client, "put", never)
     monkeypatch.setattr("assay.judge.sandbox.containers.container.time.sleep", lambda _seconds: None)
-    with pytest.raises(Trouble, match="broken pipe"):
+    with pytest.raises(InfrastructureError, match="broken pipe"):
         bench.box.put(given_tree, "/srv/tree")
     assert len(calls) == 3
 
@@ -259,7 +259,7 @@ TOP = member("top", tarfile.DIRTYPE)
 )
 def test_an_archive_with_names_from_elsewhere_is_trouble(tmp_path: Path, makes: list[Make]) -> None:
     (tmp_path / "secret").write_text("secret")
-    with pytest.raises((Trouble, OSError)):
+    with pytest.raises((InfrastructureError, OSError)):
         unpack(archived(*makes), tmp_path / "made", name="top", inside="/top", bounds=AMPLE)
     assert sorted(os.listdir(tmp_path)) == ["secret"]
 
@@ -274,7 +274,7 @@ def test_an_archive_with_names_from_elsewhere_is_trouble(tmp_path: Path, makes: 
     ],
 )
 def test_an_archive_cannot_write_through_what_it_made(tmp_path: Path, makes: list[Make]) -> None:
-    with pytest.raises((Trouble, OSError)):
+    with pytest.raises((InfrastructureError, OSError)):
         unpack(archived(*makes), tmp_path / "made", name="top", inside="/top", bounds=AMPLE)
     assert os.listdir(tmp_path) == []
 
@@ -328,7 +328,7 @@ def test_zeros_become_holes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [1, 511, 512, 700, 1023])
 def test_half_an_archive_is_trouble(tmp_path: Path, cut: int) -> None:
     whole = archived(member("top", data=b"x" * 600)).getvalue()
-    with pytest.raises(Trouble):
+    with pytest.raises(InfrastructureError):
         unpack(io.BytesIO(whole[:cut]), tmp_path / "made", name="top", inside="/top", bounds=AMPLE)
     assert os.listdir(tmp_path) == []
 

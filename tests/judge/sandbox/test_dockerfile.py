@@ -17,7 +17,7 @@ from assay.judge.dockerfile.parse import expand, raw
 
 
 def steps(body: str) -> tuple[dockerfile.Step, ...]:
-    return dockerfile.plan(f"FROM base\n{body}\n").whole().steps
+    return dockerfile.plan(f"FROM base\n{body}\n").checked().steps
 
 
 def command(body: str) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def test_what_needs_a_container_engine_is_refused_by_name_and_line(body: str, wh
     assert [(one.what, one.line) for one in made.refused] == [(what, 3)]
     assert isinstance(made.steps[-1], Run)
     with pytest.raises(BadInput, match=r"environment/Dockerfile:3: .* cannot be done without a container engine; .*containers"):
-        made.whole()
+        made.checked()
 
 
 def test_what_changes_nothing_is_passed_over() -> None:

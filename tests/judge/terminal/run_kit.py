@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assay.judge.running import Options
+from assay.judge.running import RunOptions
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.record import TrialStore
 from judge_kit import bubblewrap, make_competition, make_task
 
 ORACLE, NOOP = agents.BUILT_IN["oracle"].digest, agents.BUILT_IN["noop"].digest
-QUICK = Options(delay=0.01)
+QUICK = RunOptions(delay=0.01)
 
 
 def competition(folder: Path, *, tasks: int = 2, trials: int = 1) -> Path:

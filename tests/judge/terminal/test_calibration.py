@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from assay.cli import app
 from assay.errors import BadInput
 from assay.judge.kind_options import TaskOptions
-from assay.judge.running import Event, Options
+from assay.judge.running import RunEvent, RunOptions
 from assay.judge.sandbox import Image, Trouble, images, root
 from assay.judge.terminal import calibration
 from assay.judge.terminal.calibration import Uncalibrated, calibrate
@@ -62,7 +62,7 @@ def terminal_bench(folder: Path, base: str) -> Path:
 
 def test_a_published_task_whose_image_is_not_here_judges_nobody(tmp_path: Path) -> None:
     folder = terminal_bench(tmp_path / "c", "")
-    events: list[Event] = []
+    events: list[RunEvent] = []
     summary = run(folder, "val-1", QUICK, events.append)
     assert outcomes(folder) == {("ann", "right", 1): "pass", ("bob", "right", 1): "fail"}
     assert [cell.parts["task"] for cell, _ in summary.errors] == ["published", "published"]
@@ -181,7 +181,7 @@ def test_a_judge_that_dies_while_it_calibrates_decides_nothing(tmp_path: Path, m
 def test_a_run_can_be_stopped_while_it_calibrates(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c")
 
-    def stop(event: Event) -> None:
+    def stop(event: RunEvent) -> None:
         if event.kind == "calibrating":
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -222,7 +222,7 @@ def test_one_trial_is_an_error_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("times", [0, 101])
 def test_how_often_is_checked(tmp_path: Path, times: int) -> None:
     with pytest.raises(BadInput, match="is not a number of times"):
-        run(tmp_path, "val-1", Options(own=TaskOptions(calibrate=times)))
+        run(tmp_path, "val-1", RunOptions(own=TaskOptions(calibrate=times)))
 
 
 @pytest.mark.parametrize(
@@ -267,4 +267,4 @@ def test_agents_are_not_given_to_a_calibration(tmp_path: Path) -> None:
     from assay.judge.terminal.competition import submit_agent
 
     submit_agent(folder, "ann", str(tmp_path / "ann"))
-    assert run(folder, "val-1", Options(delay=0.01, own=TaskOptions(env={"WORD": "x"}))).outcomes == Counter({"pass": 1})
+    assert run(folder, "val-1", RunOptions(delay=0.01, own=TaskOptions(env={"WORD": "x"}))).outcomes == Counter({"pass": 1})

@@ -12,7 +12,7 @@ import pytest
 from assay import imports
 from assay.errors import BadInput
 from assay.imports import Options as ImportOptions
-from assay.judge.running import Options
+from assay.judge.running import RunOptions
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.competition import submit_agent
 from assay.judge.terminal.export import harbor
@@ -127,7 +127,7 @@ def test_what_is_not_exported(judged: Path, tmp_path: Path) -> None:
 
 
 def test_files_that_are_there_and_not_to_be_replaced(judged: Path, tmp_path: Path) -> None:
-    run(judged, "a", Options())
+    run(judged, "a", RunOptions())
     (tmp_path / "file").write_text("x")
     with pytest.raises(BadInput, match="cannot be written"):
         harbor(judged, tmp_path / "file")

@@ -18,7 +18,7 @@ import pytest
 
 from assay.judge import tree
 from assay.judge.kind_options import TaskOptions
-from assay.judge.running import Event, Options
+from assay.judge.running import RunEvent, RunOptions
 from assay.judge.sandbox.usage import SPARE
 from assay.judge.service import Model
 from assay.judge.terminal.competition import submit_agent
@@ -81,9 +81,9 @@ def killing(mark: bytes) -> Iterator[None]:
 
 
 def test_a_sandbox_that_is_killed_again_and_again(tmp_path: Path) -> None:
-    folder, events = with_agent(tmp_path, "sleep 3000\n"), list[Event]()
+    folder, events = with_agent(tmp_path, "sleep 3000\n"), list[RunEvent]()
     with killing(b"/agent/run.sh"):
-        summary = run(folder, "val-1", Options(attempts=2, delay=0.01), events.append)
+        summary = run(folder, "val-1", RunOptions(attempts=2, delay=0.01), events.append)
     assert [event.kind for event in events if event.kind in ("again", "ended")] == ["again", "ended"]
     assert (summary.outcomes, len(summary.errors), lines(folder)) == (Counter(), 1, [])
     assert (result(folder).outcome, result(folder).attempt) == ("error", 2)
@@ -105,7 +105,7 @@ def test_a_disk_that_is_full_until_somebody_clears_it(tmp_path: Path, monkeypatc
         with (disk / "full").open("wb") as full:
             os.posix_fallocate(full.fileno(), 0, 60 * MIB + SPARE // 2)
 
-        def clear(event: Event) -> None:
+        def clear(event: RunEvent) -> None:
             if event.kind == "again":
                 (disk / "full").unlink(missing_ok=True)
 
@@ -124,7 +124,7 @@ def test_an_image_that_is_removed_between_two_trials(tmp_path: Path) -> None:
     make_competition(folder, {"ann": ORACLE, "bob": NOOP})
     removed: list[Path] = []
 
-    def remove(event: Event) -> None:
+    def remove(event: RunEvent) -> None:
         if event.kind == "ended" and not removed:
             image: Any = image_of(bubblewrap(), read_task(folder / "tasks" / "t0"))
             removed.append(image.tree.parent)
@@ -144,7 +144,7 @@ printf 'POST /embeddings HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; grep -q '
     folder = with_agent(tmp_path, script, more='network = "model"\n')
     with service(say(500)) as behind:
 
-        def mend(event: Event) -> None:
+        def mend(event: RunEvent) -> None:
             if event.kind == "again":
                 behind.answer = say(200)
 

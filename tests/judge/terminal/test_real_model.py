@@ -20,7 +20,7 @@ from assay.judge.rubric.judgement import Judgement, Limits
 from assay.judge.rubric.run import RubricOptions
 from assay.judge.rubric.run import run as run_rubric
 from assay.judge.rubric.stored import transcript_key
-from assay.judge.running import Options
+from assay.judge.running import RunOptions
 from assay.judge.service import Model
 from assay.judge.terminal.run import run as run_tests
 from assay.settle.score.rubric import VERDICTS
@@ -76,7 +76,7 @@ def judged(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_KEYS", str(place / "keys"))
         folder = make_run(place / "b", (JUDGE, SMALL), texts=TEXT)
-        done = run_rubric(folder, VALIDATOR, Options(own=RubricOptions(Model(model, ""))), lambda _event: None, limits=PATIENT)
+        done = run_rubric(folder, VALIDATOR, RunOptions(own=RubricOptions(Model(model, ""))), lambda _event: None, limits=PATIENT)
         assert not done.errors
         yield folder
 

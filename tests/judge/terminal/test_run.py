@@ -17,8 +17,8 @@ from assay.folder import read
 from assay.judge import tree
 from assay.judge.entries import counting
 from assay.judge.kind_options import TaskOptions
-from assay.judge.run_files import Busy, segment, short
-from assay.judge.running import Event, Options
+from assay.judge.run_files import RunBusy, segment, short
+from assay.judge.running import RunEvent, RunOptions
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import worker
 from assay.judge.terminal.competition import every_cell, submit_agent
@@ -97,8 +97,8 @@ def test_a_task_is_read_again_when_it_changed(tmp_path: Path, monkeypatch: pytes
 
 def test_a_run_judges_what_is_missing_and_settles(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c", trials=2)
-    events: list[Event] = []
-    summary = run(folder, "val-1", Options(jobs=2), events.append)
+    events: list[RunEvent] = []
+    summary = run(folder, "val-1", RunOptions(jobs=2), events.append)
     assert outcomes(folder) == everything(trials=2)
     assert summary.outcomes == Counter({"pass": 4, "fail": 4})
     assert (summary.planned, summary.errors, summary.stopped, summary.absent) == (8, [], False, ())
@@ -116,7 +116,7 @@ def test_a_run_judges_what_is_missing_and_settles(tmp_path: Path) -> None:
     assert run(folder, "val-1", QUICK).planned == 0
     assert TrialStore(folder, "val-1").evidence.read_bytes() == before
 
-    assert run(folder, "val 2/é", Options(jobs=1, epoch=3, participants=["bob"], own=TaskOptions(only=["t1"]))).judged == 2
+    assert run(folder, "val 2/é", RunOptions(jobs=1, epoch=3, participants=["bob"], own=TaskOptions(only=["t1"]))).judged == 2
     assert outcomes(folder, "val 2/é") == {("bob", "t1", 1): "fail", ("bob", "t1", 2): "fail"}
     assert run(folder, "val 2/é", QUICK).planned == 6
     assert {line["epoch"] for line in lines(folder, "val 2/é")} == {3}  # the highest there is
@@ -147,21 +147,21 @@ def test_a_new_submission_is_judged_anew(tmp_path: Path) -> None:
 def test_what_is_refused_before_anything_runs(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c", tasks=1)
     for options, says in (
-        (Options(jobs=0), "0 is not a number of jobs"),
-        (Options(attempts=0), "0 is not a number of attempts"),
-        (Options(own=TaskOptions(sandbox="x")), "there is no sandbox 'x'"),
-        (Options(own=TaskOptions(only=["t1"])), "there is no task 't1'"),
-        (Options(participants=["an"]), "did you mean 'ann'"),
-        (Options(participants=["none"]), "no participant has an agent here"),
+        (RunOptions(jobs=0), "0 is not a number of jobs"),
+        (RunOptions(attempts=0), "0 is not a number of attempts"),
+        (RunOptions(own=TaskOptions(sandbox="x")), "there is no sandbox 'x'"),
+        (RunOptions(own=TaskOptions(only=["t1"])), "there is no task 't1'"),
+        (RunOptions(participants=["an"]), "did you mean 'ann'"),
+        (RunOptions(participants=["none"]), "no participant has an agent here"),
     ):
         with pytest.raises(BadInput, match=says):
             run(folder, "val-1", options)
     with pytest.raises(BadInput, match="--reuse-boxes: every container is new"):
-        run(folder, "val-1", Options(own=TaskOptions(sandbox="containers", reuse=True)))
+        run(folder, "val-1", RunOptions(own=TaskOptions(sandbox="containers", reuse=True)))
     scheme = (folder / "scheme.toml").read_text()
     (folder / "scheme.toml").write_text(scheme.replace('kind = "tests"', 'kind = "tests"\nfresh_boxes = true'))
     with pytest.raises(BadInput, match=r"score\.fresh_boxes: demands a new box for every trial.*leave --reuse-boxes out"):
-        run(folder, "val-1", Options(own=TaskOptions(reuse=True)))
+        run(folder, "val-1", RunOptions(own=TaskOptions(reuse=True)))
     (folder / "scheme.toml").write_text(scheme)
     with pytest.raises(BadInput, match="there is no validator 'val-2'"):
         run(folder, "val-2", QUICK)
@@ -210,7 +210,7 @@ def test_a_new_submission_is_accepted_anew(tmp_path: Path) -> None:
 
 def test_a_task_set_that_changed_is_refused(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c")
-    run(folder, "val-1", Options(own=TaskOptions(only=["t0"])))
+    run(folder, "val-1", RunOptions(own=TaskOptions(only=["t0"])))
     (folder / "tasks" / "t0" / "tests" / "test.sh").write_text("grep -q hello /app/out.txt\n")
     with pytest.raises(BadInput, match="are not those that were pinned"):
         run(folder, "val-1", QUICK)
@@ -227,7 +227,7 @@ def test_a_task_set_that_changed_is_refused(tmp_path: Path) -> None:
 def test_two_runs_of_one_validator_refuse_each_other(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c", tasks=1)
     with TrialStore(folder, "val-1").lock():
-        with pytest.raises(Busy, match="'val-1' is judging already"):
+        with pytest.raises(RunBusy, match="'val-1' is judging already"):
             run(folder, "val-1", QUICK)
         assert run(folder, "val 2/é", QUICK).judged == 2
     assert run(folder, "val-1", QUICK).judged == 2

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from assay.judge.running import Event
+from assay.judge.running import RunEvent
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.pool import WorkerPool
 from assay.judge.terminal.record import TrialStore
@@ -76,7 +76,7 @@ def test_each_keeps_to_its_own_and_so_does_who_takes_its_place(tmp_path: Path, c
     seen: list[list[set[int]]] = []
     killed: list[int] = []
 
-    def heard(event: Event) -> None:
+    def heard(event: RunEvent) -> None:
         if event.kind == "began":
             seen.append(places_of(crews[0]))
         if event.kind == "phase" and not killed:
@@ -98,7 +98,7 @@ def test_they_do_not_where_a_core_each_is_not_all_there_is_to_have(
     folder = competition(tmp_path / "c", cpus=cpus)
     seen: list[set[int]] = []
 
-    def heard(event: Event) -> None:
+    def heard(event: RunEvent) -> None:
         if event.kind == "began":
             seen.extend(places_of(crews[0]))
 

@@ -23,7 +23,7 @@ import pytest
 from assay.errors import BadInput
 from assay.judge import run_files
 from assay.judge.kind_options import TaskOptions
-from assay.judge.running import Event, Options, Summary
+from assay.judge.running import RunEvent, RunOptions, RunSummary
 from assay.judge.sandbox import Trouble
 from assay.judge.service import Model
 from assay.judge.terminal import agent as agents
@@ -51,8 +51,8 @@ def test_errors_are_tried_again_and_leave_no_evidence(tmp_path: Path) -> None:
     from assay.judge.terminal.tasks import read_tasks
 
     write_manifest(pin_tasks(read_tasks(folder / "tasks")), folder / "tasks.txt")
-    events: list[Event] = []
-    summary = run(folder, "val-1", Options(attempts=3, delay=0.01, participants=["ann"]), events.append)
+    events: list[RunEvent] = []
+    summary = run(folder, "val-1", RunOptions(attempts=3, delay=0.01, participants=["ann"]), events.append)
     kinds = [event.kind for event in events if event.kind != "phase"]
     assert kinds == ["planned", "calibrating", "calibrated", *["began", "again"] * 2, "began", "ended"]
     assert [event.seconds for event in events if event.kind == "again"] == [0.01, 0.04]
@@ -76,7 +76,7 @@ def test_an_error_gives_way_to_what_comes_after(tmp_path: Path) -> None:
     make_agent(tmp_path / "asks", ASKS, more='network = "model"\n')
     submit_agent(folder, "bob", str(tmp_path / "asks"))
     killed: list[int] = []
-    events: list[Event] = []
+    events: list[RunEvent] = []
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         """What the agent waits for: so its trial is in the middle when it asks for the first time."""
@@ -186,7 +186,7 @@ def test_whoever_worked_for_a_dead_run_is_waited_for_though_nobody_reaped_it(
                 assert (tmp_path / ".lock").read_text() == str(os.getpid())
             later.join()
         else:
-            with pytest.raises(run_files.Busy), run_files.held(tmp_path, "val-1"):
+            with pytest.raises(run_files.RunBusy), run_files.held(tmp_path, "val-1"):
                 pass
 
 
@@ -199,7 +199,7 @@ def test_a_torn_line_is_taken_away_and_a_whole_one_is_ended(tmp_path: Path) -> N
     expected = sorted(line for line in whole.splitlines())
     for cut in (1, 20, len(last) - 1):
         file.write_bytes(whole[:-cut])
-        events: list[Event] = []
+        events: list[RunEvent] = []
         summary = run(folder, "val-1", QUICK, events.append)
         assert summary.planned == 0  # the trial's own folder says how it ended
         assert [event.count for event in events if event.kind == "kept"] == ([] if cut == 1 else [1])
@@ -244,7 +244,7 @@ def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pyte
         return real(self, found)
 
     monkeypatch.setattr(TrialStore, "append", full)
-    events: list[Event] = []
+    events: list[RunEvent] = []
     summary = run(folder, "val-1", QUICK, events.append)
     assert summary.errors == []
     assert outcomes(folder) == everything(tasks=1)
@@ -283,11 +283,11 @@ def test_a_trial_that_its_judge_cannot_write_down_is_an_error(tmp_path: Path) ->
 CHILD = """
 import sys
 from pathlib import Path
-from assay.judge.running import Options
+from assay.judge.running import RunOptions
 from assay.judge.terminal.run import run
 def tell(event):
     print(event.kind, event.phase, flush=True)
-summary = run(Path(sys.argv[1]), "val-1", Options(jobs=2, delay=0.01), tell)
+summary = run(Path(sys.argv[1]), "val-1", RunOptions(jobs=2, delay=0.01), tell)
 print("stopped" if summary.stopped else "whole", flush=True)
 """
 
@@ -364,7 +364,7 @@ def test_killed_and_gone_on_with(tmp_path: Path) -> None:
         process.wait()
     wait_until_nothing_is_left(folder)  # the judges see that nobody listens any more
     submit_agent(folder, "bob", "noop")
-    summary: Summary = run(folder, "val-1", QUICK)
+    summary: RunSummary = run(folder, "val-1", QUICK)
     assert summary.judged >= 2
     assert outcomes(folder) == everything()
     assert not list((folder / "trials").rglob(".partial/*"))

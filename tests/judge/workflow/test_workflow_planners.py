@@ -13,7 +13,7 @@ import pytest
 
 from assay.errors import BadInput
 from assay.judge.run_files import short
-from assay.judge.running import Event
+from assay.judge.running import RunEvent
 from assay.judge.sandbox import Trouble
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.competition import Desk, submit_plans
@@ -103,7 +103,7 @@ def test_trouble_of_ours_is_tried_again_then_left_missing_and_is_no_evidence(
     with serving(do=DONE) as server, monkeypatch.context() as patch:
         folder = competition(tmp_path, server, {"ann": 'name = "x"\nurl = "http://far.invalid/"\n', "bob": plan()}, tasks=1)
         patch.setattr(socket, "getaddrinfo", _no_such_host(socket.getaddrinfo, socket.EAI_AGAIN))
-        events: list[Event] = []
+        events: list[RunEvent] = []
         found = run(folder, events=events, attempts=3)
         assert [event.kind for event in events if event.cell and event.cell.participant == "ann"].count("again") == 2
     assert [(cell.participant, why) for cell, why in found.errors] == [

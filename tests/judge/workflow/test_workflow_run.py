@@ -17,8 +17,8 @@ import pytest
 
 import assay
 from assay.errors import BadInput
-from assay.judge.run_files import Busy, evidence_file
-from assay.judge.running import Event
+from assay.judge.run_files import RunBusy, evidence_file
+from assay.judge.running import RunEvent
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.record import RunStore
 from workflow_chaos import Handler, said, serving, well
@@ -30,7 +30,7 @@ DONE = well("done")
 def test_every_participant_is_asked_every_task_and_what_came_of_it_is_kept(tmp_path: Path) -> None:
     with serving(do=DONE, fail=said({"error": "no"}), ping=DONE) as server:
         folder = competition(tmp_path, server, {"ann": plan(), "bob": plan("fail"), "none": None})
-        events: list[Event] = []
+        events: list[RunEvent] = []
         with pytest.raises(BadInput, match="there is no validator 'val-2'"):
             run(folder, "val-2")
         (folder / "services.toml").write_text((folder / "services.toml").read_text().replace('"fail", ', ""), encoding="utf-8")
@@ -64,7 +64,7 @@ def test_every_participant_is_asked_every_task_and_what_came_of_it_is_kept(tmp_p
 
 
 def test_task_after_task_is_asked_so_that_all_are_asked_alike(tmp_path: Path) -> None:
-    events: list[Event] = []
+    events: list[RunEvent] = []
     with serving(do=DONE) as server:
         run(competition(tmp_path, server, {"ann": plan(), "bob": plan()}, tasks=3), events=events)
     began = [(event.cell.parts["task"], event.cell.participant) for event in events if event.kind == "began" and event.cell]
@@ -197,7 +197,7 @@ def test_without_a_submission_there_is_nothing_to_judge(tmp_path: Path) -> None:
 def test_two_runs_of_one_validator_refuse_each_other(tmp_path: Path) -> None:
     with serving(do=DONE) as server:
         folder = competition(tmp_path, server, {"ann": plan()})
-        with RunStore(folder, "val-1").lock(), pytest.raises(Busy):
+        with RunStore(folder, "val-1").lock(), pytest.raises(RunBusy):
             run(folder)
 
 
@@ -210,7 +210,7 @@ def test_what_was_kept_just_before_a_crash_is_made_up_for(tmp_path: Path) -> Non
         whole_lines = whole.splitlines(keepends=True)
         file.write_bytes(b"".join(whole_lines[:2]) + whole_lines[2][:50])  # a crash while the third line was written
         before = len(server.seen)
-        events: list[Event] = []
+        events: list[RunEvent] = []
         found = run(folder, events=events)
         assert len(server.seen) == before  # nobody was asked again
     assert found.planned == 0

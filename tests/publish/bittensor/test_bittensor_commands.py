@@ -73,12 +73,14 @@ def test_only_the_signed_split_is_published(tmp_path: Path, chain: Simulator) ->
         == there.digest
     )
     file.write_text(file.read_text().replace("60%", "70%"))
-    with pytest.raises(CannotSettle, match=r"the split of epoch 3 was signed as sha256:\w+, and the competitions give sha256:"):
+    with pytest.raises(
+        CannotSettle, match=r"the split of epoch 3 was signed as sha256:\w+, but the competitions now give sha256:"
+    ):
         settled_epoch.read_joint(file)
     with pytest.raises(CannotSettle, match="the split of epoch 4 is not signed"):
         settled_epoch.read_joint(file, EPOCH + 1)
     file.with_suffix(".ledger.toml").unlink()
-    with pytest.raises(BadInput, match="the subnet has no log in which its split could be"):
+    with pytest.raises(BadInput, match="the subnet has no log for its split"):
         settled_epoch.read_joint(file)
 
 

@@ -140,7 +140,7 @@ def test_the_next_epoch_does_not_wait_for_the_one_before_to_open(locked: tuple[P
 @pytest.mark.parametrize(
     ("setting", "value", "code", "hint"),
     [
-        ("CommitRevealWeightsVersion", 5, "IncorrectCommitRevealVersion", "install a newer version of this program"),
+        ("CommitRevealWeightsVersion", 5, "IncorrectCommitRevealVersion", "install a newer version of Assay"),
         ("CommitRevealWeightsVersion", 3, "IncorrectCommitRevealVersion", "wait until the chain is upgraded"),
         ("Tempo", 0, "no-epochs", "ask the subnet's owner"),
     ],

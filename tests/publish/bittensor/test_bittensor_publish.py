@@ -71,7 +71,7 @@ def test_the_next_epoch_is_another_publication_though_the_weights_be_the_same(pl
     # The first is not published over it.
     found = kit.sent(place, time)
     assert isinstance(found, Refusal)
-    assert (found.code, f"from block {first.block} on, and those of epoch {EPOCH + 1}" in found.what) == ("superseded", True)
+    assert (found.code, f"from block {first.block} on, but those of epoch {EPOCH + 1}" in found.what) == ("superseded", True)
     kit.settle(place, kit.SCORES, EPOCH + 2)
     chain.step(100)
     assert isinstance(kit.sent(place, time, EPOCH + 2), Confirmed)
@@ -213,7 +213,7 @@ def test_the_uids_of_another_subnet_are_not_sent(place: Path, chain: Simulator) 
     for found in (kit.sent(place, time, EPOCH + 1), kit.opened(place).compare(plan).outcome, kit.opened(place).confirm(plan)):
         assert isinstance(found, Refusal), found
         assert found.code == "wrong-registry"
-        assert "of the uids of subnet 9, mechanism 0" in found.what
+        assert "the uids of subnet 9, mechanism 0" in found.what
     assert chain.included() == []
     kit.registry_of(place, chain)
     kit.settle(place, kit.SCORES, EPOCH + 2)

@@ -116,8 +116,8 @@ def test_the_attack_from_end_to_end(place: Path, chain: Chain, honest: Any) -> N
         assert there.functions[name]().call() == honest.functions[name]().call(), name
     refusing(place, "wrong-contract")
     shown = run("bounty", "show", place, "--to", "local", code=1).stdout
-    assert "was not made by it with the terms that it tells" in " ".join(shown.split())
-    assert "All of it is as" not in shown
+    assert "was not created by it with the terms that it gives" in " ".join(shown.split())
+    assert "All terms are those of" not in shown
 
     # Were somebody to commit there all the same, it cannot be settled before that is over, whatever the oracle says.
     chain.ask("anvil_setBalance", made, hex(ETHER))

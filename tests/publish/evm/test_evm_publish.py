@@ -192,7 +192,7 @@ def test_a_winner_who_did_not_commit_holds_it_up(world: World, tmp_path: Path) -
     world.close()
     place = kit.publish_toml(kit.competition(tmp_path / "small", world, SCORES), world)
     found = refusal(kit.sent(place), "payouts-differ")
-    assert f"to {world.agents[1]}, and the settlement says {ETHER * 6 // 10}" in found.what
+    assert f"to {world.agents[1]}, but the settlement says {ETHER * 6 // 10}" in found.what
 
 
 def test_a_participant_without_an_address(world: World, tmp_path: Path) -> None:
@@ -347,7 +347,9 @@ def test_nobody_scored_is_published_too(world: World, tmp_path: Path) -> None:
 
 def test_a_round_that_nobody_named_is_asked_for(place: Path, world: World) -> None:
     kit.publish_toml(place, world, round=None)
-    with pytest.raises(BadInput, match=r"publish.toml:1: targets.local.round: is missing; `assay bounty create` makes"):
+    with pytest.raises(
+        BadInput, match=r"publish.toml:1: targets.local.round: is missing; create the contract with `assay bounty create`"
+    ):
         kit.planned(place)
 
 

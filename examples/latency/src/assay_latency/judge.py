@@ -4,10 +4,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 from assay.judge.judge_run import JudgeRun
-from assay.judge.running import Judged, Options, Summary, Tell
+from assay.judge.running import Judged, RunOptions, RunSummary, Tell
 from assay.records import Participant
 
 
@@ -37,8 +38,8 @@ class LatencyRun(JudgeRun[Round, Judged]):
 
     def cells(self, wanted: Sequence[Participant]) -> list[Round]:
         """Round after round, so that all are asked at about the same time."""
-        rounds = self.seen.scheme.score.rounds
-        return [Round(one.key, one.submission, at) for at in range(1, rounds + 1) for one in wanted]
+        score: Any = self.seen.scheme.score  # this kind's rules
+        return [Round(one.key, one.submission, at) for at in range(1, score.rounds + 1) for one in wanted]
 
     def judge(self, cell: Round) -> Judged:
         """Ask once."""
@@ -49,6 +50,6 @@ class LatencyRun(JudgeRun[Round, Judged]):
         return Judged("answered", f"{us} µs", evidence=self.evidence(cell, cell.submission, round=cell.round, us=us))
 
 
-def run(competition: Path, validator: str, options: Options, on_event: Tell) -> Summary:
+def run(competition: Path, validator: str, options: RunOptions, on_event: Tell) -> RunSummary:
     """What the entry point leads to."""
     return LatencyRun(competition, validator, options, on_event).carry_out()

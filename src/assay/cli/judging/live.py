@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from assay.judge.running import Cell, Event
+    from assay.judge.running import Cell, RunEvent
 
 
 SandboxOption = Annotated[SandboxName, typer.Option(SANDBOX.name, help=SANDBOX.help)]
@@ -107,7 +107,7 @@ class LiveRun:
         if self._live is not None:
             self._live.stop()
 
-    def event(self, event: Event) -> None:
+    def event(self, event: RunEvent) -> None:
         """Something happened."""
         cell = event.cell
         if event.kind == "calibrating":
@@ -133,7 +133,7 @@ class LiveRun:
         elif event.kind == "kept":
             self._say(f"{event.count} of an earlier run had no evidence yet, and have it now")
 
-    def _line(self, event: Event, took: float) -> None:
+    def _line(self, event: RunEvent, took: float) -> None:
         found = event.record
         assert found is not None
         assert event.cell is not None

@@ -97,7 +97,7 @@ def _ask_again(
     import asyncio
 
     from assay.cli.judging.live import duration
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.judge.rubric import replay
 
     def tell(answers: JudgementRound) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from assay.cli.judging.signing import Signing
     from assay.judge.judges import JudgeFunction
-    from assay.judge.running import Summary
+    from assay.judge.running import RunSummary
     from assay.kind import Kind, Option
 
 __all__ = ["COMMAND", "run"]
@@ -154,13 +154,13 @@ def run(
       assay run my-bounty --validator val-1 --model-url https://api.example.com/v1
     """
     from assay.cli.judging.live import LiveRun
-    from assay.judge.running import Options
+    from assay.judge.running import RunOptions
 
     kind, judge = _judge_of(folder)
     own = _settings(context, kind)
     whose, signing = _whose(folder, validator, sign)
     since = None if signing is None else signing.epoch
-    options = Options(
+    options = RunOptions(
         jobs or kind.jobs, since if epoch is None else epoch, since, attempts, participants=participant or (),
         everybody=everybody, own=own,
     )  # fmt: skip
@@ -207,7 +207,7 @@ def _whose(folder: Path, validator: str | None, sign: str | None) -> tuple[str, 
     return named, None
 
 
-def _conclude(folder: Path, summary: Summary, signing: Signing | None, asked: int | None, *, as_json: bool) -> None:
+def _conclude(folder: Path, summary: RunSummary, signing: Signing | None, asked: int | None, *, as_json: bool) -> None:
     """Say what came of the run, sign it, and settle. asked: --epoch. Raises typer.Exit where something is missing."""
     from assay.cli.show import command, show
 
@@ -238,7 +238,7 @@ def _conclude(folder: Path, summary: Summary, signing: Signing | None, asked: in
         raise typer.Exit(MISSING)
 
 
-def _document(summary: Summary) -> dict[str, Any]:
+def _document(summary: RunSummary) -> dict[str, Any]:
     """What came of a run, for programs."""
     errors = [{"participant": cell.participant, **cell.parts, "why": why} for cell, why in summary.errors]
     counts = {"planned": summary.planned, "judged": summary.judged, "outcomes": dict(summary.outcomes), "errors": errors}
@@ -246,7 +246,7 @@ def _document(summary: Summary) -> dict[str, Any]:
     return {"unit": summary.unit, "stopped": summary.stopped, **counts, **rest}
 
 
-def _report(summary: Summary) -> Iterator[RenderableType]:
+def _report(summary: RunSummary) -> Iterator[RenderableType]:
     from assay.cli.judging.live import table
     from assay.cli.show import Column, grid, heading, sentence
     from assay.settle.story.telling import plural

@@ -1,4 +1,4 @@
-"""`assay sandbox`: does this machine hold what a sandbox must hold, and which images can bubblewrap stand for?"""
+"""`assay sandbox`: checks the sandbox on this machine, and manages the root file systems that bubblewrap uses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = typer.Typer(name="sandbox", help="Where agents run.", no_args_is_help=True
 base = typer.Typer(name="base", help="Root file systems of images, for bubblewrap.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(base)
 
-ImageName = Annotated[str, typer.Argument(metavar="IMAGE", help="As it stands after FROM, with its tag.", show_default=False)]
+ImageName = Annotated[str, typer.Argument(metavar="IMAGE", help="The name after FROM, with its tag.", show_default=False)]
 
 
 @app.callback()
@@ -36,9 +36,9 @@ def check(
     runtime: RuntimeOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try out what any sandbox must hold: no network, no host files, no privilege, bounds, everything dead afterwards.
+    """Check on this machine that a sandbox isolates its boxes: no network, no host files, no privilege, and limits that hold.
 
-    Ends with 1 if something does not hold. Then do not run strangers' agents here.
+    Ends with 1 if a check fails. Then do not run strangers' agents here.
 
     \b
     Examples:
@@ -47,14 +47,14 @@ def check(
     """
     from assay.cli.errors import printable
     from assay.judge.sandbox import choose
-    from assay.judge.sandbox.check import check as checks
+    from assay.judge.sandbox.check import check as run_checks
 
     chosen = choose(sandbox.value, engine=engine, runtime=runtime)
     chosen.sweep()
     if not as_json:
         typer.echo(printable(chosen.describe()))
     results = []
-    for result in checks(chosen):
+    for result in run_checks(chosen):
         results.append(result)
         if as_json:
             continue
@@ -75,9 +75,9 @@ def check(
 def _bases() -> None:
     """Root file systems of images, for bubblewrap.
 
-    A task begins in the image that its Dockerfile names after FROM. Bubblewrap takes the root file system that was added for it
-    here, and refuses a task for whose image there is none, unless the task says that any will do. They are kept in
-    $ASSAY_STATE/bases, else in /var/lib/assay/bases for root and in ~/.local/share/assay/bases for others.
+    A task starts in the image that its Dockerfile names after FROM. Bubblewrap uses the root file system that was added for that
+    image. If there is none, it refuses the task, unless the task says that any will do. Root file systems are stored in
+    $ASSAY_STATE/bases, else in /var/lib/assay/bases for root and in ~/.local/share/assay/bases for other users.
     """
 
 
@@ -91,7 +91,7 @@ def add(
     engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add the root file system of an image: out of a container engine that has it, or out of an archive of its files.
+    """Add the root file system of an image, from a container engine that has the image or from an archive of its files.
 
     \b
     Examples:
@@ -103,15 +103,15 @@ def add(
     from assay.judge.sandbox import images
 
     if archive is not None and engine is not None:
-        raise BadInput("an archive comes from no engine", field="--engine", hint="leave one of the two out")
-    made = images.add_image(image, engine) if archive is None else images.add_archive(image, archive)
-    if emit(_base(made), as_json):
+        raise BadInput("an archive needs no engine", field="--engine", hint="leave out --engine or --from-archive")
+    added = images.add_image(image, engine) if archive is None else images.add_archive(image, archive)
+    if emit(_fields(added), as_json):
         return
-    typer.echo(printable(f"{made.name} is {made.digest}, in {made.folder}"))
+    typer.echo(printable(f"{added.name} is {added.digest}, in {added.folder}"))
 
 
-def _base(found: Base) -> dict[str, str]:
-    return {"name": found.name, "digest": found.digest, "folder": str(found.folder), "source": found.source}
+def _fields(root: Base) -> dict[str, str]:
+    return {"name": root.name, "digest": root.digest, "folder": str(root.folder), "source": root.source}
 
 
 @base.command("list")
@@ -125,18 +125,18 @@ def list_(as_json: AsJson = False) -> None:
     from assay.cli.show import Column, grid, sentence, show
     from assay.judge.sandbox import images
 
-    found = list(images.kept())
-    if emit({"bases": [_base(one) for one in found]}, as_json):
+    roots = list(images.added())
+    if emit({"bases": [_fields(root) for root in roots]}, as_json):
         return
-    if not found:
-        show(sentence(f"There are none in {images.state() / 'bases'}."))
+    if not roots:
+        show(sentence(f"There are no root file systems in {images.state() / 'bases'}."))
         return
     show(
         grid(
             [
-                Column("image", [one.name for one in found], style="bold"),
-                Column("digest", [one.digest for one in found], kind="key"),
-                Column("from", [one.source for one in found], kind="crop"),
+                Column("image", [root.name for root in roots], style="bold"),
+                Column("digest", [root.digest for root in roots], kind="key"),
+                Column("from", [root.source for root in roots], kind="crop"),
             ]
         )
     )
@@ -144,7 +144,7 @@ def list_(as_json: AsJson = False) -> None:
 
 @base.command()
 def remove(image: ImageName, as_json: AsJson = False) -> None:
-    """Remove the root file system of an image. Do not do it while a run uses it.
+    """Remove the root file system of an image. Do not remove it while a run uses it.
 
     \b
     Example:

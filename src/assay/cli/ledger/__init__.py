@@ -1,1 +1,1 @@
-"""The commands of the ledger: keys, evidence."""
+"""The commands of the ledger: keys, evidence, settled epochs, receipts, verification and upkeep."""

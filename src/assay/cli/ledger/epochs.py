@@ -1,9 +1,4 @@
-"""`assay settle` in a competition with a ledger: what is signed and kept, and the line that says so.
-
-`assay receipt`: the receipt of an epoch, or a participant's own proof.
-
-`assay export epoch`, `export emission` and `assay import epoch`: a settled epoch as files, and back.
-"""
+"""The commands `assay receipt`, `assay export epoch|emission`, `assay import epoch`; and `assay settle` with a ledger."""
 
 from __future__ import annotations
 
@@ -35,57 +30,59 @@ def settled(
     meant: ClosingFlags,
     hold: Callable[[Settlement], None] | None = None,
 ) -> tuple[Settlement, str, str]:
-    """The settlement, kept unless it is a dry run; what to say of its receipt; and whose score it closes without, or "".
+    """Settle for `assay settle`: the settlement, a sentence about its receipt, and a sentence about missing scores or "".
 
-    hold: raises if it is not to be kept yet.
+    Nothing is stored in a dry run. hold: raises if the settlement must not be stored yet.
     """
     from assay.cli.ledger.keys import asking
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.ledger import config, keys, settling
     from assay.ledger.access import open_ledger
 
     with open_ledger(folder) as ledger:
         with Working(f"settling {folder}"):
-            found = settling.draft(ledger, epoch)
-        if isinstance(found, settling.SettledEpoch):
-            return found.settlement, _remark(ledger, found), ""
+            drafted = settling.draft(ledger, epoch)
+        if isinstance(drafted, settling.SettledEpoch):
+            return drafted.settlement, _remark(ledger, drafted), ""
         if dry_run:
-            _warn(found.counted.aside)
-            remark = ["Nothing was kept: the epoch is open, and has no receipt.", *_told(found)]
-            return found.settlement, " ".join(remark), _without(found.closing)
+            _warn(drafted.counted.aside)
+            remark = ["Nothing was stored: the epoch is open, and has no receipt.", *_told(drafted)]
+            return drafted.settlement, " ".join(remark), _without(drafted.closing)
         name = key or ledger.config.signer
         if name is None:
             raise BadInput(
                 "does not say which key signs the receipt",
                 file=folder / config.FILE,
                 field="signer",
-                hint="name the log's key with --key NAME; without it the settlement can be shown: --dry-run",
+                hint="name the log's key with --key NAME; or only show the settlement, with --dry-run",
             )
         signer = keys.load(name, asking())
         if hold is not None:
-            hold(found.settlement)
-        meant.check(found.closing)
+            hold(drafted.settlement)
+        meant.check(drafted.closing)
         with Working(f"settling {folder}"):
-            made = settling.settle(ledger, signer, found.settlement.epoch, skip=meant.skip, without_scores=meant.without_scores)
-        _warn(made.aside)
-        told = [] if [*found.closing.costs()] else _told(found)  # what it costs was said before it was closed
-        without = _without(found.closing)
-        receipt = _remark(ledger, made) + ("." if told or without else "")
-        return made.settlement, " ".join([receipt, *told]), without
+            settled_epoch = settling.settle(
+                ledger, signer, drafted.settlement.epoch, skip=meant.skip, without_scores=meant.without_scores
+            )
+        _warn(settled_epoch.aside)
+        costs = [] if [*drafted.closing.costs()] else _told(drafted)  # the costs were shown before the epoch was closed
+        without = _without(drafted.closing)
+        receipt = _remark(ledger, settled_epoch) + ("." if costs or without else "")
+        return settled_epoch.settlement, " ".join([receipt, *costs]), without
 
 
-def _told(found: Draft) -> list[str]:
-    """What closing the epoch costs, or, where it is simply the next, whose evidence is of earlier epochs only."""
+def _told(drafted: Draft) -> list[str]:
+    """Sentences: what closing the epoch costs; or, if it costs nothing, who sent no new evidence."""
     from assay.settle.story.telling import named
 
-    costs, who = [*found.closing.costs()], found.closing.silent_names
-    if costs or not who or _without(found.closing):
+    costs, who = [*drafted.closing.costs()], drafted.closing.silent_names
+    if costs or not who or _without(drafted.closing):
         return costs
-    return [f"Of {named(who, 10)} there is nothing new: what they saw before stands."]
+    return [f"{named(who, 10)} sent nothing new: their earlier evidence still counts."]
 
 
 def _without(closing: Closing) -> str:
-    """Whose score an epoch is closed without, because validators have not reported; nothing where `costs` says it."""
+    """A sentence: who has no score because validators have not reported; "" if `costs` says it."""
     from assay.settle.story.telling import named
 
     if not closing.unscored or [*closing.costs()]:
@@ -93,38 +90,38 @@ def _without(closing: Closing) -> str:
     who, epoch = closing.silent_names, closing.settlement.epoch
     silent = f"{named(who, 10)} {'has' if len(who) == 1 else 'have'} not reported"
     has = "has" if len(closing.unscored) == 1 else "have"
-    return f"{silent}: for want of that {named(closing.unscored, 10)} {has} no agreed score in epoch {epoch}."
+    return f"{silent}: without it, {named(closing.unscored, 10)} {has} no agreed score in epoch {epoch}."
 
 
 def _warn(aside: tuple[Aside, ...]) -> None:
-    """Name the batches that do not count, and were not named with an earlier receipt."""
+    """Warn of the batches that do not count, unless an earlier receipt already named them."""
     from assay.cli.errors import warn
 
-    warn([str(one) for one in aside if one.new])
+    warn([str(batch) for batch in aside if batch.new])
 
 
-def _remark(ledger: Ledger, found: SettledEpoch) -> str:
-    if found.receipt is None:  # pragma: no cover  (who is settled has a receipt)
+def _remark(ledger: Ledger, settled_epoch: SettledEpoch) -> str:
+    if settled_epoch.receipt is None:  # pragma: no cover  (who is settled has a receipt)
         return ""
-    before = "" if found.new else ", as it was settled before"
-    return f"Receipt {found.receipt.digest}, entry {found.receipt.position} of {ledger.key.name}{before}"
+    before = "" if settled_epoch.new else ", as it was settled before"
+    return f"Receipt {settled_epoch.receipt.digest}, entry {settled_epoch.receipt.position} of {ledger.key.name}{before}"
 
 
 def receipt(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
     epoch: Annotated[int | None, typer.Argument(metavar="[EPOCH]", help="The epoch; otherwise the last settled.", min=0)] = None,
     participant: Annotated[
-        str | None, typer.Option("--for", metavar="PARTICIPANT", help="His own proof: key, short form, name, or a beginning.")
+        str | None, typer.Option("--for", metavar="PARTICIPANT", help="Their own proof: key, short form, name, or a beginning.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")] = None,
 ) -> None:
     """The receipt of an epoch, or a participant's own proof.
 
-    A receipt is the signed statement of a settled epoch, and the proof that it is in the log. With --for it is a participant's
-    own proof: his result, the records that it rests on, and that both are under receipts in the log; nothing of the others.
-    `assay verify` checks both.
+    A receipt is the signed statement of a settled epoch, and the proof that it is in the log. With --for, the command makes a
+    participant's own proof: their result, the records that it rests on, and that both are under receipts in the log. It shows
+    nothing of the other participants. `assay verify` checks both.
 
-    It is JSON; on a terminal only what it states is shown, unless it is written to a file or, with -o -, printed.
+    The output is JSON. A terminal shows only a summary; write the JSON to a file with -o FILE, or print it with -o -.
 
     \b
     Examples:
@@ -159,30 +156,32 @@ def _terminal() -> bool:
 
 
 def _show(folder: Path, document: dict[str, Any]) -> None:
-    """What a receipt or a proof states, and how to keep it: the JSON itself would fill the terminal."""
+    """Print a summary of a receipt or proof, and how to write it to a file: the JSON itself would fill the terminal."""
     from assay.cli.output import json_bytes
     from assay.cli.show import Column, command, grid, heading, show
     from assay.ledger.check import Receipt
     from assay.settle.story.telling import plural
 
     inner = document.get("receipt", document)
-    found = Receipt.parse(json_bytes(inner))
-    said = found.predicate
-    name, of, more = f"epoch-{said['epoch']}.receipt", "receipt", list[str]()
+    parsed = Receipt.parse(json_bytes(inner))
+    predicate = parsed.predicate
+    name, of, more = f"epoch-{predicate['epoch']}.receipt", "receipt", list[str]()
     rows = [
-        ("settlement", said["settlement"]),
-        ("evidence", f"{plural(said['evidence']['count'], 'record')}, {said['evidence']['root']}"),
-        ("log", f"entry {found.proof.index} of {found.proof.checkpoint.decode().partition(chr(10))[0]}"),
+        ("settlement", predicate["settlement"]),
+        ("evidence", f"{plural(predicate['evidence']['count'], 'record')}, {predicate['evidence']['root']}"),
+        ("log", f"entry {parsed.proof.index} of {parsed.proof.checkpoint.decode().partition(chr(10))[0]}"),
     ]
     if inner is not document:
         mine = document["result"]
-        of, name = f"proof of {mine['participant']}", f"{mine['participant']}-epoch-{said['epoch']}.proof"
+        of, name = f"proof of {mine['participant']}", f"{mine['participant']}-epoch-{predicate['epoch']}.proof"
         more = ["--for", mine["participant"]]
         rank = "none" if mine["rank"] is None else str(mine["rank"])
         rows = [("rank", rank), ("score", str(mine["agreed"]["score"])), ("records", str(len(document["records"]))), *rows]
-    columns = [Column("", [one for one, _ in rows]), Column("what it states", [what for _, what in rows], kind="text")]
-    keep: list[str | Path] = ["assay", "receipt", folder, str(said["epoch"]), *more, "-o", name]
-    show(heading(f"{said['competition']} · epoch {said['epoch']}: {of}"), grid(columns), "", command("To keep it", *keep))
+    columns = [Column("", [label for label, _ in rows]), Column("what it states", [what for _, what in rows], kind="text")]
+    keep: list[str | Path] = ["assay", "receipt", folder, str(predicate["epoch"]), *more, "-o", name]
+    show(
+        heading(f"{predicate['competition']} · epoch {predicate['epoch']}: {of}"), grid(columns), "", command("To save it", *keep)
+    )
 
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
@@ -195,16 +194,16 @@ def export_epoch(
     parquet: Annotated[bool, typer.Option("--parquet", help="Evidence of kind tests as Parquet, for very many records.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """A settled epoch of the ledger as files: all that anybody needs to verify it, offline.
+    """Export a settled epoch as files: everything that anybody needs to verify it offline.
 
-    In the folder are evidence, signed batches, inputs, settlement, receipts and log. It is there whole or not at all.
+    The folder has the evidence, signed batches, inputs, settlement, receipts and log. It is complete, or not there at all.
 
     \b
     Examples:
       assay export epoch my-competition 12 -o epoch-12
       assay verify epoch-12 --key "example.org/my-competition+…"
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import command, show
     from assay.ledger import bundle
     from assay.ledger.access import open_ledger
@@ -224,9 +223,9 @@ def export_emission(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="A new folder.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """A subnet's signed split of an epoch as files: all that anybody needs to verify it, offline.
+    """Export a subnet's signed split of an epoch as files: everything that anybody needs to verify it offline.
 
-    In the folder are the signed split, the subnet's log, and the exported epoch of each competition. It is there whole or not at
+    The folder has the signed split, the subnet's log, and the exported epoch of each competition. It is complete, or not there at
     all.
 
     \b
@@ -235,7 +234,7 @@ def export_emission(
       assay export emission my-subnet.toml 12 -o emission-12
       assay verify emission-12 --key "example.org/my-subnet+…" --subnet my-subnet.toml
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import command, show
     from assay.ledger import config, subnet_bundle
 
@@ -253,23 +252,23 @@ def import_epoch(
     source: Annotated[Path, typer.Argument(metavar="BUNDLE", help="What `assay export epoch` wrote.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """An exported epoch into a copy of its ledger: the same records, receipts and log. It is verified first.
+    """Import an exported epoch into a copy of its ledger: the same records, receipts and log. The epoch is verified first.
 
     \b
     Example:
       assay import epoch copy-of-my-competition epoch-12
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import sentence, show
     from assay.ledger.access import open_ledger
     from assay.ledger.exchange import import_bundle
     from assay.settle.story.telling import plural
 
     with Working(f"importing {source}"), open_ledger(folder) as ledger:
-        found = import_bundle(ledger, source)
+        imported = import_bundle(ledger, source)
     if as_json:
-        emit({"epoch": found.epoch, "records": found.records, "batches": found.batches, "new": found.new})
+        emit({"epoch": imported.epoch, "records": imported.records, "batches": imported.batches, "new": imported.new})
         return
-    records, batches = plural(found.records, "record"), plural(found.batches, "batch", "batches")
-    said = f"Epoch {found.epoch}: {records} in {batches}, verified and added."
-    show(sentence(said if found.new else f"Epoch {found.epoch} is there already."))
+    records, batches = plural(imported.records, "record"), plural(imported.batches, "batch", "batches")
+    added = f"Epoch {imported.epoch}: {records} in {batches}, verified and added."
+    show(sentence(added if imported.new else f"The ledger has epoch {imported.epoch} already."))

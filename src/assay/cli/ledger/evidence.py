@@ -1,16 +1,13 @@
-"""What `assay evidence list` prints of a ledger: batches and conflicts as tables, records as lines of JSON.
-
-`assay evidence`: signed evidence.
-"""
+"""The commands `assay evidence sign|add|list`: sign evidence as batches, add batches to a ledger, and list what it has."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,12 +19,16 @@ from assay.ledger.store import StoredRecord, View
 from assay.ledger.store.view import LATEST
 from assay.settle.story.telling import plural
 
+if TYPE_CHECKING:
+    from assay.ledger.batch import Batch
+    from assay.ledger.signing import Late
+
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Whose evidence is listed, and of which epoch; None: all."""
+    """The validator and the epoch whose evidence is listed; None: all."""
 
     validator: str | None
     epoch: int | None
@@ -38,15 +39,15 @@ class Chosen:
         return (0, LATEST) if self.epoch is None else (self.epoch, self.epoch)
 
     def has(self, validator: str) -> bool:
-        """Whether this validator's is listed."""
+        """Whether this validator's evidence is listed."""
         return self.validator in (None, validator)
 
 
 def record_lines(view: View, chosen: Chosen) -> Iterator[bytes]:
-    """The records in order of acceptance, each as a line of JSON with its `seq`, which evidence/ takes."""
-    for one in view.records(*chosen.epochs):
-        if chosen.validator is None or chosen.has(json.loads(one.body)["validator"]):
-            yield _line(one)
+    """The records in order of acceptance, each as a line of JSON with its `seq`, as files in evidence/ have them."""
+    for stored in view.records(*chosen.epochs):
+        if chosen.validator is None or chosen.has(json.loads(stored.body)["validator"]):
+            yield _line(stored)
 
 
 def conflict_lines(view: View, chosen: Chosen) -> Iterator[bytes]:
@@ -56,46 +57,50 @@ def conflict_lines(view: View, chosen: Chosen) -> Iterator[bytes]:
 
 
 def show_batches(view: View, chosen: Chosen, folder: Path) -> None:
-    """The batches in order of acceptance."""
-    found = [one for one in view.batches(*chosen.epochs) if chosen.has(one.validator)]
-    if not found:
+    """Print a table of the batches, in order of acceptance."""
+    batches = [batch for batch in view.batches(*chosen.epochs) if chosen.has(batch.validator)]
+    if not batches:
         show(sentence("There is no such evidence."))
         return
-    conflicts, names = view.conflicting(), called_in(folder, (one.validator for one in found))
+    conflicts, names = view.conflicting(), called_in(folder, (batch.validator for batch in batches))
     columns = [
-        Column("epoch", [str(one.epoch) for one in found], right=True),
-        Column("validator", [names[one.validator] for one in found], kind="key"),
-        Column("records", [str(one.count) for one in found], right=True),
-        Column("new", ["0" if one.first_seq is None else f"{one.first_seq}–{one.last_seq}" for one in found], right=True),
-        Column("conflicts", [str(conflicts.get(one.id, 0)) for one in found], right=True),
-        Column("batch", [one.digest for one in found], kind="key", spare=1),
+        Column("epoch", [str(batch.epoch) for batch in batches], right=True),
+        Column("validator", [names[batch.validator] for batch in batches], kind="key"),
+        Column("records", [str(batch.count) for batch in batches], right=True),
+        Column(
+            "new", ["0" if batch.first_seq is None else f"{batch.first_seq}–{batch.last_seq}" for batch in batches], right=True
+        ),
+        Column("conflicts", [str(conflicts.get(batch.id, 0)) for batch in batches], right=True),
+        Column("batch", [batch.digest for batch in batches], kind="key", spare=1),
     ]
-    records = plural(sum(one.count for one in found), "record")
-    show(grid(columns), sentence(f"{records} in {plural(len(found), 'batch', 'batches')}."))
+    records = plural(sum(batch.count for batch in batches), "record")
+    show(grid(columns), sentence(f"{records} in {plural(len(batches), 'batch', 'batches')}."))
 
 
 def show_conflicts(view: View, chosen: Chosen, folder: Path) -> None:
-    """The conflicts: what was accepted first, which counts, and what came later."""
-    found = list(_conflicts(view, chosen))
-    if not found:
+    """Print a table of the conflicts: the record that was accepted first, which counts, and the later one."""
+    conflicts = list(_conflicts(view, chosen))
+    if not conflicts:
         show(sentence("No record contradicts an earlier one."))
         return
-    names = called_in(folder, (later["validator"] for _, later in found))
-    differences = [{name for name in first.keys() | later.keys() if first.get(name) != later.get(name)} for first, later in found]
-    columns = [
-        Column("validator", [names[later["validator"]] for _, later in found], kind="key"),
-        Column("participant", [later["participant"] for _, later in found], kind="key"),
-        Column("about", [_about(later) for _, later in found], kind="crop"),
-        Column("counts", [_said(one[0], said) for one, said in zip(found, differences, strict=True)], kind="text"),
-        Column("came later", [_said(one[1], said) for one, said in zip(found, differences, strict=True)], kind="text"),
+    names = called_in(folder, (later["validator"] for _, later in conflicts))
+    differences = [
+        {name for name in first.keys() | later.keys() if first.get(name) != later.get(name)} for first, later in conflicts
     ]
-    end = "record contradicts" if len(found) == 1 else "records contradict"
-    show(grid(columns), sentence(f"{len(found)} {end} an earlier one, which counts; they are kept, and change nothing."))
+    columns = [
+        Column("validator", [names[later["validator"]] for _, later in conflicts], kind="key"),
+        Column("participant", [later["participant"] for _, later in conflicts], kind="key"),
+        Column("about", [_about(later) for _, later in conflicts], kind="crop"),
+        Column("counts", [_said(pair[0], fields) for pair, fields in zip(conflicts, differences, strict=True)], kind="text"),
+        Column("came later", [_said(pair[1], fields) for pair, fields in zip(conflicts, differences, strict=True)], kind="text"),
+    ]
+    end = "record contradicts" if len(conflicts) == 1 else "records contradict"
+    show(grid(columns), sentence(f"{len(conflicts)} {end} an earlier one. The earlier one counts; the later one is only stored."))
 
 
 def _conflicts(view: View, chosen: Chosen) -> Iterator[tuple[Json, Json]]:
-    for one in view.conflicts(*chosen.epochs):
-        first, later = json.loads(_line(one.first)), json.loads(_line(one.record))
+    for conflict in view.conflicts(*chosen.epochs):
+        first, later = json.loads(_line(conflict.first)), json.loads(_line(conflict.record))
         if chosen.has(later["validator"]):
             yield first, later
 
@@ -114,8 +119,8 @@ def _text(value: object) -> str:
     return "–" if value is None else value if isinstance(value, str) else canonical(value).decode()
 
 
-def _line(one: StoredRecord) -> bytes:
-    return b'%b,"seq":%d}' % (one.body[:-1], one.seq)
+def _line(stored: StoredRecord) -> bytes:
+    return b'%b,"seq":%d}' % (stored.body[:-1], stored.seq)
 
 
 app = typer.Typer(name="evidence", help="Signed evidence.", no_args_is_help=True, rich_markup_mode=None)
@@ -124,7 +129,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's f
 
 
 class Parts(StrEnum):
-    """What one batch holds."""
+    """What goes into one batch."""
 
     submission = "submission"
     epoch = "epoch"
@@ -142,27 +147,26 @@ def sign(
     epoch: Annotated[int | None, typer.Option(metavar="N", help="Only of this epoch.", min=0)] = None,
     former: Annotated[
         int | None,
-        typer.Option(
-            "--from", metavar="M", min=0, help="Also what is of epoch M, which was closed before it was handed in, as of N."
-        ),
+        typer.Option("--from", metavar="M", min=0, help="Also sign late evidence of the settled epoch M, for epoch N."),
     ] = None,
-    by: Annotated[Parts, typer.Option(help="A batch for each epoch and submission, or for each epoch.")] = Parts.submission,
+    by: Annotated[Parts, typer.Option(help="One batch for each epoch and submission, or for each epoch.")] = Parts.submission,
     origin: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The log that it is for [that of DIR/ledger.toml].", show_default=False)
+        str | None,
+        typer.Option(metavar="NAME", help="The log that the batches are for [that of DIR/ledger.toml].", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="PATH", help="A folder, or a file *.batch where it is one batch [DIR/batches]."),
+        typer.Option("--out", "-o", metavar="PATH", help="A folder, or a file *.batch for a single batch [DIR/batches]."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sign the evidence of one validator: what DIR/evidence/*.jsonl has by the key of that name.
+    """Sign one validator's evidence in DIR/evidence/*.jsonl with the key of that name.
 
     A batch is one run of one submission, under one signature. It names the log that it is for, and counts in no other ledger.
     Signing the same evidence again gives files of the same names.
 
-    Evidence that came too late is refused, since its epoch is settled. With --from it is signed for an epoch that is open: the
-    label of the records changes, and nothing else of them. Do not do it to what the ledger has: it would contradict itself.
+    A ledger refuses evidence of an epoch that is settled. With --from, such late evidence is signed for an open epoch: only the
+    label of the records changes. Do not sign records again that the ledger already has: they would contradict each other.
 
     \b
     Examples:
@@ -171,42 +175,57 @@ def sign(
       assay evidence sign my-competition --key val-1 --epoch 13 --from 12
       assay evidence sign my-competition --key val-1 --origin example.org/my-competition
     """
-    from assay.cli.errors import warn
     from assay.cli.ledger.keys import asking
-    from assay.cli.show import sentence, show
     from assay.errors import BadInput
     from assay.folder import write_bytes
-    from assay.ledger import config, keys, signing
-    from assay.settle.story.telling import plural
+    from assay.ledger import keys, signing
 
-    late = None
-    if former is not None:
-        if epoch is None or former >= epoch:
-            raise typer.BadParameter("say with --epoch for which later epoch it is signed", param_hint="--from")
-        judged_on = signing.settled_on(folder, former)
-        late = signing.Late(epoch, former, task_set_of=lambda _: judged_on)
-    found = signing.sign_folder(folder, keys.load(key, asking()), epoch=epoch, late=late, by=by.value, origin=origin)
+    late = _late(folder, former, epoch)
+    batches = signing.sign_folder(folder, keys.load(key, asking()), epoch=epoch, late=late, by=by.value, origin=origin)
     place = folder / "batches" if out is None else out
     if place.suffix == ".batch":
-        if len(found) > 1:
-            what = f"there are {len(found)} batches for one file"
-            raise BadInput(what, file=place, hint="give a folder, or say --by epoch --epoch N")
-        write_bytes(place, found[0].data)
-    files = [place] if place.suffix == ".batch" else signing.write(found, place)
-    records = sum(one.statement.count for one in found)
+        if len(batches) > 1:
+            what = f"there are {len(batches)} batches for one file"
+            raise BadInput(what, file=place, hint="give a folder, or use --by epoch --epoch N")
+        write_bytes(place, batches[0].data)
+    files = [place] if place.suffix == ".batch" else signing.write(batches, place)
+    records = sum(batch.statement.count for batch in batches)
     if as_json:
         emit({"files": list(map(str, files)), "records": records, "of_a_former_epoch": 0 if late is None else late.chosen})
         return
     for path in files:
         typer.echo(str(path))
     of = f", {late.chosen} of them of epoch {late.former}" if late is not None else ""
-    show(sentence(f"{plural(records, 'record')} in {plural(len(found), 'batch', 'batches')}, signed{of}."))
-    if config.exists(folder) and not (said := config.read(folder)).is_here:
-        settled, epochs = signing.published(said), sorted({one.statement.epoch for one in found})
+    show(sentence(f"{plural(records, 'record')} in {plural(len(batches), 'batch', 'batches')}, signed{of}."))
+    _warn_of_settled(folder, batches, epoch)
+
+
+def _late(folder: Path, former: int | None, epoch: int | None) -> Late | None:
+    """The late evidence of epoch `former`, which is signed for `epoch`; None if no former epoch is named."""
+    from assay.ledger import signing
+
+    if former is None:
+        return None
+    if epoch is None or former >= epoch:
+        raise typer.BadParameter("name with --epoch a later epoch, for which it is signed", param_hint="--from")
+    judged_on = signing.settled_on(folder, former)
+    return signing.Late(epoch, former, task_set_of=lambda _: judged_on)
+
+
+def _warn_of_settled(folder: Path, batches: Sequence[Batch], epoch: int | None) -> None:
+    """Where the ledger is on another machine: say which epoch is open, and warn of batches of settled epochs."""
+    from assay.cli.errors import warn
+    from assay.ledger import config, signing
+
+    if config.exists(folder) and not (ledger := config.read(folder)).is_here:
+        settled, epochs = signing.published(ledger), sorted({batch.statement.epoch for batch in batches})
         if epoch is None:
             show(sentence(signing.of_open(epochs, settled)))
         closed = [epoch for epoch in epochs if settled is not None and epoch <= settled]
-        warn(f"epoch {one} is settled: its batches will be refused; sign --epoch N --from {one}, N an open one" for one in closed)
+        warn(
+            f"epoch {past} is settled: its batches will be refused; sign with --epoch N --from {past}, N an open epoch"
+            for past in closed
+        )
 
 
 @app.command()
@@ -215,10 +234,10 @@ def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Signed batches.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Add signed batches to the competition's ledger: each whole, or not at all; one that is refused does not stop the others.
+    """Add signed batches to the competition's ledger: each whole, or not at all; a refused batch does not stop the others.
 
-    What is said to be added is on the disk. A batch that was added before adds nothing, so it does no harm to add it again.
-    Records in *.jsonl are signed first: `assay evidence sign`.
+    When the command says that a batch is added, it is on the disk. Adding the same batch again does no harm.
+    Records in *.jsonl must be signed first: `assay evidence sign`.
 
     \b
     Examples:
@@ -236,25 +255,27 @@ def add(
         database.check_home()
         for file in files:
             try:
-                found = intake.accept(database, file, known)
+                accepted = intake.accept(database, file, known)
             except BadInput as error:
                 if file.suffix == ".jsonl":
-                    error.what, error.hint = "is no signed batch", "sign it first: assay evidence sign"
+                    error.what, error.hint = "is not a signed batch", "sign it first: assay evidence sign"
                     error.line = None
                 tell("error", str(error), typer.colors.RED)
                 continue
-            added.append((file, found))
+            added.append((file, accepted))
             if as_json:
                 continue
-            conflicts = f", {found.conflicting} in conflict with an earlier one" if found.conflicting else ""
-            typer.echo(f"{printable(str(file))}: {found.new} new, {found.known} known{conflicts}")
-    new, refused = sum(one.new for _, one in added), len(files) - len(added)
+            conflicts = f", {accepted.conflicting} in conflict with an earlier one" if accepted.conflicting else ""
+            typer.echo(f"{printable(str(file))}: {accepted.new} new, {accepted.known} known{conflicts}")
+    new, refused = sum(result.new for _, result in added), len(files) - len(added)
     if as_json:
-        rows = [{"file": str(at), "new": one.new, "known": one.known, "conflicting": one.conflicting} for at, one in added]
+        rows = [
+            {"file": str(at), "new": result.new, "known": result.known, "conflicting": result.conflicting} for at, result in added
+        ]
         emit({"added": rows, "new": new, "refused": refused})
     else:
-        told = f"{plural(new, 'record')} added by {plural(len(added), 'batch', 'batches')}"
-        show(sentence(f"{told}; {refused} refused." if refused else f"{told}."))
+        summary = f"{plural(new, 'record')} added by {plural(len(added), 'batch', 'batches')}"
+        show(sentence(f"{summary}; {refused} refused." if refused else f"{summary}."))
     if refused:
         raise typer.Exit(BadInput.exit_code)
 
@@ -265,13 +286,13 @@ def list_(
     validator: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this validator, by key or name.")] = None,
     epoch: Annotated[int | None, typer.Option(metavar="N", help="Only of this epoch.", min=0)] = None,
     conflicts: Annotated[
-        bool, typer.Option("--conflicts", help="Records that say something else than the one accepted first, which counts.")
+        bool, typer.Option("--conflicts", help="Records that contradict the first accepted one, which counts.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The records, as lines of JSON with their seq.")] = False,
 ) -> None:
     """List the batches that were accepted; with --conflicts, the records that contradict an earlier one.
 
-    What does not count, since its validator did not sign it or it is of another ledger, is named on stderr and not listed.
+    Batches that do not count (not signed by their validator, or for another ledger) are not listed; stderr names them.
 
     \b
     Examples:
@@ -285,7 +306,7 @@ def list_(
 
     chosen = Chosen(None if validator is None else validator_of(folder, validator), epoch)
     with open_ledger(folder) as ledger, ledger.counted() as view:
-        warn(str(one) for one in view.aside)
+        warn(str(batch) for batch in view.aside)
         if as_json:
             for line in conflict_lines(view, chosen) if conflicts else record_lines(view, chosen):
                 typer.echo(line)

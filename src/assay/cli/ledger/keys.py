@@ -1,4 +1,7 @@
-"""`assay keys`: the keys that sign evidence and logs, or open what is sealed. Only public parts are ever printed."""
+"""The commands `assay keys new|show|import|list`, for keys that sign evidence and logs or open what is sealed.
+
+They print public keys only.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,15 @@ class KeyKind(StrEnum):
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name, or the path of its file.", show_default=False)]
 KindOption = Annotated[KeyKind, typer.Option(help="sr25519 is the kind of Bittensor's hotkeys; x25519 opens, and does not sign.")]
 Passphrase = Annotated[
-    bool, typer.Option("--passphrase", help="Ask for a passphrase to encrypt it with; ASSAY_PASSPHRASE is used unasked.")
+    bool,
+    typer.Option("--passphrase", help="Ask for a passphrase that encrypts the key; without asking, ASSAY_PASSPHRASE is used."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="As canonical JSON.")]
 
 
 @app.command()
 def new(name: Name, kind: KindOption = KeyKind.ed25519, passphrase: Passphrase = False, as_json: AsJson = False) -> None:
-    """Make a key. Its file is for you alone, and stays here: what others need is the public key.
+    """Make a key. Keep its file to yourself, on this machine; others need only the public key.
 
     \b
     Examples:
@@ -59,7 +63,7 @@ def show(
     public_only: Annotated[bool, typer.Option("--public", help="Only the public key, for a script.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the public key of a key file, as validators.csv, a signature and a log spell it.
+    """Show the public key of a key file, in the spellings of validators.csv, of signatures and of a log.
 
     \b
     Examples:
@@ -81,14 +85,14 @@ def show(
 @app.command("import")
 def import_(
     name: Name,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What holds the private key.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file with the private key.", show_default=False)],
     kind: KindOption = KeyKind.ed25519,
     passphrase: Passphrase = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take over a key: 64 hex digits (a seed, of --kind), a PKCS#8 PEM, a Bittensor hotkey, a log's key PRIVATE+KEY+….
+    """Import a key: 64 hex digits (a seed, of --kind), a PKCS#8 PEM, a Bittensor hotkey, a log's key PRIVATE+KEY+….
 
-    The file is left as it is. What was encrypted is encrypted again, with the same passphrase.
+    The file is not changed. An encrypted key is encrypted again, with the same passphrase.
 
     \b
     Examples:
@@ -100,11 +104,11 @@ def import_(
     from assay.ledger import keys
     from assay.ledger.keys import KEY_BYTES
 
-    said: list[str] = []
+    given: list[str] = []
 
     def ask() -> str:
         asked = _of_environment() or (asking() or str)()
-        said.append(asked)
+        given.append(asked)
         return asked
 
     data = load(file, KEY_BYTES, hint="give the file that holds the key")
@@ -112,7 +116,7 @@ def import_(
         key = keys.read(data, kind=kind.value, passphrase=ask)
     except BadInput as error:
         raise error.at(file=file) from None
-    _show(name, keys.save(name, key, said[-1] if said else _new_passphrase(passphrase)), key.public, as_json)
+    _show(name, keys.save(name, key, given[-1] if given else _new_passphrase(passphrase)), key.public, as_json)
 
 
 @app.command("list")
@@ -125,26 +129,28 @@ def list_(as_json: AsJson = False) -> None:
     """
     from assay.ledger import keys
 
-    found = keys.listed()
+    key_files = keys.listed()
     if as_json:
         from assay.cli.output import json_bytes, put
 
-        rows = [{"name": one.name, "path": str(one.path), "problem": one.problem, **_spelt(one.public)} for one in found]
+        rows = [{"name": file.name, "path": str(file.path), "problem": file.problem, **_spelt(file.public)} for file in key_files]
         put(json_bytes({"keys": rows}), None)
         return
 
     from assay.cli.show import Column, grid, sentence, show
 
-    if not found:
+    if not key_files:
         show(sentence(f"There are no keys in {keys.folder()}."))
         return
     show(
         grid(
             [
-                Column("key", [one.name for one in found], style="bold"),
-                Column("kind", ["" if one.public is None else one.public.kind for one in found]),
+                Column("key", [file.name for file in key_files], style="bold"),
+                Column("kind", ["" if file.public is None else file.public.kind for file in key_files]),
                 Column(
-                    "public key", [one.problem if one.public is None else _spelt(one.public)["key"] for one in found], kind="key"
+                    "public key",
+                    [file.problem if file.public is None else _spelt(file.public)["key"] for file in key_files],
+                    kind="key",
                 ),
             ]
         )
@@ -152,7 +158,7 @@ def list_(as_json: AsJson = False) -> None:
 
 
 def asking() -> Callable[[], str] | None:
-    """What asks for the passphrase of a key; None where nobody can be asked."""
+    """A function that asks for the passphrase of a key; None without a terminal."""
     if not _terminal():
         return None
     return lambda: str(typer.prompt("Passphrase", hide_input=True, err=True))
@@ -169,14 +175,14 @@ def _of_environment() -> str:
 
 
 def _new_passphrase(wanted: bool) -> str:
-    said = _of_environment()
-    if said or not wanted:
-        return said
+    given = _of_environment()
+    if given or not wanted:
+        return given
     return str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True))
 
 
 def _spelt(public: PublicKey | None) -> dict[str, Any]:
-    """The public key as it is spelt in a registry, and as a signature names it."""
+    """The spellings of a public key: in a registry (`key`), and beside a signature (`id`)."""
     from assay.ledger.keys import ED25519, SR25519, hotkey
 
     if public is None:
@@ -186,15 +192,15 @@ def _spelt(public: PublicKey | None) -> dict[str, Any]:
 
 
 def _show(name: str, path: Path, public: PublicKey, as_json: bool, vkey: str = "") -> None:
-    told = {"name": name, "path": str(path), **_spelt(public)} | ({"vkey": vkey} if vkey else {})
+    fields = {"name": name, "path": str(path), **_spelt(public)} | ({"vkey": vkey} if vkey else {})
     if as_json:
         from assay.cli.output import json_bytes, put
 
-        put(json_bytes(told), None)
+        put(json_bytes(fields), None)
         return
     from assay.cli.errors import printable
 
     words = {"path": "file", "kind": "kind", "key": "public key", "vkey": "log key"}
     for field, word in words.items():
-        if field in told:
-            typer.echo(printable(f"{word:10}  {told[field]}"))
+        if field in fields:
+            typer.echo(printable(f"{word:10}  {fields[field]}"))

@@ -1,4 +1,4 @@
-"""`assay ledger`: a competition's ledger made, looked over, and brought to another version."""
+"""The commands `assay ledger init|check|replay|consistency|lost|migrate`; those for backup and rights are in `upkeep`."""
 
 from __future__ import annotations
 
@@ -27,19 +27,17 @@ def init(
     ],
     key: Annotated[str, typer.Option(metavar="NAME", help="The key that signs its log: `assay keys list`.", show_default=False)],
     database: Annotated[
-        str | None, typer.Option(metavar="FILE|URL", help="A new file, or an empty PostgreSQL; otherwise ledger.db.")
+        str | None, typer.Option(metavar="FILE|URL", help="A new file, or an empty PostgreSQL database [ledger.db].")
     ] = None,
-    log: Annotated[
-        str | None, typer.Option(metavar="DIR", help="The folder of the log, for any web server; otherwise `log`.")
-    ] = None,
+    log: Annotated[str | None, typer.Option(metavar="DIR", help="The folder of the log, for any web server [log].")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a competition or a subnet a ledger: its database, and ledger.toml, which says where it is and whose log it has.
+    """Give a competition or a subnet a ledger: a database, a log, and ledger.toml, which says where both are.
 
-    From then on evidence is added signed, `assay settle` settles from the ledger, and every epoch has a receipt.
+    From then on, evidence must be signed, `assay settle` settles from the ledger, and every epoch gets a receipt.
 
-    For a subnet file NAME.toml these are NAME.ledger.db, NAME-log and NAME.ledger.toml beside it: the log in which
-    `assay emission NAME.toml --sign` puts the subnet's split of each epoch.
+    For a subnet file NAME.toml, the files are NAME.ledger.db, NAME-log and NAME.ledger.toml beside it. `assay emission NAME.toml
+    --sign` writes the subnet's split of each epoch to this log.
 
     \b
     Examples:
@@ -55,39 +53,39 @@ def init(
 
     subnet = config.is_subnet(folder)
     people = {} if subnet else intake.keys_of(folder, may_be_empty=True)
-    strangers = [name for name, found in people.items() if isinstance(found, BadInput)]
+    strangers = [name for name, checked in people.items() if isinstance(checked, BadInput)]
     if strangers:
         named = ", ".join(map(repr, strangers[:3])) + (" …" if len(strangers) > 3 else "")
-        what = f"evidence is taken from keys only; {len(strangers)} are none: {named}"
-        warn([f"{folder / 'validators.csv'}: {what}; put there what `assay keys show` prints"])
-    said = make_ledger(folder, origin, keys.load(key, asking()), database=database, log=log, name=key)
-    place = store.shown(said.database)
+        what = f"a ledger accepts evidence only from public keys; {len(strangers)} of these are not: {named}"
+        warn([f"{folder / 'validators.csv'}: {what}; write what `assay keys show` prints"])
+    settings = make_ledger(folder, origin, keys.load(key, asking()), database=database, log=log, name=key)
+    place = store.shown(settings.database)
     if as_json:
-        emit({"ledger": str(said.file), "database": said.database, "log": said.log, "key": said.key})
+        emit({"ledger": str(settings.file), "database": settings.database, "log": settings.log, "key": settings.key})
         return
     following = command("Add signed evidence", "assay", "evidence", "add", folder, "FILE.batch")
     if subnet:
         following = command("Sign the split of an epoch", "assay", "emission", folder, "--sign")
     show(
-        sentence(f"The ledger is in {place}, its log in {said.log}; {said.file} says so. The log's public key:"),
-        sentence(said.key, indent=2),
+        sentence(f"The ledger is in {place}, its log in {settings.log}; {settings.file} says so. The log's public key:"),
+        sentence(settings.key, indent=2),
         following,
     )
 
 
 @app.command()
 def check(folder: Folder, as_json: AsJson = False) -> None:
-    """Look everything over that the ledger holds: the database, every digest, every batch, every receipt up to the log, what was
-    sent to chains, and whether every batch is there that acknowledged.jsonl says was taken in.
+    """Check everything in the ledger: database, digests, batches, receipts up to the log, what was sent to chains, and that every
+    batch in acknowledged.jsonl is there.
 
-    A batch that its validator did not sign for this log is named; it does not count. One that no receipt was signed beside yet
-    ends the command with 1. Nothing is settled again: that is `assay ledger replay`.
+    A batch that its validator did not sign for this log does not count, and is named. If no receipt was signed since it came, the
+    exit code is 1. Nothing is settled again: `assay ledger replay` does that.
 
     \b
     Example:
       assay ledger check my-competition
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import sentence, show
     from assay.ledger import config, settling
     from assay.ledger.audit import audit, audit_receipts
@@ -100,66 +98,66 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
     from assay.settle.story.telling import plural
 
     with Working(f"checking {folder}"), open_ledger(folder) as ledger:
-        found, receipts = audit(ledger.store, ledger.key), audit_receipts(ledger)
+        audited, receipts = audit(ledger.store, ledger.key), audit_receipts(ledger)
         with ledger.counted() as view:
             targets, aside = view.targets(), view.aside
             answered = settling.check_answered(ledger, view)
         away = ledger.store.elsewhere()
     entries = sum(len(journal_of(folder, target).entries) for target in targets)
     if as_json:
-        counts = {"records": found.records, "batches": found.batches, "conflicts": found.conflicts, "receipts": receipts}
+        counts = {"records": audited.records, "batches": audited.batches, "conflicts": audited.conflicts, "receipts": receipts}
         rest = {"sent_to_chains": entries, "acknowledged": answered, "not_counted": list(map(str, aside))}
         rest["elsewhere"] = None if away is None else away.what
         emit(counts | rest)
-        if any(one.new for one in aside):
+        if any(batch.new for batch in aside):
             raise typer.Exit(1)
         return
     acknowledged = "The batch that was" if answered == 1 else f"Each of the {answered} batches that were"
-    records, batches = plural(found.records, "record"), plural(found.batches, "batch", "batches")
+    records, batches = plural(audited.records, "record"), plural(audited.batches, "batch", "batches")
     show(
-        sentence(f"{records} in {batches}, {found.conflicts} in conflict with an earlier one."),
+        sentence(f"{records} in {batches}, {audited.conflicts} in conflict with an earlier one."),
         *([sentence(f"{entries} {'entry' if entries == 1 else 'entries'} on what was sent to chains.")] if entries else []),
         *([sentence(f"{acknowledged} acknowledged is there.")] if answered else []),
         sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. {_rest(len(aside))}"),
     )
     warn([*map(str, aside), *([] if away is None else [str(away)])])
-    if any(one.new for one in aside):
+    if any(batch.new for batch in aside):
         raise typer.Exit(1)
 
 
 def _rest(aside: int) -> str:
-    """What is said of all that was looked at."""
+    """The conclusion of a check."""
     if not aside:
-        return "All of it is whole."
-    return f"{aside} {'batch does' if aside == 1 else 'batches do'} not count; all else is whole."
+        return "Everything is intact."
+    return f"{aside} {'batch does' if aside == 1 else 'batches do'} not count; everything else is intact."
 
 
 def _check_subnet(subnet: Path, *, as_json: bool) -> None:
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import sentence, show
     from assay.ledger import subnet_bundle
     from assay.ledger.access import open_ledger
 
     with Working(f"checking {subnet}"), open_ledger(subnet) as ledger:
         ledger.store.check_integrity()
-        found = subnet_bundle.audit(ledger)
+        count = subnet_bundle.audit(ledger)
     if as_json:
-        emit({"splits": found})
+        emit({"splits": count})
         return
-    show(sentence(f"{found} signed {'split' if found == 1 else 'splits'} in the log. All of it is whole."))
+    show(sentence(f"{count} signed {'split' if count == 1 else 'splits'} in the log. Everything is intact."))
 
 
 @app.command()
 def replay(folder: Folder, as_json: AsJson = False) -> None:
-    """Compute every settled epoch again, from the first: evidence roots, settlements and results must come out the same.
+    """Compute every settled epoch again, from the first: evidence roots, settlements and results must be the same.
 
-    Of a subnet file it is every signed split, from its competitions' ledgers.
+    For a subnet file, compute every signed split again, from its competitions' ledgers.
 
     \b
     Example:
       assay ledger replay my-competition
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import Column, grid, sentence, show
     from assay.ledger import config, settling, subnet_bundle
     from assay.ledger.access import open_ledger
@@ -167,23 +165,23 @@ def replay(folder: Folder, as_json: AsJson = False) -> None:
     subnet = config.is_subnet(folder)
     with Working(f"settling {folder} again"):
         if subnet:
-            found = [(one.epoch, one.digest) for one in subnet_bundle.replay(folder)]
+            rows = [(split.epoch, split.digest) for split in subnet_bundle.replay(folder)]
         else:
             with open_ledger(folder) as ledger:
-                found = [(one.settlement.epoch, one.settlement.digest) for one in settling.replay(ledger)]
+                rows = [(settled.settlement.epoch, settled.settlement.digest) for settled in settling.replay(ledger)]
     if as_json:
-        emit({"epochs": [{"epoch": epoch, "emission" if subnet else "settlement": digest} for epoch, digest in found]})
+        emit({"epochs": [{"epoch": epoch, "emission" if subnet else "settlement": digest} for epoch, digest in rows]})
         return
-    if not found:
+    if not rows:
         show(sentence(f"No epoch is {'signed' if subnet else 'settled'} yet."))
         return
     columns = [
-        Column("epoch", [str(epoch) for epoch, _ in found], right=True),
-        Column("emission" if subnet else "settlement", [digest for _, digest in found], kind="key"),
+        Column("epoch", [str(epoch) for epoch, _ in rows], right=True),
+        Column("emission" if subnet else "settlement", [digest for _, digest in rows], kind="key"),
     ]
-    several = "epoch comes" if len(found) == 1 else "epochs come"
+    several = "epoch comes" if len(rows) == 1 else "epochs come"
     how = "signed" if subnet else "settled"
-    show(grid([*columns, Column("", ["✓"] * len(found))]), "", sentence(f"{len(found)} {several} out as {how}."))
+    show(grid([*columns, Column("", ["✓"] * len(rows))]), "", sentence(f"{len(rows)} {several} out as {how}."))
 
 
 @app.command()
@@ -191,14 +189,14 @@ def consistency(
     folder: Folder,
     earlier: Annotated[int, typer.Argument(metavar="OLD", help="How many receipts the log had.", min=0, show_default=False)],
     later: Annotated[
-        int | None, typer.Argument(metavar="NEW", help="How many it had later; otherwise, has now.", min=0, show_default=False)
+        int | None, typer.Argument(metavar="NEW", help="How many it had later [as many as now].", min=0, show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the proof that the log only grew between two checkpoints: its hashes in base64, one a line.
 
-    How many receipts there were is the second line of a checkpoint. Who has the log's folder needs no proof: `assay verify` takes
-    the folder itself. This is for who has a receipt and a checkpoint only, and for check.py.
+    The second line of a checkpoint is its number of receipts. With the log's folder, no proof is needed: `assay verify` reads the
+    folder itself. The proof is for people who have only a receipt and a checkpoint, and for check.py.
 
     \b
     Example:
@@ -212,14 +210,14 @@ def consistency(
         size = ledger.log.size
         new = size if later is None else later
         if not earlier <= new <= size:
-            what = f"the log has {size} receipts, and {earlier} and {new} are not an earlier and a later number of them"
+            what = f"the log has {size} receipts, so {earlier} and {new} cannot be an earlier and a later number of them"
             raise BadInput(what, file=ledger.log.folder, hint="give the second lines of two checkpoints, the smaller one first")
-        hashes = [base64.b64encode(one).decode() for one in ledger.log.consistency(earlier, new)]
+        hashes = [base64.b64encode(node).decode() for node in ledger.log.consistency(earlier, new)]
     if as_json:
         emit({"old": earlier, "new": new, "hashes": hashes})
         return
-    for one in hashes:
-        typer.echo(one)
+    for digits in hashes:
+        typer.echo(digits)
 
 
 @app.command()
@@ -230,8 +228,9 @@ def lost(
 ) -> None:
     """Go on without batches that were acknowledged and are gone from the database for good.
 
-    While one is missing nothing is settled: `assay settle` and `assay ledger check` name it. First restore the database, or ask
-    the validator for the batch and add it again. What is given up is written down in acknowledged.jsonl, and stays there.
+    While a batch is missing, nothing is settled: `assay settle` and `assay ledger check` name it. First try to restore the
+    database, or ask the validator for the batch and add it again. A line in acknowledged.jsonl notes the batches that are given
+    up, for good.
 
     \b
     Example:
@@ -244,9 +243,9 @@ def lost(
 
     config.read(folder)
     with open_ledger(folder) as ledger, ledger.counted() as view:
-        there = {one.digest for one in view.batches()}
-    if still := next((one for one in batches if one in there), None):
-        raise BadInput(f"batch {still} is there, and counts", file=folder / ACKNOWLEDGED, hint="name one that is missing")
+        counted = {stored.digest for stored in view.batches()}
+    if still := next((digest for digest in batches if digest in counted), None):
+        raise BadInput(f"batch {still} is in the ledger, and counts", file=folder / ACKNOWLEDGED, hint="name one that is missing")
     give_up_batch(folder / ACKNOWLEDGED, batches)
     if as_json:
         emit({"given_up": list(batches)})
@@ -260,10 +259,10 @@ def lost(
 
 @app.command()
 def migrate(folder: Folder, as_json: AsJson = False) -> None:
-    """Bring the ledger's database to the version that this Assay reads; keep a copy of it before.
+    """Bring the ledger's database to the version that this Assay reads. Make a copy first.
 
-    It says how many batches of open epochs could be deleted from the database unseen. An earlier version kept no word of them
-    elsewhere: the next receipt does. Before that, ask the validators for these batches and add them again.
+    The command says how many batches of open epochs could be deleted from the database unseen: an earlier version noted them only
+    there. The next receipt protects them. Before that, ask the validators for these batches and add them again.
 
     \b
     Example:
@@ -273,19 +272,19 @@ def migrate(folder: Folder, as_json: AsJson = False) -> None:
     from assay.ledger import config, intake, store
     from assay.settle.story.telling import plural
 
-    said = config.read(folder)
-    before, after = store.migrate(said.place)
-    with store.open(said.place) as ledger, ledger.reading() as view:
-        unseen = intake.unseen_batches(said.folder / intake.ACKNOWLEDGED, view, said.key)
+    settings = config.read(folder)
+    before, after = store.migrate(settings.place)
+    with store.open(settings.place) as ledger, ledger.reading() as view:
+        unseen = intake.unseen_batches(settings.folder / intake.ACKNOWLEDGED, view, settings.key)
     if unseen:
         named = plural(len(unseen), "batch", "batches")
-        what = f"{named} of open epochs could be deleted from the database unseen: nothing outside it says that they are there"
+        what = f"{named} of open epochs could be deleted from the database unseen: they are noted nowhere else"
         todo = (
             f"ask the validators for what they handed in, and add it again before the next `assay settle {folder}`, which signs"
         )
         warn([f"{what}; {todo} what is there then: `assay evidence add {folder} FILE.batch`"])
     if as_json:
-        emit({"before": before, "after": after, "unseen": [one.digest for one in unseen]})
+        emit({"before": before, "after": after, "unseen": [batch.digest for batch in unseen]})
         return
-    same = f"The database has version {after} of the schema already."
-    show(sentence(same if before == after else f"The database was brought from version {before} of the schema to {after}."))
+    same = f"The database already has version {after} of the schema."
+    show(sentence(same if before == after else f"The database was migrated from version {before} of the schema to {after}."))

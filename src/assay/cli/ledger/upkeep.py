@@ -1,4 +1,4 @@
-"""`assay ledger backup|restore|adopt|grant`: what an operator does with a ledger's database as a whole."""
+"""The commands `assay ledger backup|restore|adopt|grant`: what an operator does with a ledger's database as a whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Folder = Annotated[
 ]
 
 
-_AsJson = Annotated[bool, typer.Option("--json", help="What the backup says of itself, as JSON.")]
+_AsJson = Annotated[bool, typer.Option("--json", help="The backup's description, as JSON.")]
 
 
 def backup(
@@ -28,17 +28,18 @@ def backup(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.", show_default=False)],
     as_json: _AsJson = False,
 ) -> None:
-    """Write the whole ledger to one file, from one moment, while others go on writing: of SQLite and of PostgreSQL.
+    """Back up the whole ledger, in SQLite or PostgreSQL, to one file, as it is at one moment, while others write.
 
-    The file is a ZIP archive: about.json has the log's signed checkpoint and a digest, ledger.db is the database as SQLite. It is
-    put in its place when it is whole. Keys are not in it, nor is the folder: ledger.toml and the registry are files like others.
+    The file is a ZIP archive: about.json has the log's signed checkpoint and a digest, ledger.db is the database as SQLite. It
+    appears only when it is complete. It does not have keys or other files of the folder: copy ledger.toml and the registry as
+    well.
 
     \b
     Examples:
       assay ledger backup my-competition /backup/my-competition-12.zip
       assay ledger backup my-subnet.toml /backup/my-subnet-12.zip
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.ledger.backup import back_up
 
     with Working(f"copying the ledger of {folder}"):
@@ -50,24 +51,24 @@ def restore(
     folder: Folder,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `assay ledger backup` wrote.", show_default=False)],
     older: Annotated[
-        bool, typer.Option("--older", help="Also if the folder's log, or what was acknowledged, goes further than the backup.")
+        bool, typer.Option("--older", help="Accept a backup that is older than the folder's log or acknowledged batches.")
     ] = False,
     as_json: _AsJson = False,
 ) -> None:
-    """Put a backup where DIR/ledger.toml says that the database is: a file that is not there, or an empty PostgreSQL database.
+    """Restore a backup to the place of the database in DIR/ledger.toml: a new file, or an empty PostgreSQL database.
 
-    Refused is a backup that is not what was written, is of another log, or is older than what the folder knows: the log's signed
-    checkpoint, and the batches that acknowledged.jsonl answers for. Nothing is written before all of that is checked.
+    A backup is refused if it was changed, if it is of another log, or if it is older than the folder's files: the log's signed
+    checkpoint, and the batches in acknowledged.jsonl. Nothing is written before all of this is checked.
 
-    What was restored can be read at once. It takes nothing in and signs nothing until the ledger before it is stopped, and this
-    one is said to be the only one: `assay ledger adopt`.
+    A restored ledger can be read at once. It accepts and signs nothing until you stop the ledger that it replaces, and then say
+    with `assay ledger adopt` that this is the only one.
 
     \b
     Examples:
       assay ledger restore my-competition /backup/my-competition-12.zip
       assay ledger restore my-competition /backup/my-competition-11.zip --older
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import command, show
     from assay.ledger.backup import restore as do
 
@@ -76,8 +77,8 @@ def restore(
     _tell("The ledger was restored", about, as_json)
     if not as_json:
         show(
-            command("Look it over", "assay", "ledger", "check", folder),
-            command("Stop the one before, then", "assay", "ledger", "adopt", folder, "--old-is-stopped"),
+            command("Check it", "assay", "ledger", "check", folder),
+            command("Stop the old ledger, then", "assay", "ledger", "adopt", folder, "--old-is-stopped"),
         )
 
 
@@ -107,16 +108,16 @@ def _tell(what: str, about: About, as_json: bool) -> None:
 def adopt(
     folder: Folder,
     old_is_stopped: Annotated[
-        bool, typer.Option("--old-is-stopped", help="Nobody works any more where the ledger lived before.")
+        bool, typer.Option("--old-is-stopped", help="Nothing uses the ledger any more where it lived before.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say that this is the ledger now, and the only one: after its folder was moved, or its database restored.
+    """Declare that this is the only ledger now, after its folder was moved or its database restored.
 
-    A ledger knows where it lives. What is somewhere else is a copy: it can be read, and takes in and signs nothing. Two that both
-    sign would give out two receipts for one epoch, and the log would be forked for good. So first stop whatever works with the
-    ledger where it was: nodes, cron jobs, an old PostgreSQL cluster. What can be seen from here of the old place is looked at: a
-    file that is still there or open in a program, a database of the same server that has more or is being written.
+    A ledger knows where it lives. In another place it is a copy, which can be read, but accepts and signs nothing. If two ledgers
+    signed, one epoch would get two receipts, and the log would be forked for good. So first stop every program that uses the
+    ledger in its old place: nodes, cron jobs, an old PostgreSQL cluster. The command checks the old place as far as it can: a
+    file that still exists or that a program has open, a database of the same server that has more or is being written.
 
     \b
     Examples:
@@ -129,7 +130,7 @@ def adopt(
     with open_ledger(folder) as ledger:
         why = ledger.store.elsewhere()
         if why is not None and not old_is_stopped:
-            hint = "if this is the only one now, and nobody works with the other: add --old-is-stopped"
+            hint = "if this is the only one now, and nothing uses the other: add --old-is-stopped"
             raise BadInput(why.what, file=why.file, hint=hint)
         unseen = "" if why is None else ledger.store.adopt()
     if as_json:
@@ -141,11 +142,11 @@ def adopt(
 
 _LIMITS = (
     "no time limit was set for {0}: the owner of the tables may not do it, so {0} can keep other writers waiting; let the"
-    " administrator of the server say: ALTER ROLE (owner) CREATEROLE, then grant again"
+    " administrator of the server run: ALTER ROLE (owner) CREATEROLE, then grant again"
 )
 _SESSIONS = (
-    "{0} of the sessions of {1} go on, since the owner of the tables may not end them; let the administrator"
-    " of the server say: GRANT pg_signal_backend TO (owner), then revoke again"
+    "{0} of the sessions of {1} continue, because the owner of the tables may not end them; let the administrator"
+    " of the server run: GRANT pg_signal_backend TO (owner), then revoke again"
 )
 
 
@@ -157,12 +158,12 @@ def grant(
 ) -> None:
     """Let a validator's user read the ledger in a shared PostgreSQL and add evidence to it, and nothing else.
 
-    The user gets SELECT on all tables, INSERT where evidence is kept, and a turn among the writers. Whatever other rights it had
-    on these tables is taken away, and so is what everybody had. The owner of the tables stays the operator's alone: it can do
-    everything, and gives this command. Give each validator a user of its own.
+    The user gets SELECT on all tables, INSERT on the tables of evidence, and a turn among the writers. All its other rights on
+    these tables are taken away, and so are the rights of PUBLIC. Only the operator may use the owner of the tables, which can do
+    everything and runs this command. Make a user for each validator.
 
-    A user who writes keeps the others waiting until its transaction ends. Time limits of the server end one that hangs: 2 minutes
-    without a statement, 10 minutes of one. --revoke waits for nobody, and ends the sessions that the user has.
+    A user who writes keeps the others waiting until its transaction ends. Time limits of the server end a transaction that hangs:
+    2 minutes without a statement, 10 minutes for one statement. --revoke waits for nobody, and ends the user's sessions.
 
     \b
     Examples:
@@ -186,6 +187,6 @@ def grant(
     if as_json:
         emit({"user": role, "rights": "none" if revoke else "evidence"})
         return
-    what = "has no right in the ledger any more" if revoke else "may read the ledger and add evidence, and nothing else"
+    what = "has no rights in the ledger any more" if revoke else "may read the ledger and add evidence, and nothing else"
     also = f"; {plural(ended, 'session')} ended" if ended else ""
     show(sentence(f"{role} {what}{also}."))

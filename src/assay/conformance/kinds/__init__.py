@@ -1,4 +1,4 @@
-"""The kinds of case: one for each stage of a settlement, one for the whole, some for formats, some for the ledger. SPEC 1–7."""
+"""The kinds of case: one for each stage of a settlement, one for the whole, and kinds for formats and the ledger. SPEC 1–7."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Kinds of case about the ledger. SPEC 6.
+"""Kinds of case for the ledger: its formats, and what a receipt binds. SPEC 6.
 
-First its formats: Merkle trees and proofs, signed notes, envelopes, tiles, batches. Then what a receipt binds and whether it
-holds: roots, inputs, receipts, a participant's own proof, an epoch as a whole.
+The formats are Merkle trees and proofs, signed notes, envelopes, tiles and batches. A receipt binds roots and inputs; a case
+checks whether it holds: alone, for one participant, or for a whole epoch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Agreed scores into weights or payouts. SPEC 4, 5."""
+"""Kinds of case from agreed scores to weights or payouts: strategy, cap, decay, clock, encoding, payout. SPEC 4, 5."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from assay.conformance.kinds.stages import Ratio, kind, ratio, shown
+from assay.conformance.kinds.stages import Ratio, kind, ratio
 from assay.errors import BadInput
-from assay.exact import NANO, text
+from assay.exact import NANO, share_text, text
 from assay.records import Fraction as Nanos
 from assay.records import History, Submission
 from assay.scheme.fields import Epoch, Key, Section
@@ -91,20 +91,20 @@ def weights(given: _Weights) -> Json:
     found = allot(
         [one.score for one in everyone], given.reward, [one.kept for one in everyone], [one.registered for one in everyone]
     )
-    burnt = {name: shown(getattr(found, f"burn_{name}")) for name in ("strategy", "cap", "decay", "unregistered")}
+    burnt = {name: share_text(getattr(found, f"burn_{name}")) for name in ("strategy", "cap", "decay", "unregistered")}
     return {
         "weights": [
             {
-                "strategy": shown(found.strategy[place]),
-                "capped": shown(found.capped[place]),
-                "share": shown(found.share[place]),
+                "strategy": share_text(found.strategy[place]),
+                "capped": share_text(found.capped[place]),
+                "share": share_text(found.share[place]),
                 "u16": found.u16[place],
                 "chain_u16": found.chain_u16[place],
             }
             for place in range(len(everyone))
         ],
-        "burn": {"share": shown(found.burn), "u16": found.burn_u16, "chain_u16": found.burn_chain_u16, **burnt},
-        "unallocated": shown(found.unallocated),
+        "burn": {"share": share_text(found.burn), "u16": found.burn_u16, "chain_u16": found.burn_chain_u16, **burnt},
+        "unallocated": share_text(found.unallocated),
     }
 
 

@@ -1,6 +1,6 @@
-"""Kinds of case, and how Assay answers them: numbers, whole settlements, one validator's score, the agreed score. SPEC 1–7.
+"""Kinds of case for numbers, formats, whole settlements, one validator's score and the agreed score. SPEC 1–7.
 
-A kind is a function with `@kind(Model)`: the model is the shape of its input.
+A kind is a function with `@kind(Model)`; the model is the shape of its input. The function answers as Assay does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, Valid
 
 from assay import exact, folder
 from assay.errors import BadInput
-from assay.exact import half_even, text
+from assay.exact import text
 from assay.folder import registry as task_sets
 from assay.folder import strict
 from assay.folder.files import Place
@@ -57,7 +57,6 @@ __all__ = [
     "rubric_answer",
     "scheme",
     "settle",
-    "shown",
     "task_set",
     "tests",
     "whole_input",
@@ -104,11 +103,6 @@ def _about(function: Callable[[Any], Any]) -> str:
 def ratio(value: Fraction) -> str:
     """An exact ratio as it stands in a case: `1/3`, in lowest terms, `0/1` for nothing. SPEC 1."""
     return f"{value.numerator}/{value.denominator}"
-
-
-def shown(value: Fraction) -> str:
-    """An exact ratio in nanos, half to even, as a decimal string. SPEC 1."""
-    return text(half_even(value.numerator * 1_000_000_000, value.denominator))
 
 
 def _read(value: object) -> Fraction:

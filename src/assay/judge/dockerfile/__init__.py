@@ -1,11 +1,8 @@
-"""Instructions into steps with everything filled in: what runs, with which variables, where, and what is copied.
+"""Reads a Dockerfile into steps for a sandbox without a container engine, and finds the files that each COPY takes.
 
-Carried out: FROM (one), ARG, ENV, WORKDIR, SHELL, COPY, RUN. Passed over, because they change no file and no trial: CMD, EXPOSE,
-LABEL, MAINTAINER, STOPSIGNAL, USER root, HEALTHCHECK NONE. All else is refused by name, and left to a container engine.
-
-The build context: which files a COPY takes, and where each of them goes.
-
-A Dockerfile as steps that a sandbox without a container engine can carry out; what it cannot do is named, with its line.
+Supported: FROM (once), ARG, ENV, WORKDIR, SHELL, COPY, RUN. Ignored, because they change neither a file nor a trial: CMD, EXPOSE,
+LABEL, MAINTAINER, STOPSIGNAL, USER root, HEALTHCHECK NONE. Every other instruction is refused, with its name and line: only a
+container engine can carry it out.
 """
 
 from __future__ import annotations
@@ -38,21 +35,21 @@ __all__ = [
 
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""What PATH is before a Dockerfile says otherwise."""
+"""The value of PATH before a Dockerfile changes it."""
 _SILENT = frozenset({"CMD", "EXPOSE", "LABEL", "MAINTAINER", "STOPSIGNAL"})
 _WHY = {
     "ADD": "it may fetch and unpack; use COPY",
     "ENTRYPOINT": "a box starts nothing by itself; let solution, tests or RUN do it",
     "VOLUME": "a box has no volumes; use RUN mkdir",
-    "USER": "everything in a box is one unprivileged user's; remove it",
+    "USER": "a box has one unprivileged user; remove it",
     "HEALTHCHECK": "a box starts no service; remove it",
-    "ONBUILD": "it speaks to other images; remove it",
+    "ONBUILD": "it is for images that are built on this one; remove it",
 }
 
 
 @dataclass(frozen=True)
 class Workdir:
-    """Make a folder, with those above it, and go there."""
+    """Make a folder and its parents, and let later steps start there."""
 
     path: str
     line: int
@@ -60,15 +57,15 @@ class Workdir:
 
 @dataclass(frozen=True)
 class Copy:
-    """Copy from the build context; `Context.placed` says which files go where."""
+    """Copy from the build context. `Context.placed` says which file goes where."""
 
     sources: tuple[str, ...]
     target: str
     """An absolute path."""
     into: bool
-    """Whether the target is a folder to copy into, as a slash at its end or several sources say."""
+    """Whether the target is a folder: it ends with a slash, or there are several sources."""
     mode: int | None
-    """Permission bits for every file and folder copied, if `--chmod` says so."""
+    """Permission bits of every copied file and folder, if `--chmod` gives them."""
     line: int
 
 
@@ -87,7 +84,7 @@ Step = Workdir | Copy | Run
 
 @dataclass(frozen=True)
 class Unsupported:
-    """What only a container engine can do."""
+    """An instruction that only a container engine can carry out."""
 
     what: str
     why: str
@@ -96,46 +93,48 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """A Dockerfile, ready to be carried out if nothing is refused."""
+    """The steps of a Dockerfile. They can be carried out if `refused` is empty."""
 
     base: str
     """The image after FROM."""
     steps: tuple[Step, ...]
     env: Mapping[str, str]
-    """What the image's commands find set, beyond what the base sets."""
+    """The variables that the image sets in addition to those of its base."""
     workdir: str | None
-    """Where the image's commands start; None if the Dockerfile does not say."""
+    """The folder in which the image's commands start; None if the Dockerfile does not set it."""
     refused: tuple[Unsupported, ...] = ()
     file: Path | str | None = None
 
-    def whole(self) -> BuildPlan:
-        """The plan itself; raises BadInput for the first thing that was refused."""
-        for one in self.refused:
+    def checked(self) -> BuildPlan:
+        """This plan. Raises BadInput for the first instruction that was refused."""
+        for instruction in self.refused:
             raise BadInput(
-                f"{one.what} cannot be done without a container engine", file=self.file, line=one.line,
-                hint=f"{one.why}; or judge in containers",
+                f"{instruction.what} cannot be done without a container engine", file=self.file, line=instruction.line,
+                hint=f"{instruction.why}; or judge in containers",
             )  # fmt: skip
         return self
 
 
 def plan(text: str, file: Path | str | None = None, *, env: Mapping[str, str] | None = None) -> BuildPlan:
-    """A Dockerfile as a plan; raises BadInput with the line for what cannot be read. env: what the base image sets."""
-    maker = _Maker(file, {"PATH": PATH} | dict(env or {}))
-    for one in parse(text, file):
-        maker.take(one)
-    own = {name: value for name, value in maker.env.items() if name in maker.named}
-    return BuildPlan(maker.base, tuple(maker.steps), own, maker.workdir, tuple(maker.refused), file)
+    """The steps of a Dockerfile. env: the variables of the base image. Raises BadInput, with the line, if it cannot be read."""
+    planner = _Planner(file, {"PATH": PATH} | dict(env or {}))
+    for instruction in parse(text, file):
+        planner.take(instruction)
+    own = {name: value for name, value in planner.env.items() if name in planner.named}
+    return BuildPlan(planner.base, tuple(planner.steps), own, planner.workdir, tuple(planner.refused), file)
 
 
 @dataclass
-class _Maker:
+class _Planner:
+    """Takes one instruction after another, with the state that each leaves to the next."""
+
     file: Path | str | None
     env: dict[str, str]
     base: str = ""
     workdir: str | None = None
     args: dict[str, str] = field(default_factory=dict)
     early: dict[str, str] = field(default_factory=dict)
-    """ARG before FROM: known to FROM only, and to a later `ARG NAME` that names it."""
+    """ARGs before FROM. Only FROM sees them, and a later `ARG NAME` with the same name."""
     named: set[str] = field(default_factory=set)
     shell: tuple[str, ...] = ("/bin/sh", "-c")
     steps: list[Step] = field(default_factory=list)
@@ -145,44 +144,44 @@ class _Maker:
     def values(self) -> dict[str, str]:
         return self.args | self.env
 
-    def take(self, one: Instruction) -> None:
-        place = Place(self.file, one.line)
-        if one.heredoc:
-            self.refuse(one, "with a here-document", "use a file and COPY")
-        elif one.name in _WHY:
-            self.maybe(one)
-        elif one.name not in _SILENT:
-            _DOES[one.name](self, one, place)
+    def take(self, instruction: Instruction) -> None:
+        place = Place(self.file, instruction.line)
+        if instruction.heredoc:
+            self.refuse(instruction, "with a here-document", "use a file and COPY")
+        elif instruction.name in _WHY:
+            self.maybe(instruction)
+        elif instruction.name not in _SILENT:
+            _METHODS[instruction.name](self, instruction, place)
 
-    def refuse(self, one: Instruction, what: str, why: str) -> None:
-        self.refused.append(Unsupported(f"{one.name} {what}".strip(), why, one.line))
+    def refuse(self, instruction: Instruction, what: str, why: str) -> None:
+        self.refused.append(Unsupported(f"{instruction.name} {what}".strip(), why, instruction.line))
 
-    def flags(self, one: Instruction, known: frozenset[str]) -> bool:
-        """Whether every flag is known; the first that is not is refused."""
-        for name in one.flags:
+    def flags(self, instruction: Instruction, known: frozenset[str]) -> bool:
+        """Whether every flag is known. Refuses the first unknown flag."""
+        for name in instruction.flags:
             if name not in known:
-                self.refuse(one, f"--{name}", "leave the flag out")
+                self.refuse(instruction, f"--{name}", "leave the flag out")
                 return False
         return True
 
-    def maybe(self, one: Instruction) -> None:
-        user = one.name == "USER" and one.value.strip().split(":")[0] in ("root", "0")
-        none = one.name == "HEALTHCHECK" and one.value.strip().upper() == "NONE"
-        if not user and not none:
-            self.refuse(one, "" if one.name != "USER" else one.value.strip()[:40], _WHY[one.name])
+    def maybe(self, instruction: Instruction) -> None:
+        user = instruction.name == "USER" and instruction.value.strip().split(":")[0] in ("root", "0")
+        without = instruction.name == "HEALTHCHECK" and instruction.value.strip().upper() == "NONE"
+        if not user and not without:
+            self.refuse(instruction, "" if instruction.name != "USER" else instruction.value.strip()[:40], _WHY[instruction.name])
 
-    def start(self, one: Instruction, place: Place) -> None:
+    def start(self, instruction: Instruction, place: Place) -> None:
         if self.base:
-            self.refuse(one, "a second time", "build in one stage")
+            self.refuse(instruction, "a second time", "build in one stage")
             return
-        words = [expand(word, self.early, place) for word in raw(one.value)]
+        words = [expand(word, self.early, place) for word in raw(instruction.value)]
         if len(words) not in (1, 3) or (len(words) == 3 and words[1].upper() != "AS") or not words[0]:
             raise place.refuse("FROM names no image", hint="write FROM image, or FROM image AS name")
-        self.flags(one, frozenset({"platform"}))
+        self.flags(instruction, frozenset({"platform"}))
         self.base = words[0]
 
-    def declare(self, one: Instruction, place: Place) -> None:
-        for word in raw(one.value):
+    def declare(self, instruction: Instruction, place: Place) -> None:
+        for word in raw(instruction.value):
             name, given, value = word.partition("=")
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise place.refuse(f"{name[:40]!r} is not a variable's name", hint="write ARG NAME or ARG NAME=value")
@@ -192,73 +191,73 @@ class _Maker:
             elif name in self.early:
                 where[name] = self.early[name]
 
-    def set(self, one: Instruction, place: Place) -> None:
-        words = raw(one.value)
+    def set(self, instruction: Instruction, place: Place) -> None:
+        words = raw(instruction.value)
         if "=" in words[0]:
             pairs = [word.partition("=") for word in words]
         else:
-            name, _, rest = one.value.partition(" ")
+            name, _, rest = instruction.value.partition(" ")
             pairs = [(name, "=" if rest.strip() else "", rest.strip())]
-        before = self.values  # of one instruction, no pair sees another
+        before = self.values  # a pair does not see the others of the same instruction
         for name, given, value in pairs:
             if not given or not re.fullmatch(r"[^\s=\0]+", name):
                 raise place.refuse(f"{name[:40]!r} has no value", hint="write ENV NAME=value")
             self.env[name] = expand(value, before, place)
             self.named.add(name)
 
-    def go(self, one: Instruction, place: Place) -> None:
-        path = expand(one.value, self.values, place)
+    def go(self, instruction: Instruction, place: Place) -> None:
+        path = expand(instruction.value, self.values, place)
         self.workdir = self.resolved(path, place)
-        self.steps.append(Workdir(self.workdir, one.line))
+        self.steps.append(Workdir(self.workdir, instruction.line))
 
-    def speak(self, one: Instruction, place: Place) -> None:
-        command = listed(one.value)
+    def speak(self, instruction: Instruction, place: Place) -> None:
+        command = listed(instruction.value)
         if not command:
             raise place.refuse("SHELL is not in the JSON form", hint='write SHELL ["/bin/bash", "-c"]')
         self.shell = command
 
-    def copy(self, one: Instruction, place: Place) -> None:
-        if "chown" in one.flags and one.flags["chown"].split(":")[0] not in ("root", "0"):
-            self.refuse(one, "--chown", "everything in a box is one user's; leave the flag out")
+    def copy(self, instruction: Instruction, place: Place) -> None:
+        if "chown" in instruction.flags and instruction.flags["chown"].split(":")[0] not in ("root", "0"):
+            self.refuse(instruction, "--chown", "a box has only one user; leave the flag out")
             return
-        if not self.flags(one, frozenset({"chmod", "chown", "link"})):
+        if not self.flags(instruction, frozenset({"chmod", "chown", "link"})):
             return
         mode = None
-        if "chmod" in one.flags:
-            if not re.fullmatch("0?[0-7]{3}", one.flags["chmod"]):
-                raise place.refuse(f"--chmod={one.flags['chmod'][:20]} is not a mode", hint="write three octal digits")
-            mode = int(one.flags["chmod"], 8)
-        given = listed(one.value)
-        words = [expand(word, self.values, place) for word in (raw(one.value) if given is None else given)]
+        if "chmod" in instruction.flags:
+            if not re.fullmatch("0?[0-7]{3}", instruction.flags["chmod"]):
+                raise place.refuse(f"--chmod={instruction.flags['chmod'][:20]} is not a mode", hint="write three octal digits")
+            mode = int(instruction.flags["chmod"], 8)
+        given = listed(instruction.value)
+        words = [expand(word, self.values, place) for word in (raw(instruction.value) if given is None else given)]
         if len(words) < 2 or not all(words):
             raise place.refuse("COPY needs a source and a target", hint="write COPY source target")
         *sources, last = words
         into = len(sources) > 1 or last.endswith(("/", "/.")) or last == "."
-        self.steps.append(Copy(tuple(sources), self.resolved(last, place), into, mode, one.line))
+        self.steps.append(Copy(tuple(sources), self.resolved(last, place), into, mode, instruction.line))
 
-    def run(self, one: Instruction, place: Place) -> None:
-        if not self.flags(one, frozenset()):
+    def run(self, instruction: Instruction, place: Place) -> None:
+        if not self.flags(instruction, frozenset()):
             return
-        command = listed(one.value) or (*self.shell, one.value)
+        command = listed(instruction.value) or (*self.shell, instruction.value)
         if not all(command[:1]):
             raise place.refuse("RUN names no command", hint="write the command after RUN")
-        self.steps.append(Run(command, self.values, self.workdir or "/", one.line))
+        self.steps.append(Run(command, self.values, self.workdir or "/", instruction.line))
 
     def resolved(self, path: str, place: Place) -> str:
         if not path or "\0" in path:
-            raise place.refuse("the path is empty", hint="is a variable in it not set?")
-        found = posixpath.normpath(posixpath.join(self.workdir or "/", path))
-        return "/" + found.lstrip("/")
+            raise place.refuse("the path is empty", hint="check that every variable in it is set")
+        absolute = posixpath.normpath(posixpath.join(self.workdir or "/", path))
+        return "/" + absolute.lstrip("/")
 
 
-_DOES: dict[str, Callable[[_Maker, Instruction, Place], None]] = {
-    "FROM": _Maker.start,
-    "ARG": _Maker.declare,
-    "ENV": _Maker.set,
-    "WORKDIR": _Maker.go,
-    "SHELL": _Maker.speak,
-    "COPY": _Maker.copy,
-    "RUN": _Maker.run,
+_METHODS: dict[str, Callable[[_Planner, Instruction, Place], None]] = {
+    "FROM": _Planner.start,
+    "ARG": _Planner.declare,
+    "ENV": _Planner.set,
+    "WORKDIR": _Planner.go,
+    "SHELL": _Planner.speak,
+    "COPY": _Planner.copy,
+    "RUN": _Planner.run,
 }
 
 
@@ -267,18 +266,18 @@ _IGNORE_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Placed:
-    """One thing that a COPY puts into the image."""
+    """One file, folder or link that a COPY puts into the image."""
 
     source: str
     """Relative to the context's folder."""
     inside: str
-    """The absolute path in the image; folders above it are made as needed."""
+    """The absolute path in the image. Missing parents are made."""
     kind: tree.Kind
     """`file`, `exec`, `folder` or `link`."""
     mode: int
     """Permission bits."""
     loose: bool = False
-    """If `inside` is a folder in the image already, the file goes into it under its own name."""
+    """Whether the file goes into `inside`, under its own name, if that is already a folder in the image."""
 
 
 @dataclass(frozen=True)
@@ -297,12 +296,12 @@ class Context:
         return cls(folder, {entry.path: entry for entry in found if not ignored.leaves_out(entry.path)})
 
     def placed(self, step: Copy, file: Path | str | None = None) -> tuple[Placed, ...]:
-        """What a COPY puts where, folders before what is in them; raises BadInput for a source that is missing or outside."""
+        """What a COPY puts where, each folder before its entries. Raises BadInput for a source that is missing or outside."""
         place = Place(file, step.line)
-        found = [one for source in step.sources for one in self._matching(source, place)]
-        into = step.into or len(found) > 1
+        matches = [match for source in step.sources for match in self._matching(source, place)]
+        into = step.into or len(matches) > 1
         out: list[Placed] = []
-        for path, entry in found:
+        for path, entry in matches:
             if entry is None or entry.kind == "folder":
                 out += self._below(path, step, place)
             else:
@@ -311,7 +310,7 @@ class Context:
         return tuple(out)
 
     def _matching(self, source: str, place: Place) -> Iterator[tuple[str, tree.Entry | None]]:
-        """Path and entry of what a source names; the whole context has no entry."""
+        """Path and entry of everything that a source names. The whole context has an empty path and no entry."""
         parts = [part for part in source.split("/") if part not in ("", ".")]
         if ".." in parts:
             raise place.refuse(f"COPY {source[:80]} leaves the build context", hint="put the file beside the Dockerfile")
@@ -319,13 +318,13 @@ class Context:
             yield "", None
             return
         wanted = _compiled("/".join(_component(part) for part in parts), source, place)
-        found = [(path, entry) for path, entry in self.entries.items() if wanted.fullmatch(path)]
-        if not found:
+        matches = [(path, entry) for path, entry in self.entries.items() if wanted.fullmatch(path)]
+        if not matches:
             raise place.refuse(
                 f"there is no {source[:80]!r} in the build context",
-                hint=f"put it into {self.folder.name}/, or look into .dockerignore",
+                hint=f"put it into {self.folder.name}/, and check .dockerignore",
             )
-        for path, entry in found:
+        for path, entry in matches:
             if entry.kind == "link":
                 raise place.refuse(f"{path[:80]!r} is a link", hint="name the file that it points to")
             yield path, entry
@@ -346,7 +345,7 @@ def _placed(entry: tree.Entry, inside: str, step: Copy, place: Place, *, loose: 
 
 
 class _Ignore:
-    """The patterns of a .dockerignore: the last that matches a path, or a folder above it, decides."""
+    """The patterns of a .dockerignore. The last pattern that matches a path, or a folder above it, decides."""
 
     def __init__(self, rules: Iterable[tuple[bool, re.Pattern[str]]]) -> None:
         self.rules = tuple(rules)
@@ -364,7 +363,7 @@ class _Ignore:
         above = ["/".join(parts[: count + 1]) for count in range(len(parts))]
         out = False
         for keeps, rule in self.rules:
-            if any(rule.fullmatch(one) for one in above):
+            if any(rule.fullmatch(prefix) for prefix in above):
                 out = not keeps
         return out
 
@@ -386,7 +385,7 @@ def _compiled(pattern: str, written: str, place: Place) -> re.Pattern[str]:
     try:
         return re.compile(pattern, re.DOTALL)
     except re.error:
-        raise place.refuse(f"{written[:80]!r} is not a pattern", hint="put \\ before a [ that is meant as itself") from None
+        raise place.refuse(f"{written[:80]!r} is not a pattern", hint="write \\ before a [ that means itself") from None
 
 
 def _component(pattern: str) -> str:

@@ -1,6 +1,7 @@
-"""Words of a Dockerfile line: quotes, escapes and `${VARIABLES}`, as Docker reads them outside RUN.
+"""Splits a Dockerfile into instructions, and reads the words of an instruction as Docker does outside RUN.
 
-A Dockerfile's text into instructions: continuations, comments, flags, here-documents, the JSON form.
+Lines are joined, comments and here-documents dropped, flags and the JSON form read. In words, quotes, escapes and `${VARIABLES}`
+are resolved.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _DEPTH = 20
 
 
 def raw(text: str) -> list[str]:
-    """The words between unquoted blanks, with their quotes and escapes still in them."""
-    found: list[str] = []
+    """The words between unquoted blanks, with their quotes and escapes."""
+    words: list[str] = []
     word, quote, skip = "", "", False
     for letter in text:
         if skip or (letter == "\\" and quote != "'"):
@@ -27,18 +28,20 @@ def raw(text: str) -> list[str]:
         elif quote:
             word, quote = word + letter, "" if letter == quote else quote
         elif letter in " \t":
-            found, word = ([*found, word] if word else found), ""
+            words, word = ([*words, word] if word else words), ""
         else:
             word, quote = word + letter, letter if letter in "'\"" else ""
-    return [*found, word] if word else found
+    return [*words, word] if word else words
 
 
 def expand(text: str, values: Mapping[str, str], place: Place) -> str:
-    """A word without its quotes and escapes and with variables filled in; raises BadInput for what cannot be read."""
+    """A word without quotes and escapes, and with the values of variables. Raises BadInput for text that cannot be read."""
     return _Reader(text, values, place).until("")
 
 
 class _Reader:
+    """Reads one word from left to right."""
+
     def __init__(self, text: str, values: Mapping[str, str], place: Place, depth: int = 0) -> None:
         self.text, self.values, self.place, self.depth, self.at = text, values, place, depth, 0
 
@@ -66,8 +69,8 @@ class _Reader:
         close = self.text.find("'", self.at)
         if close < 0:
             raise self.open_ended("'")
-        found, self.at = self.text[self.at : close], close + 1
-        return found
+        inner, self.at = self.text[self.at : close], close + 1
+        return inner
 
     def double(self) -> str:
         out: list[str] = []
@@ -84,28 +87,28 @@ class _Reader:
         raise self.open_ended('"')
 
     def variable(self) -> str:
-        """What stands after `$`."""
+        """The value of the variable after a `$`."""
         if self.text[self.at : self.at + 1] != "{":
-            found = _NAME.match(self.text, self.at)
-            if not found:
+            name = _NAME.match(self.text, self.at)
+            if not name:
                 return "$"
-            self.at = found.end()
-            return self.values.get(found[0], "")
-        found = _NAME.match(self.text, self.at + 1)
-        if not found:
+            self.at = name.end()
+            return self.values.get(name[0], "")
+        name = _NAME.match(self.text, self.at + 1)
+        if not name:
             raise self.place.refuse("has ${ without a name after it", hint="write ${NAME}, or \\$ for the sign itself")
-        self.at = found.end()
+        self.at = name.end()
         rule = re.compile(r":?[-+]|").match(self.text, self.at)
         mark = rule[0] if rule else ""
         self.at += len(mark)
         word = self.inner() if mark else ""
         if self.text[self.at : self.at + 1] != "}":
             raise self.place.refuse(
-                f"has ${{{found[0]}{self.text[self.at : self.at + 1]}…, which is not supported",
-                hint="${NAME}, ${NAME:-word} and ${NAME:+word} are",
+                f"has ${{{name[0]}{self.text[self.at : self.at + 1]}…, which is not supported",
+                hint="write ${NAME}, ${NAME:-word} or ${NAME:+word}",
             )
         self.at += 1
-        value = self.values.get(found[0])
+        value = self.values.get(name[0])
         there = bool(value) if ":" in mark else value is not None
         if not mark:
             return value or ""
@@ -116,7 +119,7 @@ class _Reader:
     def inner(self) -> str:
         """The word inside `${NAME:-word}`."""
         if self.depth >= _DEPTH:
-            raise self.place.refuse("has variables nested too deeply", hint="write it in several steps")
+            raise self.place.refuse("has variables nested too deeply", hint="split it into several instructions")
         reader = _Reader(self.text, self.values, self.place, self.depth + 1)
         reader.at = self.at
         word = reader.until("}")
@@ -157,25 +160,25 @@ _DIRECTIVE = re.compile(r"#\s*([A-Za-z]+)\s*=\s*(.*?)\s*")
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction."""
+    """One instruction of a Dockerfile."""
 
     name: str
     """In capitals."""
     value: str
-    """What stands after the flags, its lines joined."""
+    """The text after the flags, with continued lines joined."""
     line: int
-    """Where it begins, from 1."""
+    """The line on which it begins, counted from 1."""
     flags: Mapping[str, str] = field(default_factory=dict)
-    """Without their dashes; empty text for one without a value."""
+    """By name without dashes; the value of a flag without one is empty."""
     heredoc: bool = False
-    """Whether lines of a here-document belong to it; they are not kept."""
+    """Whether a here-document follows it. Its lines are dropped."""
 
 
 def parse(text: str, file: Path | str | None = None) -> tuple[Instruction, ...]:
-    """The instructions of a Dockerfile; raises BadInput with the line for what is none."""
+    """The instructions of a Dockerfile. Raises BadInput, with the line, for text that is no instruction."""
     rows = text.removeprefix("\ufeff").splitlines()
     _directives(rows, file)
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     at = 0
     while at < len(rows):
         if not rows[at].strip() or rows[at].lstrip().startswith("#"):
@@ -183,41 +186,41 @@ def parse(text: str, file: Path | str | None = None) -> tuple[Instruction, ...]:
             continue
         start = at + 1
         whole, at = _joined(rows, at)
-        one = _instruction(whole, Place(file, start))
-        marks = [] if one.name not in ("RUN", "COPY", "ADD") else [m for w in raw(one.value) if (m := _HEREDOC.fullmatch(w))]
+        read = _instruction(whole, Place(file, start))
+        marks = [] if read.name not in ("RUN", "COPY", "ADD") else [m for w in raw(read.value) if (m := _HEREDOC.fullmatch(w))]
         for mark in marks:
             at = _skipped(rows, at, mark, Place(file, start))
-        found.append(Instruction(one.name, one.value, start, one.flags, bool(marks)))
-    if not any(one.name == "FROM" for one in found):
+        instructions.append(Instruction(read.name, read.value, start, read.flags, bool(marks)))
+    if not any(instruction.name == "FROM" for instruction in instructions):
         raise Place(file).refuse("has no FROM", hint="begin with the image that everything starts from")
-    early = next(one for one in found if one.name != "ARG")
+    early = next(instruction for instruction in instructions if instruction.name != "ARG")
     if early.name != "FROM":
         raise Place(file, early.line).refuse(f"{early.name} stands before FROM", hint="only ARG may")
-    return tuple(found)
+    return tuple(instructions)
 
 
 def listed(value: str) -> tuple[str, ...] | None:
-    """The JSON form `["a", "b"]` as a list; None if it is not one, and so a shell's line."""
+    """The items of the JSON form `["a", "b"]`; None for other text, which is a line for the shell."""
     if not value.startswith("["):
         return None
     try:
-        found = json.loads(value)
+        items = json.loads(value)
     except (ValueError, RecursionError):
         return None
-    return tuple(found) if isinstance(found, list) and all(isinstance(one, str) for one in found) else None
+    return tuple(items) if isinstance(items, list) and all(isinstance(item, str) for item in items) else None
 
 
 def _directives(rows: list[str], file: Path | str | None) -> None:
     for number, row in enumerate(rows, start=1):
-        found = _DIRECTIVE.fullmatch(row.strip())
-        if not found:
+        directive = _DIRECTIVE.fullmatch(row.strip())
+        if not directive:
             return
-        if found[1].lower() == "escape" and found[2] != "\\":
-            raise Place(file, number).refuse(f"sets the escape sign to {found[2][:5]!r}", hint="only \\ is supported")
+        if directive[1].lower() == "escape" and directive[2] != "\\":
+            raise Place(file, number).refuse(f"sets the escape sign to {directive[2][:5]!r}", hint="only \\ is supported")
 
 
 def _joined(rows: list[str], at: int) -> tuple[str, int]:
-    """A line with the lines that continue it, without comments and empty lines among them; and the next line's index."""
+    """A line joined with the lines that continue it, without comments and empty lines, and the index of the next line."""
     out = ""
     while at < len(rows):
         row = rows[at]
@@ -238,11 +241,11 @@ def _instruction(whole: str, place: Place) -> Instruction:
             f"{name[:40]!r} is not an instruction of a Dockerfile", hint="is a \\ missing at the end of the line before?"
         )
     rest, flags = rest.strip(), {}
-    while name.upper() in _FLAGGED and (found := re.match(r"--([a-z][a-z-]*)(?:=(\S*))?(?:\s+|$)", rest)):
-        flags[found[1]] = found[2] or ""
-        rest = rest[found.end() :]
+    while name.upper() in _FLAGGED and (flag := re.match(r"--([a-z][a-z-]*)(?:=(\S*))?(?:\s+|$)", rest)):
+        flags[flag[1]] = flag[2] or ""
+        rest = rest[flag.end() :]
     if not rest:
-        raise place.refuse(f"{name.upper()} has nothing after it", hint="complete it or remove it")
+        raise place.refuse(f"{name.upper()} has nothing after it", hint="complete it, or remove it")
     return Instruction(name.upper(), rest, place.line or 0, flags)
 
 

@@ -25,7 +25,7 @@ from assay.judge import entries
 from assay.judge.entries import Entries
 from assay.judge.github.accounts import LinkedAccount
 from assay.judge.github.rules import RULES_FILE, Epochs, IssueRules, LabelVerdict
-from assay.judge.running import Options
+from assay.judge.running import RunOptions
 from assay.records import Participant
 
 Why = Literal["author", "maintainer"]
@@ -159,14 +159,16 @@ class PlannedRecord:
         return self.participant, self.repository, self.epoch
 
 
-def assigned_participants(who: Entries, linked: Mapping[str, LinkedAccount], asked: range, options: Options) -> list[Participant]:
+def assigned_participants(
+    who: Entries, linked: Mapping[str, LinkedAccount], asked: range, options: RunOptions
+) -> list[Participant]:
     """The linked participants that are this validator's to judge, and wanted. Raises BadInput where randomness is missing."""
     here = [one for one in who.participants if one.key in linked]
     mine = here if options.everybody or not asked else entries.drawn(who, here, {}, asked[0])
     return [one for one in mine if not options.participants or one.key in options.participants]
 
 
-def finished_epochs(epochs: Epochs, now: datetime, options: Options) -> range:
+def finished_epochs(epochs: Epochs, now: datetime, options: RunOptions) -> range:
     """The requested epochs that are over; raises BadInput if a requested one is not over."""
     over = epochs.over(now)
     over = range(max(over.start, options.since or 0), over.stop)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
@@ -24,7 +24,7 @@ from assay.judge.github.counting import IssueCounts, PlannedRecord, count_issues
 from assay.judge.github.reading import RepositoryFacts
 from assay.judge.github.stored import FourCounts, StoredReading
 from assay.judge.judge_run import JudgeRun
-from assay.judge.running import Event, Judged, Options, RunStopped, Summary, quiet
+from assay.judge.running import Judged, RunEvent, RunOptions, RunStopped, RunSummary, Tell, quiet
 from assay.records import Evidence, Points
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import PointsScore
@@ -32,8 +32,8 @@ from assay.scheme.model import PointsScore
 _GITHUB = PlannedRecord("GitHub")
 
 
-def run(competition: Path, validator: str, options: Options | None = None, on_event: Callable[[Event], None] = quiet) -> Summary:
-    """Counts what is missing; raises BadInput, Busy, and Unread where nothing can be read at all. The token is GITHUB_TOKEN's."""
+def run(competition: Path, validator: str, options: RunOptions | None = None, on_event: Tell = quiet) -> RunSummary:
+    """Counts what is missing; raises BadInput, RunBusy, and Unread where nothing can be read. The token is GITHUB_TOKEN's."""
     return _IssuesRun(competition, validator, options, on_event).carry_out()
 
 
@@ -81,7 +81,7 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
         api, attempts, delay = self.rules.github.api, self.options.attempts, self.options.delay
         token = os.environ.get(TOKEN, "")
         with GitHub(api, token, cache, self.stop, attempts=attempts, delay=delay, tell=self._again) as github:
-            self.tell(Event("began", _GITHUB))
+            self.tell(RunEvent("began", _GITHUB))
             known = {one.participant: one.account for found in before.values() if found for one in found.accounts}
             checked = accounts.check_links(github, self.links, self.entries.scheme.name, known, self._phase)
             missing = self._planned_records(checked, github, written.done)
@@ -168,7 +168,7 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
                 starred=since is not None and since < self.rules.epochs.end(cell.epoch),
             )
             lines.append(canonical(record.document()) + b"\n")
-            ended.append(Event("ended", cell, record=Judged("counted", stored.count_text(record))))
+            ended.append(RunEvent("ended", cell, record=Judged("counted", stored.count_text(record))))
         run_files.append(self.evidence_file, b"".join(lines))
         self.summary.outcomes["counted"] += len(missing)
         for event in ended:
@@ -180,9 +180,9 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
 
     def _phase(self, what: str) -> None:
         """Tells what is read."""
-        self.tell(Event("phase", _GITHUB, phase=what))
+        self.tell(RunEvent("phase", _GITHUB, phase=what))
 
     def _again(self, why: str, seconds: float) -> None:
         """Tells what is tried again, and when."""
-        self.tell(Event("again", _GITHUB, record=Judged("error", message=why), seconds=seconds))
-        self.tell(Event("began", _GITHUB))
+        self.tell(RunEvent("again", _GITHUB, record=Judged("error", message=why), seconds=seconds))
+        self.tell(RunEvent("began", _GITHUB))

@@ -24,7 +24,7 @@ from assay.judge.rubric import asking, stored
 from assay.judge.rubric.asking import Models, Price, SolutionJudge, parse_prices
 from assay.judge.rubric.judgement import LIMITS, Judgement, Limits, Measured, Usage, why_fallback
 from assay.judge.rubric.stored import JUDGEMENTS, JudgementStore, digest_hex, document_of, transcript_key
-from assay.judge.running import Event, Judged, Options, Summary, quiet
+from assay.judge.running import Judged, RunEvent, RunOptions, RunSummary, Tell, quiet
 from assay.judge.service import Model
 from assay.ledger import keys
 from assay.records import Evidence, Participant, Rubric
@@ -37,7 +37,7 @@ from assay.settle.story.telling import named, plural
 
 @dataclass(frozen=True)
 class RubricOptions:
-    """`running.Options.own` of this judge."""
+    """`running.RunOptions.own` of this judge."""
 
     model: Model | None = None
     """What answers a rubric."""
@@ -153,13 +153,13 @@ class _Tally:
 def run(
     competition: Path,
     validator: str,
-    options: Options | None = None,
-    on_event: Callable[[Event], None] = quiet,
+    options: RunOptions | None = None,
+    on_event: Tell = quiet,
     *,
     limits: Limits = LIMITS,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> Summary:
-    """Judges what is missing; raises BadInput and Busy before anything is judged."""
+) -> RunSummary:
+    """Judges what is missing; raises BadInput and RunBusy before anything is judged."""
     return _RubricRun(competition, validator, options, on_event, limits=limits, now=now).carry_out()
 
 
@@ -172,8 +172,8 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
         self,
         competition: Path,
         validator: str,
-        options: Options | None,
-        on_event: Callable[[Event], None],
+        options: RunOptions | None,
+        on_event: Tell,
         *,
         limits: Limits,
         now: Callable[[], datetime],
@@ -254,7 +254,7 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
             self.tally.add_missing(event.measured)
         if event.phase:
             words = (event.phase, "" if event.kind == "asking" else event.kind, event.detail, event.words)
-            self.tell(Event("phase", self.cell_of[event.submission], phase=" ".join(word for word in words if word)))
+            self.tell(RunEvent("phase", self.cell_of[event.submission], phase=" ".join(word for word in words if word)))
 
     def keep(self, cell: SolutionCell, result: _JudgedSolution) -> None:
         assert result.judgement is not None  # it is no error
@@ -308,7 +308,7 @@ def _check_time(bounty: Bounty, now: datetime) -> None:
         raise BadInput(what, file=bounty.file, field="payout.scoring_deadline", hint="settle without: assay settle")
 
 
-def _here(seen: Entries, options: Options) -> tuple[list[Participant], tuple[str, ...]]:
+def _here(seen: Entries, options: RunOptions) -> tuple[list[Participant], tuple[str, ...]]:
     """Participants whose submission counts and whose solution is here, and the keys of those whose is not; raises BadInput."""
     wanted = [one for one in entries.counting(seen.participants) if not options.participants or one.key in options.participants]
     here = [one for one in wanted if stored.find_solution(seen.folder, one) is not None]

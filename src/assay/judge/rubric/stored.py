@@ -239,7 +239,7 @@ class JudgementStore:
         self.evidence = run_files.evidence_file(competition, validator)
 
     def lock(self) -> AbstractContextManager[int]:
-        """Holds the validator's lock; raises Busy, and BadInput where nothing can be written."""
+        """Holds the validator's lock; raises RunBusy, and BadInput where nothing can be written."""
         return run_files.held(self.root, self.validator)
 
     def clear(self) -> None:

@@ -4,7 +4,7 @@
   the only way out: it leads to one socket of the host.
 - Every command has limits on time, memory, processes, disk and output. Reaching one stops the command, and `Ran` says which.
 - After a command, and after a box is closed, none of its processes is alive.
-- A failure of the infrastructure raises `Trouble`. The trial becomes an error and is never scored as a failure.
+- A failure of the infrastructure raises `InfrastructureError`. The trial becomes an error and is never scored as a failure.
 """
 
 from __future__ import annotations
@@ -18,14 +18,30 @@ from typing import Literal, Protocol
 
 from assay.errors import AssayError, BadInput, check_linux
 
-__all__ = ["NAMES", "Bound", "Box", "Image", "Limits", "Ran", "Sandbox", "Trouble", "check_docker", "choose"]
+__all__ = [
+    "NAMES",
+    "Bound",
+    "Box",
+    "Image",
+    "InfrastructureError",
+    "Limits",
+    "Ran",
+    "Sandbox",
+    "Trouble",
+    "check_docker",
+    "choose",
+]
 
 
 Bound = Literal["time", "memory", "processes", "disk", "output"]
 
 
-class Trouble(AssayError):
+class InfrastructureError(AssayError):
     """The sandbox, the host or an image failed. The trial is an error: it says nothing about the participant, and is retried."""
+
+
+Trouble = InfrastructureError
+"""The former name, for judges that still import it."""
 
 
 @dataclass(frozen=True)
@@ -89,23 +105,26 @@ class Box(Protocol):
         cwd: str | None = None,
         door: Path | None = None,
     ) -> Ran:
-        """Runs a command until it ends or reaches a limit, then kills everything it started. Raises Trouble.
+        """Runs a command until it ends or reaches a limit, then kills everything it started. Raises InfrastructureError.
 
         stdout, stderr: files on the host; together they hold at most `limits.output` bytes. cwd: in the box; the image's workdir
         by default. door: a Unix socket of the host, which `127.0.0.1:8080` in the box leads to; None: no network at all.
         """
 
     def put(self, source: Path, inside: str, *, mode: int | None = None) -> None:
-        """Copies a file or folder of the host to an absolute path in the box, and replaces what is there. Raises Trouble."""
+        """Copies a file or folder of the host to an absolute path in the box, and replaces what is there.
+
+        Raises InfrastructureError.
+        """
 
     def fresh(self, inside: str) -> None:
-        """Replaces whatever is at a path in the box, a link or mount too, with a new empty folder. Raises Trouble."""
+        """Replaces whatever is at a path in the box, a link or mount too, with a new empty folder. Raises InfrastructureError."""
 
     def take(self, inside: str, target: Path, *, most_bytes: int, most_files: int) -> bool:
         """Copies a file or folder out of the box to a path on the host that must not exist; False if the box has no such file.
 
         Only plain files, folders and links that stay inside are copied; links stay links and are never followed; devices, FIFOs
-        and sockets are skipped. Raises `tree.TooMuch` above the limits, and Trouble.
+        and sockets are skipped. Raises `tree.TooMuch` above the limits, and InfrastructureError.
         """
 
 
@@ -124,17 +143,20 @@ class Sandbox(Protocol):
         """The image that a task starts from: built from `environment/Dockerfile`, or the image `name`, or the default image.
 
         limits: of a build. any_base: any root file system may stand in for the named image if this sandbox does not have it.
-        Raises BadInput for a Dockerfile that this sandbox cannot build and for an image that it does not have, and Trouble.
+        Raises BadInput for a Dockerfile that it cannot build and for an image that it does not have, and InfrastructureError.
         """
 
     def open(self, image: Image, limits: Limits) -> AbstractContextManager[Box]:
-        """A new box that starts from an image. Raises Trouble.
+        """A new box that starts from an image. Raises InfrastructureError.
 
         After it is closed, no process, mount, control group or file of it remains. Files may be deleted in the background.
         """
 
     def freeze(self, box: Box) -> AbstractContextManager[Image]:
-        """A copy of everything in a box as an image, deleted when the context ends. Raises Trouble and `tree.TooMuch`."""
+        """A copy of everything in a box as an image, deleted when the context ends.
+
+        Raises InfrastructureError and `tree.TooMuch`.
+        """
 
     def sweep(self) -> int:
         """Removes what dead runs of Assay left on this machine, and returns how many items. Never touches a living run."""
@@ -151,7 +173,9 @@ def choose(
     runtime: str | None = None,
     reuse: bool = False,
 ) -> Sandbox:
-    """The sandbox with this name. Raises BadInput for an unknown name or an option that the sandbox does not have, and Trouble.
+    """The sandbox with this name.
+
+    Raises BadInput for an unknown name or an option that the sandbox does not have, and InfrastructureError.
 
     folder: where bubblewrap keeps its boxes. engine: the container engine's socket, as unix:///…. runtime: the runtime of
     containers. reuse: bubblewrap may reuse the folder of an earlier box.

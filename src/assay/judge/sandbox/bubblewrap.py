@@ -1,4 +1,7 @@
-"""Boxes by bubblewrap: namespaces, an unprivileged user, and nothing of the host but its /usr, read-only. SPEC 2.1."""
+"""The bubblewrap sandbox: boxes made of namespaces, an unprivileged user, and a read-only /usr. SPEC 2.1.
+
+A box is a folder of the host. Every command in it runs in a bubblewrap process of its own, with a control group of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from assay.judge import tree
-from assay.judge.sandbox import Box, Image, Limits, Ran, Trouble, cgroups, images, launch, root
+from assay.judge.sandbox import Box, Image, InfrastructureError, Limits, Ran, cgroups, images, launch, root
 from assay.judge.sandbox.images import Images
 from assay.judge.sandbox.reuse import BoxFolder, Spares
 from assay.judge.sandbox.root import Rooted, first_number
@@ -22,13 +25,15 @@ from assay.judge.sandbox.usage import SPARE, DiskWatch
 __all__ = ["BubbleBox", "Bubblewrap"]
 
 _ANY = tree.Bounds(bytes=1 << 62, files=1 << 62)
-"""For what somebody else has bounded before."""
+"""For a tree whose size was checked before."""
 _ROOM = 1 << 30
-"""Bytes that a frozen copy may have besides what its commands may have written."""
+"""Bytes that a frozen copy may have in addition to what the box's commands wrote."""
 
 
 @dataclass(frozen=True)
 class _Tools:
+    """What every box of one sandbox shares."""
+
     bwrap: launch.Bwrap
     groups: cgroups.Groups
     filter: bytes | None
@@ -36,7 +41,7 @@ class _Tools:
 
 
 class Bubblewrap:
-    """A `Sandbox`; one serves any number of threads."""
+    """A `Sandbox`. Any number of threads may use one object."""
 
     name = "bubblewrap"
 
@@ -50,11 +55,11 @@ class Bubblewrap:
         spare: int = SPARE,
         reuse: bool = False,
     ) -> None:
-        """Raises Trouble if there is no bubblewrap or no place for boxes.
+        """Raises InfrastructureError if bubblewrap is missing, or if there is no usable folder for boxes.
 
-        folder: where boxes are, instead of $ASSAY_SCRATCH or /var/tmp/assay-UID. bases: root file systems by the image names that
-        they stand for. bwrap: the program. counted: use no control groups. spare: bytes that have to stay free on the disk.
-        reuse: a box may get the folder of an earlier one, see `again`; else each has a new one.
+        folder: for boxes, instead of $ASSAY_SCRATCH or /var/tmp/assay-UID. bases: root file systems by the image that each stands
+        for. bwrap: path of the program. counted: use no control groups. spare: bytes that must stay free on the disk.
+        reuse: a box may get the folder of an earlier box, see `reuse`; otherwise each box has a new folder.
         """
         program = launch.find(bwrap)
         self.scratch = Scratch(folder)
@@ -84,7 +89,10 @@ class Bubblewrap:
         return root.of_host()
 
     def base(self, name: str) -> Rooted | None:
-        """The root file system of an image's name: one that was given, or that was added on this machine. Raises Trouble."""
+        """The root file system for an image: from `bases`, or added on this machine; None if there is none.
+
+        Raises InfrastructureError.
+        """
         if name in self.bases:
             return root.of_folder(self.bases[name])
         return images.find(name)
@@ -92,11 +100,11 @@ class Bubblewrap:
     @contextmanager
     def open(self, image: Image, limits: Limits) -> Iterator[BubbleBox]:
         """See `Sandbox.open`."""
-        place = self._spares.take(image)
-        box = BubbleBox(place, limits, self._tools)
+        folder = self._spares.take(image)
+        box = BubbleBox(folder, limits, self._tools)
         sound = False
         try:
-            place.begin()
+            folder.begin()
             yield box
             sound = not box.running
         finally:
@@ -104,20 +112,23 @@ class Bubblewrap:
                 box.close()
             finally:
                 if sound:
-                    self._spares.give(place)
+                    self._spares.give(folder)
                 else:
-                    place.close()
+                    folder.close()
 
     @contextmanager
     def freeze(self, box: Box) -> Iterator[Image]:
         """See `Sandbox.freeze`."""
         if not isinstance(box, BubbleBox):
-            raise Trouble("the box is not one of this sandbox's")
+            raise InfrastructureError("the box belongs to another sandbox")
         with self.scratch.box() as folder:
             yield box.copy(folder / "tree")
 
     def close(self) -> None:
-        """Removes this process's folder and groups; what was not closed is removed when the process ends. Raises Trouble."""
+        """Removes the folder and the control groups of this process. The rest goes when the process ends.
+
+        Raises InfrastructureError.
+        """
         self.images.close()
         self._spares.close()
         self.scratch.close()
@@ -129,14 +140,14 @@ class Bubblewrap:
 
 
 class BubbleBox:
-    """A `Box`: a folder of the host, and a bubblewrap for every command."""
+    """A `Box`: a folder of the host, in which each command runs in a bubblewrap of its own."""
 
-    def __init__(self, place: BoxFolder, limits: Limits, tools: _Tools) -> None:
-        self.root = place.root
-        self._place, self._folder, self._owner = place, place.folder, place.owner
+    def __init__(self, folder: BoxFolder, limits: Limits, tools: _Tools) -> None:
+        self.root = folder.root
+        self._box_folder, self._folder, self._owner = folder, folder.folder, folder.owner
         self._limits, self._tools = limits, tools
         self.running = False
-        """Whether a command is, or was interrupted so that something of it may be left."""
+        """Whether a command runs, or was interrupted so that processes of it may be left."""
 
     def run(
         self,
@@ -152,10 +163,10 @@ class BubbleBox:
     ) -> Ran:
         """See `Box.run`."""
         where = cwd or self.root.image.workdir
-        with _trouble("the box's files could not be made ready"):
+        with _host_errors("the box's files could not be prepared"):
             self.root.prepare()
             if not self.root.is_folder(where):
-                return _nowhere(where, limits, stdout, stderr)
+                return _no_folder(where, limits, stdout, stderr)
             watch = DiskWatch(self.root.path, limits, mend=not self._owner.switched, spare=self._tools.spare)
             programs = self.root.programs()
         tools, counted = self._tools, self._tools.groups.kind == "counted"
@@ -183,27 +194,27 @@ class BubbleBox:
         finally:
             group.close()
         self.running = False
-        self._place.ended(watch.held)
-        with _trouble("the root file system was removed while something ran in it"):
+        self._box_folder.ended(watch.held)
+        with _host_errors("the root file system was removed while a command ran in it"):
             if self.root.programs() != programs:
-                raise Trouble("the root file system was replaced while something ran in it", file=self.root.image.top)
+                raise InfrastructureError("the root file system was replaced while a command ran in it", file=self.root.image.top)
         return ran
 
     def put(self, source: Path, inside: str, *, mode: int | None = None) -> None:
         """See `Box.put`."""
-        with _trouble(f"{inside} could not be put into the box"):
+        with _host_errors(f"{inside} could not be put into the box"):
             place = self.root.place(inside)
             tree.remove(place)
             try:
                 tree.copy(source, place, inside=inside, bounds=_ANY, owner=self._owner.chown)
             except tree.TreeError as error:
-                raise Trouble(f"{inside} could not be put into the box: {error}") from error
+                raise InfrastructureError(f"{inside} could not be put into the box: {error}") from error
             if mode is not None:
                 os.chmod(place, mode)
 
     def fresh(self, inside: str) -> None:
         """See `Box.fresh`."""
-        with _trouble(f"{inside} could not be made fresh"):
+        with _host_errors(f"{inside} could not be made fresh"):
             self.root.fresh(inside)
 
     def take(self, inside: str, target: Path, *, most_bytes: int, most_files: int) -> bool:
@@ -212,7 +223,7 @@ class BubbleBox:
         if beneath is None:
             return False
         bounds = tree.Bounds(most_bytes, most_files)
-        with _trouble(f"{inside} could not be taken out of the box"):
+        with _host_errors(f"{inside} could not be taken out of the box"):
             try:
                 tree.copy(self.root.path, target, beneath=beneath, bounds=bounds, inside=inside, mend=not self._owner.switched)
             except (tree.Missing, tree.NotPlain):
@@ -220,13 +231,13 @@ class BubbleBox:
         return True
 
     def copy(self, target: Path) -> Rooted:
-        """All that is in the box, as an image whose files are at a new place.
+        """Copies everything in the box to a new folder, as an image.
 
-        Raises Trouble, and `tree.TooMuch` for what its commands left.
+        Raises InfrastructureError, and `tree.TooMuch` if the box's commands left too much.
         """
         bounds = tree.Bounds(4 * self._limits.disk + _ROOM, 2 * self._limits.files)
         image = self.root.image
-        with _trouble("the box could not be copied"):
+        with _host_errors("the box could not be copied"):
             try:
                 tree.copy(self.root.path, target, bounds=bounds, inside="/", mend=not self._owner.switched)
             except tree.TooMuch:
@@ -236,28 +247,29 @@ class BubbleBox:
         return Rooted(f"sha256:{digest}", image.env, image.workdir, image.top, target)
 
     def _fits(self) -> None:
-        """Raises Trouble if the image itself is too large for a frozen copy."""
+        """Raises InfrastructureError if the image itself is too large to be copied."""
         if (start := self.root.image.tree) is not None:
             try:
                 tree.digest(start, bounds=tree.Bounds(_ROOM, self._limits.files))
             except tree.TooMuch as error:
-                raise Trouble(f"the image is too large for a frozen copy: {error.what}", file=start) from None
+                raise InfrastructureError(f"the image is too large for a frozen copy: {error.what}", file=start) from None
 
     def close(self) -> None:
-        """Kills what an interrupted command may have left."""
+        """Kills the processes that an interrupted command may have left."""
         if self.running:
             kill_named(self._folder)
 
 
-def _nowhere(where: str, limits: Limits, stdout: Path, stderr: Path) -> Ran:
-    """A command that cannot begin because the folder is gone has failed: an earlier command in the box removed it."""
+def _no_folder(where: str, limits: Limits, stdout: Path, stderr: Path) -> Ran:
+    """The result of a command whose folder is missing. The command has failed: an earlier one in the box removed the folder."""
     stdout.write_bytes(b"")
-    stderr.write_bytes(f"assay: there is no folder {where} to begin in\n".encode(errors="replace")[: limits.output])
+    stderr.write_bytes(f"assay: there is no folder {where} to start in\n".encode(errors="replace")[: limits.output])
     return Ran(NOT_STARTED, None, 0.0, 0.0, 0)
 
 
 @contextmanager
 def _filter(program: bytes | None) -> Iterator[int | None]:
+    """A descriptor from which bubblewrap reads the filter of system calls; None if there is no filter."""
     if program is None:
         yield None
         return
@@ -271,8 +283,9 @@ def _filter(program: bytes | None) -> Iterator[int | None]:
 
 
 @contextmanager
-def _trouble(what: str) -> Iterator[None]:
+def _host_errors(what: str) -> Iterator[None]:
+    """Turns OSError into InfrastructureError. what: what could not be done."""
     try:
         yield
     except OSError as error:
-        raise Trouble(f"{what}: {error.strerror}", file=error.filename) from error
+        raise InfrastructureError(f"{what}: {error.strerror}", file=error.filename) from error

@@ -1,9 +1,10 @@
-"""Bounds on memory, processes and cores, by what this machine has: control groups of version 2, of version 1, or counting.
+"""Enforces limits on memory, processes and cores with control groups (v2 or v1), or by counting where there are none.
 
-- Every command has a group of its own, named after the run that made it, so that a later run can tell whose it was and clear it.
-- A command is put into its group before it starts; the group's own counters say whether it ran into a bound.
-- What waits in sockets is counted from outside and added, where a group does not count it: UDP, TCP and netlink are 400 MiB soon.
-- Without groups, a box is counted from outside 20 times a second; the kernel's limits on a process stop what grows faster.
+- Every command has a control group of its own. Its name contains the process that made it, so a later run can clear what a dead
+  run left.
+- A command joins its group before it starts. The group's own counters show whether it reached a limit.
+- Data that waits in sockets can reach 400 MiB quickly. Assay counts it from outside where a group does not: UDP, TCP and netlink.
+- Without control groups, Assay looks at the box 20 times a second, and the kernel's limits on a process stop faster growth.
 """
 
 from __future__ import annotations
@@ -22,10 +23,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from assay.judge.sandbox import Bound, Limits, Trouble
+from assay.judge.sandbox import Bound, InfrastructureError, Limits
 from assay.judge.sandbox.usage import BoxView, Sockets
 
-__all__ = ["SLACK", "CountedGroup", "Group", "Groups", "Kind", "find", "over_with_sockets", "sweep"]
+__all__ = [
+    "SLACK",
+    "CountedGroup",
+    "Group",
+    "Groups",
+    "Kind",
+    "find",
+    "over_with_sockets",
+    "read_counter",
+    "read_number",
+    "started",
+    "sweep",
+    "write_value",
+]
 
 Kind = Literal["v2", "v1", "counted"]
 
@@ -33,72 +47,72 @@ _V1 = ("memory", "pids", "cpuacct")
 _PERIOD = 100_000
 _NAME = re.compile(r"assay-(\d+)-(\d+)-(\d+)-\d+")
 SLACK = 16
-"""Processes over a bound before the kernel itself refuses, so that a look can see that it was passed."""
+"""Processes above the limit before the kernel itself refuses, so that a look can see that the limit was exceeded."""
 _OURS = 2
-"""Processes of bubblewrap's own in a group: the one that was started, and the box's first."""
+"""Processes of bubblewrap itself in a group: the one that Assay starts, and the box's first process."""
 _FEW = 1 << 20
-"""Bytes in sockets that are not worth a further look."""
+"""Fewer bytes than this in sockets are ignored."""
 _PATIENCE = 60.0
-"""Seconds until a group must be empty."""
+"""Seconds to wait until a group is empty."""
 _numbers = itertools.count()
 
 
 class Group(Protocol):
-    """The bounds of one command."""
+    """Enforces the limits of one command."""
 
     doors: Sequence[Path]
-    """Files that a process joins by, when it writes 0 to each; none where it cannot, and is put in."""
+    """Files of the control group; a process joins it by writing 0 to each of them. Empty if Assay moves the process instead."""
 
     def early(self, pid: int) -> None:
-        """Puts bubblewrap in while it makes the box, unless it has come in: that waits for the kernel. Raises Trouble."""
+        """Moves bubblewrap into the group while it makes the box, unless it joins by itself. Raises InfrastructureError."""
 
     def add(self, pid: int) -> None:
-        """Puts the box's first process in, before it starts the command. Raises Trouble."""
+        """Moves the box's first process into the group, before it starts the command. Raises InfrastructureError."""
 
     def look(self, view: BoxView | None) -> Bound | None:
-        """The bound that was run into, if one was; view: into the box while it lives."""
+        """The limit that was reached, if any. view: shows the box, while it lives."""
 
     def cpu_seconds(self) -> float:
-        """What its processes have used."""
+        """CPU time of all its processes."""
 
     def peak(self) -> int:
-        """The most memory that it had, in bytes; what it read and wrote in files may be in it. 0: unknown."""
+        """The most memory that it used, in bytes; the file cache may be part of it. 0: unknown."""
 
     def close(self) -> None:
-        """Removes the group; its processes are dead by then."""
+        """Removes the group, whose processes are dead."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Where groups can be made on this machine."""
+    """How this machine enforces limits, and where control groups can be made."""
 
     kind: Kind
     places: Mapping[str, Path] = field(default_factory=dict)
-    """Version 1: the folder by controller; version 2: the one folder, as `all`."""
+    """v1: the folder of each controller. v2: the only folder, under the key `all`."""
     left: set[Path] = field(default_factory=set)
-    """What was made and is not removed yet."""
+    """Folders that were made and not yet removed."""
 
     def describe(self) -> str:
-        """In a few words, for people."""
+        """The way of enforcement in a few words, for people."""
         if self.kind == "counted":
             return "no control groups: memory and processes are counted 20 times a second"
         return f"memory and processes by control groups {self.kind}"
 
     def make(self, limits: Limits) -> Group:
-        """A new group with these bounds. Raises Trouble."""
+        """A new group with these limits. Raises InfrastructureError."""
         if self.kind == "counted":
             return CountedGroup(limits)
-        name = f"assay-{_namespace()}-{os.getpid()}-{_born(os.getpid())}-{next(_numbers)}"
+        name = f"assay-{_namespace()}-{os.getpid()}-{started(os.getpid())}-{next(_numbers)}"
         folders = {key: place / name for key, place in self.places.items()}
         try:
             if self.kind == "v1":
                 return _V1Group(folders, limits, self.left)
             return _V2Group(folders, limits, self.left)
         except OSError as error:
-            raise Trouble(f"no control group could be made: {error.strerror}", file=error.filename) from error
+            raise InfrastructureError(f"a control group could not be made: {error.strerror}", file=error.filename) from error
 
     def close(self) -> None:
-        """Removes what an interruption left of groups of this process, and not of one that it was forked from."""
+        """Removes the groups of this process that an interruption left, but not those of a process that it was forked from."""
         for folder in list(self.left):
             if f"-{os.getpid()}-" not in folder.name:
                 continue
@@ -109,12 +123,12 @@ class Groups:
 
 
 class _KernelGroup:
-    """A group of the kernel's, as one folder or as one for each controller."""
+    """A control group of the kernel: one folder, or one folder for each controller."""
 
     doors: Sequence[Path] = ()
 
     def __init__(self, folders: Mapping[str, Path], limits: Limits, left: set[Path]) -> None:
-        """left: where its folders are remembered until they are gone, so that an interruption at any point loses none."""
+        """left: holds the group's folders until they are removed, so that an interruption at any point loses none."""
         self._of = folders
         self._folders = tuple(dict.fromkeys(folders.values()))
         self._left = left
@@ -122,12 +136,13 @@ class _KernelGroup:
             for folder in self._folders:
                 left.add(folder)
                 folder.mkdir()
-            self._bound(limits)
+            self._set(limits)
         except BaseException:
             self.close()
             raise
 
-    def _bound(self, limits: Limits) -> None:
+    def _set(self, limits: Limits) -> None:
+        """Writes the limits into the group."""
         raise NotImplementedError
 
     def add(self, pid: int) -> None:
@@ -143,25 +158,26 @@ class _KernelGroup:
 
 
 def over_with_sockets(folder: Path, sockets: Sockets, most: int, *, second: bool) -> bool:
-    """Whether a group's memory with what waits in sockets and is not in it is above a bound.
+    """Whether a group's memory is above a limit, together with data in sockets that the group does not count.
 
-    folder: of the memory. second: of version 2, which counts UDP and TCP itself; version 1 counts TCP, but elsewhere.
+    folder: of the memory controller. second: v2, which counts UDP and TCP itself; v1 counts TCP in another file.
     """
     waiting = sockets.held(tcp=False)
     if second:
-        waiting -= min(waiting, _counter(folder / "memory.stat", "sock"))
+        waiting -= min(waiting, read_counter(folder / "memory.stat", "sock"))
     else:
-        waiting += _number(folder / "memory.kmem.tcp.usage_in_bytes")
+        waiting += read_number(folder / "memory.kmem.tcp.usage_in_bytes")
     if waiting < _FEW:
         return False
-    used = _number(folder / ("memory.current" if second else "memory.usage_in_bytes"))
-    cached = sum(_counter(folder / "memory.stat", name) for name in ("active_file", "inactive_file"))  # is given back in need
+    used = read_number(folder / ("memory.current" if second else "memory.usage_in_bytes"))
+    # The kernel can free the file cache.
+    cached = sum(read_counter(folder / "memory.stat", name) for name in ("active_file", "inactive_file"))
     return max(0, used - cached) + waiting > most
 
 
 class _V1Group(_KernelGroup):
     def early(self, pid: int) -> None:
-        """Nothing: it has come in by itself before it is bubblewrap, or `add` sees that it has not."""
+        """Does nothing: the process joins before it becomes bubblewrap, and `add` checks that it did."""
 
     def add(self, pid: int) -> None:
         with suppress(OSError):
@@ -169,62 +185,62 @@ class _V1Group(_KernelGroup):
                 return
         super().add(pid)
 
-    def _bound(self, limits: Limits) -> None:
+    def _set(self, limits: Limits) -> None:
         self._memory = limits.memory
         self.doors = [folder / "tasks" for folder in self._folders]
         memory = self._of["memory"]
-        _write(memory / "memory.limit_in_bytes", limits.memory)
+        write_value(memory / "memory.limit_in_bytes", limits.memory)
         if (swap := memory / "memory.memsw.limit_in_bytes").exists():
-            _write(swap, limits.memory)
-        _write(self._of["pids"] / "pids.max", limits.processes + _OURS)
+            write_value(swap, limits.memory)
+        write_value(self._of["pids"] / "pids.max", limits.processes + _OURS)
         if (tcp := memory / "memory.kmem.tcp.limit_in_bytes").exists():
-            _write(tcp, limits.memory)
+            write_value(tcp, limits.memory)
         if limits.cpus is not None and (cpu := self._of.get("cpu")) and (cpu / "cpu.cfs_quota_us").exists():
-            _write(cpu / "cpu.cfs_period_us", _PERIOD)
-            _write(cpu / "cpu.cfs_quota_us", max(1000, int(limits.cpus * _PERIOD)))
+            write_value(cpu / "cpu.cfs_period_us", _PERIOD)
+            write_value(cpu / "cpu.cfs_quota_us", max(1000, int(limits.cpus * _PERIOD)))
 
     def look(self, view: BoxView | None) -> Bound | None:
-        if _counter(self._of["memory"] / "memory.oom_control", "oom_kill"):
+        if read_counter(self._of["memory"] / "memory.oom_control", "oom_kill"):
             return "memory"
         if view is not None and over_with_sockets(self._of["memory"], view.sockets, self._memory, second=False):
             return "memory"
-        return "processes" if _counter(self._of["pids"] / "pids.events", "max") else None
+        return "processes" if read_counter(self._of["pids"] / "pids.events", "max") else None
 
     def cpu_seconds(self) -> float:
-        return _number(self._of["cpuacct"] / "cpuacct.usage") / 1e9
+        return read_number(self._of["cpuacct"] / "cpuacct.usage") / 1e9
 
     def peak(self) -> int:
-        return _number(self._of["memory"] / "memory.max_usage_in_bytes")
+        return read_number(self._of["memory"] / "memory.max_usage_in_bytes")
 
 
 class _V2Group(_KernelGroup):
-    def _bound(self, limits: Limits) -> None:
+    def _set(self, limits: Limits) -> None:
         folder = self._of["all"]
         self._memory = limits.memory
-        _write(folder / "memory.max", limits.memory)
-        _write(folder / "pids.max", limits.processes + _OURS)
+        write_value(folder / "memory.max", limits.memory)
+        write_value(folder / "pids.max", limits.processes + _OURS)
         for name, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
             if (folder / name).exists():
-                _write(folder / name, value)
+                write_value(folder / name, value)
         if limits.cpus is not None and (folder / "cpu.max").exists():
-            _write(folder / "cpu.max", f"{max(1000, int(limits.cpus * _PERIOD))} {_PERIOD}")
+            write_value(folder / "cpu.max", f"{max(1000, int(limits.cpus * _PERIOD))} {_PERIOD}")
 
     def look(self, view: BoxView | None) -> Bound | None:
-        if _counter(self._of["all"] / "memory.events", "oom_kill"):
+        if read_counter(self._of["all"] / "memory.events", "oom_kill"):
             return "memory"
         if view is not None and over_with_sockets(self._of["all"], view.sockets, self._memory, second=True):
             return "memory"
-        return "processes" if _counter(self._of["all"] / "pids.events", "max") else None
+        return "processes" if read_counter(self._of["all"] / "pids.events", "max") else None
 
     def cpu_seconds(self) -> float:
-        return _counter(self._of["all"] / "cpu.stat", "usage_usec") / 1e6
+        return read_counter(self._of["all"] / "cpu.stat", "usage_usec") / 1e6
 
     def peak(self) -> int:
-        return _number(self._of["all"] / "memory.peak")
+        return read_number(self._of["all"] / "memory.peak")
 
 
 class CountedGroup:
-    """Bounds without control groups: the box is looked at, and what it uses is added up."""
+    """Enforces limits without control groups: looks at the box, and adds up what it uses."""
 
     doors: Sequence[Path] = ()
 
@@ -234,43 +250,46 @@ class CountedGroup:
         self._peak = 0
 
     def early(self, pid: int) -> None:
-        """Nothing: it is not the box's user yet."""
+        """Does nothing: the process does not yet run as the box's user."""
 
     def add(self, pid: int) -> None:
-        """Stops what grows faster than we look. The number is that of our user in the box; for another, see `launch`."""
+        """Sets the kernel's limit on processes, for a command that starts them faster than the looks come.
+
+        The kernel counts the processes of Assay's own user in the box. If the box has another user, `launch` sets the limit.
+        """
         most = self._limits.processes + SLACK
         with suppress(ProcessLookupError, PermissionError):
             resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
 
     def look(self, view: BoxView | None) -> Bound | None:
-        """Adds up what the box uses now."""
+        """Adds up what the box uses now, and compares it with the limits."""
         if view is None:
             return None
-        found = view.load()
-        self._cpu = max(self._cpu, found.cpu_seconds)
-        memory = found.memory
+        load = view.load()
+        self._cpu = max(self._cpu, load.cpu_seconds)
+        memory = load.memory
         if memory > self._limits.memory:
             memory = view.shares()
         memory += view.shared_files() + view.sockets.held(tcp=True)
         self._peak = max(self._peak, memory)
         if memory > self._limits.memory:
             return "memory"
-        return "processes" if found.tasks > self._limits.processes else None
+        return "processes" if load.tasks > self._limits.processes else None
 
     def cpu_seconds(self) -> float:
-        """As of the last look."""
+        """CPU time at the last look."""
         return self._cpu
 
     def peak(self) -> int:
-        """The most that a look saw."""
+        """The most memory that any look saw."""
         return self._peak
 
     def close(self) -> None:
-        """Nothing is left to be done."""
+        """Does nothing: there is no group to remove."""
 
 
 def find(*, counted: bool = False) -> Groups:
-    """The best that this machine has for us; counted: do not even look for control groups."""
+    """The best way that this machine offers. counted: do not look for control groups at all."""
     if counted:
         return Groups("counted")
     mounts = list(_mounts())
@@ -290,7 +309,7 @@ def sweep() -> int:
         for folder, names, _files in os.walk(top, topdown=False, onerror=None):
             for name in names:
                 match = _NAME.fullmatch(name)
-                if match is None or int(match[1]) != _namespace() or _born(int(match[2])) == int(match[3]):
+                if match is None or int(match[1]) != _namespace() or started(int(match[2])) == int(match[3]):
                     continue
                 with suppress(OSError):
                     _kill(Path(folder, name))
@@ -300,7 +319,7 @@ def sweep() -> int:
 
 
 def _place_v2(top: Path) -> Path | None:
-    """Our own group or the nearest above it in which groups with the controllers can be made."""
+    """This process's own group, or the nearest group above it, in which groups with the controllers can be made."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         own = top / next(line for line in lines if line.startswith("0::"))[3:].strip("/")
@@ -309,28 +328,28 @@ def _place_v2(top: Path) -> Path | None:
                 if {"memory", "pids"} <= set((own / "cgroup.controllers").read_text().split()):
                     on = set((own / "cgroup.subtree_control").read_text().split())
                     if not {"memory", "pids"} <= on:
-                        _write(own / "cgroup.subtree_control", "+memory +pids")
+                        write_value(own / "cgroup.subtree_control", "+memory +pids")
                     if _works(Groups("v2", {"all": own})):
                         with suppress(OSError):
-                            _write(own / "cgroup.subtree_control", "+cpu")
+                            write_value(own / "cgroup.subtree_control", "+cpu")
                         return own
             own = own.parent
     return None
 
 
 def _works(groups: Groups) -> bool:
-    """Tries a group on a process that waits for its input to end."""
+    """Whether a group can be made, and a waiting process moved into it."""
     limits = Limits(seconds=1, memory=1 << 30, processes=64, disk=0, output=0)
     try:
         group = groups.make(limits)
-    except Trouble:
+    except InfrastructureError:
         return False
     try:
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=dict(os.environ)) as process:
             try:
                 group.add(process.pid)
                 group.look(None)
-            except (Trouble, OSError):
+            except (InfrastructureError, OSError):
                 return False
             return True
     except OSError:
@@ -340,7 +359,7 @@ def _works(groups: Groups) -> bool:
 
 
 def _mounts() -> Iterator[tuple[str, list[str], Path]]:
-    """Kind, options and place of every mount of control groups that we may write to."""
+    """Kind, options and folder of every mount of control groups that this process may write to."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
         kind, _source, options = right.split(" ")[:3]
@@ -348,17 +367,17 @@ def _mounts() -> Iterator[tuple[str, list[str], Path]]:
         if kind in ("cgroup", "cgroup2") and os.access(top, os.W_OK | os.X_OK | os.R_OK):
             yield kind, options.split(","), top
         elif kind == "cgroup2":
-            yield kind, [], top  # a part of it may be ours
+            yield kind, [], top  # this process may own a part of it
 
 
 def _namespace() -> int:
-    """Process numbers mean something only in their own namespace."""
+    """The inode of this process's pid namespace: a pid has a meaning only inside its namespace."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
-def _born(pid: int) -> int:
-    """When a process started, in ticks since boot; -1 if none with this number lives. What only waits to be reaped is dead."""
-    with suppress(OSError, IndexError):
+def started(pid: int) -> int:
+    """When a process started, in ticks since boot; -1 if no such process is alive. A zombie counts as dead."""
+    with suppress(OSError, IndexError, ValueError):
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return -1 if fields[0] in (b"Z", b"X") else int(fields[19])
     return -1
@@ -366,16 +385,19 @@ def _born(pid: int) -> int:
 
 def _add(folder: Path, pid: int) -> None:
     try:
-        _write(folder / "cgroup.procs", pid)
+        write_value(folder / "cgroup.procs", pid)
     except OSError as error:
-        if error.errno != errno.ESRCH:  # it ended by itself, and will be heard of
-            raise Trouble(f"a process could not be put into its control group: {error.strerror}", file=folder) from error
+        if error.errno != errno.ESRCH:  # it ended by itself; the caller will notice
+            raise InfrastructureError(
+                f"a process could not be moved into its control group: {error.strerror}", file=folder
+            ) from error
 
 
 def _kill(folder: Path) -> None:
+    """Kills every process in a group, and waits a limited time until the group is empty."""
     until = time.monotonic() + _PATIENCE
     with suppress(OSError):
-        _write(folder / "cgroup.kill", 1)
+        write_value(folder / "cgroup.kill", 1)
     while time.monotonic() < until:
         pids = (folder / "cgroup.procs").read_text().split()
         if not pids:
@@ -387,7 +409,7 @@ def _kill(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> bool:
-    """Whether it is gone: one that the kernel is still clearing up in after so long is left to a later sweep."""
+    """Removes a group; False if the kernel is still busy with it after a long time. A later sweep removes it then."""
     until, pause = time.monotonic() + _PATIENCE, 0.0005
     while True:
         try:
@@ -402,7 +424,8 @@ def _remove(folder: Path) -> bool:
         pause = min(0.05, pause * 2)
 
 
-def _write(file: Path, value: int | str) -> None:
+def write_value(file: Path, value: int | str) -> None:
+    """Writes a value into a file of a control group. Raises OSError."""
     number = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(number, str(value).encode())
@@ -410,14 +433,15 @@ def _write(file: Path, value: int | str) -> None:
         os.close(number)
 
 
-def _number(file: Path) -> int:
+def read_number(file: Path) -> int:
+    """The number in a file of a control group; 0 if there is none."""
     with suppress(OSError, ValueError):
         return int(file.read_text())
     return 0
 
 
-def _counter(file: Path, name: str) -> int:
-    """The number behind a name in a file of lines `name number`; 0 if it is not there."""
+def read_counter(file: Path, name: str) -> int:
+    """The number after a name in a file with lines of the form `name number`; 0 if there is none."""
     with suppress(OSError, ValueError):
         for line in file.read_text().splitlines():
             if line.startswith(name + " "):

@@ -458,7 +458,10 @@ def _stopped(ran: Ran, bound: Bound) -> str:
 
 
 def check(sandbox: Sandbox, image: Image | None = None) -> Iterator[CheckResult]:
-    """Runs every check, in boxes that start from this image or the sandbox's default image. Raises Trouble if it has none."""
+    """Runs every check, in boxes that start from this image or the sandbox's default image.
+
+    Raises InfrastructureError if it has none.
+    """
     chosen = image or sandbox.image()
     for name, run_check in CHECKS.items():
         with tempfile.TemporaryDirectory(prefix="assay-check-") as folder:

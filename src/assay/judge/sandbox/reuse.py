@@ -1,14 +1,14 @@
-"""A box's folder, which can be used again if that is asked for: making some forty files for every box costs more than all else.
+"""Restores the folder of a box so that a later box can reuse it; making the forty files of a new folder is slow.
 
-- By default every box has a new folder. What a file system lets its owner set is more than one list can be sure to name, so only
-  a validator who trusts his agents not to speak to each other has folders used again.
-- Nothing of the box before may be seen in the next. What was added is removed, then every entry is held against what it was. A
-  folder in which any of them was changed is not used again; only the work directory is then made anew, because tests are given
-  the agent's in its place.
-- Times are set back for all entries, in one order, so that times of change, which nobody can set, tell nothing.
-- What cannot be read of a file shows in its time of change. That moves in steps, so a box is given out only when a step is over.
-  Of an entry whose time of change stands still, only the bytes can be others: files in memory do not tell of all that is written.
-- A folder keeps its user number for as long as it is kept. Folders that hold much are not used again, but removed.
+- By default every box has a new folder. No list is sure to name everything that a file system lets an owner set. So folders are
+  reused only if the validator asks for it, and trusts the agents not to pass messages to each other.
+- A box must not see anything of the box before it. Added entries are removed, then every entry is compared with its start. A
+  folder with a changed entry is not reused. Only the work directory is made anew: the tests get the agent's files in its place.
+- Times are set back for all entries in one order, so that ctimes, which nobody can set, reveal nothing.
+- If a file's content cannot be read, a changed ctime reveals that it was modified. The ctime advances in steps, so a box is given
+  out only after a step is over. If the ctime did not change, the bytes are still compared: files that are mapped in memory do
+  not report every write.
+- A folder keeps its uid as long as it is kept. Folders with much data are removed, not reused.
 """
 
 from __future__ import annotations
@@ -23,39 +23,41 @@ from pathlib import Path
 from threading import Lock
 
 from assay.judge import tree
-from assay.judge.sandbox import Image, Trouble
+from assay.judge.sandbox import Image, InfrastructureError
 from assay.judge.sandbox.root import Root, locks, owner
 from assay.judge.sandbox.scratch import Scratch
 
 __all__ = ["BoxFolder", "Spares"]
 
 _SPARE = 4
-"""Folders that are kept."""
+"""How many folders are kept for later boxes."""
 _FILES, _BYTES = 500, 1 << 20
-"""The most that a box may start with, for its folder to be used again."""
+"""The most that a box may hold at the start, if its folder is to be reused."""
 _MOST_FILES, _MOST_BYTES = _FILES + 300, 1 << 26
-"""The most that a command may leave in it, likewise."""
+"""The most that a command may leave in the box, if its folder is to be reused."""
 _FLAGS, _GENERATION = ((0x801C581F, 28), (0x80086601, 8)), 0x80087601
-"""FS_IOC_FSGETXATTR, _GETFLAGS and _GETVERSION: what an owner can set besides permissions, times and extended attributes."""
+"""FS_IOC_FSGETXATTR, _GETFLAGS and _GETVERSION: what an owner can change besides permissions, times and extended attributes."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NOATIME | os.O_NONBLOCK | os.O_CLOEXEC
 _STEP, _STEPS = 0.001, 50
-"""Seconds, and how often, until times of change have moved on: on most machines they do every 1 to 10 ms."""
+"""Seconds of a wait, and how many waits, until the ctime of the file system has advanced; it does every 1 to 10 ms."""
 _SECOND = 1_000_000_000
 
 
 @dataclass
-class _Seen:
-    """An entry as it was before anything ran: what can be set of it, and its bytes, its target or its names in their order."""
+class _Snapshot:
+    """An entry before anything ran: all that its owner can change."""
 
     info: os.stat_result
     more: object
+    """Extended attributes and flags."""
     held: bytes
+    """A file's bytes, a link's target, or a folder's names in their order."""
     generation: bytes = b""
 
     @property
     def state(self) -> tuple[object, ...]:
-        """All that has to be the same of a folder that something was added to or removed from, and that holds what it held."""
+        """What must be the same again in a folder after the entries that were added to it are removed."""
         info = self.info
         return (
             info.st_dev,
@@ -71,29 +73,29 @@ class _Seen:
 
 
 class _Changed(tree.TreeError):
-    """A box's folder is not what it was."""
+    """A box's folder differs from its start."""
 
 
 class _Start:
-    """What a box's files are before anything runs in it."""
+    """The files of a box before anything runs in it, and how to restore them."""
 
     def __init__(self, top: Path, work: str) -> None:
-        """work: the work directory in the box. Raises `tree.TooMuch` for what is too large to be remembered, and OSError."""
+        """work: the work directory in the box. Raises `tree.TooMuch` if the box is too large to remember, and OSError."""
         self._top, self._place = top, str(top)
         self._work = work.strip("/")
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _Snapshot] = {}
         held = 0
         for entry in tree.walk(top, bounds=tree.Bounds(_BYTES, _FILES)):
             name = "" if entry.path == "." else entry.path
             self._seen[name] = self._now(name)
             if entry.kind != "folder" and self._seen[name].info.st_nlink > 1:
-                raise tree.TooMuch("has a file with several names, which would have to be made anew together", file=top)
+                raise tree.TooMuch("has a file with several names, which could not be restored one by one", file=top)
             held += len(self._seen[name].held)
             if held > _BYTES:
                 raise tree.TooMuch("is too large to be remembered", file=top)
 
     def passed(self) -> bool:
-        """Whether any change from now on shows in times of change; waits for that, but not for whole seconds. Raises OSError."""
+        """Whether every later change will show in a ctime; waits for that, but less than a second. Raises OSError."""
         newest = max(seen.info.st_ctime_ns for seen in self._seen.values())
         for _ in range(_STEPS):
             if self._set_back("").st_ctime_ns > newest:
@@ -104,9 +106,9 @@ class _Start:
         return False
 
     def restore(self) -> None:
-        """Makes everything as it was. Nothing runs in the box. Raises OSError and `tree.TreeError`; then it is as it may be."""
+        """Restores the box, in which nothing runs. Raises OSError and `tree.TreeError`; then the folder must not be reused."""
         remake = False
-        for name, seen in self._seen.items():  # folders come before what is in them
+        for name, seen in self._seen.items():  # folders come before their entries
             if not (remake and self._at_work(name)) and not self._same(name, seen):
                 if not self._at_work(name):
                     raise _Changed("was changed", file=self._at(name))
@@ -116,7 +118,7 @@ class _Start:
             for name in filter(self._at_work, self._seen):
                 self._remake(name, self._seen[name])
             for name in filter(self._at_work, self._seen):
-                now = self._now(name)  # with a generation that the kernel has drawn
+                now = self._now(name)  # the kernel chose a new generation number
                 self._seen[name].held, self._seen[name].generation = now.held, now.generation
         for name, seen in self._seen.items():
             seen.info = self._set_back(name)
@@ -132,26 +134,26 @@ class _Start:
     def _at(self, name: str) -> str:
         return f"{self._place}/{name}" if name else self._place
 
-    def _now(self, name: str) -> _Seen:
+    def _now(self, name: str) -> _Snapshot:
         place = self._at(name)
         info = os.lstat(place)
         if stat.S_ISLNK(info.st_mode):
-            return _Seen(info, None, os.fsencode(os.readlink(place)))
+            return _Snapshot(info, None, os.fsencode(os.readlink(place)))
         folder = stat.S_ISDIR(info.st_mode)
         number = os.open(place, _FOLDER if folder else _PLAIN)
         try:
             held = self._names(name, number) if folder else _bytes(number)
-            return _Seen(os.fstat(number), _more(number), held, _asked(number, _GENERATION, 8))
+            return _Snapshot(os.fstat(number), _attributes(number), held, _ioctl(number, _GENERATION, 8))
         finally:
             os.close(number)
 
     def _names(self, name: str, number: int) -> bytes:
-        """What a folder lists, in its order, which tells on some file systems what was away; the work directory may move."""
+        """The names in a folder in their order, without the work directory, which may move. The order can show removals."""
         below = f"{name}/" if name else ""
         return b"\0".join(os.fsencode(last) for last in os.listdir(number) if below + last != self._work)
 
-    def _same(self, name: str, seen: _Seen) -> bool:
-        """Whether an entry is as it was, once what was added to it is removed."""
+    def _same(self, name: str, seen: _Snapshot) -> bool:
+        """Whether an entry is unchanged after the entries that were added to it are removed."""
         place, then = self._at(name), seen.info
         try:
             info = os.lstat(place)
@@ -169,7 +171,7 @@ class _Start:
                 tree.remove(self._top, below + last)
         return self._now(name).state == seen.state
 
-    def _remake(self, name: str, seen: _Seen) -> None:
+    def _remake(self, name: str, seen: _Snapshot) -> None:
         place, mode = self._at(name), seen.info.st_mode
         if stat.S_ISLNK(mode):
             os.symlink(seen.held, os.fsencode(place))
@@ -182,28 +184,28 @@ class _Start:
         os.chown(place, seen.info.st_uid, seen.info.st_gid, follow_symlinks=False)
         if not stat.S_ISLNK(mode):
             os.chmod(place, stat.S_IMODE(mode))
-        made = self._now(name)
-        if (made.more, made.info.st_mode) != (seen.more, mode) or (made.held != seen.held and not stat.S_ISDIR(mode)):
-            raise _Changed("cannot be made as it was", file=place)
+        new = self._now(name)
+        if (new.more, new.info.st_mode) != (seen.more, mode) or (new.held != seen.held and not stat.S_ISDIR(mode)):
+            raise _Changed("cannot be restored", file=place)
 
 
-def _more(number: int) -> object:
+def _attributes(number: int) -> object:
     """Extended attributes and flags of an open file or folder."""
-    found: list[object] = []
+    attributes: list[object] = []
     for call, size in _FLAGS:
-        flags = _asked(number, call, size)
-        found.append(flags[:8] + flags[12:] if size == 28 else flags)  # without how many pieces it is in on the disk
+        flags = _ioctl(number, call, size)
+        attributes.append(flags[:8] + flags[12:] if size == 28 else flags)  # without the number of its extents on the disk
     with suppress(OSError):
-        found.append([(name, os.getxattr(number, name)) for name in os.listxattr(number)])
-    return found
+        attributes.append([(name, os.getxattr(number, name)) for name in os.listxattr(number)])
+    return attributes
 
 
-def _asked(number: int, call: int, size: int) -> bytes:
-    """What a file system says of an open file or folder; zeros if it does not know the question."""
-    said = bytearray(size)
+def _ioctl(number: int, call: int, size: int) -> bytes:
+    """The answer of a file system about an open file or folder; zeros if it does not support the call."""
+    answer = bytearray(size)
     with suppress(OSError):
-        fcntl.ioctl(number, call, said)
-    return bytes(said)
+        fcntl.ioctl(number, call, answer)
+    return bytes(answer)
 
 
 def _held(place: str) -> bytes:
@@ -220,10 +222,10 @@ def _bytes(number: int) -> bytes:
 
 
 class BoxFolder:
-    """A folder that a box is in, and the user that it belongs to."""
+    """The folder of a box, and the user to whom it belongs."""
 
     def __init__(self, scratch: Scratch, image: Image, *, again: bool = False) -> None:
-        """again: remember what is needed to use it for another box. Raises Trouble."""
+        """again: remember its start, so that a later box can reuse it. Raises InfrastructureError."""
         self.image = image
         self.process = os.getpid()
         with ExitStack() as stack:
@@ -232,7 +234,7 @@ class BoxFolder:
             try:
                 self.root = Root(self.folder / "root", image, self.owner)
             except (OSError, tree.TreeError) as error:
-                raise Trouble(f"the box's files could not be made: {error}") from error
+                raise InfrastructureError(f"the box's files could not be made: {error}") from error
             self._start: _Start | None = None
             with suppress(OSError, tree.TreeError):
                 if again:
@@ -240,19 +242,19 @@ class BoxFolder:
             self._stack = stack.pop_all()
 
     def begin(self) -> None:
-        """To be called before anything is put into it or runs in it."""
+        """Call this before a file is put into the box and before a command runs in it."""
         with suppress(OSError):
             if self._start is not None and self._start.passed():
                 return
         self._start = None
 
     def ended(self, held: tuple[int, int] | None) -> None:
-        """Tells the bytes and entries that are in it when all that ran is dead; None: more than could be counted."""
+        """Call this after a command, with the bytes and entries in the box; None: too many to be counted."""
         if held is None or held[0] > _MOST_BYTES or held[1] > _MOST_FILES:
             self._start = None
 
     def renew(self) -> bool:
-        """Makes it as it was, when nothing runs in it any more; False if it cannot be used again."""
+        """Restores the folder, in which nothing runs any more; False if it cannot be reused."""
         if self._start is None:
             return False
         try:
@@ -262,12 +264,12 @@ class BoxFolder:
         return True
 
     def close(self) -> None:
-        """Lets the folder and the user go. Raises Trouble."""
+        """Removes the folder and frees the uid. Raises InfrastructureError."""
         self._stack.close()
 
 
 class Spares:
-    """Folders that wait for the next box, if any are to."""
+    """The folders that wait for a later box, if folders are reused."""
 
     def __init__(self, scratch: Scratch, *, again: bool) -> None:
         self._scratch, self._again = scratch, again
@@ -275,30 +277,30 @@ class Spares:
         self._lock = Lock()
 
     def take(self, image: Image) -> BoxFolder:
-        """One for a box of that image. Raises Trouble."""
+        """A folder for a box that starts from this image. Raises InfrastructureError."""
         with self._lock:
-            for place in self._kept:
-                if place.image == image and place.process == os.getpid():
-                    self._kept.remove(place)
-                    return place
+            for folder in self._kept:
+                if folder.image == image and folder.process == os.getpid():
+                    self._kept.remove(folder)
+                    return folder
         return BoxFolder(self._scratch, image, again=self._again)
 
-    def give(self, place: BoxFolder) -> None:
-        """Takes one back, in which nothing runs any more. Raises Trouble."""
-        if not place.renew():
-            place.close()
+    def give(self, folder: BoxFolder) -> None:
+        """Takes back a folder in which nothing runs any more. Raises InfrastructureError."""
+        if not folder.renew():
+            folder.close()
             return
         with self._lock:
-            self._kept.append(place)
+            self._kept.append(folder)
             over = self._kept.pop(0) if len(self._kept) > _SPARE else None
         if over is not None:
             over.close()
 
     def close(self) -> None:
-        """Lets all of them go."""
+        """Removes all waiting folders."""
         with self._lock:
             kept, self._kept = self._kept, []
-        for place in kept:
-            if place.process == os.getpid():
-                with suppress(Trouble):  # their folder went with the run's
-                    place.close()
+        for folder in kept:
+            if folder.process == os.getpid():
+                with suppress(InfrastructureError):  # the folder may have gone with the folder of the run
+                    folder.close()

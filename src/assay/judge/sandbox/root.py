@@ -1,16 +1,18 @@
-"""Who a box runs as on the host: somebody without any right, and where we are root, somebody else for every box.
+"""Makes the root folder of a bubblewrap box, and chooses the user on the host to whom the box belongs.
 
-- As root: a user number of a range that nobody has, so that the host refuses whatever bubblewrap would let through, and boxes
-  cannot touch each other. A number is taken by locking a file; the lock goes with the process, however that ends.
-- Otherwise: ourselves, in a user namespace of the box's own.
+The owner of a box has no rights on the host:
 
-What a box sees as its root.
+- If Assay runs as root, the owner is an unused uid from a reserved range, another one for each box. The host refuses whatever
+  bubblewrap might let through, and boxes cannot touch each other. A locked file reserves the uid; the lock ends with the process.
+- Otherwise the owner is Assay's own user, in a user namespace of the box's own.
+
+The root folder of a box:
 
 - /usr is read-only: the host's, or that of a root file system. /bin, /lib and so on lead into it.
-- Everything else is the box's own, in a folder of the host that the box's user may write to: a small /etc, /tmp, /var, /root, …
-- Before every command the places where something is mounted are made good, whatever an earlier command did to them.
+- Everything else belongs to the box, in a folder of the host that the owner may write to: a small /etc, /tmp, /var, /root, …
+- Before every command, the mount points are restored, whatever an earlier command did to them.
 
-All of this happens while nothing runs in the box, so nothing can change under our hands; links are still never followed.
+All of this happens while nothing runs in the box, so nothing can change meanwhile. Still, no link is ever followed.
 """
 
 from __future__ import annotations
@@ -27,48 +29,48 @@ from functools import cache
 from pathlib import Path
 
 from assay.judge import tree
-from assay.judge.sandbox import Image, Trouble
+from assay.judge.sandbox import Image, InfrastructureError
 
 INSIDE = 1000
-"""The user and group that a box's processes see themselves as."""
+"""The uid and gid that a box's processes see as their own."""
 BOXES = 1024
-"""Boxes at one time on one machine."""
+"""How many boxes may be open at once on one machine."""
 _FIRST = (2_000_000_000, 60_200)
-"""Where the range may begin; the second is for hosts that have only 65,536 users, as containers do."""
+"""Where the range of uids may begin. The second is for hosts with only 65,536 uids, such as containers."""
 
 _LOCKS = Path("/run/assay/users")
-"""Only root may write there, and only root takes numbers."""
+"""Where uids are locked. Only root may write there, and only root takes uids."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The user and group of the host that a box's processes and files belong to."""
+    """The user and group on the host to whom a box's processes and files belong."""
 
     uid: int
     gid: int
     switched: bool
-    """Whether that is somebody else than us: files have to be given to them, processes started as them."""
+    """Whether this is another user than Assay's own, to whom files must be given and as whom processes must start."""
 
     @property
     def chown(self) -> tuple[int, int] | None:
-        """What files in the box have to be given to; None if they are theirs anyway."""
+        """The uid and gid that files in the box must be given to; None if they belong to the owner already."""
         return (self.uid, self.gid) if self.switched else None
 
 
 @cache
 def first_number() -> int:
-    """Where the range of boxes' user numbers begins on this host. Raises Trouble."""
+    """Where the range of uids for boxes begins on this host. Raises InfrastructureError."""
     mapped = _mapped(Path("/proc/self/uid_map")) & _mapped(Path("/proc/self/gid_map"))
     for first in _FIRST:
         if mapped.holds(first, BOXES) and not _known(first):
             return first
-    raise Trouble("no user numbers are free for boxes on this machine", hint="run Assay as a user that is not root")
+    raise InfrastructureError("no uids are free for boxes on this machine", hint="run Assay as a user that is not root")
 
 
 def locks(otherwise: Path) -> Path:
-    """Where user numbers are locked: one place for all of this machine, wherever boxes are kept; if that cannot be had, there.
+    """The folder in which uids are locked: the same on the whole machine, or `otherwise` if that folder cannot be used.
 
-    With a place for each folder, boxes of two folders would be one user's, who has one bound on processes for both.
+    If each scratch folder had its own locks, two boxes could get the same uid, and would share one limit on processes.
     """
     try:
         _LOCKS.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,7 +81,7 @@ def locks(otherwise: Path) -> Path:
 
 @contextmanager
 def owner(folder: Path) -> Iterator[Owner]:
-    """An owner for one box, until the context ends; folder: where the locks are. Raises Trouble."""
+    """An owner for one box, until the context ends. folder: where the locks are. Raises InfrastructureError."""
     if os.geteuid() != 0:
         yield Owner(os.geteuid(), os.getegid(), False)
         return
@@ -95,15 +97,19 @@ def owner(folder: Path) -> Iterator[Owner]:
             try:
                 yield Owner(first + number, first + number, True)
             finally:
-                fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough while another thread is starting a program
+                fcntl.flock(
+                    lock, fcntl.LOCK_UN
+                )  # closing is not enough: a program that another thread is starting holds the file too
             return
         finally:
             os.close(lock)
-    raise Trouble(f"{BOXES} boxes are open on this machine, and there are no more", hint="use fewer jobs")
+    raise InfrastructureError(f"{BOXES} boxes are open on this machine, and no more are possible", hint="use fewer jobs")
 
 
 @dataclass(frozen=True)
 class _Ranges:
+    """Ranges of uids or gids, each from its first number to the one after its last."""
+
     spans: tuple[tuple[int, int], ...]
 
     def holds(self, first: int, count: int) -> bool:
@@ -134,7 +140,7 @@ _OURS = ("dev", "proc", "sys", "usr", *_MERGED)
 _FOLDERS = ("app", "etc", "etc/ssl", "home", "mnt", "opt", "root", "run", "srv", "var", "var/cache", "var/lib", "var/log")
 _OPEN = ("tmp", "var/tmp")
 _HOST_ETC = ("etc/alternatives", "etc/ld.so.cache")
-"""Of the host's /etc only what /usr cannot do without: links into /usr, and the names of the libraries in it."""
+"""The only parts of the host's /etc in a box, which /usr needs: links into /usr, and the list of its libraries."""
 _COPIED = ("debian_version", "mime.types", "protocols", "services", "ssl/openssl.cnf")
 _ETC = {
     "passwd": f"root:x:0:0:root:/root:/bin/bash\nuser:x:{INSIDE}:{INSIDE}:user:{HOME}:/bin/bash\n"
@@ -145,27 +151,27 @@ _ETC = {
     "nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\n",
 }
 _LAYOUT = "1"
-"""Raised when what a box starts from changes, so that digests tell."""
+"""To be raised when the files that a box starts with change, so that digests differ."""
 
 
 @dataclass(frozen=True)
 class Rooted(Image):
-    """An image as folders of the host."""
+    """An image that consists of folders of the host."""
 
     top: Path = Path("/")
-    """Its /usr, and /bin and so on where they are folders, are read-only in the box."""
+    """The folder whose /usr the box sees read-only, and whose /bin and so on too if they are folders and not links."""
     tree: Path | None = None
-    """What the rest is copied from; None: only what we write ourselves."""
+    """The folder from which everything else is copied; None: the box gets only the small files that Assay writes."""
 
     @property
     def of_host(self) -> bool:
-        """Whether /usr is the host's."""
+        """Whether /usr is the one of the host."""
         return self.top == Path("/")
 
 
 @cache
 def of_host() -> Rooted:
-    """The host's /usr; its digest is that of the distribution's name and of the list of what is installed, where there is one."""
+    """The host's /usr as an image. Its digest covers the distribution's name and, if there is one, the list of packages."""
     total = hashlib.sha256(f"assay host image {_LAYOUT}\n".encode())
     for name in ("usr/lib/os-release", "var/lib/dpkg/status", "var/lib/rpm/rpmdb.sqlite", "lib/apk/db/installed"):
         with suppress(OSError), open(Path("/", name), "rb") as file:
@@ -174,9 +180,9 @@ def of_host() -> Rooted:
 
 
 def programs(image: Image) -> str:
-    """A digest of the host's programs where a box sees them; empty for an image that has its own.
+    """A digest of the host's programs that a box sees; empty for an image with its own programs.
 
-    What is in `PATH` and in /usr/local, by name, size and time: no list of packages tells of what was put there by hand.
+    It covers name, size and time of everything in `PATH` and /usr/local: no list of packages has what was installed by hand.
     """
     if not (isinstance(image, Rooted) and image.of_host):
         return ""
@@ -184,42 +190,45 @@ def programs(image: Image) -> str:
     folders = [*PATH.split(":"), "/usr/local"]
     for folder in folders:
         with suppress(OSError):
-            for entry in sorted(os.scandir(folder), key=lambda one: os.fsencode(one.name)):
+            for entry in sorted(os.scandir(folder), key=lambda entry: os.fsencode(entry.name)):
                 below = entry.is_dir(follow_symlinks=False) and folder.startswith("/usr/local")
                 if below and entry.name != "__pycache__" and entry.path not in folders:
                     folders.append(entry.path)
                 with suppress(OSError):
                     info = os.stat(entry.path, follow_symlinks=not below)
-                    said = "folder" if below else f"{info.st_mode} {info.st_size} {info.st_mtime_ns}"
-                    total.update(f"{said} ".encode() + os.fsencode(entry.path) + b"\n")
+                    state = "folder" if below else f"{info.st_mode} {info.st_size} {info.st_mtime_ns}"
+                    total.update(f"{state} ".encode() + os.fsencode(entry.path) + b"\n")
     return f"sha256:{total.hexdigest()}"
 
 
 @cache
 def of_folder(folder: Path) -> Rooted:
-    """A root file system in a folder, such as debootstrap makes; its digest is the whole tree's. Raises Trouble."""
+    """A root file system in a folder, such as debootstrap makes, as an image with the tree's digest.
+
+    Raises InfrastructureError.
+    """
     if not (folder / "usr").is_dir() or (folder / "usr").is_symlink():
-        raise Trouble("is not a root file system: it has no folder usr", file=folder)
+        raise InfrastructureError("is not a root file system: it has no folder usr", file=folder)
     try:
         return Rooted(tree.digest(folder), top=folder.absolute(), tree=folder.absolute())
     except OSError as error:
-        raise Trouble(f"cannot be read: {error.strerror}", file=error.filename or folder) from error
+        raise InfrastructureError(f"cannot be read: {error.strerror}", file=error.filename or folder) from error
 
 
 class Root:
-    """The root of one box, on the host."""
+    """The root folder of one box, on the host."""
 
     def __init__(self, path: Path, image: Image, owner: Owner) -> None:
-        """path: does not exist yet. Raises Trouble and OSError."""
+        """path: must not exist yet. Raises InfrastructureError and OSError."""
         if not isinstance(image, Rooted):
-            raise Trouble("the image is not one of this sandbox's")
+            raise InfrastructureError("the image belongs to another sandbox")
         self.path, self.image, self._owner = path, image, owner
         self._links, self.read_only = _merged(image.top)
         if image.of_host:
             self.read_only += tuple((f"/{name}", f"/{name}") for name in _HOST_ETC if os.path.exists(f"/{name}"))
         self._mkdir("", 0o755)
         if image.tree is None:
-            self._host()
+            self._write_host_layout()
         else:
             self._copy(image.tree)
         self.prepare()
@@ -227,7 +236,7 @@ class Root:
             self.fresh(image.workdir)
 
     def prepare(self) -> None:
-        """Makes good what bubblewrap mounts on and the links into /usr. Raises OSError."""
+        """Restores the folders that bubblewrap mounts on and the links into /usr. Raises OSError."""
         self._real("")
         for name in ("dev", "proc"):
             self._real(name)
@@ -243,45 +252,48 @@ class Root:
                 self._link(name, target)
 
     def programs(self) -> tuple[int, int]:
-        """Which /usr it is, to be seen by who asks again. Raises OSError if it is gone."""
+        """Device and inode of /usr, by which a caller can notice that it was replaced. Raises OSError if it is gone."""
         info = os.stat(self.image.top / "usr")
         return info.st_dev, info.st_ino
 
     def place(self, inside: str) -> Path:
-        """Where a path is on the host, the folders above it made real. Raises Trouble for what cannot be written, and OSError."""
+        """The path on the host of a path in the box. Replaces links above it by folders.
+
+        Raises InfrastructureError if it is read-only.
+        """
         parts = self._parts(inside)
         mounts = [place.strip("/").split("/") for _source, place in self.read_only]
         if not parts or parts[0] in _OURS or any(parts[: len(mount)] == mount for mount in mounts):
-            raise Trouble(f"{inside!r} is not a place in a box that can be written")
+            raise InfrastructureError(f"{inside!r} cannot be written in a box: it is read-only or mounted there")
         if parts[:-1]:
             self._reals("/".join(parts[:-1]))
         return self.path.joinpath(*parts)
 
     def beneath(self, inside: str) -> str | None:
-        """A path of the box from its root; None for what is not in the box's own folder. Raises Trouble."""
+        """A path in the box relative to its root; None if it is not in the box's own folder. Raises InfrastructureError."""
         parts = self._parts(inside)
         return None if not parts or parts[0] in _OURS else "/".join(parts)
 
     def fresh(self, inside: str) -> None:
-        """See `Box.fresh`. Raises Trouble and OSError."""
+        """See `Box.fresh`. Raises InfrastructureError and OSError."""
         tree.remove(self.place(inside))
         name = "/".join(self._parts(inside))
         self._mkdir(name, 0o1777 if name in _OPEN else 0o755)
 
     def folder(self, inside: str, mode: int | None = None) -> None:
-        """Makes a folder, with those above it, unless it is there. Raises Trouble and OSError."""
+        """Makes a folder and its parents, unless they exist. Raises InfrastructureError and OSError."""
         place = self.place(inside)
         self._real("/".join(self._parts(inside)))
         if mode is not None:
             os.chmod(place, mode)
 
     def link(self, inside: str, target: str) -> None:
-        """Makes a link in place of whatever is there. Raises Trouble and OSError."""
+        """Makes a link, and replaces whatever is there. Raises InfrastructureError and OSError."""
         tree.remove(self.place(inside))
         self._link("/".join(self._parts(inside)), target)
 
     def is_folder(self, inside: str) -> bool:
-        """Whether a command can begin there, as far as can be told from outside; links lead where they lead in the box."""
+        """Whether a command can start there, as far as the host can tell. Links are followed as the box would follow them."""
         place, left = "", self._parts(inside)
         for _step in range(200):
             if not left:
@@ -305,7 +317,7 @@ class Root:
                 return False
         return False
 
-    def _host(self) -> None:
+    def _write_host_layout(self) -> None:
         for name in _FOLDERS:
             self._mkdir(name, 0o755)
         for name in _OPEN:
@@ -333,7 +345,7 @@ class Root:
             os.chmod(self._at(name), 0o1777)
 
     def _more_links(self, source: Path, top: str) -> None:
-        """Links that a copy leaves out because they lead out of what was copied: in the box they lead to something of the box."""
+        """Makes the links that a copy skips because they lead out of the copied folder: in the box they lead to the box."""
         for entry in tree.walk(source, top):
             name = top if entry.path == "." else f"{top}/{entry.path}"
             if entry.kind == "link" and not os.path.lexists(self._at(name)):
@@ -342,20 +354,20 @@ class Root:
     def _parts(self, inside: str) -> list[str]:
         parts = [part for part in inside.split("/") if part not in ("", ".")]
         if not inside.startswith("/") or ".." in parts or "\0" in inside:
-            raise Trouble(f"{inside!r} is not an absolute path in a box")
+            raise InfrastructureError(f"{inside!r} is not an absolute path in a box")
         return parts
 
     def _at(self, name: str) -> str:
         return f"{self.path}/{name}" if name else str(self.path)
 
     def _reals(self, name: str) -> None:
-        """Makes folders of it and of those above it."""
+        """Makes this path and every path above it a real folder."""
         parts = name.split("/")
         for count in range(1, len(parts) + 1):
             self._real("/".join(parts[:count]))
 
     def _real(self, name: str) -> None:
-        """Makes a folder of it unless it is one already, one that its owner can get into."""
+        """Makes this path a real folder that its owner can enter, unless it is one."""
         place = self._at(name)
         with suppress(FileNotFoundError):
             info = os.lstat(place)
@@ -401,7 +413,7 @@ class Root:
 
 @cache
 def _merged(top: Path) -> tuple[Mapping[str, str], tuple[tuple[str, str], ...]]:
-    """Links that lead into /usr, and what is mounted read-only as (place on the host, place in the box)."""
+    """The links into /usr, and the read-only mounts as pairs of a path on the host and a path in the box."""
     links, mounts = {}, [(str(top / "usr"), "/usr")]
     for name in _MERGED:
         place = top / name
@@ -414,8 +426,8 @@ def _merged(top: Path) -> tuple[Mapping[str, str], tuple[tuple[str, str], ...]]:
 
 @cache
 def _copied() -> Mapping[str, bytes]:
-    found = {}
+    files = {}
     for name in _COPIED:
         with suppress(OSError):
-            found[name] = Path("/etc", name).read_bytes()
-    return found
+            files[name] = Path("/etc", name).read_bytes()
+    return files

@@ -1,13 +1,13 @@
-"""Where runs of Assay keep their boxes, and how a later run clears what a dead one left there.
+"""Keeps the folders of boxes on disk, and clears what dead runs of Assay left there.
 
     /var/tmp/assay-UID/            or $ASSAY_SCRATCH
-        lock                       held while a run's folder is made or cleared
+        lock                       locked while a run's folder is made or removed
         images/…                   built images, see `images`
         run-XXXXXXXX/              one per run
-            alive                  locked for as long as the run lives, however it ends
-            box-N/root/            one per box, see `again`
+            alive                  locked as long as the run lives; the kernel frees the lock
+            box-N/root/            one per box, see `reuse`
 
-A process of a dead run is known by its command line, which names the run's folder.
+A process of a dead run is recognised by its command line, which names the run's folder.
 """
 
 from __future__ import annotations
@@ -29,18 +29,21 @@ from pathlib import Path
 from threading import Lock
 
 from assay.judge import tree
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 
 __all__ = ["BEHIND", "Scratch", "kill_named"]
 
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _PATIENCE = 60.0
 BEHIND = 8
-"""Boxes that may be being removed."""
+"""How many boxes may be in removal at once."""
 
 
 class _Removal:
-    """A folder that is being removed, by a program: a thread whose start a signal breaks off keeps Python from ever ending."""
+    """Removes a folder in the background, with `rm`.
+
+    A thread would not do: if a signal interrupts the start of a thread, Python may never end.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -51,18 +54,18 @@ class _Removal:
 
     @property
     def over(self) -> bool:
-        """Whether the program has ended."""
+        """Whether `rm` has ended."""
         return self._rm is None or self._rm.poll() is not None
 
     def finish(self) -> None:
-        """Waits for the program; what it could not remove is done with care. Raises OSError."""
+        """Waits for `rm`, and removes what it could not remove. Raises OSError."""
         if self._rm is not None:
             self._rm.wait()
         tree.remove(self._folder)
 
 
 class _RunFolder:
-    """One run's folder, and what is no longer needed in it and being removed."""
+    """The folder of one run, and the removals under way in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,88 +79,87 @@ class _RunFolder:
 
     @property
     def ours(self) -> bool:
-        """Whether this process made it, and not one that it was forked from."""
+        """Whether this process made the folder, and not a process that it was forked from."""
         return os.getpid() == self._process
 
     def remove(self, folder: Path) -> None:
-        """Removes a folder soon. Raises OSError, also of an earlier removal."""
+        """Starts to remove a folder. Raises OSError, also for an earlier removal."""
         gone = folder.with_name(f"gone-{folder.name}")
         os.rename(folder, gone)
         self._going.append(_Removal(gone))
         self._finish(BEHIND)
 
     def _finish(self, most: int) -> None:
-        """Comes to the end of what is over, and of as many more as are over the bound."""
+        """Finishes the removals that have ended, and waits for the oldest others until at most `most` are left."""
         while True:
             with self._taking:
                 if not (len(self._going) > most or (self._going and self._going[0].over)):
                     return
-                one = self._going.popleft()
-            one.finish()
+                removal = self._going.popleft()
+            removal.finish()
 
     def close(self) -> None:
-        """Removes everything, unless this is a fork of the process that made it. Raises OSError."""
+        """Removes the run's folder, unless this process is a fork of the one that made it. Raises OSError."""
         if self.ours and self._alive >= 0:
             self._finish(0)
             with suppress(FileNotFoundError):
                 for name in os.listdir(self.folder):
                     if name != "alive":
                         _Removal(self.folder / name).finish()
-            with (
-                suppress(FileNotFoundError),
-                _locked(self.folder.parent),
-            ):  # without its lock it looks dead, and a sweep would remove it at the same time
+            # The run looks dead once its lock file is removed; a sweep would then remove it at the same time.
+            with suppress(FileNotFoundError), _locked(self.folder.parent):
                 tree.remove(self.folder)
             os.close(self._alive)
             self._alive = -1
 
 
 class Scratch:
-    """The folder of all runs of one user on this machine, and in it that of this run, which is made when it is first needed."""
+    """The folder of all runs of one user, and in it the folder of this run, which is made when first needed."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """folder: instead of the usual place. Raises Trouble."""
+        """folder: instead of the default folder. Raises InfrastructureError."""
         chosen = folder or os.environ.get("ASSAY_SCRATCH") or f"/var/tmp/assay-{os.geteuid()}"
         self.folder = Path(os.path.abspath(chosen))
         self._run: _RunFolder | None = None
         self._making = Lock()
         self._numbers = itertools.count()
-        with _trouble(self.folder):
+        with _host_errors(self.folder):
             self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
             info = os.lstat(self.folder)
             if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
-                raise Trouble("is not a folder that only we may write to", file=self.folder, hint="set ASSAY_SCRATCH")
+                what = "must be a folder that belongs to you and that only you may write to"
+                raise InfrastructureError(what, file=self.folder, hint="set ASSAY_SCRATCH")
             if os.geteuid() == 0:
-                self._passable()
+                self._check_passable()
 
     @contextmanager
     def box(self) -> Iterator[Path]:
-        """A new folder for a box, gone when the context ends. Raises Trouble.
+        """A new folder for a box, removed when the context ends. Raises InfrastructureError.
 
-        What is in it is removed in the background, because a disk that tells its device about every freed block takes its time.
+        It is removed in the background: that is slow on a disk that reports every freed block to its device.
         """
         run = self._ours()
         folder = run.folder / f"box-{next(self._numbers)}"
-        with _trouble(folder):
+        with _host_errors(folder):
             folder.mkdir(mode=0o711)
             os.chmod(folder, 0o711)
         try:
             yield folder
         finally:
-            with _trouble(folder):
+            with _host_errors(folder):
                 run.remove(folder)
 
     def close(self) -> None:
-        """Removes this run's folder; another is made if one is needed again. Raises Trouble."""
-        with _trouble(self.folder), self._making:
+        """Removes this run's folder; a later box makes another one. Raises InfrastructureError."""
+        with _host_errors(self.folder), self._making:
             if self._run is not None:
                 self._run.close()
                 self._run = None
 
     def sweep(self) -> int:
-        """Kills the processes and removes the folders of dead runs; returns how many. Raises Trouble."""
+        """Kills the processes and removes the folders of dead runs, and returns how many of both. Raises InfrastructureError."""
         removed = 0
-        with _trouble(self.folder), _locked(self.folder):
+        with _host_errors(self.folder), _locked(self.folder):
             for run in sorted(self.folder.glob("run-*")):
                 if (self._run and run == self._run.folder) or not _dead(run):
                     continue
@@ -166,21 +168,21 @@ class Scratch:
         return removed
 
     def _ours(self) -> _RunFolder:
-        with _trouble(self.folder), self._making:
+        with _host_errors(self.folder), self._making:
             if self._run is None or not self._run.ours:
                 with _locked(self.folder):
                     self._run = _RunFolder(self.folder / f"run-{secrets.token_hex(8)}")
                 weakref.finalize(self, self._run.close)
             return self._run
 
-    def _passable(self) -> None:
-        """Boxes run as other users, who have to get here."""
+    def _check_passable(self) -> None:
+        """Raises InfrastructureError if a box's user, who has no rights, cannot reach the folder."""
         for folder in (self.folder, *self.folder.parents):
             if not os.stat(folder).st_mode & 0o001:
-                raise Trouble(
-                    "boxes run as users without rights, who cannot pass this folder",
+                raise InfrastructureError(
+                    "boxes run as users without rights, and these cannot enter this folder",
                     file=folder,
-                    hint="set ASSAY_SCRATCH to a place that everybody can get to, such as /var/tmp/assay",
+                    hint="set ASSAY_SCRATCH to a folder that every user can reach, such as /var/tmp/assay",
                 )
 
 
@@ -190,7 +192,10 @@ _HOLDING = threading.local()
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time makes or removes runs. A thread may hold the lock twice: a garbage collection can close a run."""
+    """Lets one process at a time make or remove folders of runs.
+
+    A thread may enter twice: a garbage collection can close a run at any moment.
+    """
     holding: set[Path] = _HOLDING.__dict__.setdefault("folders", set())
     if folder in holding:
         yield
@@ -203,23 +208,23 @@ def _locked(folder: Path) -> Iterator[None]:
             yield
         finally:
             holding.remove(folder)
-        fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough while another thread is starting a program
+        fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a program that another thread is starting holds the file too
     finally:
         os.close(lock)
 
 
 def kill_named(folder: Path) -> int:
-    """Kills every process of bubblewrap whose command line names this folder; returns how many."""
+    """Kills every bubblewrap process whose command line names this folder, and returns how many. Raises InfrastructureError."""
     killed: set[int] = set()
     until = time.monotonic() + _PATIENCE
-    while found := _named(folder):
+    while pids := _named(folder):
         if time.monotonic() > until:
-            raise Trouble(f"processes {', '.join(map(str, found))} cannot be killed", file=folder)
-        for pid in found:
+            raise InfrastructureError(f"processes {', '.join(map(str, pids))} cannot be killed", file=folder)
+        for pid in pids:
             with suppress(ProcessLookupError):
                 handle = os.pidfd_open(pid)
                 try:
-                    if pid in _named(folder, pid):  # still the same one
+                    if pid in _named(folder, pid):  # still the same process
                         signal.pidfd_send_signal(handle, signal.SIGKILL)
                         killed.add(pid)
                 finally:
@@ -229,23 +234,25 @@ def kill_named(folder: Path) -> int:
 
 
 def _named(folder: Path, *pids: int) -> list[int]:
+    """The bubblewrap processes, all or among these, whose command lines name the folder."""
     marks = (os.fsencode(folder) + b"/", os.fsencode(folder) + b"\0")
-    found = []
+    matching = []
     for pid in pids or [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         with suppress(OSError):
             if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
                 continue
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
             if b"\0--block-fd\0" in line and any(mark in line for mark in marks):
-                found.append(pid)
-    return found
+                matching.append(pid)
+    return matching
 
 
 def _dead(run: Path) -> bool:
+    """Whether the run of a folder has ended."""
     try:
         lock = os.open(run / "alive", _LOCK & ~os.O_CREAT)
     except FileNotFoundError:
-        return True  # only half made or half removed, and no run is making or removing one now
+        return True  # half made or half removed, and the lock shows that no run is doing that now
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -256,8 +263,11 @@ def _dead(run: Path) -> bool:
 
 
 @contextmanager
-def _trouble(place: Path) -> Iterator[None]:
+def _host_errors(place: Path) -> Iterator[None]:
+    """Turns OSError into InfrastructureError. place: the file to name if the error names none."""
     try:
         yield
     except OSError as error:
-        raise Trouble(f"the sandbox's folder cannot be used: {error.strerror}", file=error.filename or place) from error
+        raise InfrastructureError(
+            f"the sandbox's folder cannot be used: {error.strerror}", file=error.filename or place
+        ) from error

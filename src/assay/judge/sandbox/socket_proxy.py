@@ -1,7 +1,7 @@
-"""A door in a box: `127.0.0.1:8080` inside leads to one Unix socket of the host, and nowhere else.
+"""Opens a door in a box: `127.0.0.1:8080` inside leads to one Unix socket of the host, and nowhere else.
 
-A small process outside the box joins the box's network for as long as it takes to listen there, and passes on what comes.
-It runs this file alone, with nothing of Assay loaded; it ends when its input does, so it cannot outlive the one who started it.
+A small process outside the box joins the box's network namespace only to listen there, and forwards connections. It runs this
+file alone, without the rest of Assay. It ends when its stdin ends, so it cannot outlive the process that started it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["PORT", "Door"]
 
 PORT = 8080
 _MOST = 128
-"""Connections at one time."""
+"""How many connections may be open at once."""
 _OWNER_OF = 0xB701
-"""The ioctl that asks a namespace for the user namespace that owns it."""
+"""The ioctl that opens the user namespace which owns a namespace."""
 _USER, _NETWORK = 0x10000000, 0x40000000
 _PATIENCE = 60.0
 _READY = b"listening\n"
 
 
 class Door:
-    """An open door: the process that passes on."""
+    """An open door: the process that forwards connections."""
 
     def __init__(self, first: int, target: Path) -> None:
-        """first: the box's first process; target: the socket on the host. Raises OSError."""
+        """first: pid of the box's first process. target: the socket on the host. Raises OSError."""
         network = os.open(f"/proc/{first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._process = subprocess.Popen(
@@ -44,20 +44,20 @@ class Door:
         finally:
             os.close(network)
         assert self._process.stdout is not None
-        waiting = select.poll()
-        waiting.register(self._process.stdout, select.POLLIN)
-        if not waiting.poll(_PATIENCE * 1000) or self._process.stdout.read(64) != _READY:
-            raise OSError(f"the door could not be opened: {self.close()[-300:] or 'it took too long'}")
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        if not poll.poll(_PATIENCE * 1000) or self._process.stdout.read(64) != _READY:
+            raise OSError(f"the door could not be opened: {self.close()[-300:] or 'it did not start in time'}")
 
     def close(self) -> str:
-        """Closes it; returns what it complained of."""
+        """Closes the door, and returns what its process wrote to stderr."""
         self._process.kill()
-        _out, complaint = self._process.communicate()
-        return bytes(complaint).decode(errors="replace").strip()
+        _out, err = self._process.communicate()
+        return bytes(err).decode(errors="replace").strip()
 
 
 def _enter(network: int) -> None:
-    """Joins a network namespace; one who is not root has to join the user namespace that it belongs to first."""
+    """Joins a network namespace. Without root, the process must first join the user namespace that owns it."""
     library = ctypes.CDLL(None, use_errno=True)
     if library.setns(network, _NETWORK) == 0:
         return
@@ -68,7 +68,7 @@ def _enter(network: int) -> None:
 
 
 class _Pair:
-    """Two connections, and what was read from either and not yet written to the other."""
+    """Two connected sockets, with the bytes that were read from one and not yet written to the other."""
 
     def __init__(self, inner: socket.socket, outer: socket.socket) -> None:
         self.ends = (inner, outer)
@@ -80,6 +80,8 @@ class _Pair:
 
 
 class _Relay:
+    """Accepts connections in the box, and forwards each to the socket on the host."""
+
     def __init__(self, listener: socket.socket, target: str) -> None:
         self._listener, self._target = listener, target
         self._watch = selectors.DefaultSelector()
@@ -88,7 +90,7 @@ class _Relay:
         self._pairs: dict[socket.socket, _Pair] = {}
 
     def serve(self) -> None:
-        """Until the input ends."""
+        """Forwards connections until stdin ends."""
         while True:
             for key, events in self._watch.select():
                 if key.fd == 0:
@@ -133,20 +135,20 @@ class _Relay:
                 pair.waiting[other] += data
             else:
                 pair.ended.add(end)
-        for one in (other, end):
-            self._flush(pair, one)
+        for writable in (other, end):
+            self._flush(pair, writable)
         if pair.ended == set(pair.ends) and not any(pair.waiting.values()):
             self._drop(pair)
             return
-        for one in pair.ends:
-            # Nothing more is read from one side than the other side takes.
-            wanted = selectors.EVENT_WRITE if pair.waiting[one] else 0
-            if one not in pair.ended and not pair.waiting[pair.other(one)]:
+        for end in pair.ends:
+            # Read from one side only after the other side has taken everything.
+            wanted = selectors.EVENT_WRITE if pair.waiting[end] else 0
+            if end not in pair.ended and not pair.waiting[pair.other(end)]:
                 wanted |= selectors.EVENT_READ
             with suppress(KeyError):
-                self._watch.unregister(one)
+                self._watch.unregister(end)
             if wanted:
-                self._watch.register(one, wanted)
+                self._watch.register(end, wanted)
 
     def _flush(self, pair: _Pair, end: socket.socket) -> None:
         if pair.waiting[end]:

@@ -1,12 +1,11 @@
-"""Waiting for descriptors, however high their numbers are.
+"""Measures what a running box uses, from outside: processes, memory, sockets, and disk space.
 
-Looking into a running box from outside, through its own /proc, which lists its processes and no others.
+A `BoxView` reads the box's own /proc, which lists its processes and no others. A `DiskWatch` measures the box's files before a
+command, and again and again while it runs:
 
-The bound on what a command writes: its box is measured before, and again and again while it runs.
-
-- Counted are blocks on the disk and entries, of what is in the box and of what only an open descriptor still holds.
-- A look costs time that grows with the box, so looks are spaced by what the last one took, unless the disk is seen to fill up.
-- A disk of the host that fills up is Trouble, not the command's fault.
+- It counts blocks on the disk and entries, of the files in the box and of deleted files that a descriptor still holds.
+- The time of a measurement grows with the box, so the pause until the next one grows too, unless the disk is filling up.
+- If the host's disk is full, that is `InfrastructureError`, not the command's failure.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.judge.sandbox import Limits, Trouble
+from assay.judge.sandbox import InfrastructureError, Limits
 from assay.judge.tree import DEPTH
 
 
 def ready(numbers: Iterable[int], seconds: float) -> set[int]:
-    """Those of them that can be read from, or are at their end; waits that long for the first."""
+    """The descriptors that can be read or have ended; waits at most so many seconds for the first. Their numbers may be high."""
     poll = select.poll()
     for number in numbers:
         poll.register(number, select.POLLIN)
@@ -41,25 +40,25 @@ _ROOT = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class Load:
-    """What a box's processes use at one moment."""
+    """What the processes of a box use at one moment."""
 
     tasks: int
-    """Processes and threads, without the first, which is bubblewrap's."""
+    """Processes and threads, without the first process, which is bubblewrap's."""
     memory: int
-    """Bytes in memory; pages that processes share count in each of them."""
+    """Bytes in memory. A page that several processes share counts once for each of them."""
     cpu_seconds: float
-    """Of the living and of those that the living waited for."""
+    """Of the living processes and of the children that they waited for."""
 
 
 _IP_FILES = ("udp", "udp6", "udplite", "udplite6", "icmp", "icmp6", "raw", "raw6")
 _PACE = 5
-"""Counting sockets may take one part in so many of the time."""
+"""Counting may take one part in so many of the time: after t seconds of counting, the next count is at least 5 t later."""
 
 
 def _waiting(pid: int, *, tcp: bool) -> int:
-    """Bytes that wait in the sockets of a process's network: UDP and the like, netlink, and TCP if asked for; local ones not.
+    """Bytes that wait in the sockets of a process's network: UDP and similar, netlink, and TCP if asked for; not local ones.
 
-    Control groups of version 1 count none of these as memory, of version 2 not netlink; neither do sums over processes.
+    Control groups v1 count none of these bytes as memory, and v2 does not count netlink. Sums over processes count none either.
     """
     net, total = f"/proc/{pid}/net", 0
     with suppress(OSError, ValueError, IndexError):
@@ -70,7 +69,7 @@ def _waiting(pid: int, *, tcp: bool) -> int:
             for line in Path(f"{net}/{name}").read_bytes().splitlines()[1:]:
                 with suppress(ValueError, IndexError):
                     fields = line.split()
-                    if fields[3] != b"0A":  # a socket that listens tells how many wait, not how much
+                    if fields[3] != b"0A":  # a listening socket shows a number of connections, not of bytes
                         total += sum(int(part, 16) for part in fields[4].split(b":"))
     with suppress(OSError):
         for line in Path(f"{net}/netlink").read_bytes().splitlines()[1:]:
@@ -81,36 +80,36 @@ def _waiting(pid: int, *, tcp: bool) -> int:
 
 
 class Sockets:
-    """What waits in a box's sockets, counted at most a part of the time."""
+    """Counts the bytes that wait in a box's sockets, and limits the time that this takes."""
 
     def __init__(self, pid: int, handle: int) -> None:
-        """pid: of a process in the box; handle: a descriptor of that process, which tells whether it still is the same."""
+        """pid: of a process in the box. handle: a pidfd of that process, which shows whether it is still alive."""
         self._pid, self._handle = pid, handle
         self._next = 0.0
         self._seen = 0
 
     def held(self, *, tcp: bool) -> int:
-        """Bytes, as of the last count."""
+        """Bytes at the last count."""
         began = time.monotonic()
         if began >= self._next:
-            found = _waiting(self._pid, tcp=tcp)
-            self._seen = 0 if ready([self._handle], 0) else found
+            waiting = _waiting(self._pid, tcp=tcp)
+            self._seen = 0 if ready([self._handle], 0) else waiting
             now = time.monotonic()
             self._next = now + _PACE * (now - began)
         return self._seen
 
 
 class BoxView:
-    """A look into one box. Before the box is made and after it is gone there is nothing to be seen."""
+    """Shows what the processes of one box use. Before the box exists and after it is gone, everything is 0."""
 
     def __init__(self, first: int, handle: int) -> None:
-        """first: the number of its first process on the host; handle: a descriptor of that process."""
+        """first: the host's pid of the box's first process. handle: a pidfd of that process."""
         self._first, self._handle = first, handle
         self._root: int | None = None
         self.sockets = Sockets(first, handle)
 
     def load(self) -> Load:
-        """What its processes use."""
+        """What the box's processes use now."""
         tasks, memory, ticks = -1, 0, 0
         for place in self._processes():
             with suppress(OSError, ValueError, IndexError):
@@ -123,7 +122,7 @@ class BoxView:
         return Load(max(0, tasks), memory, ticks / _TICK)
 
     def shares(self) -> int:
-        """Bytes in memory, each page counted once: slow, so only asked for when the plain sum is too much."""
+        """Bytes in memory, with each shared page counted once. It is slow, so only used if the plain sum is above the limit."""
         total = 0
         for place in map(_living, self._processes()):
             with suppress(OSError, ValueError, IndexError):
@@ -136,14 +135,14 @@ class BoxView:
         """Bytes in the box's /dev/shm."""
         if self._ready():
             with suppress(OSError):
-                found = os.statvfs(f"/proc/self/fd/{self._root}/dev/shm")
-                return (found.f_blocks - found.f_bfree) * found.f_frsize
+                status = os.statvfs(f"/proc/self/fd/{self._root}/dev/shm")
+                return (status.f_blocks - status.f_bfree) * status.f_frsize
         return 0
 
     def unnamed(self, device: int, *, seconds: float = 0.02) -> tuple[int, bool]:
-        """Bytes on a disk in files without a name, that only descriptors or mappings hold, and whether the time was enough.
+        """Bytes of deleted files on a disk that descriptors or mappings still hold, and whether there was time to count all.
 
-        What only a mapping holds can be looked at by root alone.
+        Only root can see the files that only a mapping holds.
         """
         processes = self._processes()
         until = time.monotonic() + seconds
@@ -159,7 +158,7 @@ class BoxView:
         return sum(seen.values()), True
 
     def close(self) -> None:
-        """Lets the box go."""
+        """Closes the descriptor of the box's root."""
         if self._root is not None:
             os.close(self._root)
             self._root = None
@@ -168,17 +167,17 @@ class BoxView:
         if self._ready():
             top = f"/proc/self/fd/{self._root}/proc"
             with suppress(OSError):
-                # A set forgets the order, so that a box with very many processes is not always looked at from the same end.
+                # A set has no order, so a box with very many processes is not always read from the same end.
                 return [f"{top}/{name}" for name in {name for name in os.listdir(top) if name.isdigit()}]
         return []
 
     def _ready(self) -> bool:
-        """Holds the box's root as soon as it has one: until then the first process still sees the host's."""
+        """Opens the box's root as soon as there is one. Until then, the first process still sees the host's root."""
         if self._root is None:
             with suppress(OSError):
                 root = os.open(f"/proc/{self._first}/root", _ROOT)
-                made = os.stat(f"/proc/self/fd/{root}/proc").st_dev != os.stat("/proc").st_dev
-                if made and not ready([self._handle], 0):
+                own = os.stat(f"/proc/self/fd/{root}/proc").st_dev != os.stat("/proc").st_dev
+                if own and not ready([self._handle], 0):
                     self._root = root
                 else:
                     os.close(root)
@@ -186,12 +185,12 @@ class BoxView:
 
 
 def _fields(place: str) -> list[bytes]:
-    """What /proc says of a process behind its name."""
+    """The fields of a process's stat file after its name."""
     return Path(f"{place}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 def _living(place: str) -> str:
-    """Where a process shows what it has: where its first thread has ended, only the others do."""
+    """The folder in /proc that shows a process's memory and files: another thread's, if the first thread has ended."""
     with suppress(OSError, IndexError):
         if _fields(place)[0] == b"Z":
             return next(_threads([place]), place)
@@ -199,7 +198,7 @@ def _living(place: str) -> str:
 
 
 def _threads(places: Iterable[str]) -> Iterator[str]:
-    """The threads of processes besides the first, as places of their own: each may have its own descriptors."""
+    """The folders in /proc of the other threads of processes: each thread may have its own descriptors."""
     for place in places:
         top, _, number = place.rpartition("/")
         with suppress(OSError):
@@ -207,13 +206,13 @@ def _threads(places: Iterable[str]) -> Iterator[str]:
 
 
 def _opened(place: str) -> Iterator[str]:
-    """Links to what a process or thread holds open."""
+    """Links to the files that a process or thread has open."""
     with suppress(OSError), os.scandir(f"{place}/fd") as entries:
         yield from (entry.path for entry in entries)
 
 
 def _mapped(place: str) -> Iterator[str]:
-    """Links to what a process has mapped, and nobody can open by a name any more."""
+    """Links to deleted files that a process still has mapped."""
     with suppress(OSError):
         for line in Path(f"{place}/maps").read_bytes().splitlines():
             if line.endswith(b" (deleted)"):
@@ -222,39 +221,40 @@ def _mapped(place: str) -> Iterator[str]:
 
 
 SPARE = 128 << 20
-"""Bytes that have to stay free on the disk that boxes are on."""
+"""Bytes that must stay free on the disk that holds the boxes."""
 SPARE_FILES = 1_000
+"""Files that it must still be possible to create there."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""A look may take one part in so many of the time."""
 _EVERY = 0.05
+"""Seconds between measurements, at least."""
 _LONG = 10.0
-"""Seconds for a look at everything that a box holds open, when the disk lost more than is explained."""
+"""Seconds to look at every open file of a box, when the disk has lost more space than the measurement explains."""
 
 
 class DiskWatch:
-    """What a box's files take up since a command began."""
+    """Measures the disk space that a command in a box uses, and compares it with the limit."""
 
     def __init__(self, root: Path, limits: Limits, *, mend: bool, spare: int = SPARE) -> None:
-        """root: the box's, on the host. mend: open what its owner closed to himself, which is needed unless we are root."""
+        """root: the box's root folder on the host. mend: add missing permissions of folders; only root does not need it."""
         self._root, self._mend, self._spare = root, mend, spare
         self._device = os.stat(root).st_dev
         self._free = self._had = self._room()
         self._took = 0.0
         self._next = time.monotonic() + _EVERY
         self.held: tuple[int, int] | None = None
-        """Bytes and entries in the box when it was last measured; None if that could not be brought to its end."""
+        """Bytes and entries at the last measurement; None if they were above the limits, so that it was not finished."""
         before = self._measure(1 << 62, 1 << 62)
-        # Folders so deep that they cannot be measured were made by an earlier command: no more may be written then.
+        # An earlier command made folders too deep to be measured: then no more may be written.
         self._most = (0, 0) if before is None else (before[0] + limits.disk, before[1] + limits.files)
         self._left = self._may = limits.disk
 
     @property
     def most_bytes(self) -> int:
-        """What the box may take up in all."""
+        """The bytes that the whole box may use."""
         return self._most[0]
 
     def look(self, view: BoxView) -> bool:
-        """Whether the command has written too much. Looks only when it is time. Raises Trouble."""
+        """Whether the command has written too much. Measures only when it is time to. Raises InfrastructureError."""
         now = time.monotonic()
         free = self._room()
         if now < self._next and self._free - free < (self._left >> 1):
@@ -264,16 +264,19 @@ class DiskWatch:
         return over
 
     def over(self, view: BoxView | None = None) -> bool:
-        """Whether the command has written too much, now; without a view all of the box's processes are dead. Raises Trouble."""
+        """Measures now whether the command has written too much. view: None if the box's processes are dead.
+
+        Raises InfrastructureError.
+        """
         began = time.monotonic()
         self._free = self._room()
-        found = self.held = self._measure(*self._most)
-        if found is None:
+        self.held = self._measure(*self._most)
+        if self.held is None:
             return True
-        self._left, whole = self._most[0] - found[0], True
+        self._left, whole = self._most[0] - self.held[0], True
         if view is not None:
             unnamed, _ = view.unnamed(self._device)
-            # What the disk has lost, less what is seen here, may be others'; or it is hidden behind very many descriptors.
+            # Space that the disk lost and this measurement did not see: other programs used it, or very many descriptors hide it.
             if self._had - self._free - (self._may - self._left + unnamed) > self._may:
                 unnamed, whole = view.unnamed(self._device, seconds=_LONG)
             self._left -= unnamed
@@ -281,14 +284,16 @@ class DiskWatch:
         return self._left < 0 or not whole
 
     def _room(self) -> int:
-        found = os.statvfs(self._root)
-        free = found.f_bavail * found.f_frsize
-        if free < self._spare or (found.f_files and found.f_favail < SPARE_FILES):
-            raise Trouble("the disk that boxes are on is full", file=self._root, hint="free some space, or set ASSAY_SCRATCH")
+        status = os.statvfs(self._root)
+        free = status.f_bavail * status.f_frsize
+        if free < self._spare or (status.f_files and status.f_favail < SPARE_FILES):
+            raise InfrastructureError(
+                "the disk that holds the boxes is full", file=self._root, hint="free some space, or set ASSAY_SCRATCH"
+            )
         return free
 
     def _measure(self, most_bytes: int, most_files: int) -> tuple[int, int] | None:
-        """Bytes and entries; None over the bounds, or where folders are so deep that something could be hidden in them."""
+        """Bytes and entries; None above the limits, or if folders are so deep that they could hide something."""
         count = _Count(most_bytes, most_files, self._mend)
         number = os.open(self._root, _FOLDER)
         try:
@@ -301,7 +306,7 @@ class DiskWatch:
 
 
 class _Over(Exception):
-    pass
+    """The tree is above its limits."""
 
 
 class _Count:
@@ -315,7 +320,7 @@ class _Count:
             for entry in entries:
                 try:
                     info = entry.stat(follow_symlinks=False)
-                except OSError:  # gone meanwhile
+                except OSError:  # it vanished meanwhile
                     continue
                 self.files += 1
                 if info.st_nlink == 1 or stat.S_ISDIR(info.st_mode):
@@ -345,7 +350,7 @@ class _Count:
 
 
 def _mend(name: str, parent: int) -> bool:
-    """Lets the owner of a folder, who is us, into it, without following a link that it may just have become."""
+    """Gives this process, which owns a folder, permission to open it, without following a link that may have replaced it."""
     with suppress(OSError):
         number = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         try:

@@ -268,7 +268,7 @@ def _tasks(folder: Path, place: Path | None, only: Sequence[str]) -> dict[str, T
 
 
 @dataclass(frozen=True)
-class Submitted:
+class SubmittedAgent:
     """What was done."""
 
     agent: Agent
@@ -287,7 +287,7 @@ class Submitted:
 
 def submit_agent(
     competition: Path, participant: str, said: str, *, at: datetime | None = None, epoch: int | None = None
-) -> Submitted:
+) -> SubmittedAgent:
     """Makes an agent (a folder, a command line, oracle or noop) the current submission of a participant; raises BadInput.
 
     epoch: in which it is accepted, for a competition with a ledger; None is the latest that is open. The same submission once
@@ -303,7 +303,7 @@ def submit_agent(
     elif agent.folder is not None:
         agent = _placed(competition, agent)
     accepted = row.enter(agent.digest, at=at, epoch=epoch)
-    return Submitted(agent, agent.folder, before, accepted)
+    return SubmittedAgent(agent, agent.folder, before, accepted)
 
 
 def _placed(competition: Path, agent: Agent) -> Agent:

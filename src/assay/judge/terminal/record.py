@@ -318,7 +318,7 @@ class TrialStore:
     def lock(self) -> Iterator[int]:
         """Holds the validator's lock, and gives its descriptor. Workers hold it too, so no run starts before they have ended.
 
-        Waits for the workers of a run that died. Raises Busy if another run holds the lock, BadInput if nothing can be written.
+        Waits for the workers of a run that died. Raises RunBusy if another run holds the lock, BadInput if it cannot write.
         """
         try:
             self._partial.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.judge_run import Attempt, JudgeRun, Report
 from assay.judge.kind_options import TaskOptions
-from assay.judge.running import Event, Options, Summary, quiet
+from assay.judge.running import RunEvent, RunOptions, RunSummary, Tell, quiet
 from assay.judge.sandbox import Trouble
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.competition import TrialCell, TrialCompetition, check_same_tasks, every_cell, open_contest
@@ -36,8 +36,8 @@ _TICK = 0.2
 """Seconds between two looks at whether somebody wants the end of a calibration."""
 
 
-def run(competition: Path, validator: str, options: Options | None = None, on_event: Callable[[Event], None] = quiet) -> Summary:
-    """Judges what is missing; raises BadInput, Busy, and Trouble where nothing can be judged at all."""
+def run(competition: Path, validator: str, options: RunOptions | None = None, on_event: Tell = quiet) -> RunSummary:
+    """Judges what is missing; raises BadInput, RunBusy, and Trouble where nothing can be judged at all."""
     return _TrialsRun(competition, validator, options, on_event).carry_out()
 
 
@@ -193,7 +193,7 @@ class _TrialPool:
         """Find out which tasks judge right here. What trouble kept from being found out, a task's trials try again."""
         run, names = self._run, list(dict.fromkeys(cell.task for cell in cells))
         waiting, going = deque(names), dict[int, str]()
-        run.tell(Event("calibrating", count=len(names)))
+        run.tell(RunEvent("calibrating", count=len(names)))
         while (waiting or going) and not run.stop.asked:
             while waiting and (worker := self._workers.idle()) is not None:
                 name = waiting.popleft()
@@ -214,7 +214,7 @@ class _TrialPool:
             run.wrong[name] = found["why"]
         if not found["solution"]:
             run.unsolved.append(name)
-        run.tell(Event("calibrated", phase=name, why=found["why"], hint=found["hint"], done=found["known"]))
+        run.tell(RunEvent("calibrated", phase=name, why=found["why"], hint=found["hint"], done=found["known"]))
 
     def idle(self) -> bool:
         return self._workers.idle() is not None
@@ -239,7 +239,7 @@ class _TrialPool:
             return None
         if said.line is not None and "record" not in said.line:
             if "phase" in said.line:
-                self._run.tell(Event("phase", cell, phase=said.line["phase"]))
+                self._run.tell(RunEvent("phase", cell, phase=said.line["phase"]))
             return None
         del self._going[said.job.number]
         if said.line is None:

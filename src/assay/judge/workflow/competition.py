@@ -224,7 +224,7 @@ class UntilStopped:
 
 
 @dataclass(frozen=True)
-class Submitted:
+class SubmittedPlanner:
     """What was done."""
 
     planner: Planner
@@ -241,7 +241,7 @@ class Submitted:
 
 def submit_plans(
     competition: Path, participant: str, folder: Path, *, at: datetime | None = None, epoch: int | None = None
-) -> Submitted:
+) -> SubmittedPlanner:
     """Makes a folder of plans, or with planner.toml, the current submission of a participant; raises BadInput, StoreError.
 
     epoch: in which it is accepted, for a competition with a ledger; None is the latest that is open.
@@ -257,4 +257,4 @@ def submit_plans(
         bounds=BOUNDS,
         refused="a submission is files, folders, and links that stay inside",
     )
-    return Submitted(planner, before, row.enter(planner.digest, at=at, epoch=epoch))
+    return SubmittedPlanner(planner, before, row.enter(planner.digest, at=at, epoch=epoch))

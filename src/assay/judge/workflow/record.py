@@ -279,7 +279,7 @@ class RunStore:
         self.evidence = run_files.evidence_file(competition, validator)
 
     def lock(self) -> AbstractContextManager[int]:
-        """Holds the validator's lock; raises Busy and BadInput."""
+        """Holds the validator's lock; raises RunBusy and BadInput."""
         return run_files.held(self.root, self.validator)
 
     def clean(self) -> None:

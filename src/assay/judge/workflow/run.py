@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from assay.errors import BadInput
 from assay.judge.entries import Written
 from assay.judge.judge_run import JudgeRun
 from assay.judge.kind_options import TaskOptions
-from assay.judge.running import Event, Options, Summary, quiet
+from assay.judge.running import RunEvent, RunOptions, RunSummary, Tell, quiet
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.call import plain
 from assay.judge.workflow.competition import Desk, UntilStopped, WorkflowCompetition, fields_of, open_contest
@@ -53,8 +53,8 @@ class TaskCell:
         return self.participant, self.epoch, self.task
 
 
-def run(competition: Path, validator: str, options: Options | None = None, on_event: Callable[[Event], None] = quiet) -> Summary:
-    """Judges what is missing; raises BadInput, Busy, and Trouble where nothing can be judged at all."""
+def run(competition: Path, validator: str, options: RunOptions | None = None, on_event: Tell = quiet) -> RunSummary:
+    """Judges what is missing; raises BadInput, RunBusy, and Trouble where nothing can be judged at all."""
     return _WorkflowRun(competition, validator, options, on_event).carry_out()
 
 
@@ -146,12 +146,12 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         about: dict[str, Any] = {"planner": f"{planner.name} {planner.version} ({planner.way})"}
         if cell.task in self.broken:
             return about | {"outcome": "service-error", "message": plain(self.broken[cell.task])}
-        self.tell(Event("phase", cell, phase="plan"))
+        self.tell(RunEvent("phase", cell, phase="plan"))
         try:
             plan = await self._plan(task, planner)
         except NoPlan as error:
             return about | {"outcome": "invalid", "message": plain(str(error))}
-        self.tell(Event("phase", cell, phase="run"))
+        self.tell(RunEvent("phase", cell, phase="run"))
         done = await self.desk.carry_out(task, plan, name=secrets.token_hex(16))  # services do not learn whose plan it is
         if done.ran.broken:
             self.broken.setdefault(cell.task, done.ran.broken)

@@ -1,11 +1,11 @@
-"""Keys that sign, and keys that open: public ones as text, private ones in files that only their owner reads. SPEC 6.
+"""Read, make and store keys: public ones as text, private ones in files that only their owner can read. Sign, and seal. SPEC 6.
 
     key = keys.public("5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY")    # or 64 hex digits: Ed25519
     signer = keys.load("val-1")                                              # ~/.config/assay/keys/val-1.key
     key.verifies(signer.sign(message), message)
 
-`sign_envelope` puts a DSSE envelope around the bytes of a statement. `as_bad_input` raises a refusal of `assay.ledger.check` as
-BadInput, with the place of what was refused.
+`sign_envelope` puts a DSSE envelope around the bytes of a statement. `seal` encrypts to an X25519 key (HPKE, RFC 9180: base mode,
+DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20-Poly1305). `as_bad_input` turns an error of `assay.ledger.check` into BadInput.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ __all__ = [
 
 @contextmanager
 def as_bad_input(hint: str, *, file: Path | str | None = None, line: int | None = None, field: str = "") -> Iterator[None]:
-    """In the block, what `check` refuses is raised as BadInput, with this place and this hint."""
+    """Raise errors of `check` in the block as BadInput, with this place and this hint."""
     try:
         yield
     except CheckError as refused:
@@ -78,13 +78,13 @@ def as_bad_input(hint: str, *, file: Path | str | None = None, line: int | None 
 
 ED25519, SR25519, X25519 = "ed25519", "sr25519", "x25519"
 KINDS = (ED25519, SR25519)
-"""The kinds that sign."""
+"""The kinds of key that sign."""
 _PRIME = 2**255 - 19
 
 
 @dataclass(frozen=True)
 class PublicKey:
-    """A public key: its kind, and its 32 bytes. Raises BadInput for one that anybody could sign or open for."""
+    """A public key: its kind and its 32 bytes. Raises BadInput for a weak key, for which anybody could sign or open."""
 
     kind: str
     raw: bytes
@@ -98,26 +98,26 @@ class PublicKey:
 
     @property
     def id(self) -> str:
-        """`ed25519:`, `sr25519:` or `x25519:` and 64 hex digits: what a signature names it by."""
+        """The name of the key beside a signature: `ed25519:`, `sr25519:` or `x25519:`, and 64 hex digits."""
         return f"{self.kind}:{self.raw.hex()}"
 
     def __str__(self) -> str:
         return self.id
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether this key made this signature of this message; BadInput where that takes an extra that is not installed."""
+        """Whether this key made this signature of this message; raises BadInput if that needs an extra that is not installed."""
         if self.kind == ED25519:
             return check.Ed25519Key(self.raw).verifies(signature, message)
         if self.kind == X25519:
-            return False  # it signs nothing
+            return False  # such a key signs nothing
         return hotkey.verifies(self.raw, signature, message)
 
 
 def public(text: str) -> PublicKey:
-    """The public key that a text spells; raises BadInput if it is none, or if it takes an extra that is not installed."""
+    """The public key in a text; raises BadInput if it is not one, or if it needs an extra that is not installed."""
     kind, colon, spelling = text.rpartition(":")
     if kind == X25519:
-        raise BadInput(f"{brief(text)} is a key that things are sealed to", hint="give one that signs: assay keys new")
+        raise BadInput(f"{brief(text)} is a key for sealing", hint="give a key that signs: assay keys new")
     if not colon or kind in KINDS:
         digits = spelling.removeprefix("0x")
         if re.fullmatch("[0-9a-fA-F]{64}", digits):
@@ -131,17 +131,17 @@ def public(text: str) -> PublicKey:
 
 
 def sealing(text: str) -> PublicKey:
-    """The public key, to which things are sealed, that a text spells: `x25519:` and 64 hex digits; raises BadInput. RFC 7748."""
+    """The public key for sealing in a text: `x25519:` and 64 hex digits; raises BadInput. RFC 7748."""
     if re.fullmatch("x25519:[0-9a-f]{64}", text):
         return PublicKey(X25519, bytes.fromhex(text.removeprefix("x25519:")))
     raise BadInput(
-        f"{brief(text)} is not a key that things are sealed to",
+        f"{brief(text)} is not a key for sealing",
         hint="write x25519: and 64 hex digits, as `assay keys show` prints them",
     )
 
 
 def _check_point(raw: bytes) -> None:
-    """Refuse 32 bytes that spell another key's point once more, or a point with which every secret is the same."""
+    """Raise BadInput for a second spelling of another key, or a point with which every secret is the same."""
     try:
         X25519PrivateKey.from_private_bytes(bytes(31) + b"\x40").exchange(X25519PublicKey.from_public_bytes(raw))
     except ValueError:
@@ -174,7 +174,7 @@ class PrivateKey:
         raise TypeError("a private key is not pickled")
 
     def sign(self, message: bytes) -> bytes:
-        """The signature of a message, 64 bytes. Ed25519 signs one message in one way only, sr25519 in a new way each time.
+        """The signature of a message, 64 bytes; Ed25519 always gives the same signature, sr25519 a new one each time.
 
         Raises BadInput for an X25519 key, which signs nothing.
         """
@@ -183,13 +183,13 @@ class PrivateKey:
         return bytes(self._pair.sign(message))
 
     def opener(self) -> X25519PrivateKey:
-        """The key that opens what is sealed to it; raises BadInput for one that signs."""
+        """The key that opens what is sealed to it; raises BadInput for a key that signs."""
         if not isinstance(self._pair, X25519PrivateKey):
             raise BadInput(f"{self.public} cannot open: it signs", hint="make one that opens: assay keys new NAME --kind x25519")
         return self._pair
 
     def to_file(self, passphrase: str = "") -> bytes:
-        """The bytes of its file, encrypted where there is a passphrase."""
+        """The bytes of its file, encrypted if there is a passphrase."""
         if self.public.kind != SR25519:
             how = BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
             return bytes(self._pair.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how))
@@ -198,7 +198,7 @@ class PrivateKey:
 
 
 def new(kind: str = ED25519) -> PrivateKey:
-    """A new key of a kind; raises BadInput if there is no such kind, or if it takes an extra that is not installed."""
+    """A new key of a kind; raises BadInput for an unknown kind, or if it needs an extra that is not installed."""
     _check(kind)
     if kind == SR25519:
         return _sr25519(hotkey.generate())
@@ -206,7 +206,7 @@ def new(kind: str = ED25519) -> PrivateKey:
 
 
 def from_seed(seed: bytes, kind: str = ED25519) -> PrivateKey:
-    """The key of a kind in the 32 bytes of its seed; of X25519 they are the private key."""
+    """The key of a kind from its seed, 32 bytes; for X25519 they are the private key."""
     _check(kind)
     if kind == SR25519:
         return _sr25519(hotkey.from_seed(seed))
@@ -218,8 +218,8 @@ def from_seed(seed: bytes, kind: str = ED25519) -> PrivateKey:
 def read(data: bytes, *, kind: str = ED25519, passphrase: Callable[[], str] | None = None) -> PrivateKey:
     """The key in the bytes of a file; `passphrase` is asked if it is encrypted. Raises BadInput if there is no key in them.
 
-    Read are: PKCS#8 PEM; Bittensor key files; the hex digits of a seed, which are of `kind`; a log's key as C2SP signed-note
-    spells it (`PRIVATE+KEY+NAME+HEX+BASE64`).
+    The formats are: PKCS#8 PEM; Bittensor key files; the hex digits of a seed, of `kind`; a log's key as in C2SP signed-note
+    (`PRIVATE+KEY+NAME+HEX+BASE64`).
     """
     _check(kind)
     if seed := _SEED.fullmatch(data):
@@ -242,10 +242,12 @@ def _check(kind: str) -> None:
 
 
 def _asked(passphrase: Callable[[], str] | None) -> str:
-    said = passphrase() if passphrase is not None else ""
-    if not said:
-        raise BadInput("is encrypted", hint="set ASSAY_PASSPHRASE, or use it where a passphrase can be asked for")
-    return said
+    given = passphrase() if passphrase is not None else ""
+    if not given:
+        raise BadInput(
+            "is encrypted", hint="set ASSAY_PASSPHRASE, or run the command in a terminal, which can ask for the passphrase"
+        )
+    return given
 
 
 def _ed25519(pair: Ed25519PrivateKey) -> PrivateKey:
@@ -271,12 +273,12 @@ def _noted(encoded: bytes) -> PrivateKey:
 
 
 def _pem(data: bytes, passphrase: Callable[[], str] | None) -> PrivateKey:
-    said = _asked(passphrase).encode() if b"ENCRYPTED" in data else None
+    secret = _asked(passphrase).encode() if b"ENCRYPTED" in data else None
     try:
-        pair = load_pem_private_key(data, said)
+        pair = load_pem_private_key(data, secret)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        what = "is not a PEM of a private key" if said is None else "the passphrase does not open it, or it is damaged"
-        raise BadInput(what, hint="PKCS#8 is read: openssl pkcs8 -topk8" if said is None else "try again") from None
+        what = "is not a PEM of a private key" if secret is None else "the passphrase does not open it, or it is damaged"
+        raise BadInput(what, hint="PKCS#8 is read: openssl pkcs8 -topk8" if secret is None else "try again") from None
     if isinstance(pair, X25519PrivateKey):
         return _x25519(pair)
     if not isinstance(pair, Ed25519PrivateKey):
@@ -291,7 +293,7 @@ _NAME = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True)
 class NamedKey:
-    """A key file as the list shows it: its name, its place, and its public key, which is None while it is encrypted."""
+    """A key file in the list: its name, its path, and its public key; None, with the problem, if it cannot be read."""
 
     name: str
     path: Path
@@ -300,13 +302,13 @@ class NamedKey:
 
 
 def folder() -> Path:
-    """Where the key files are."""
-    said = os.environ.get("ASSAY_KEYS", "")
-    return Path(said) if said else Path.home() / ".config" / "assay" / "keys"
+    """The folder of the key files."""
+    place = os.environ.get("ASSAY_KEYS", "")
+    return Path(place) if place else Path.home() / ".config" / "assay" / "keys"
 
 
 def path_of(name: str) -> Path:
-    """The file of a key, by its name or, where that has a slash, by its path; raises BadInput if it can be neither."""
+    """The file of a key, by its name, or by its path if that has a slash; raises BadInput if it can be neither."""
     if "/" in name:
         return Path(name)
     if not _NAME.fullmatch(name):
@@ -315,30 +317,32 @@ def path_of(name: str) -> Path:
 
 
 def load(name: str, ask: Callable[[], str] | None = None) -> PrivateKey:
-    """The key of a name or path; an encrypted one takes `$ASSAY_PASSPHRASE`, else what `ask` returns.
+    """The key of a name or path; the passphrase of an encrypted one is `$ASSAY_PASSPHRASE`, or what `ask` returns.
 
-    Raises BadInput if there is none, if others can read it, or if the passphrase is wrong.
+    Raises BadInput if there is no such key, if others can read it, or if the passphrase is wrong.
     """
     path = path_of(name)
     data = load_bytes(path, KEY_BYTES, hint="`assay keys list` shows the keys there are, `assay keys new` makes one")
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        raise BadInput(f"can be read by others (mode {mode:04o})", file=path, hint=f"make it yours alone: chmod 600 {path}")
-    said = os.environ.get("ASSAY_PASSPHRASE", "")
+        raise BadInput(f"can be read by others (mode {mode:04o})", file=path, hint=f"let only yourself read it: chmod 600 {path}")
+    secret = os.environ.get("ASSAY_PASSPHRASE", "")
     try:
-        return read(data, passphrase=(lambda: said) if said else ask)
+        return read(data, passphrase=(lambda: secret) if secret else ask)
     except BadInput as error:
         raise error.at(file=path) from None
 
 
 def save(name: str, key: PrivateKey, passphrase: str = "") -> Path:
-    """Put a key in its file and return the path; raises BadInput if the name is taken or the file cannot be written."""
+    """Write a key to its file and return the path; raises BadInput if the name is taken or the file cannot be written."""
     path = path_of(name)
     try:
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o700, parents=True)
         elif "/" not in name and path.parent.stat().st_mode & 0o022:
-            raise BadInput("others can write to it", file=path.parent, hint=f"make it yours alone: chmod 700 {path.parent}")
+            raise BadInput(
+                "others can write to it", file=path.parent, hint=f"let only yourself write to it: chmod 700 {path.parent}"
+            )
         _write(path, key.to_file(passphrase))
     except OSError as error:
         raise BadInput(f"cannot be written ({error.strerror})", file=path, hint="check the folder and its permissions") from None
@@ -354,7 +358,7 @@ def _write(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.link(beside, path)  # unlike a rename, this fails where there is a file already
     except FileExistsError:
-        hint = "choose another name; keys are not written over"
+        hint = "choose another name; a key is never overwritten"
         raise BadInput("there is a key of this name already", file=path, hint=hint) from None
     finally:
         beside.unlink(missing_ok=True)
@@ -362,7 +366,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def listed() -> list[NamedKey]:
-    """The key files by name; raises BadInput if the folder cannot be read. Of a file that is wrong, the problem is told."""
+    """The key files by name, each bad file with its problem; raises BadInput if the folder cannot be read."""
     place = folder()
     try:
         paths = sorted(path for path in place.iterdir() if path.suffix == ".key") if place.exists() else []
@@ -379,7 +383,7 @@ def _listed(path: Path) -> NamedKey:
 
 
 def sign_envelope(payload: bytes, signer: PrivateKey) -> dict[str, Any]:
-    """The envelope, as a JSON object, around the bytes of an in-toto statement."""
+    """A signed DSSE envelope, as a JSON object, around the bytes of an in-toto statement."""
     signature = signer.sign(pae(IN_TOTO, payload))
     return {
         "payload": base64.b64encode(payload).decode(),

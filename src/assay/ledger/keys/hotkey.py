@@ -1,4 +1,4 @@
-"""Bittensor's keys: sr25519, SS58 addresses and key files, through the extra `bittensor`."""
+"""Use Bittensor's keys: sr25519 signatures, SS58 addresses and key files, through the extra `bittensor`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class NotInstalled(BadInput):
-    """The extra `bittensor` is not installed, so that nothing can be said of the key."""
+    """The extra `bittensor` is not installed, so the key cannot be checked."""
 
 
 BARE = b"no key signs this: it is signed to see whether there is a private key"
@@ -42,7 +42,7 @@ def _library() -> Any:
 
 
 def decode(text: str) -> bytes:
-    """The 32 bytes of an SS58 address, of whatever network; raises BadInput if its checksum is wrong."""
+    """The 32 bytes of an SS58 address of any network; raises BadInput if its checksum is wrong."""
     library = _library()
     try:
         return bytes(library.ss58_decode(text))
@@ -51,7 +51,7 @@ def decode(text: str) -> bytes:
 
 
 def address(raw: bytes) -> str:
-    """The SS58 address of a key of 32 bytes, in the form that Bittensor writes."""
+    """The SS58 address of a key of 32 bytes, as Bittensor writes it."""
     return str(_library().ss58_encode(raw))
 
 
@@ -61,7 +61,7 @@ def verifies(raw: bytes, signature: bytes, message: bytes) -> bool:
         return False
     try:
         return bool(_library().Keypair(public_key=raw).verify(message, signature))
-    except ValueError:  # the 32 bytes are no point of the curve
+    except ValueError:  # the 32 bytes are not a point of the curve
         return False
 
 
@@ -95,7 +95,7 @@ def to_file(pair: Any) -> bytes:
 
 
 def is_encrypted(data: bytes) -> bool:
-    """Whether these are the bytes of a key file that the library has encrypted."""
+    """Whether these are the bytes of an encrypted key file."""
     return re.match(rb"\$NACL|\$ANSIBLE_VAULT|gAAAAA", data) is not None
 
 

@@ -1,4 +1,4 @@
-"""The store: everything that was accepted and settled, append-only, in SQLite or PostgreSQL. SPEC 3.0, 6.
+"""Store everything that was accepted and settled, append-only, in SQLite or PostgreSQL. SPEC 3.0, 6.
 
     with store.open("ledger.db") as ledger:
         with ledger.writing() as tx:
@@ -7,8 +7,8 @@
             for seq, digest, body in view.records(first_epoch=12, last_epoch=12):
                 ...
 
-One writer at a time, any number of readers, each with a snapshot of its own. What a block wrote is durable when it ends; if it
-raises, nothing of it is kept.
+There is one writer at a time and any number of readers, each with its own snapshot. What a block wrote is durable when the block
+ends; if the block raises, nothing of it is stored.
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ __all__ = [
 ]
 
 COPY_ROWS = 10_000
-"""Rows that are in memory at once."""
+"""Rows that are copied at once."""
 
 
 def vacuum_into(source: Connection, path: Path) -> None:
-    """Copy an SQLite database into a new file; the connection is in no transaction. Others may write meanwhile."""
+    """Copy an SQLite database to a new file while others write; the connection must not be in a transaction."""
     source.exec_driver_sql("VACUUM INTO ?", (str(path),))
 
 
 def copy_tables(source: Connection, target: Connection, name: str) -> None:
-    """Copy all tables from one transaction into another, which has none of them; raises NotALedger if it has."""
+    """Copy all tables from one transaction to another; raises NotALedger if the target has one of them already."""
     schema.check_empty(target, name)
     SCHEMA.create_all(target, checkfirst=False)
     for table in SCHEMA.sorted_tables:
@@ -119,7 +119,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Writer]:
-        """One transaction, exclusive among writers; raises StoreError, and then nothing of the block is kept.
+        """One transaction, exclusive among writers; if it raises StoreError, nothing of the block is stored.
 
         Raises Elsewhere for a database that is not where the ledger lives.
         """
@@ -134,12 +134,12 @@ class Store:
             yield View(connection)
 
     def check_home(self) -> None:
-        """Refuse a database that is only read, since the ledger lives elsewhere; raises Elsewhere."""
+        """Raise Elsewhere if this database may only be read, because the ledger lives elsewhere."""
         with transaction(self._engine, self.name, writing=False) as connection:
             schema.check_home(connection)
 
     def elsewhere(self) -> Elsewhere | None:
-        """Why this database is only read, if the ledger lives elsewhere."""
+        """Why this database may only be read; None if the ledger lives here."""
         try:
             self.check_home()
         except Elsewhere as error:
@@ -147,22 +147,22 @@ class Store:
         return None
 
     def adopt(self) -> str:
-        """Make this the place where the ledger lives: of a copy, or of a restored ledger, that is the only one now.
+        """Make this copy or restored database the place where the ledger lives; it must be the only one now.
 
-        The place before it is looked at as far as it can be. Raises BadInput if the ledger is still there and in use, or knows
-        more than this one. Returns what was not looked at.
+        The former place is checked as far as possible. Raises BadInput if the ledger there is still in use, or has more than this
+        one. Returns what could not be checked.
         """
         with transaction(self._engine, self.name, writing=False) as connection:
             former = schema.former_home(connection)
             if not former:
-                unseen = "It is not known where the ledger was before, so nothing was looked at there."
+                unseen = "It is not known where the ledger was before, so nothing was checked there."
             elif "file" in former:
                 schema.check_file_unused(connection, former)
-                unseen = f"No program of this machine was seen with {former['file']} open; other machines were not looked at."
+                unseen = f"No program of this machine has {former['file']} open; other machines were not checked."
             else:
                 name = schema.former_database(connection, former)
                 if name is None:
-                    unseen = f"The database {former['database']!r} is on another server, gone, or this one; it was not looked at."
+                    unseen = f"The database {former['database']!r} is on another server, gone, or this one; it was not checked."
                 else:
                     unseen = self._check_former(name, View(connection))
         with transaction(self._engine, self.name, writing=True) as connection:
@@ -170,11 +170,11 @@ class Store:
         return unseen
 
     def _check_former(self, name: str, ours: View) -> str:
-        """Refuse the database of this server that the ledger lived in if it is written to, or has more than this one.
+        """Raise BadInput if the ledger's former database on this server is being written, or has more than this one.
 
-        Returns what was not looked at.
+        Returns what could not be checked.
         """
-        hint = "stop whatever works with it; take a new backup of it and restore that, or drop it if what is newer is to be lost"
+        hint = "stop the programs that use it; restore a new backup of it, or drop it if you can lose what is newer"
         place = self._engine.url.set(database=name).render_as_string(hide_password=False)
         try:
             with open(place, wait=0.2) as old, transaction(old._engine, old.name, writing=True) as connection:
@@ -183,22 +183,22 @@ class Store:
         except DatabaseBusy as error:
             raise BadInput(f"the ledger is still being written in the database {name!r} ({error.what})", hint=hint) from None
         except AssayError as error:
-            return f"The database {name!r} could not be looked at ({error.what})."
+            return f"The database {name!r} could not be checked ({error.what})."
         batches, receipts = (max(0, count) for count in newer)
         if batches or receipts:
-            what = f"the ledger in the database {name!r} has {batches} batches and {receipts} receipts more than this"
+            what = f"the ledger in the database {name!r} has {batches} batches and {receipts} receipts more than this one"
             raise BadInput(what, file=self.name, hint=hint)
-        return f"The database {name!r} has nothing newer, and nobody was writing to it; other servers were not looked at."
+        return f"The database {name!r} has nothing newer, and nobody was writing to it; other servers were not checked."
 
     def forget_home(self, when: str) -> None:
-        """Write down that this database was restored at a time, so that it is to be adopted."""
+        """Note that this database was restored at a time, so it must be adopted before it is used."""
         with transaction(self._engine, self.name, writing=True) as connection:
             schema.forget_home(connection, when)
 
     def grant(self, role: str) -> bool:
         """Let a user of the PostgreSQL server read all and add evidence; raises BadInput, StoreError.
 
-        Returns whether its time limits were set too: `rights.LIMITS`.
+        Returns whether its time limits were set too: `schema.LIMITS`.
         """
         with transaction(self._engine, self.name, writing=True) as connection:
             return schema.grant(connection, role)
@@ -206,7 +206,8 @@ class Store:
     def revoke(self, role: str) -> tuple[int, int]:
         """Take every right from a user, and end its sessions; raises BadInput, StoreError.
 
-        Waits for no turn, since the user may be keeping it. Returns how many sessions were ended, and how many we may not end.
+        Does not wait for its turn to write, since the user may hold that. Returns how many sessions were ended, and how many we
+        may not end.
         """
         with transaction(self._engine, self.name, writing=False, isolation="READ COMMITTED") as connection:
             schema.revoke(connection, role)
@@ -230,14 +231,16 @@ class Store:
             copy.dispose()
 
     def check_integrity(self) -> None:
-        """Let the database look itself over; raises Damaged. PostgreSQL does so with every page that it reads."""
+        """Let SQLite check its database; raises Damaged. PostgreSQL checks every page when it reads it."""
         with transaction(self._engine, self.name, writing=False) as connection:
             if connection.dialect.name == "sqlite":
-                said = list(connection.exec_driver_sql("PRAGMA integrity_check").scalars())
+                problems = list(connection.exec_driver_sql("PRAGMA integrity_check").scalars())
                 lost = connection.exec_driver_sql("PRAGMA foreign_key_check").scalars().all()
-                said = [one for one in said if one != "ok"] + [f"a row of {table} lost what it refers to" for table in lost]
-                if said:
-                    raise Damaged(f"it is damaged ({'; '.join(said[:3])})", file=self.name, hint=RESTORE)
+                problems = [problem for problem in problems if problem != "ok"] + [
+                    f"a row of {table} refers to a row that is gone" for table in lost
+                ]
+                if problems:
+                    raise Damaged(f"it is damaged ({'; '.join(problems[:3])})", file=self.name, hint=RESTORE)
 
     def close(self) -> None:
         """Close every connection."""
@@ -252,9 +255,9 @@ class Store:
 
 @contextmanager
 def transaction(engine: Engine, name: str, *, writing: bool, isolation: str = "REPEATABLE READ") -> Iterator[Connection]:
-    """A transaction of the store at the level below tables; raises BadInput for one that writes where there are no file locks.
+    """A database transaction of the store; raises BadInput for one that writes on a system without file locks.
 
-    isolation: PostgreSQL's, of a transaction that waits for no turn.
+    isolation: PostgreSQL's, for a transaction that does not wait for its turn to write.
     """
     if writing:
         check_locks()
@@ -268,12 +271,12 @@ def transaction(engine: Engine, name: str, *, writing: bool, isolation: str = "R
         holder = None if engine.dialect.name != "postgresql" else _holder(engine)
         if holder is None:
             raise
-        hint = f"{error.hint}; the operator ends it: `assay ledger grant DIR USER --revoke`, then grants again"
-        raise DatabaseBusy(f"{error.what}; {holder} keeps it", file=error.file, hint=hint) from None
+        hint = f"{error.hint}; or the operator ends that session: `assay ledger grant DIR USER --revoke`, then grants again"
+        raise DatabaseBusy(f"{error.what}; {holder} holds it", file=error.file, hint=hint) from None
 
 
 def _holder(engine: Engine) -> str | None:
-    """Who has the turn among the writers, if that can be asked."""
+    """Who holds the turn to write, if the server says it."""
     try:
         with engine.connect() as connection:
             return schema.turn_holder(connection)
@@ -282,29 +285,29 @@ def _holder(engine: Engine) -> str | None:
 
 
 def create(place: str | Path, meta: Meta) -> Store:
-    """A new store, in a file that is not there yet or an empty database; raises NotALedger if something is, and StoreError.
+    """Make a store in a new file or an empty database; raises NotALedger if there is something already, and StoreError.
 
-    A file without any table is what somebody left who died while making a store; it is taken up.
+    A file without any table is left from a crash during `create`; it is used.
     """
-    name, made = shown(place), make_engine(place, create=True)
-    file = None if made.url.database is None or made.dialect.name != "sqlite" else Path(made.url.database)
+    name, database = shown(place), make_engine(place, create=True)
+    file = None if database.url.database is None or database.dialect.name != "sqlite" else Path(database.url.database)
     ours = file is not None and _reserve(file, name)
     try:
-        with transaction(made, name, writing=True) as connection:
+        with transaction(database, name, writing=True) as connection:
             if file is not None and not ours and inspect(connection).get_table_names():
                 raise NotALedger("is there already", file=name, hint="use another path, or remove it if nothing needs it")
             schema.make_tables(connection, meta, name)
     except BaseException as error:
-        made.dispose()
+        database.dispose()
         if file is not None and ours and not isinstance(error, NotALedger):
             for rest in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
                 rest.unlink(missing_ok=True)
         raise
-    return Store(made, name, meta)
+    return Store(database, name, meta)
 
 
 def _reserve(file: Path, name: str) -> bool:
-    """Make a file; False if there is one."""
+    """Make an empty file; False if the file exists."""
     try:
         with builtins.open(file, "xb"):
             return True
@@ -317,35 +320,35 @@ def _reserve(file: Path, name: str) -> bool:
 
 
 def open(place: str | Path, *, wait: float = WAIT) -> Store:
-    """The store at a path or URL. `wait`: seconds that a writer waits for another one.
+    """Open the store at a path or URL. `wait`: seconds that a writer waits for another one.
 
     Raises NotALedger if there is none, OtherVersion, Forbidden, and StoreError.
     """
-    name, found = shown(place), make_engine(place, wait=wait)
+    name, database = shown(place), make_engine(place, wait=wait)
     try:
-        _there(found, name)
-        with transaction(found, name, writing=False) as connection:
+        _there(database, name)
+        with transaction(database, name, writing=False) as connection:
             version, meta = schema.read_meta(connection, name)
         schema.check_version(version, name)
     except BaseException:
-        found.dispose()
+        database.dispose()
         raise
-    return Store(found, name, meta)
+    return Store(database, name, meta)
 
 
 def migrate(place: str | Path) -> tuple[int, int]:
-    """Bring the store at a path or URL to this program's version: that before, and that after. Raises as `open` does."""
-    name, found = shown(place), make_engine(place)
+    """Bring the store at a path or URL to this program's version; returns the version before and after. Raises as `open` does."""
+    name, database = shown(place), make_engine(place)
     try:
-        _there(found, name)
-        with transaction(found, name, writing=True) as connection:
+        _there(database, name)
+        with transaction(database, name, writing=True) as connection:
             return schema.migrate_tables(connection, name)
     finally:
-        found.dispose()
+        database.dispose()
 
 
 def fill(place: str | Path, copy: Path) -> None:
-    """Put what `copy_to` wrote into an empty database, whole or not at all; raises NotALedger if it is not empty, StoreError."""
+    """Fill an empty database from a file that `copy_to` wrote, all or nothing; raises NotALedger if not empty, StoreError."""
     name, target, source = shown(place), make_engine(place), make_engine(copy)
     try:
         with transaction(source, str(copy), writing=False) as read, transaction(target, name, writing=True) as written:
@@ -355,6 +358,6 @@ def fill(place: str | Path, copy: Path) -> None:
         target.dispose()
 
 
-def _there(found: Engine, name: str) -> None:
-    if found.dialect.name == "sqlite" and found.url.database is not None and not Path(found.url.database).exists():
+def _there(database: Engine, name: str) -> None:
+    if database.dialect.name == "sqlite" and database.url.database is not None and not Path(database.url.database).exists():
         raise NotALedger("there is no such file", file=name, hint="`assay ledger init` makes a ledger")

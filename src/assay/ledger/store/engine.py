@@ -32,7 +32,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from assay.errors import AssayError, BadInput
 
-KEPT = "nothing of this was kept"
+KEPT = "nothing of this was stored"
 
 
 class StoreError(AssayError):
@@ -60,7 +60,7 @@ class DatabaseUnreachable(StoreError):
 
 
 class NotALedger(BadInput):
-    """There is no database, or it is none of ours."""
+    """There is no database, or it is not a ledger."""
 
 
 class OtherVersion(BadInput):
@@ -72,15 +72,15 @@ class Forbidden(BadInput):
 
 
 class Elsewhere(BadInput):
-    """The database is a copy of a ledger that lives elsewhere, or was restored and not adopted: it is only read."""
+    """The database is a copy of a ledger that lives elsewhere, or was restored and not adopted: it may only be read."""
 
 
 RESTORE = "restore it from a copy, then `assay ledger check`"
-_AGAIN = "try again; what was acknowledged before is kept"
+_AGAIN = "try again; what was acknowledged before is safe"
 _SQLITE: tuple[tuple[str, type[AssayError], str, str], ...] = (
     ("SQLITE_BUSY", DatabaseBusy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
     ("SQLITE_LOCKED", DatabaseBusy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
-    ("SQLITE_FULL", Full, f"the disk is full, {KEPT}", "make room, then do it again"),
+    ("SQLITE_FULL", Full, f"the disk is full, {KEPT}", "free some space, then try again"),
     ("SQLITE_READONLY", ReadOnly, f"it cannot be written, {KEPT}", "check its permissions, those of its folder, and the mount"),
     ("SQLITE_CORRUPT", Damaged, "it is damaged", RESTORE),
     ("SQLITE_NOTADB", NotALedger, "is not a database", "is this the right file? If it was a ledger, restore it from a copy"),
@@ -90,10 +90,10 @@ _SQLITE: tuple[tuple[str, type[AssayError], str, str], ...] = (
         "it cannot be opened",
         "check that it exists, its permissions and those of its folder",
     ),
-    ("SQLITE_IOERR", DatabaseUnreachable, f"the disk failed, {KEPT}", "check the disk and its space, then do it again"),
+    ("SQLITE_IOERR", DatabaseUnreachable, f"the disk failed, {KEPT}", "check the disk and its space, then try again"),
     ("SQLITE_PERM", Forbidden, "access is refused", "check its permissions"),
 )
-"""Beginning of SQLite's name for an error → ours, what is wrong, what to do."""
+"""Beginning of SQLite's name for an error → our error, what is wrong, what to do."""
 _STATES: tuple[tuple[str, type[AssayError], str, str], ...] = (
     ("28", Forbidden, "the server does not accept this user and password", "correct the URL, or PGPASSWORD or ~/.pgpass"),
     ("3D000", NotALedger, "there is no such database", "make it with `createdb`"),
@@ -103,20 +103,20 @@ _STATES: tuple[tuple[str, type[AssayError], str, str], ...] = (
         "the user may not do this",
         "the operator lets a user add evidence: `assay ledger grant`",
     ),
-    ("53100", Full, f"the server's disk is full, {KEPT}", "make room, then do it again"),
+    ("53100", Full, f"the server's disk is full, {KEPT}", "free some space, then try again"),
     ("25006", ReadOnly, f"the server is read-only (a standby?), {KEPT}", "use the URL of the primary"),
     ("55P03", DatabaseBusy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
     ("XX001", Damaged, "it is damaged", RESTORE),
     ("XX002", Damaged, "it is damaged", RESTORE),
 )
-"""Beginning of PostgreSQL's SQLSTATE → ours, what is wrong, what to do."""
+"""Beginning of PostgreSQL's SQLSTATE → our error, what is wrong, what to do."""
 _PASSWORD = ("password authentication failed", "no password supplied", "pg_hba.conf", "Peer authentication failed")
-"""What the server says of who may not come in: before there is a connection, there is no SQLSTATE either."""
+"""Texts of the server for a refused login: without a connection there is no SQLSTATE."""
 
 
 @contextmanager
 def translated(name: str) -> Iterator[None]:
-    """Whatever the database raises in the block, as an error of ours that names the database. `name`: without a password."""
+    """Raise the database's errors in the block as ours, with the name of the database (without a password)."""
     try:
         yield
     except (Elsewhere, StoreError) as error:
@@ -130,31 +130,33 @@ def translated(name: str) -> Iterator[None]:
 
 def _ours(error: DBAPIError, name: str) -> AssayError:
     original = error.orig
-    said = " ".join(str(original).split())[:300]
+    message = " ".join(str(original).split())[:300]
     if isinstance(original, sqlite3.Error):
         code, table = getattr(original, "sqlite_errorname", None) or "", _SQLITE
     else:
         code, table = getattr(original, "sqlstate", None) or "", _STATES
         if not code:
-            code = "28" if any(part in said for part in _PASSWORD) else "3D000" if said.endswith("does not exist") else ""
+            code = "28" if any(part in message for part in _PASSWORD) else "3D000" if message.endswith("does not exist") else ""
     if code.startswith("SQLITE_CANTOPEN") and Path(name).is_file() and not os.access(Path(name).parent, os.W_OK):
-        code = "SQLITE_READONLY"  # beside the file there are others, which even a reader writes
+        code = "SQLITE_READONLY"  # even a reader writes files beside it
     for begin, kind, what, hint in table:
         if code.startswith(begin):
-            return kind(f"{what} ({said})", file=name, hint=hint)
+            return kind(f"{what} ({message})", file=name, hint=hint)
     if error.connection_invalidated or (table is _STATES and code[:2] in ("", "08", "57")):
-        return DatabaseUnreachable(f"the server does not answer, or ended the connection ({said})", file=name, hint=_AGAIN)
-    return StoreError(f"the database refused it, {KEPT} ({said})", file=name, hint="`assay ledger check` looks for why")
+        return DatabaseUnreachable(f"the server does not answer, or ended the connection ({message})", file=name, hint=_AGAIN)
+    return StoreError(
+        f"the database refused it, {KEPT} ({message})", file=name, hint="look for the cause with `assay ledger check`"
+    )
 
 
 WAIT = 60.0
 """Seconds that a writer waits for another one."""
 CACHE_KIB = 65_536
-"""What one connection keeps of an SQLite database in memory."""
+"""KiB of an SQLite database that one connection keeps in memory."""
 CONNECT_SECONDS = 30
 POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 SECRET = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
-"""Parts of a URL's query that no message may show."""
+"""Query parameters of a URL that no message may show."""
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
@@ -167,7 +169,7 @@ LOCK = 0x6173736179
 
 
 def shown(place: str | Path) -> str:
-    """The path or URL as an error may name it: as one writes it, and without a password."""
+    """The path or URL as an error may show it: without a password."""
     text = str(place)
     if "://" not in text:
         return text
@@ -176,9 +178,9 @@ def shown(place: str | Path) -> str:
 
 
 def make_engine(place: str | Path, *, create: bool = False, wait: float = WAIT) -> Engine:
-    """The engine for a path or URL. With option `writing` a transaction excludes other writers; else it reads one snapshot.
+    """The engine for a path or URL. A transaction with the option `writing` excludes other writers; others read one snapshot.
 
-    Nothing is opened yet. Raises BadInput for a URL that is none, and where psycopg is missing.
+    Nothing is opened yet. Raises BadInput for a wrong URL, and if psycopg is missing.
     """
     text = str(place)
     url = _url(text) if "://" in text else URL.create("sqlite", database=text)
@@ -199,7 +201,7 @@ def _url(text: str) -> URL:
     if url.drivername == "sqlite":
         return url
     raise BadInput(
-        f"{url.drivername!r} is no database for a ledger", hint="use a path (SQLite) or postgresql://USER@HOST/DATABASE"
+        f"a ledger cannot be in a database of {url.drivername!r}", hint="use a path (SQLite) or postgresql://USER@HOST/DATABASE"
     )
 
 
@@ -207,29 +209,29 @@ def _sqlite(path: Path, *, create: bool, wait: float) -> Engine:
     address = f"file:{quote(str(path.absolute()))}?mode={'rwc' if create else 'rw'}"
 
     def connect() -> sqlite3.Connection:
-        one = sqlite3.connect(address, uri=True, isolation_level=None, timeout=wait, check_same_thread=False)
+        connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=wait, check_same_thread=False)
         try:
             for pragma in _PRAGMAS:
-                one.execute(pragma)
+                connection.execute(pragma)
         except sqlite3.Error:
-            one.close()
+            connection.close()
             raise
-        return one
+        return connection
 
-    made = create_engine(URL.create("sqlite", database=str(path)), creator=connect)
+    engine = create_engine(URL.create("sqlite", database=str(path)), creator=connect)
 
-    @event.listens_for(made, "begin")
+    @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
             connection.exec_driver_sql("BEGIN IMMEDIATE" if _writing(connection) else "BEGIN")
 
-    return made
+    return engine
 
 
 def _postgresql(url: URL, *, wait: float) -> Engine:
     options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "assay"}
     try:
-        made = create_engine(
+        engine = create_engine(
             url, pool_pre_ping=True, connect_args={name: value for name, value in options.items() if name not in url.query}
         )
     except ModuleNotFoundError:
@@ -237,7 +239,7 @@ def _postgresql(url: URL, *, wait: float) -> Engine:
             "PostgreSQL needs the package psycopg", hint="install Assay with it: pip install 'assay[postgres]'"
         ) from None
 
-    @event.listens_for(made, "begin")
+    @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         if _writing(connection):
             turn = connection.exec_driver_sql(
@@ -251,7 +253,7 @@ def _postgresql(url: URL, *, wait: float) -> Engine:
             else:
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
 
-    return made
+    return engine
 
 
 def _writing(connection: Connection) -> bool:

@@ -1,28 +1,27 @@
-"""Where a ledger lives: in which file, or in which database of which server. A copy of it lives elsewhere, and is only read.
+"""Manage a ledger's database beside its rows: where the ledger lives, who may write to it, and the version of its tables.
 
-`meta` says it under the key `home`, since the ledger was made:
+**Home.** `meta` says under the key `home` where the ledger lives, so that a copy can be recognized:
 
     {"file":"/srv/c/ledger.db","inode":"1234"}                    SQLite
     {"database":"ledger","number":"16384","server":"7391…","timeline":"00000001"}  PostgreSQL
 
-- The copy of a file has another path or another inode number; a dump that was read in again is another database, or of another
-  server; a server that was restored, or a standby that took over, is on another timeline.
-- A ledger that `restore` put back has no home: {"restored":"2026-11-22T17:00:00Z"}; `former_home` says where it lived before.
-- A ledger of before this was written down has none either, and is at home wherever it is.
+- The copy of a file has another path or inode. A dump that was loaded again is another database, or on another server. A server
+  that was restored, or a standby that took over, is on another timeline.
+- A restored ledger has no home: {"restored":"2026-11-22T17:00:00Z"}; `former_home` says where it lived before.
+- A ledger from before the home was noted has none, and may be used wherever it is.
 
-What is not at home takes nothing in and signs nothing, until it is told that it is the ledger now, and the only one.
+A database that is not at home accepts and signs nothing, until the operator says that it is the only one (`settle_in`).
 
-Who may do what in a shared PostgreSQL: the owner all, a validator's user read all and add evidence, others nothing.
+**Rights in a shared PostgreSQL.** The owner may do everything; a validator's user may read everything and add evidence; others
+may do nothing. Writers take turns by locking the table `assay_turn`, which has no columns and no rows. PostgreSQL lets only those
+lock it who may change it, so a user who may not write cannot delay the others. Any role may take an advisory lock; a database
+without the table is written under one, until `grant` or a migration makes the table.
 
-Writers take turns by locking the table `assay_turn`, which has no columns and no rows. PostgreSQL lets only those lock it who
-have the right to change it, so that whoever may not write cannot hold up those who may. An advisory lock any role may take; a
-database that does not have the table yet is written under one, until `grant` or a migration makes it.
+A validator's user can hold its turn as long as its transaction lasts. `grant` sets time limits for the user in this database,
+which end a transaction that hangs. A session can change its own limits, so against a hostile user there is `revoke`: it does not
+wait for a turn, and then ends the user's sessions.
 
-A user who may add evidence can keep its turn for as long as its transaction lasts. `grant` bounds that by time limits for the
-user in this database, which end what hangs. A session can set them otherwise for itself, so what holds against a user who wants
-to stop the others is `revoke`: it waits for no turn, and then the user's sessions are ended.
-
-The version of the tables: made, checked on opening, and brought forward. A database of another version is refused by name.
+**Version.** The tables are made, checked on opening, and migrated. A database of another version is refused by name.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ from assay.ledger.store.tables import SCHEMA, Meta, append_only, attempts, batch
 Home = dict[str, str]
 HOME = "home"
 FORMER_HOME = "former_home"
-"""In `meta` of a ledger that was restored and not adopted yet: where it lived before."""
-_HINT = "work where the ledger lives; or, if this is the only one now: assay ledger adopt"
+"""The key in `meta` for where a ledger lived before it was restored, until it is adopted."""
+_HINT = "use the ledger where it lives; or, if this is the only one now: assay ledger adopt"
 _SERVER = (
     "SELECT current_database(), (SELECT oid::text FROM pg_database WHERE datname = current_database()),"
     " (SELECT system_identifier::text FROM pg_control_system()), CASE WHEN pg_is_in_recovery()"
@@ -56,21 +55,21 @@ _SHAPES = ({"file", "inode"}, {"database", "number", "server", "timeline"}, {"re
 
 
 def present_home(connection: Connection) -> Home:
-    """Where this database is; raises OSError if its file is gone."""
+    """Where this database is now; raises OSError if its file is gone."""
     if connection.dialect.name == "sqlite":
         path = os.path.realpath(str(connection.engine.url.database))
         return {"file": path, "inode": str(os.stat(path).st_ino)}
-    found = connection.exec_driver_sql(_SERVER).one()
-    return dict(zip(("database", "number", "server", "timeline"), map(str, found), strict=True))
+    place = connection.exec_driver_sql(_SERVER).one()
+    return dict(zip(("database", "number", "server", "timeline"), map(str, place), strict=True))
 
 
 def noted_home(connection: Connection, key: str = HOME) -> Home:
-    """What the database says of where it lives, or of where it lived; empty if it says nothing. Raises Damaged."""
-    said = connection.scalar(select(meta.c.value).where(meta.c.key == key))
-    if said is None:
+    """The home, or former home, that the database notes; empty if it notes none. Raises Damaged."""
+    noted = connection.scalar(select(meta.c.value).where(meta.c.key == key))
+    if noted is None:
         return {}
     try:
-        home: Home = json.loads(said)
+        home: Home = json.loads(noted)
     except ValueError:
         home = {}
     if not isinstance(home, dict) or set(home) not in _SHAPES:
@@ -79,23 +78,25 @@ def noted_home(connection: Connection, key: str = HOME) -> Home:
 
 
 def check_home(connection: Connection) -> None:
-    """Refuse a database that does not live here; raises Elsewhere."""
+    """Raise Elsewhere for a database that does not live here."""
     home = noted_home(connection)
     if "restored" in home:
-        what = f"was restored on {home['restored']}, and takes in and signs nothing until the ledger before it is stopped"
-        raise Elsewhere(what, hint="stop that one, then: assay ledger adopt")
+        what = f"was restored on {home['restored']}, and accepts and signs nothing until it is adopted"
+        raise Elsewhere(what, hint="stop the ledger that it replaces, then: assay ledger adopt")
     if home and _without_name(home) != _without_name(present_home(connection)):
-        raise Elsewhere(f"is a copy of the ledger {_home_words(home, present_home(connection))}, so it is only read", hint=_HINT)
+        raise Elsewhere(
+            f"is a copy of the ledger {_home_words(home, present_home(connection))}, so it may only be read", hint=_HINT
+        )
 
 
 def settle_in(connection: Connection) -> None:
-    """Write down that the database lives here."""
+    """Note that the ledger lives here."""
     _write_home(connection, present_home(connection))
     connection.execute(delete(meta).where(meta.c.key == FORMER_HOME))
 
 
 def forget_home(connection: Connection, when: str) -> None:
-    """Write down that the database was restored at a time (RFC 3339), and lives nowhere yet; and where it lived before."""
+    """Note that the database was restored at a time (RFC 3339) and has no home yet, and where it lived before."""
     home = former_home(connection)
     _write_home(connection, {"restored": when})
     if home:
@@ -103,26 +104,26 @@ def forget_home(connection: Connection, when: str) -> None:
 
 
 def former_home(connection: Connection) -> Home:
-    """Where the ledger lived before this copy of it, or before it was restored; empty if that is not known. Raises Damaged."""
+    """Where the ledger lived before it was copied or restored; empty if that is unknown. Raises Damaged."""
     home = noted_home(connection)
     return noted_home(connection, FORMER_HOME) if "restored" in home else home
 
 
 def check_file_unused(connection: Connection, home: Home) -> None:
-    """Refuse a former home that is a file of this machine which is still there, or open in a program; raises BadInput."""
+    """Raise BadInput if the former home is a file of this machine that still exists, or that a program has open."""
     file = Path(home["file"])
     if present_home(connection).get("inode") == home["inode"]:
         return  # the file itself was moved
     if file.exists() and str(file.stat().st_ino) == home["inode"]:
-        raise BadInput(f"the ledger still is in {file}, and this is a copy of it", hint="move that file away first")
+        raise BadInput(f"the ledger is still in {file}, and this is a copy of it", hint="move that file away first")
     process = _process_with(file, int(home["inode"]))
     if process is not None:
         what = f"the ledger that was in {file} is still open in process {process}"
-        raise BadInput(what, hint="stop that program first: it would go on with the old ledger")
+        raise BadInput(what, hint="stop that program first: it would continue with the old ledger")
 
 
 def _process_with(file: Path, inode: int) -> str | None:
-    """A process of this machine that has the file open, moved or removed though it is; as far as we may see that."""
+    """A process of this machine that has the file open, even if it was moved or removed; as far as we may see."""
     try:
         device = file.parent.stat().st_dev
         processes = [name for name in os.listdir("/proc") if re.fullmatch("[0-9]+", name) and name != str(os.getpid())]
@@ -134,14 +135,14 @@ def _process_with(file: Path, inode: int) -> str | None:
                 with suppress(OSError):
                     opened = Path(f"/proc/{process}/fd/{number}")
                     status = opened.stat()
-                    # The number of a file that was removed may be given to another; a database begins with these words.
+                    # The inode of a removed file may be used again; a database begins with these words.
                     if (status.st_dev, status.st_ino) == (device, inode) and opened.read_bytes()[:15] == b"SQLite format 3":
                         return process
     return None
 
 
 def former_database(connection: Connection, home: Home) -> str | None:
-    """The name of the database of this server that is a former home, if it is on this server, still there and another one."""
+    """The name of the former database, if it is another one on this server that still exists; else None."""
     if connection.dialect.name != "postgresql" or home["server"] != present_home(connection)["server"]:
         return None
     name = connection.exec_driver_sql("SELECT datname FROM pg_database WHERE oid::text = %s", (home["number"],)).scalar()
@@ -154,26 +155,26 @@ def _write_home(connection: Connection, home: Home, key: str = HOME) -> None:
 
 
 def _without_name(home: Home) -> Home:
-    """A home without the name of the database, which may be changed."""
+    """A home without the name of the database, because a database may be renamed."""
     return {name: value for name, value in home.items() if name != "database"}
 
 
 def _home_words(home: Home, now: Home) -> str:
     if "file" in home:
         same = home["file"] == now.get("file")
-        return f"that was in this file, number {home['inode']}, before" if same else f"in {home['file']}"
+        return f"that was in this file before, with the inode {home['inode']}" if same else f"in {home['file']}"
     if home["server"] == now.get("server") and home["number"] == now.get("number"):
-        return f"that was on timeline {home['timeline']} of this server, which was restored or took over since"
+        return f"that was on timeline {home['timeline']} of this server, which was restored or has taken over since"
     return f"in the database {home['database']!r} of {'this' if home['server'] == now.get('server') else 'another'} server"
 
 
 TURN = "assay_turn"
 EVIDENCE = (batches, records)
-"""Where a validator's evidence is put: what its user may insert into."""
+"""The tables of evidence, which a validator's user may insert into."""
 LIMITS = {"idle_in_transaction_session_timeout": "2min", "statement_timeout": "10min"}
-"""PostgreSQL's settings for a validator's user: for how long a transaction may do nothing, and a statement may take."""
+"""PostgreSQL's time limits for a validator's user: for an idle transaction, and for one statement."""
 _REFUSED = "42501"
-"""PostgreSQL's SQLSTATE for what a user may not do."""
+"""PostgreSQL's SQLSTATE for a missing right."""
 _ROLE = text(
     "SELECT r.rolsuper, pg_has_role(r.rolname, c.relowner, 'MEMBER') FROM pg_roles r, pg_class c"
     " WHERE r.rolname = :role AND c.oid = to_regclass('batches')"
@@ -182,7 +183,7 @@ _OWNER = text("SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.o
 
 
 def make_turn(connection: Connection) -> None:
-    """The table by which writers take turns, if it is not there."""
+    """Make the table by which writers take turns, if it is missing."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {TURN} ()")
 
@@ -190,12 +191,12 @@ def make_turn(connection: Connection) -> None:
 def grant(connection: Connection, role: str) -> bool:
     """Let a user of the server read the ledger and add evidence, and nothing else; raises BadInput.
 
-    Returns whether its time limits were set: that takes a superuser, or an owner with CREATEROLE.
+    Returns whether its time limits were set: that needs a superuser, or an owner with CREATEROLE.
     """
     name = _checked_role(connection, role)
     _run(connection, _revoking(connection, name))
     make_turn(connection)
-    database, schema = (_quoted(connection, one) for one in _database_names(connection))
+    database, schema = (_quoted(connection, identifier) for identifier in _database_names(connection))
     _run(
         connection,
         (
@@ -210,14 +211,14 @@ def grant(connection: Connection, role: str) -> bool:
 
 
 def revoke(connection: Connection, role: str) -> None:
-    """Take every right in the ledger from a user of the server; raises BadInput. Its sessions go on: see `end_sessions`."""
+    """Take every right in the ledger from a user of the server; raises BadInput. Its sessions continue: see `end_sessions`."""
     name = _checked_role(connection, role)
     _run(connection, _revoking(connection, name))
     _permitted(connection, _limits(connection, name, [f"RESET {setting}" for setting in LIMITS]))
 
 
 def end_sessions(connection: Connection, role: str) -> tuple[int, int]:
-    """End a user's sessions in this database: how many were ended, and how many there are that we may not end."""
+    """End a user's sessions in this database; returns how many were ended, and how many we may not end."""
     query = text("SELECT pid FROM pg_stat_activity WHERE usename = :role AND datname = current_database()")
     sessions = connection.scalars(query, {"role": role}).all()
     ended = sum(_permitted(connection, [f"SELECT pg_terminate_backend({pid}, 5000)"]) for pid in sessions)
@@ -225,24 +226,24 @@ def end_sessions(connection: Connection, role: str) -> tuple[int, int]:
 
 
 def turn_holder(connection: Connection) -> str | None:
-    """The user who has the turn among the writers, with the process of its session; None if nobody has it."""
+    """The user who holds the turn to write, with the process of the session; None if nobody holds it."""
     query = (
         "SELECT a.usename, a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
         f" WHERE l.relation = to_regclass('{TURN}') AND l.granted AND l.database ="
         " (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 1"
     )
-    found = connection.exec_driver_sql(query).first()
-    return None if found is None else f"{found.usename} (process {found.pid} of the server)"
+    holder = connection.exec_driver_sql(query).first()
+    return None if holder is None else f"{holder.usename} (process {holder.pid} of the server)"
 
 
 def _limits(connection: Connection, name: str, settings: Iterable[str]) -> list[str]:
-    """The statements about a user's settings in this database."""
+    """The statements that change a user's settings in this database."""
     database = _quoted(connection, _database_names(connection)[0])
     return [f"ALTER ROLE {name} IN DATABASE {database} {setting}" for setting in settings]
 
 
 def _permitted(connection: Connection, statements: Iterable[str]) -> bool:
-    """Carry out statements, all or none; False if we may not."""
+    """Run statements, all or none; False if we lack the right."""
     try:
         with connection.begin_nested():
             _run(connection, statements)
@@ -254,28 +255,29 @@ def _permitted(connection: Connection, statements: Iterable[str]) -> bool:
 
 
 def _checked_role(connection: Connection, role: str) -> str:
-    """A user as statements name it, who is there and whom rights bind; raises BadInput."""
+    """The quoted name of an existing user who is bound by rights; raises BadInput."""
     if connection.dialect.name != "postgresql":
         what = "the ledger is a file, which has no users"
-        raise BadInput(what, hint="whoever may write the file may do everything; others send batches: assay evidence sign")
+        raise BadInput(what, hint="whoever may write the file may do everything; let others send batches: assay evidence sign")
     if not connection.scalar(_OWNER):
         raise BadInput(
-            "the tables are somebody else's", hint="grant as their owner: the user that `database` names in ledger.toml"
+            "somebody else owns the tables", hint="grant as their owner: the user that `database` names in ledger.toml"
         )
-    found = connection.execute(_ROLE, {"role": role}).first()
-    if found is None:
+    flags = connection.execute(_ROLE, {"role": role}).first()
+    if flags is None:
         raise BadInput(f"there is no user {brief(role)} on the server", hint="make one: createuser --pwprompt NAME")
-    if any(found):
-        what = f"the user {brief(role)} is {'a superuser' if found[0] else 'the owner, or may act as it'}, whom no right binds"
+    if any(flags):
+        status = "a superuser" if flags[0] else "the owner, or may act as the owner"
+        what = f"the user {brief(role)} is {status}, so rights do not bind it"
         raise BadInput(what, hint="make a user for each validator: createuser --pwprompt NAME")
     return _quoted(connection, role)
 
 
 def _revoking(connection: Connection, name: str) -> Iterable[str]:
-    """The statements that take all rights from a user, and from everybody who has none by name."""
-    _, schema = (_quoted(connection, one) for one in _database_names(connection))
-    there = connection.exec_driver_sql(f"SELECT to_regclass('{TURN}') IS NOT NULL").scalar()
-    tables = _listed([*SCHEMA.tables, *([TURN] if there else [])])
+    """The statements that take all rights from a user, and from PUBLIC."""
+    _, schema = (_quoted(connection, identifier) for identifier in _database_names(connection))
+    has_turn = connection.exec_driver_sql(f"SELECT to_regclass('{TURN}') IS NOT NULL").scalar()
+    tables = _listed([*SCHEMA.tables, *([TURN] if has_turn else [])])
     yield f"REVOKE ALL ON {tables} FROM PUBLIC, {name}"
     yield f"REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC, {name}"
 
@@ -299,18 +301,18 @@ def _run(connection: Connection, statements: Iterable[str]) -> None:
 
 
 UNNAMED = "unnamed_batches"
-"""In `meta`: the last batch that may be of version 1 of its format, which names no log; 0 in a new ledger."""
+"""The key in `meta` for the last batch that may be of version 1, which names no log; 0 in a new ledger."""
 
 
 def _with_attempts(connection: Connection) -> None:
-    """Version 2: what was sent to chains is kept in the ledger."""
+    """Version 2: the ledger stores what was sent to chains."""
     attempts.create(connection)
     for statement in append_only(attempts, connection.dialect.name):
         connection.exec_driver_sql(statement)
 
 
 def _with_checked(connection: Connection) -> None:
-    """Version 3: which signatures were looked at, and up to which batch there are some that name no log."""
+    """Version 3: the ledger stores the verdicts on batches, and up to which batch some may name no log."""
     checked.create(connection)
     for statement in append_only(checked, connection.dialect.name):
         connection.exec_driver_sql(statement)
@@ -319,9 +321,9 @@ def _with_checked(connection: Connection) -> None:
 
 
 def _with_others(connection: Connection) -> None:
-    """Version 4: what somebody forged may stand beside the true batch or record, and must fit what is there.
+    """Version 4: a forged batch or record may exist beside the true one, and new rows must follow the last ones.
 
-    SQLite takes no constraint from a table, so both are written anew.
+    SQLite cannot drop a constraint from a table, so both tables are written again.
     """
     dialect = connection.dialect.name
     if dialect == "postgresql":
@@ -350,16 +352,16 @@ def _with_others(connection: Connection) -> None:
 
 
 MIGRATIONS: Sequence[Callable[[Connection], None]] = (_with_attempts, _with_checked, _with_others)
-"""MIGRATIONS[n − 1] brings a database of version n to n + 1; `tables` says what the last version is."""
+"""MIGRATIONS[n − 1] brings a database of version n to n + 1; `tables` has the tables of the last version."""
 
 
 def schema_version() -> int:
-    """The version that this program makes and reads."""
+    """The version of the tables that this program makes and reads."""
     return 1 + len(MIGRATIONS)
 
 
 def check_empty(connection: Connection, name: str) -> None:
-    """Refuse a database that has one of our tables; raises NotALedger."""
+    """Raise NotALedger for a database that has one of our tables."""
     here = set(inspect(connection).get_table_names()) & set(SCHEMA.tables)
     if here:
         raise NotALedger(
@@ -368,47 +370,47 @@ def check_empty(connection: Connection, name: str) -> None:
 
 
 def make_tables(connection: Connection, whose: Meta, name: str) -> None:
-    """All tables, in a database that has none of them; raises NotALedger if it has."""
+    """Make all tables; raises NotALedger for a database that has one of them already."""
     check_empty(connection, name)
     SCHEMA.create_all(connection, checkfirst=False)
     for statement in triggers(connection.dialect.name):
         connection.exec_driver_sql(statement)
     values = {"competition": whose.competition, "key": whose.key, "origin": whose.origin, "schema_version": str(schema_version())}
-    values[UNNAMED] = "0"  # so that nobody who may only insert can put it there
+    values[UNNAMED] = "0"  # a user who may only insert cannot set it later
     connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in values.items()])
     settle_in(connection)
     make_turn(connection)
 
 
 def read_meta(connection: Connection, name: str) -> tuple[int, Meta]:
-    """The version of a database, and whose it is; raises NotALedger."""
+    """The version of a database, and whose ledger it is; raises NotALedger."""
     if not inspect(connection).has_table("meta"):
         raise NotALedger("is not a ledger", file=name, hint="`assay ledger init` makes one")
-    found: dict[str, str] = {row.key: row.value for row in connection.execute(select(meta))}
-    if not {"competition", "key", "origin", "schema_version"} <= found.keys() or not re.fullmatch(
-        "[0-9]{1,9}", found["schema_version"]
+    values: dict[str, str] = {row.key: row.value for row in connection.execute(select(meta))}
+    if not {"competition", "key", "origin", "schema_version"} <= values.keys() or not re.fullmatch(
+        "[0-9]{1,9}", values["schema_version"]
     ):
         raise NotALedger("is not a ledger", file=name, hint="its table `meta` is somebody else's; use another database")
-    return int(found["schema_version"]), Meta(found["competition"], found["origin"], found["key"])
+    return int(values["schema_version"]), Meta(values["competition"], values["origin"], values["key"])
 
 
-def check_version(found: int, name: str) -> None:
-    """Refuse a database of another version; raises OtherVersion."""
+def check_version(version: int, name: str) -> None:
+    """Raise OtherVersion for a database of another version."""
     ours = schema_version()
-    if found > ours:
+    if version > ours:
         raise OtherVersion(
-            f"was made by a newer Assay: its schema is version {found}, this one knows {ours}", file=name, hint="upgrade Assay"
+            f"was made by a newer Assay: its schema is version {version}, this one knows {ours}", file=name, hint="upgrade Assay"
         )
-    if found < ours:
+    if version < ours:
         raise OtherVersion(
-            f"was made by an older Assay: its schema is version {found}, this one needs {ours}",
+            f"was made by an older Assay: its schema is version {version}, this one needs {ours}",
             file=name,
             hint="keep a copy, then `assay ledger migrate`",
         )
 
 
 def migrate_tables(connection: Connection, name: str) -> tuple[int, int]:
-    """Bring a database forward to this program's version, within the transaction; the versions before and after."""
+    """Migrate a database to this program's version, within the transaction; returns the versions before and after."""
     before, _ = read_meta(connection, name)
     for step in MIGRATIONS[before - 1 :]:
         step(connection)

@@ -1,21 +1,23 @@
-"""The tables, and the triggers that make them append-only on both databases. Version 4 of the schema.
+"""Define the tables of the ledger, the triggers that make them append-only, the types of their rows, and the slots of records.
+
+This is version 4 of the schema, for both databases.
 
 - `records.seq` counts from 1 without a gap, in order of acceptance. SPEC 3.0.
-- A record that counts is there once: the same record has the same slot, so one index finds both. Its key begins with the run, so
-  that the records of one batch stand side by side in it, however many others there are. The index is not unique, nor is that of
-  the batches' digests: what somebody forged must not stand in the way of the true one.
-- A batch has the number after the last one, and a record one that its batch brought: so nobody who may insert uses the numbers
-  up, puts anything between what was looked at, or adds to a batch.
-- `attempts` has what was sent to the targets of publish.toml, counted from 1 for each: two who would write at once cannot both.
-- `checked` has what the log's key signed of the batches whose signatures were looked at: `assay.ledger.counting` says what.
-- No row is ever changed or removed; `meta` alone may be, by a migration.
+- A record that counts is stored once. The same record has the same slot, so one index finds both. The key of the index begins
+  with the run, so the records of one batch are neighbours in it, however many others there are. The index is not unique, nor is
+  the index of the batches' digests: a forged row must not block the true one.
+- A batch gets the number after the last one, and a record a seq that its batch brought. So a user who may insert cannot use
+  up numbers, insert between rows that were checked, or add to a batch.
+- `attempts` stores what was sent to the targets of publish.toml, numbered from 1 for each target: of two simultaneous writers,
+  one fails.
+- `checked` stores the verdicts on batches that the log's key signed: see `assay.ledger.counting`.
+- No row is ever changed or removed, except in `meta`, by a migration.
 
-What goes into the store and comes out of it. Digests are `sha256:…`, but those of records, which are many: 32 bytes.
+In the rows, digests are `sha256:…`; the digests of records, of which there are many, are 32 bytes.
 
-The slot of a record as 16 bytes, and which record of a slot was accepted first. SPEC 3.0.
-
-8 bytes of SHA-256 of the run (kind, validator, submission or participant), then 8 of the whole: so a run's records stand together
-in the index. Different slots may share these bytes, if somebody takes pains; so what has the same is always compared.
+The slot of a record is stored as 16 bytes: 8 bytes of SHA-256 of the run (kind, validator, submission or participant), then 8 of
+the whole slot, so the records of a run are neighbours in the index. Somebody who takes pains can make two slots with the same
+bytes, so records with the same bytes are always compared.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from assay.ledger.batch import StoredRecord
 from assay.records import Evidence, record
 
 MARK = {"sqlite": "?", "postgresql": "%s"}
-"""What stands for a value in a statement that goes past SQLAlchemy, whose own layer costs more than the database."""
+"""The placeholder for a value in statements that bypass SQLAlchemy, whose layer costs more time than the database."""
 SCHEMA = MetaData()
 _Number = BigInteger().with_variant(Integer, "sqlite")
 
@@ -141,14 +143,13 @@ _SAME = {
     "attempts": "target = NEW.target AND number = NEW.number",
     "checked": "digest = NEW.digest",
 }
-"""Table → when a new row is an old one again: SQLite's REPLACE would remove that one, and asks no trigger of removals."""
+"""Table → when a new row has the key of an old one: SQLite's REPLACE would remove the old row without its triggers."""
 
 
 AHEAD = 2**28
-"""So far after the last record a batch may begin: an import keeps the seqs that its records had, and those of later epochs lie
-between."""
+"""How far after the last record a batch may begin: imported records keep their seqs, and seqs of later epochs lie between."""
 MEMBERS_BYTES, ENVELOPE_BYTES, BODY_BYTES, RECORDS = 2**22, 2**20, 1_000_000, 100_000
-"""What a batch may have of each: its ranges as text, its envelope, a record, records."""
+"""Limits of a batch: bytes of its ranges as text, of its envelope, of a record; and how many records."""
 _FITS = {
     "batches": (
         "NEW.id = (SELECT coalesce(max(id), 0) + 1 FROM batches) AND NEW.epoch BETWEEN 0 AND 9007199254740991"
@@ -162,7 +163,7 @@ _FITS = {
         " AND NEW.seq BETWEEN first_seq AND last_seq)"
     ),
 }
-"""Table → what a new row must fit, on both databases."""
+"""Table → the condition on a new row, on both databases."""
 
 
 def triggers(dialect: str) -> Iterator[str]:
@@ -179,7 +180,7 @@ def triggers(dialect: str) -> Iterator[str]:
 
 
 def append_only(table: Table, dialect: str) -> Iterator[str]:
-    """Those of one table; PostgreSQL has the function already."""
+    """The statements that make one table append-only; PostgreSQL has the function already."""
     name = table.name
     if dialect == "postgresql":
         yield (
@@ -195,10 +196,10 @@ def append_only(table: Table, dialect: str) -> Iterator[str]:
 
 
 def fitting(table: Table, dialect: str) -> Iterator[str]:
-    """Those that refuse a row of evidence which does not fit what is there.
+    """The statements that make a table of evidence refuse rows that do not follow the last ones.
 
-    On PostgreSQL whoever inserts carries them out: so the names of tables in them are looked up where the ledger is, and not
-    first among the tables that somebody made for himself.
+    On PostgreSQL, the trigger runs as the user who inserts. So its tables are looked up in the ledger's schema, not first among
+    tables that this user made.
     """
     name, what = table.name, f"assay: a row of {table.name} does not follow what is there"
     if dialect == "postgresql":
@@ -223,7 +224,7 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of a batch: records that are new, that were known, and of the new ones those in conflict with an earlier one.
+    """The result of accepting a batch: how many records are new, known, and, of the new ones, in conflict with an earlier one.
 
     `first_seq` … `last_seq` are the new ones; None if there are none.
     """
@@ -236,9 +237,9 @@ class Accepted:
 
 
 class RecordRow(NamedTuple):
-    """All that is kept of a record, for looking it over.
+    """A row of `records`, with everything that is stored of a record.
 
-    conflict: when it was taken in, the first of its slot that was there said something else.
+    conflict: when it was accepted, the first record of its slot differed from it.
     """
 
     seq: int
@@ -252,7 +253,7 @@ class RecordRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch: the envelope as it came, and which records are in it, as ranges of `seq`, first and last included."""
+    """A row of `batches`: the envelope as it came, and its records as ranges of `seq`, first and last included."""
 
     id: int
     digest: str
@@ -264,12 +265,12 @@ class StoredBatch:
     members: tuple[tuple[int, int], ...]
     first_seq: int | None
     last_seq: int | None
-    """Those that were new with it; None if there were none."""
+    """The range of the records that were new with it; None if there were none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A record that says something else than the one accepted first of its slot, which is the one that counts. SPEC 3.0."""
+    """A record that contradicts the first accepted one of its slot, which counts. SPEC 3.0."""
 
     record: StoredRecord
     first: StoredRecord
@@ -277,7 +278,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a participant handed in, in which epoch, and when (RFC 3339, "" = not said)."""
+    """What a participant handed in, in which epoch, and when (RFC 3339; "" if unknown)."""
 
     participant: str
     submission: str
@@ -287,7 +288,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class StoredSettlement:
-    """A settlement (canonical JSON), its digest, and that of the inputs it was computed from."""
+    """A settlement (canonical JSON), its digest, and the digest of its inputs."""
 
     epoch: int
     digest: str
@@ -307,11 +308,11 @@ class StoredReceipt:
 
 
 AT_ONCE = 500
-"""Slots that are looked up in one query."""
+"""Slots of one query."""
 
 
 class Candidate(NamedTuple):
-    """A record that may be of the slot that is looked for, and the batch that brought it."""
+    """A record that may have a wanted slot, and the batch that brought it."""
 
     seq: int
     digest: bytes
@@ -319,9 +320,9 @@ class Candidate(NamedTuple):
     batch: int
 
 
-def slot_of(one: Evidence) -> bytes:
-    """The 16 bytes. No part of a slot has a zero byte in it."""
-    slot = one.slot
+def slot_of(item: Evidence) -> bytes:
+    """The slot of a record as 16 bytes. No part of a slot has a zero byte in it."""
+    slot = item.slot
     run = _run(*slot[:3])
     return run + sha256(run + "\0".join(map(str, slot[3:])).encode()).digest()[:8]
 
@@ -332,29 +333,29 @@ def _run(*parts: object) -> bytes:
 
 
 def candidates(connection: Connection, slots: Sequence[bytes]) -> dict[bytes, list[Candidate]]:
-    """Slot → what is there under its 16 bytes, in order of acceptance; slots with nothing are left out."""
-    found: dict[bytes, list[Candidate]] = {}
+    """Slot (16 bytes) → the records with these bytes, in order of acceptance; slots without records are left out."""
+    by_slot: dict[bytes, list[Candidate]] = {}
     mark = MARK[connection.dialect.name]
     for at in range(0, len(slots), AT_ONCE):
         some = tuple(slots[at : at + AT_ONCE])
         query = f"SELECT slot, seq, digest, body, batch FROM records WHERE slot IN ({', '.join([mark] * len(some))}) ORDER BY seq"
         for slot, *rest in connection.exec_driver_sql(query, some):
-            found.setdefault(slot, []).append(Candidate(*rest))
-    return found
+            by_slot.setdefault(slot, []).append(Candidate(*rest))
+    return by_slot
 
 
-def first_of_slot(one: Evidence, there: Iterable[Candidate]) -> Evidence | None:
-    """The first of the candidates that is of the record's slot indeed."""
-    slot = one.slot
-    parsed = (record(json.loads(candidate.body)) for candidate in there)
+def first_of_slot(item: Evidence, stored: Iterable[Candidate]) -> Evidence | None:
+    """The first candidate that really has the record's slot; None if no candidate has."""
+    slot = item.slot
+    parsed = (record(json.loads(candidate.body)) for candidate in stored)
     return next((earlier for earlier in parsed if earlier.slot == slot), None)
 
 
 def contradictions(rows: Sequence[RecordRow]) -> Iterator[tuple[RecordRow, RecordRow]]:
-    """Of records with the same 16 bytes, in order of acceptance: each that differs from the first of its slot, with that one."""
+    """Pairs of a record that contradicts the first of its slot, and that one; rows: of the same 16 bytes, as they came."""
     firsts: dict[tuple[object, ...], tuple[RecordRow, Evidence]] = {}
     for row in rows:
-        one = record(json.loads(row.body))
-        first, said = firsts.setdefault(one.slot, (row, one))
-        if said.content != one.content:
+        parsed = record(json.loads(row.body))
+        first, earliest = firsts.setdefault(parsed.slot, (row, parsed))
+        if earliest.content != parsed.content:
             yield row, first

@@ -1,7 +1,4 @@
-"""Reading: what is in the store at one moment, whatever writers do meanwhile.
-
-Writing, within one transaction that excludes every other writer: all of it is kept, or nothing. SPEC 3.0, 6.
-"""
+"""Read one snapshot of the store (`View`), or write in one transaction that excludes other writers (`Writer`). SPEC 3.0, 6."""
 
 from __future__ import annotations
 
@@ -49,14 +46,14 @@ from assay.records import Evidence
 LATEST = LARGEST
 """The largest epoch."""
 FETCH = 10_000
-"""Records that are fetched at once."""
+"""Rows that are fetched at once."""
 BATCHES = 100
-"""Batches that are: one may be of some mebibytes."""
+"""Batches that are fetched at once: a batch may have several mebibytes."""
 _RECORD = (records.c.seq, records.c.digest, records.c.body)
 
 
 class View:
-    """One snapshot. What iterates does so while the snapshot is open, and keeps only some thousand rows in memory."""
+    """One snapshot. Iterators must be used while it is open, and keep only some thousand rows in memory."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -69,17 +66,17 @@ class View:
         for rows in self._pieces(first_epoch, last_epoch, select(*_RECORD)):
             for seq, digest, body in rows:
                 if type(body) is not bytes or sha256(body).digest() != digest:
-                    raise Damaged(f"record {seq} is not what it was: it has another digest", hint=RESTORE)
+                    raise Damaged(f"record {seq} was changed: its digest differs", hint=RESTORE)
                 yield StoredRecord(seq, digest, body)
             count += len(rows)
-        if count != (there := self.count(first_epoch, last_epoch)):
-            what = f"{count} records of epochs {first_epoch} to {last_epoch} are there, and the batches have {there}"
+        if count != (expected := self.count(first_epoch, last_epoch)):
+            what = f"{count} records of epochs {first_epoch} to {last_epoch} are there, but their batches have {expected}"
             raise Damaged(what, hint=RESTORE)
 
     def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
-        """The records that say something else than an earlier one of their slot, with that one. SPEC 3.0."""
-        pairs = ((one, first) for one, first in self._contradictions() if first_epoch <= one.epoch <= last_epoch)
-        for seqs in sorted((one.seq, first.seq) for one, first in pairs):
+        """The records that contradict the first one of their slot, each with that one. SPEC 3.0."""
+        pairs = ((later, first) for later, first in self._contradictions() if first_epoch <= later.epoch <= last_epoch)
+        for seqs in sorted((later.seq, first.seq) for later, first in pairs):
             yield Conflict(
                 *(
                     StoredRecord._make(self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one())
@@ -89,38 +86,41 @@ class View:
 
     def conflicting(self) -> dict[int, int]:
         """Batch → how many of its records are conflicts; batches without are left out."""
-        return Counter(one.batch for one, _ in self._contradictions())
+        return Counter(later.batch for later, _ in self._contradictions())
 
     def _contradictions(self) -> Iterator[tuple[RecordRow, RecordRow]]:
         """Each record that is in conflict, and the first of its slot.
 
-        Which of them is flagged depends on the order in which this copy took them in, which an import may have changed; that one
-        is does not.
+        An import may change the order in which this copy accepted records, and so which record of a slot is flagged. That one of
+        them is flagged does not change.
         """
         for rows in self._sharing(select(records.c.slot).where(records.c.conflict.is_(True))):
             yield from contradictions(rows)
 
     def rows(self) -> Iterator[RecordRow]:
-        """All records with all that is kept of them, in order of acceptance."""
+        """All records with everything that is stored of them, in order of acceptance."""
         return map(RecordRow._make, self._rows(select(records).order_by(records.c.seq)))
 
     def contested(self) -> Iterator[list[RecordRow]]:
-        """The records that share their slot's 16 bytes with others, those of each in order of acceptance."""
+        """The records that share their slot's 16 bytes with others: a list for each slot, in order of acceptance."""
         return self._sharing(select(records.c.slot).group_by(records.c.slot).having(func.count() > 1))
 
     def _sharing(self, slots: Select[Any]) -> Iterator[list[RecordRow]]:
-        found = self._rows(select(records).where(records.c.slot.in_(slots)).order_by(records.c.slot, records.c.seq))
-        for _, rows in groupby(map(RecordRow._make, found), key=lambda row: row.slot):
+        shared = self._rows(select(records).where(records.c.slot.in_(slots)).order_by(records.c.slot, records.c.seq))
+        for _, rows in groupby(map(RecordRow._make, shared), key=lambda row: row.slot):
             yield list(rows)
 
-    def without_slots(self, found: Sequence[Evidence], counts: Callable[[int], bool]) -> list[Evidence]:
-        """Those of the records whose slot has nothing here yet: what they say was never handed in.
+    def without_slots(self, items: Sequence[Evidence], counts: Callable[[int], bool]) -> list[Evidence]:
+        """The records whose slot has no record here yet: they were never handed in.
 
-        counts: whether the batch of a number does; what only one has that does not is as if it were not there.
+        counts: whether the batch of a number counts. Records in batches that do not count are ignored.
         """
-        slots = list(map(slot_of, found))
-        there = {slot: [one for one in some if counts(one.batch)] for slot, some in candidates(self._connection, slots).items()}
-        return [one for one, slot in zip(found, slots, strict=True) if first_of_slot(one, there.get(slot, ())) is None]
+        slots = list(map(slot_of, items))
+        stored = {
+            slot: [candidate for candidate in some if counts(candidate.batch)]
+            for slot, some in candidates(self._connection, slots).items()
+        }
+        return [item for item, slot in zip(items, slots, strict=True) if first_of_slot(item, stored.get(slot, ())) is None]
 
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
         """How many records these epochs have."""
@@ -133,13 +133,13 @@ class View:
 
     def highest_epoch(self) -> int | None:
         """The highest epoch that has evidence."""
-        found: int | None = self._connection.scalar(select(func.max(batches.c.epoch)))
-        return found
+        epoch: int | None = self._connection.scalar(select(func.max(batches.c.epoch)))
+        return epoch
 
     def lowest_epoch(self, first: int = 0) -> int | None:
         """The lowest epoch from this one on that has evidence."""
-        found: int | None = self._connection.scalar(select(func.min(batches.c.epoch)).where(batches.c.epoch >= first))
-        return found
+        epoch: int | None = self._connection.scalar(select(func.min(batches.c.epoch)).where(batches.c.epoch >= first))
+        return epoch
 
     def epochs(self) -> list[int]:
         """The epochs that have evidence, ascending."""
@@ -155,11 +155,11 @@ class View:
         return map(_batch, self._rows(query, BATCHES))
 
     def last_batch(self, last_epoch: int = LATEST) -> int:
-        """The number of the last batch of the epochs up to this one; 0 if none. While it stays, so does their evidence."""
+        """The number of the last batch of the epochs up to this one; 0 if none. While it is the same, so is their evidence."""
         return int(self._connection.scalar(select(func.max(batches.c.id)).where(_between(batches, 0, last_epoch))) or 0)
 
     def named(self, digest: str) -> list[StoredBatch]:
-        """The batches of this digest, in order of acceptance: one that counts, and what others may have put beside it."""
+        """The batches with this digest, in order of acceptance: at most one counts; others may have been inserted beside it."""
         query = select(batches).where(batches.c.digest == digest).order_by(batches.c.id)
         return [_batch(row) for row in self._connection.execute(query)]
 
@@ -168,11 +168,11 @@ class View:
         return _batch(self._connection.execute(select(batches).where(batches.c.id == number)).one())
 
     def unnamed(self) -> int:
-        """The number of the last batch that may be of version 1, which names no log: those that were there when it was new."""
+        """The number of the last batch that may be of version 1, which names no log: it was there before version 2."""
         return int(self._connection.scalar(select(meta.c.value).where(meta.c.key == UNNAMED)) or 0)
 
     def checked(self) -> list[tuple[int, bytes]]:
-        """What was added of batches whose signatures were looked at: how many it is said to be of, envelope; the most first."""
+        """The stored verdicts on batches: (how many batches, envelope), the largest number first."""
         query = select(checked.c.batches, checked.c.envelope).order_by(checked.c.batches.desc(), checked.c.digest)
         return [(row.batches, row.envelope) for row in self._connection.execute(query)]
 
@@ -182,12 +182,12 @@ class View:
         return int(self._connection.scalar(query) or 0)
 
     def between(self, first: int, last: int) -> list[RecordRow]:
-        """The records with these seqs, first and last included, with all that is kept of them, in order of acceptance."""
+        """The records with these seqs, first and last included, with everything stored of them, in order of acceptance."""
         query = select(records).where(records.c.seq.between(first, last)).order_by(records.c.seq)
         return list(map(RecordRow._make, self._connection.execute(query)))
 
     def competition(self) -> str:
-        """The name of the competition whose ledger it is."""
+        """The name of the ledger's competition."""
         return str(self._connection.scalar(select(meta.c.value).where(meta.c.key == "competition")))
 
     def submissions(self, epoch: int = LATEST) -> dict[str, Submission]:
@@ -204,8 +204,8 @@ class View:
 
     def inputs(self, digest: str) -> bytes | None:
         """The document of the inputs with this digest."""
-        found: bytes | None = self._connection.scalar(select(inputs.c.document).where(inputs.c.digest == digest))
-        return found
+        document: bytes | None = self._connection.scalar(select(inputs.c.document).where(inputs.c.digest == digest))
+        return document
 
     def receipt(self, epoch: int) -> StoredReceipt | None:
         """The receipt of an epoch."""
@@ -220,9 +220,9 @@ class View:
         return _receipt(self._connection.execute(select(receipts).order_by(receipts.c.position.desc()).limit(1)).first())
 
     def settled_epoch(self) -> int | None:
-        """The last epoch that is settled; evidence is taken of later ones only."""
-        found: int | None = self._connection.exec_driver_sql("SELECT max(epoch) FROM receipts").scalar()
-        return found
+        """The last settled epoch; only evidence of later epochs is accepted."""
+        epoch: int | None = self._connection.exec_driver_sql("SELECT max(epoch) FROM receipts").scalar()
+        return epoch
 
     def settled_epochs(self, first: int = 0) -> list[int]:
         """The epochs from this one on that are settled, ascending."""
@@ -242,18 +242,18 @@ class View:
         return list(self._connection.scalars(select(attempts.c.target).distinct().order_by(attempts.c.target)))
 
     def attempts(self, target: str, after: int = 0) -> list[bytes]:
-        """What was written down of a target, as it was added, but for the first so many; raises Damaged."""
+        """The attempts noted for a target, in order, without the first `after`; raises Damaged."""
         query = select(attempts.c.number, attempts.c.entry).where(attempts.c.target == target, attempts.c.number > after)
-        found = self._connection.execute(query.order_by(attempts.c.number)).all()
-        if any((row.number, type(row.entry)) != (number, bytes) for number, row in enumerate(found, start=after + 1)):
-            raise Damaged(f"what was sent to {target!r} is not all there", hint=RESTORE)
-        return [row.entry for row in found]
+        rows = self._connection.execute(query.order_by(attempts.c.number)).all()
+        if any((row.number, type(row.entry)) != (number, bytes) for number, row in enumerate(rows, start=after + 1)):
+            raise Damaged(f"attempts to send to {target!r} are missing", hint=RESTORE)
+        return [row.entry for row in rows]
 
     def _rows(self, query: Select[Any], at_once: int = FETCH) -> Iterator[Found[Any]]:
         yield from self._connection.execute(query.execution_options(yield_per=at_once))
 
     def _pieces(self, first_epoch: int, last_epoch: int, query: Select[Any]) -> Iterator[Any]:
-        """Rows of records, in lists: those between the first and the last of the batches of these epochs, by their key."""
+        """Lists of rows of records: by key, between the first and the last record of these epochs' batches."""
         bounds = select(func.min(batches.c.first_seq), func.max(batches.c.last_seq))
         low, high = self._connection.execute(bounds.where(_between(batches, first_epoch, last_epoch))).one()
         if low is not None:
@@ -271,7 +271,7 @@ def _batch(row: Found[Any]) -> StoredBatch:
 
 
 def _members(text: Any) -> tuple[tuple[int, int], ...]:
-    """The ranges of a batch's members; none, where there are none that ascend: a batch without members counts for nothing."""
+    """The ranges of a batch's members; none if they are malformed or do not ascend: a batch without members does not count."""
     try:
         pairs = [(first, last) for first, last in json.loads(text)]
     except (RecursionError, TypeError, ValueError):
@@ -279,7 +279,7 @@ def _members(text: Any) -> tuple[tuple[int, int], ...]:
     ends = [end for pair in pairs for end in pair]
     if any(type(end) is not int or not 1 <= end <= LATEST for end in ends) or any(first > last for first, last in pairs):
         return ()
-    return tuple(pairs) if all(one < other for (_, one), (other, _) in pairwise(pairs)) else ()
+    return tuple(pairs) if all(end < other for (_, end), (other, _) in pairwise(pairs)) else ()
 
 
 def _receipt(row: Found[Any] | None) -> StoredReceipt | None:
@@ -287,62 +287,75 @@ def _receipt(row: Found[Any] | None) -> StoredReceipt | None:
 
 
 class Writer(View):
-    """A view that can also add. What it adds is there for its own reading at once, for others when the block ends."""
+    """A view that can also add rows. It sees them at once; others see them when the block ends."""
 
     def add_batch(
         self, batch: Batch, numbers: Sequence[int] | None = None, counts: Callable[[int], bool] = lambda _: True
     ) -> Accepted:
-        """Keep a batch and those of its records that are new; a batch that is there already adds nothing.
+        """Store a batch and those of its records that are new; a batch that is there already adds nothing.
 
-        Checks nothing of what it says: that is for `intake.accept`. numbers: the seqs of its records, in the same order, where
-        they come from another copy of the ledger. counts: whether the batch of a number does; what only one has that does not is
-        as if it were not there.
+        The batch is not checked here: `intake.accept` does that. numbers: the seqs of its records, in the same order, if they
+        come from another copy of the ledger. counts: whether the batch of a number counts. Batches that do not count, and their
+        records, are ignored.
         """
         if any(counts(number) for number in self._numbers(batch.digest)):
             return Accepted(new=0, known=len(batch.digests))
         last_batch, before = self._state()
         slots = list(map(slot_of, batch.records))
-        there = {slot: [one for one in some if counts(one.batch)] for slot, some in candidates(self._connection, slots).items()}
-        said = batch.statement
+        stored = {
+            slot: [candidate for candidate in some if counts(candidate.batch)]
+            for slot, some in candidates(self._connection, slots).items()
+        }
+        statement = batch.statement
         seqs: list[int] = []
         new: list[tuple[int, bytes, int, int, bytes, bool, bytes]] = []
         conflicting = 0
         rows = zip(batch.records, slots, batch.digests, batch.bodies, strict=True)
-        for at, (one, slot, digest, body) in enumerate(rows):
-            earlier = there.setdefault(slot, [])
+        for at, (item, slot, digest, body) in enumerate(rows):
+            earlier = stored.setdefault(slot, [])
             seq = next((old.seq for old in earlier if old.digest == digest), None)
             if seq is None:
                 seq = before + len(new) + 1 if numbers is None else numbers[at]
-                conflict = _differs(one, earlier)
+                conflict = _differs(item, earlier)
                 conflicting += conflict
                 earlier.append(Candidate(seq, digest, body, last_batch + 1))
-                new.append((seq, digest, last_batch + 1, said.epoch, slot, conflict, body))
+                new.append((seq, digest, last_batch + 1, statement.epoch, slot, conflict, body))
             seqs.append(seq)
         first, last = (min(row[0] for row in new), max(row[0] for row in new)) if new else (None, None)
         members = json.dumps(_ranges(seqs), separators=(",", ":"))
-        row = (batch.digest, said.validator, said.epoch, said.count, said.root, batch.envelope, members, first, last)
+        row = (
+            batch.digest,
+            statement.validator,
+            statement.epoch,
+            statement.count,
+            statement.root,
+            batch.envelope,
+            members,
+            first,
+            last,
+        )
         self._add(batches, (last_batch + 1, *row))
         self._add(records, *new)
         return Accepted(len(new), len(seqs) - len(new), conflicting, first, last)
 
     def add_submission(self, submission: Submission) -> None:
-        """Keep what a participant handed in; it is its latest from now on."""
+        """Store what a participant handed in, as their latest submission."""
         last = self._connection.scalar(select(func.max(submissions.c.id))) or 0
         self._add(submissions, (last + 1, *astuple(submission)))
 
     def add_settled(self, settled: StoredSettlement, document: bytes, receipt: StoredReceipt) -> None:
-        """Keep a settlement, the document of its inputs, and its receipt."""
+        """Store a settlement, the document of its inputs, and its receipt."""
         if self.inputs(settled.inputs) is None:
             self._add(inputs, (settled.inputs, document))
         self._add(settlements, astuple(settled))
         self._add(receipts, astuple(receipt))
 
     def add_checked(self, count: int, envelope: bytes) -> None:
-        """Keep what the log's key signed of the first so many batches, whose signatures were looked at."""
+        """Store the verdict that the log's key signed on the first `count` batches."""
         self._add(checked, (f"sha256:{sha256(envelope).hexdigest()}", count, envelope))
 
     def add_attempts(self, target: str, *entries: bytes) -> None:
-        """Keep what is about to be sent to a target, or what became of it, after what is there."""
+        """Store attempts to send to a target, or their outcomes, after those that are there."""
         last = self._connection.scalar(select(func.max(attempts.c.number)).where(attempts.c.target == target)) or 0
         self._add(attempts, *((target, number, entry) for number, entry in enumerate(entries, start=last + 1)))
 
@@ -352,31 +365,31 @@ class Writer(View):
         return list(self._connection.exec_driver_sql(f"SELECT id FROM batches WHERE digest = {mark}", (digest,)).scalars())
 
     def _state(self) -> tuple[int, int]:
-        """The last batch and the last record, 0 if there are none."""
+        """The numbers of the last batch and the last record; 0 if there are none."""
         query = "SELECT (SELECT coalesce(max(id), 0) FROM batches), (SELECT coalesce(max(seq), 0) FROM records)"
         last_batch, before = self._connection.exec_driver_sql(query).one()
         return last_batch, before
 
     def _add(self, table: Table, *rows: tuple[object, ...]) -> None:
-        """New rows of a table, with a value for each column."""
+        """Insert rows into a table, with a value for each column."""
         if rows:
             names = ", ".join(table.c.keys())
             marks = ", ".join([MARK[self._connection.dialect.name]] * len(table.c))
             self._connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", list(rows))
 
 
-def _differs(one: Evidence, there: Iterable[Candidate]) -> bool:
-    """Whether the first accepted of the record's slot says something else."""
-    first = first_of_slot(one, there)
-    return first is not None and first.content != one.content
+def _differs(item: Evidence, stored: Iterable[Candidate]) -> bool:
+    """Whether the record contradicts the first accepted one of its slot."""
+    first = first_of_slot(item, stored)
+    return first is not None and first.content != item.content
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """The numbers, ascending and each once, as ranges with both ends."""
-    found: list[list[int]] = []
+    """The numbers as ascending ranges, first and last included."""
+    ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
-        if found and found[-1][1] == number - 1:
-            found[-1][1] = number
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return found
+            ranges.append([number, number])
+    return ranges

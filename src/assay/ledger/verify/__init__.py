@@ -1,9 +1,10 @@
-"""Verifying a receipt: everything checked, the settlement computed again, without the store and without the network. SPEC 6.
+"""Verify a receipt, a participant's proof or a bundle: check everything and compute the settlement again, offline and without the
+store. SPEC 6.
 
     receipt → log → consistency → chain → evidence → signatures → inputs → settlement → results
 
 receipt       the statement has its shape, and the log's key signed it
-log           it is in the log: inclusion proof, signed checkpoint; the tiles, where they are given
+log           it is in the log: inclusion proof, signed checkpoint; the tiles, if they are given
 consistency   a checkpoint that was seen before is of the same log
 chain         the receipts from the first on, each naming the one before; the settlement before
 evidence      all records of every receipt, in order of acceptance
@@ -12,12 +13,13 @@ inputs        scheme, registry, task set
 settlement    computed again, compared field by field
 results       each participant's result
 
-Of a subnet, which `assay export emission` writes, `receipt`, `log` and `consistency` are of its signed split and its own log;
-then all of it is done for each competition, by the key that the split names, and
+For a subnet's export (`assay export emission`), `receipt`, `log` and `consistency` check the signed split in the subnet's own
+log. Then all stages run for each competition, with the key that the split names, and a last one:
+
 emission      the split is computed again from these settlements, compared field by field
 
-What is wrong first is raised as `assay.Refused`: its stage, whose it is, what was expected and what was found. The files may be
-a stranger's; nothing in them makes it fail in another way. That a file is missing is BadInput.
+The first fault is raised as `assay.Refused`: its stage, its participant, what was expected and what was found. The files may come
+from a stranger; whatever is in them, nothing else is raised. A missing file is BadInput.
 """
 
 from __future__ import annotations
@@ -56,32 +58,32 @@ def verify(
     log: Path | str | None = None,
     subnet: Path | str | None = None,
 ) -> Verified:
-    """Check a receipt, a participant's proof, the bundle of an epoch or of a subnet; what could be checked with what is there.
+    """Check a receipt, a participant's proof, or the bundle of an epoch or of a subnet, as far as the given files allow.
 
     evidence: the bundle, or a file of evidence. scheme: a scheme file that must be the receipt's. key: the log's public key
-    (vkey), for a subnet that of its own log, and perhaps those of its competitions', which its signed split names; without any,
-    what is signed is checked by the key that it names itself. checkpoint: one that was seen before. log: the folder of the log's
-    tiles, if it is not in the bundle. subnet: a subnet file that a signed split must follow.
+    (vkey); for a subnet, the key of its own log, and perhaps those of its competitions. Without a key, signatures are checked
+    with the key that the receipt itself names. checkpoint: one that was seen before. log: the folder of the log's tiles, if it is
+    not in the bundle. subnet: a subnet file that a signed split must follow.
 
-    Raises Refused at the first stage that is not right, and BadInput for what was not given rightly. SPEC 6.
+    Raises Refused at the first stage that fails, and BadInput for wrong arguments. SPEC 6.
     """
-    keys = list(dict.fromkeys(_key(one) for one in ([key] if isinstance(key, str) else key or ())))
+    keys = list(dict.fromkeys(_key(text) for text in ([key] if isinstance(key, str) else key or ())))
     place, into = Path(receipt), Verified()
     paths = {name: None if path is None else Path(path) for name, path in (("checkpoint", checkpoint), ("log", log))}
     if subnet_bundle.is_joint(place):
         if (evidence, scheme) != (None, None):
-            what = "is of a subnet, and what is checked beside it is of a competition"
+            what = "is of a subnet, but --evidence and --scheme are of a competition"
             raise BadInput(what, file=place, hint="verify one of its competitions by itself")
         announced = None if subnet is None else Path(subnet)
         subnet_bundle.verified(
-            place, keys, lambda one, named: _of_one(one, named, Verified()), into, announced=announced, **paths
+            place, keys, lambda bundle_, named: _of_one(bundle_, named, Verified()), into, announced=announced, **paths
         )
         return into
     if subnet is not None:
-        what = "is of one competition, and a subnet file says nothing of it"
+        what = "is of one competition, so a subnet file does not apply"
         raise BadInput(what, file=place, hint="give what `assay export emission` wrote")
     if len(keys) > 1:
-        raise BadInput(f"is of one log, and {len(keys)} keys were given", file=place, hint="give the key of its log alone")
+        raise BadInput(f"is of one log, but {len(keys)} keys were given", file=place, hint="give only the key of its log")
     files = {name: None if path is None else Path(path) for name, path in (("evidence", evidence), ("scheme", scheme))}
     return _of_one(place, keys[0] if keys else None, into, **paths, **files)
 
@@ -96,15 +98,15 @@ def _of_one(
     checkpoint: Path | None = None,
     log: Path | None = None,
 ) -> Verified:
-    """The same of one competition."""
+    """`verify` for one competition; known: its log's key."""
     given = gather_material(receipt, evidence)
     if recompute.is_participant_proof(given.data):
-        if receipt.is_dir():  # it would be right, and nothing beside it would have been looked at
+        if receipt.is_dir():  # a valid proof, but nothing else of the bundle would be checked
             raise Refused("receipt", "it is a participant's proof in the place of the receipt", file=given.path)
-        one, used, now = recompute.participant_proof(given.data, known, given.path, into)
+        checked, used, now = recompute.participant_proof(given.data, known, given.path, into)
     else:
-        one, used = claims.read_receipt(given.data, known, given.path)
-        now = claims.check_receipt_file(one, used, given.path, into, own=known is None)
+        checked, used = claims.read_receipt(given.data, known, given.path)
+        now = claims.check_receipt_file(checked, used, given.path, into, own=known is None)
     tiles = None
     if given.root is not None:
         tiles = claims.log_of(given.root / bundle.LOG, used, now, into, whole=True)
@@ -113,9 +115,9 @@ def _of_one(
     if checkpoint is not None:
         claims.consistency(checkpoint, used, now, tiles, into)
     if not recompute.is_participant_proof(given.data):
-        _rest(given, one, used, now, into)
+        _rest(given, checked, used, now, into)
     if scheme is not None:
-        recompute.same_scheme(scheme, one.predicate, into)
+        recompute.same_scheme(scheme, checked.predicate, into)
     return into
 
 
@@ -124,24 +126,24 @@ def _key(text: str) -> LogKey:
         return LogKey.parse(text.strip())
 
 
-def _rest(given: Material, one: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified) -> None:
-    """The stages after the log, as far as there are files for them."""
+def _rest(given: Material, checked: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified) -> None:
+    """The stages after `log`, as far as there are files for them."""
     if given.root is not None:
-        whole(given, one, key, now, into)
+        whole(given, checked, key, now, into)
         return
     if given.alone is not None:
-        previous = one.predicate["previous"]
-        found = claims.check_bound(given.alone, one, 0 if previous is None else previous["epoch"] + 1)
-        into.right("evidence", f"{several(len(found.seqs), 'record')} under the evidence root")
+        previous = checked.predicate["previous"]
+        records = claims.check_bound(given.alone, checked, 0 if previous is None else previous["epoch"] + 1)
+        into.right("evidence", f"{several(len(records.seqs), 'record')} under the evidence root")
     else:
         into.not_looked_at("evidence", "give the bundle of the epoch with --evidence")
     into.not_looked_at("settlement", "it was not computed again: that takes the bundle that `assay export epoch` writes")
 
 
-def whole(given: Material, one: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified) -> None:
-    """The stages from `chain` on, for a receipt that is right and the bundle that it is in; raises Refused."""
-    recompute.check_kind(given, one.predicate)
-    before = claims.check_chain(given, one, key, now, into)
-    found = claims.check_held(given, before.receipts, into)
-    judged = claims.check_signed(given, found, one.predicate["competition"], now.origin, into)
+def whole(given: Material, checked: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified) -> None:
+    """The stages from `chain` on, for a checked receipt and its bundle; raises Refused."""
+    recompute.check_kind(given, checked.predicate)
+    before = claims.check_chain(given, checked, key, now, into)
+    records = claims.check_held(given, before.receipts, into)
+    judged = claims.check_signed(given, records, checked.predicate["competition"], now.origin, into)
     into.settlement = recompute.settlement(given, before, judged, into)

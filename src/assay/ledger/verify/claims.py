@@ -1,11 +1,7 @@
-"""Which of a receipt's records are not those that were signed: for a message that says whose they are. SPEC 6.
+"""Run the stages that check what was signed: receipt, log, chain of receipts, evidence and its batches. SPEC 3.0, 6.
 
-A receipt binds its records by one root, which only tells that something is another. The batches beside them tell more, since each
-has a root that its validator signed: the first one whose records differ is named, or the first record that is in none.
-
-The stages that look at the evidence: is it all of it, and did its validators sign it. SPEC 3.0, 6.
-
-The stages that need no evidence: the receipt, its place in the log, earlier checkpoints, the receipts before. SPEC 6.
+A receipt binds its records by one root, which only shows that something differs. The batches show more, because each has a root
+that its validator signed. So an error names the first batch whose records differ, or the first record that is in no batch.
 """
 
 from __future__ import annotations
@@ -35,16 +31,16 @@ from assay.ledger.verify.report import Material, Verified, or_null, read_documen
 from assay.settle.inputs import Previous
 
 NAMES = 3
-"""Participants, submissions or ranges that are named; of the others it is said how many they are."""
+"""How many participants, submissions or ranges a message names; the others are counted."""
 Ranges = Sequence[Sequence[int]]
 
 
-def name_difference(path: Path, found: BoundRecords, signed: Path | None, epochs: tuple[int, int]) -> Refused | None:
-    """What is refused of the records in a file; None if all are as they were signed, or nothing says how that was.
+def name_difference(path: Path, records: BoundRecords, signed: Path | None, epochs: tuple[int, int]) -> Refused | None:
+    """The error that names which records in a file differ from the signed ones; None if the batches do not show a difference.
 
-    signed: the batches. epochs: the first and the last of the receipt's.
+    signed: the file of batches. epochs: the first and the last epoch of the receipt.
     """
-    here = dict(zip(found.seqs, zip(found.digests, found.said, strict=True), strict=True))
+    here = dict(zip(records.seqs, zip(records.digests, records.said, strict=True), strict=True))
     left = set(here)
     try:
         for stated, members in _batches(signed, epochs):
@@ -58,12 +54,12 @@ def name_difference(path: Path, found: BoundRecords, signed: Path | None, epochs
     if signed is None or not left:
         return None
     seq = min(left)
-    what = f"nobody signed the record with seq {seq}, which is said to be of {here[seq][1][2]}"
+    what = f"nobody signed the record with seq {seq}, which names {here[seq][1][2]} as its validator"
     return Refused("evidence", what, participant=_participants(path, [[seq, seq]]), file=path)
 
 
 def _batches(signed: Path | None, epochs: tuple[int, int]) -> Iterator[tuple[BatchStatement, Ranges]]:
-    """Those of the epochs that can be read and are signed; the others are refused at their own stage. Raises BadInput."""
+    """The readable and signed batches of the epochs; others are refused in the stage `signatures`. Raises BadInput."""
     for place, line in [] if signed is None else report.batch_lines(signed):
         with suppress(BadInput, check.CheckError):
             envelope, members = report.split_batch_line(line, place)
@@ -76,9 +72,9 @@ def _batches(signed: Path | None, epochs: tuple[int, int]) -> Iterator[tuple[Bat
 
 
 def _other(path: Path, stated: BatchStatement, members: Ranges, missing: int, root: str) -> Refused:
-    """What is refused of a batch's records, of which so many are missing, and the others have this root."""
+    """The error for a batch's records: how many are missing; or, if none, that their root is another."""
     seqs = _few([str(first) if first == last else f"{first} … {last}" for first, last in members])
-    about = _few([one for one in stated.submissions if one])
+    about = _few([submission for submission in stated.submissions if submission])
     of = f"of the records with seq {seqs} that {stated.validator} signed{about and f' about {about}'}"
     whose = _participants(path, members)
     if missing:
@@ -88,84 +84,86 @@ def _other(path: Path, stated: BatchStatement, members: Ranges, missing: int, ro
 
 
 def _participants(path: Path, members: Ranges) -> str:
-    """Whom the records in these ranges are about, as they are now."""
+    """The participants in the records with these seqs, as the file has them now."""
     seqs = {seq for first, last in members for seq in range(first, last + 1)}
     bodies = itertools.chain.from_iterable(zip(part.seqs, part.bodies, strict=True) for part in evidence.evidence_parts(path))
     return _few(sorted({json.loads(body)["participant"] for seq, body in bodies if seq in seqs}))
 
 
 def _few(names: Sequence[str]) -> str:
-    """The first of them as they are, and how many more there are."""
+    """The first few names, and how many more there are."""
     more = len(names) - NAMES
     return ", ".join(names[:NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def check_bound(path: Path, one: Receipt, first: int, signed: Path | None = None) -> BoundRecords:
-    """A file's records, which must be those that a receipt binds; `first` is the first of its epochs. Raises Refused.
+def check_bound(path: Path, receipt: Receipt, first: int, signed: Path | None = None) -> BoundRecords:
+    """The records of a file, which must be those that a receipt binds; `first` is the first of its epochs. Raises Refused.
 
-    signed: the batches, by which it can be said which records are not those.
+    signed: the file of batches, which can show which records differ.
     """
-    said = one.predicate
-    epochs = first, said["epoch"]
+    predicate = receipt.predicate
+    epochs = first, predicate["epoch"]
     with stage("evidence"):
-        found = evidence.read_evidence(path, said["evidence"]["count"])
-        if len(found.seqs) != said["evidence"]["count"]:
-            if of := name_difference(path, found, signed, epochs):
+        records = evidence.read_evidence(path, predicate["evidence"]["count"])
+        if len(records.seqs) != predicate["evidence"]["count"]:
+            if of := name_difference(path, records, signed, epochs):
                 raise of
-            what = f"records of the receipt of epoch {said['epoch']} are missing"
-            raise Refused("evidence", what, expected=said["evidence"]["count"], found=len(found.seqs), file=path)
-        if any(earlier >= later for earlier, later in itertools.pairwise(found.seqs)):
+            what = f"records of the receipt of epoch {predicate['epoch']} are missing"
+            raise Refused("evidence", what, expected=predicate["evidence"]["count"], found=len(records.seqs), file=path)
+        if any(earlier >= later for earlier, later in itertools.pairwise(records.seqs)):
             raise Refused("evidence", "the records are not in the order of their acceptance", file=path)
-        root = evidence.evidence_root(found.seqs, found.digests)
-        if root != said["evidence"]["root"]:
-            if of := name_difference(path, found, signed, epochs):
+        root = evidence.evidence_root(records.seqs, records.digests)
+        if root != predicate["evidence"]["root"]:
+            if of := name_difference(path, records, signed, epochs):
                 raise of
-            what = f"the records are not those of the receipt of epoch {said['epoch']}"
-            raise Refused("evidence", what, expected=said["evidence"]["root"], found=root, file=path)
-        wrong = next((epoch for _, epoch, _ in set(found.said) if not first <= epoch <= said["epoch"]), None)
+            what = f"the records are not those of the receipt of epoch {predicate['epoch']}"
+            raise Refused("evidence", what, expected=predicate["evidence"]["root"], found=root, file=path)
+        wrong = next((epoch for _, epoch, _ in set(records.said) if not first <= epoch <= predicate["epoch"]), None)
         if wrong is not None:
-            raise Refused("evidence", f"there is a record of epoch {wrong}", expected=f"{first} … {said['epoch']}", file=path)
-    return found
+            raise Refused(
+                "evidence", f"there is a record of epoch {wrong}", expected=f"{first} … {predicate['epoch']}", file=path
+            )
+    return records
 
 
 def check_held(given: Material, receipts: Sequence[Receipt], into: Verified) -> BoundRecords:
     """Stage `evidence`: the records of every receipt, root and count; all together, in order of acceptance."""
     whole, first = BoundRecords(), 0
     with stage("evidence"):
-        for one in receipts:
-            epoch = one.predicate["epoch"]
+        for receipt in receipts:
+            epoch = receipt.predicate["epoch"]
             if epoch not in given.evidence:
                 raise Refused("evidence", f"there is no evidence for the receipt of epoch {epoch}", file=given.root)
-            found = check_bound(given.evidence[epoch], one, first, given.root and given.root / bundle.BATCHES)
-            for mine, theirs in ((whole.seqs, found.seqs), (whole.digests, found.digests), (whole.said, found.said)):
+            records = check_bound(given.evidence[epoch], receipt, first, given.root and given.root / bundle.BATCHES)
+            for mine, theirs in ((whole.seqs, records.seqs), (whole.digests, records.digests), (whole.said, records.said)):
                 mine.extend(theirs)  # type: ignore[arg-type]
             first = epoch + 1
-        others = sorted(set(given.evidence) - {one.predicate["epoch"] for one in receipts})
+        others = sorted(set(given.evidence) - {receipt.predicate["epoch"] for receipt in receipts})
         if others:
-            raise Refused("evidence", f"there is evidence of epoch {others[0]}, of which there is no receipt", file=given.root)
+            raise Refused("evidence", f"there is evidence of epoch {others[0]}, but no receipt of that epoch", file=given.root)
         if any(earlier >= later for earlier, later in itertools.pairwise(whole.seqs)):
             whole = _sorted(whole)
     into.right("evidence", f"{several(len(whole.seqs), 'record')} under {several(len(receipts), 'evidence root')}")
     return whole
 
 
-def _sorted(found: BoundRecords) -> BoundRecords:
-    """In order of acceptance: evidence of a later epoch may have been accepted earlier."""
-    order = np.argsort(np.array(found.seqs, np.int64), kind="stable").tolist()
-    seqs = [found.seqs[at] for at in order]
+def _sorted(records: BoundRecords) -> BoundRecords:
+    """The records in order of acceptance: evidence of a later epoch may have been accepted earlier."""
+    order = np.argsort(np.array(records.seqs, np.int64), kind="stable").tolist()
+    seqs = [records.seqs[at] for at in order]
     if any(earlier == later for earlier, later in itertools.pairwise(seqs)):
         raise Refused("evidence", "two records have the same seq")
-    return BoundRecords(seqs, [found.digests[at] for at in order], [found.said[at] for at in order])
+    return BoundRecords(seqs, [records.digests[at] for at in order], [records.said[at] for at in order])
 
 
-def check_signed(given: Material, found: BoundRecords, competition: str, origin: str, into: Verified) -> list[BatchTaskSet]:
-    """Stage `signatures`: each batch is signed by its validator for this log, and is of these records; each record is in a batch.
+def check_signed(given: Material, records: BoundRecords, competition: str, origin: str, into: Verified) -> list[BatchTaskSet]:
+    """Stage `signatures`: each batch is signed by its validator for this log and fits the records; each record is in a batch.
 
-    A batch of version 1 names no log; how many are such is told.
+    A batch of version 1 names no log; the report says how many there are.
     """
     assert given.root is not None
     path = given.root / bundle.BATCHES
-    seqs = np.array(found.seqs, np.int64)
+    seqs = np.array(records.seqs, np.int64)
     covered = np.zeros(len(seqs), np.bool_)
     judged: list[BatchTaskSet] = []
     known: set[bytes] = set()
@@ -175,8 +173,8 @@ def check_signed(given: Material, found: BoundRecords, competition: str, origin:
             envelope, members = report.split_batch_line(line, place)
             try:
                 payload, stated = batch.stated(envelope)
-                if payload in known:  # to check one again and again would have no end
-                    raise Refused("signatures", "the batch is there twice")
+                if payload in known:  # checking copies of a batch again and again could take forever
+                    raise Refused("signatures", "the batch occurs twice")
                 known.add(payload)
                 if stated.competition != competition:
                     what = "the batch is of another competition"
@@ -184,7 +182,7 @@ def check_signed(given: Material, found: BoundRecords, competition: str, origin:
                 if stated.version > 1 and stated.origin != origin:
                     raise Refused("signatures", "the batch is for another log", expected=origin, found=or_null(stated.origin))
                 first += stated.version == 1
-                _batch(envelope, stated, members, found, seqs, covered)
+                _batch(envelope, stated, members, records, seqs, covered)
                 judged.append(BatchTaskSet(stated.task_set, members))
             except check.CheckError as refused:
                 raise Refused(
@@ -194,109 +192,115 @@ def check_signed(given: Material, found: BoundRecords, competition: str, origin:
                 raise error.at(file=path, line=place.line) from None
         if not covered.all():
             at = int(np.flatnonzero(~covered)[0])
-            kind, epoch, validator = found.said[at]
-            what = f"nobody signed the record with seq {found.seqs[at]}, of kind {kind} and epoch {epoch}"
+            kind, epoch, validator = records.said[at]
+            what = f"nobody signed the record with seq {records.seqs[at]}, of kind {kind} and epoch {epoch}"
             raise Refused("signatures", what, expected=f"a batch of {validator}", file=path)
     unnamed = f"; {several(first, 'batch', 'batches')} of version 1, which names no log" if first else ""
-    validators = several(len({who for _, _, who in set(found.said)}), "validator")
+    validators = several(len({who for _, _, who in set(records.said)}), "validator")
     into.right("signatures", f"{several(len(judged), 'batch', 'batches')} by {validators}{unnamed}")
     return judged
 
 
 def _check_ranges(members: list[list[int]], count: int) -> None:
-    """Refuse ranges that are not one after another, each seq in one, as many as the statement counts."""
+    """Raise Refused unless the ranges ascend without overlap, and have as many seqs as the statement counts."""
     if any(first > last for first, last in members) or any(
-        one[1] >= following[0] for one, following in itertools.pairwise(members)
+        previous[1] >= following[0] for previous, following in itertools.pairwise(members)
     ):
         raise Refused("signatures", "the ranges of its records do not ascend")
-    if (found := sum(last - first + 1 for first, last in members)) != count:
-        raise Refused("signatures", "the records are not those that were signed", expected=f"{count} records", found=found)
+    if (total := sum(last - first + 1 for first, last in members)) != count:
+        raise Refused("signatures", "the records are not those that were signed", expected=f"{count} records", found=total)
 
 
 def _batch(
     envelope: bytes,
-    said: BatchStatement,
+    statement: BatchStatement,
     members: list[list[int]],
-    found: BoundRecords,
+    records: BoundRecords,
     seqs: NDArray[np.int64],
     covered: NDArray[Any],
 ) -> None:
-    _check_ranges(members, said.count)
-    batch.check_envelope(envelope, keys.public(said.validator))
+    _check_ranges(members, statement.count)
+    batch.check_envelope(envelope, keys.public(statement.validator))
     digests: list[bytes] = []
-    wanted = (said.kind, said.epoch, said.validator)
+    wanted = (statement.kind, statement.epoch, statement.validator)
     for first, last in members:
         begin, end = int(np.searchsorted(seqs, first)), int(np.searchsorted(seqs, last, side="right"))
         if end - begin != last - first + 1:
             raise Refused(
                 "signatures", "a record of the batch is missing", expected=f"seq {first} … {last}", found=f"{end - begin} of them"
             )
-        mine = found.said[begin:end]
+        mine = records.said[begin:end]
         if mine.count(wanted) != len(mine):
-            told = ["{}, epoch {}, of {}".format(*one) for one in (wanted, next(one for one in mine if one != wanted))]
+            texts = ["{}, epoch {}, by {}".format(*claim) for claim in (wanted, next(claim for claim in mine if claim != wanted))]
             what = "a record is of another validator, epoch or kind than its batch"
-            raise Refused("signatures", what, expected=told[0], found=told[1])
-        digests += found.digests[begin:end]
+            raise Refused("signatures", what, expected=texts[0], found=texts[1])
+        digests += records.digests[begin:end]
         covered[begin:end] = True
     digests.sort()
-    if len(digests) != said.count or batch.root_of(digests) != said.root:
+    if len(digests) != statement.count or batch.root_of(digests) != statement.root:
         raise Refused(
-            "signatures", "the records are not those that were signed", expected=said.root, found=batch.root_of(digests)
+            "signatures", "the records are not those that were signed", expected=statement.root, found=batch.root_of(digests)
         )
 
 
 @dataclass(frozen=True)
 class ReceiptChain:
-    """The receipts from the first to the one that is verified, and what the settlement before it hands on."""
+    """The receipts from the first to the one that is verified, and the settlement before it, as far as it is needed."""
 
     receipts: tuple[Receipt, ...]
     previous: Previous | None
 
 
 def read_receipt(data: bytes, key: LogKey | None, path: Path, name: str = "receipt") -> tuple[Receipt, LogKey]:
-    """The receipt in bytes, and the key it is to be checked by: the one given, or else the one that it names itself."""
+    """The receipt in bytes, and the key to check it with: the given one, or else the one that the receipt names."""
     try:
-        found = Receipt.parse(data)
-        return found, key or key_of(found)
+        receipt = Receipt.parse(data)
+        return receipt, key or key_of(receipt)
     except check.CheckError as refused:
         where = "log" if (name, refused.stage) == ("receipt", "log") else name
         raise Refused(where, refused.what, expected=refused.expected, found=refused.found, file=path) from None
 
 
-def key_of(found: Receipt) -> LogKey:
-    """The key that a receipt says it is signed with, under the name that its checkpoint has; anybody can make one such."""
-    name, digits = found.proof.checkpoint.partition(b"\n")[0].decode(), found.envelope.signatures[0][0].removeprefix("ed25519:")
+def key_of(receipt: Receipt) -> LogKey:
+    """The key that a receipt itself names, with the log's name in its checkpoint; anybody can make such a key."""
+    name, digits = (
+        receipt.proof.checkpoint.partition(b"\n")[0].decode(),
+        receipt.envelope.signatures[0][0].removeprefix("ed25519:"),
+    )
     try:
         return LogKey(bytes.fromhex(digits), name)
     except ValueError:
-        raise check.CheckError("receipt", "it does not name the key that it is signed with", "ed25519:…", digits[:100]) from None
+        raise check.CheckError("receipt", "it does not name the key that signed it", "ed25519:…", digits[:100]) from None
 
 
-def check_receipt_file(found: Receipt, key: LogKey, path: Path, into: Verified, *, own: bool) -> Checkpoint:
-    """Stages `receipt` and `log`: the signature of the statement, the checkpoint's, and the proof from the one to the other."""
-    now = check_receipt(found, key, path)
-    into.receipt = found.predicate
+def check_receipt_file(receipt: Receipt, key: LogKey, path: Path, into: Verified, *, own: bool) -> Checkpoint:
+    """Stages `receipt` and `log`: the signatures of statement and checkpoint, and the proof between them.
+
+    own: the key is the one that the receipt itself names.
+    """
+    now = check_receipt(receipt, key, path)
+    into.receipt = receipt.predicate
     whose = f"{key.id}, which the receipt names itself: compare it with the log's" if own else f"the log's key {key}"
-    said = found.predicate
-    into.right("receipt", f"{said['competition']} epoch {said['epoch']}, signed by {whose}")
-    into.right("log", f"entry {found.proof.index} of {now.size} in {now.origin}, by a signed checkpoint")
+    predicate = receipt.predicate
+    into.right("receipt", f"{predicate['competition']} epoch {predicate['epoch']}, signed by {whose}")
+    into.right("log", f"entry {receipt.proof.index} of {now.size} in {now.origin}, by a signed checkpoint")
     return now
 
 
-def check_receipt(found: Receipt, key: LogKey, path: Path) -> Checkpoint:
-    """The checkpoint that a receipt is in; raises Refused unless the key signed it, as it says itself, and it is in the log."""
+def check_receipt(receipt: Receipt, key: LogKey, path: Path) -> Checkpoint:
+    """The checkpoint that a receipt is in; raises Refused unless its key and keyids are right, and the log has it."""
     try:
-        now = check.check_receipt(found, [key])
+        now = check.check_receipt(receipt, [key])
     except check.CheckError as refused:
         raise Refused(refused.stage, refused.what, expected=refused.expected, found=refused.found, file=path) from None
-    for name, _ in found.envelope.signatures:
+    for name, _ in receipt.envelope.signatures:
         if name != key.id:
-            raise Refused("receipt", "the signature is said to be of another key", expected=key.id, found=name, file=path)
+            raise Refused("receipt", "the signature names another key", expected=key.id, found=name, file=path)
     return now
 
 
 def log_of(folder: Path, key: LogKey, now: Checkpoint, into: Verified, *, whole: bool) -> Log:
-    """Stage `log`, for a folder of tiles: they lead to their checkpoint, and go on from the receipt's. `whole`: every tile."""
+    """Stage `log`, for a folder of tiles: they lead to their checkpoint and continue the receipt's. `whole`: check every tile."""
     with stage("log"):
         log = Log(folder, key)
         log.check_against(now)
@@ -307,17 +311,17 @@ def log_of(folder: Path, key: LogKey, now: Checkpoint, into: Verified, *, whole:
 
 
 def consistency(file: Path, key: LogKey, now: Checkpoint, log: Log | None, into: Verified) -> None:
-    """Stage `consistency`: a checkpoint seen before is of the same log, and nothing before it has changed since."""
+    """Stage `consistency`: a checkpoint that was seen before is of the same log, whose entries were not changed since."""
     seen_note = load(file, check.NOTE_BYTES, hint="give a checkpoint that was kept earlier")
     with stage("consistency"):
         seen = check.check_checkpoint(seen_note, [key], "consistency")
         if log is not None:
             log.check_against(seen)
         elif seen != now:
-            what = "between the two checkpoints there is nothing to prove it by; give the folder of the log's tiles with --log"
+            what = "nothing proves that one checkpoint continues the other; give the folder of the log's tiles with --log"
             raise Refused("consistency", what, expected=f"size {seen.size}", found=f"size {now.size}")
     into.right(
-        "consistency", f"the log goes on from the checkpoint of {several(seen.size, 'entry', 'entries')} that was seen before"
+        "consistency", f"the log continues the checkpoint of {several(seen.size, 'entry', 'entries')} that was seen before"
     )
 
 
@@ -334,54 +338,54 @@ def check_chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, in
         for path in paths:
             data = load(path, check.RECEIPT_BYTES, hint="")
             try:
-                one, _ = read_receipt(data, key, path)
-                check_receipt(one, key, path)
+                receipt, _ = read_receipt(data, key, path)
+                check_receipt(receipt, key, path)
             except Refused as refused:
                 raise Refused("chain", refused.what, expected=refused.expected, found=refused.found, file=path) from None
-            _follows(receipts, one, path)
-            receipts.append(one)
+            _follows(receipts, receipt, path)
+            receipts.append(receipt)
         if not receipts or receipts[-1].digest != last.digest:
             raise Refused("chain", "the last of the receipts is not the one that is verified", file=folder)
-        if merkle.root([check.leaf_hash(one.digest) for one in receipts]) != now.root:
+        if merkle.root([check.leaf_hash(receipt.digest) for receipt in receipts]) != now.root:
             raise Refused("chain", "the receipts are not all that the log has up to this one", file=folder)
         before = _previous(given.root / bundle.PREVIOUS, receipts)
     into.right("chain", f"{several(len(receipts), 'receipt')} from the first to this one, each naming the one before")
     return ReceiptChain(tuple(receipts), before)
 
 
-def _follows(before: list[Receipt], one: Receipt, path: Path) -> None:
-    """Refuse a receipt that does not come next. That its epoch is a later one, its file's name says, by which they are sorted."""
-    said = one.predicate
+def _follows(before: list[Receipt], receipt: Receipt, path: Path) -> None:
+    """Raise Refused for a receipt that does not come next. That epochs ascend follows from the sorted file names."""
+    predicate = receipt.predicate
     last = before[-1] if before else None
     expected: Any = None
     if last is not None:
         expected = {"epoch": last.predicate["epoch"], "receipt": f"sha256:{last.digest.hex()}"}
-    for what, wanted, found in (
-        ("it is not at its place in the log", len(before), one.proof.index),
-        ("it does not name the receipt before it", expected, said["previous"]),
-        ("it is of another competition", (last or one).predicate["competition"], said["competition"]),
-        ("the file is not named after its epoch", f"epoch-{said['epoch']}.receipt", path.name),
+    for what, wanted, given in (
+        ("it is not in its place in the log", len(before), receipt.proof.index),
+        ("it does not name the receipt before it", expected, predicate["previous"]),
+        ("it is of another competition", (last or receipt).predicate["competition"], predicate["competition"]),
+        ("the file is not named after its epoch", f"epoch-{predicate['epoch']}.receipt", path.name),
     ):
-        if wanted != found:
-            raise Refused("chain", what, expected=or_null(wanted), found=or_null(found), file=path)
+        if wanted != given:
+            raise Refused("chain", what, expected=or_null(wanted), found=or_null(given), file=path)
 
 
 def _previous(path: Path, receipts: list[Receipt]) -> Previous | None:
-    """What the settlement before hands on; it must be the one that the receipt before is of."""
+    """The settlement before, as far as it is needed; raises Refused unless the receipt before names it."""
     if len(receipts) == 1:
         if path.exists():
             raise Refused("chain", "there is a settlement before the first one", file=path)
         return None
     content = read_document(path)
     try:
-        found = previous_of(content)
+        previous = previous_of(content)
     except BadInput as error:
         raise error.at(file=path) from None
     wanted = receipts[-2].predicate["settlement"]
     if content["digest"] != wanted:
-        what = "it is not the settlement that the receipt before is of"
+        what = "it is not the settlement that the receipt before names"
         raise Refused("chain", what, expected=wanted, found=content["digest"], file=path)
-    return found
+    return previous
 
 
 def _by_epoch(path: Path) -> tuple[int, str]:

@@ -1,9 +1,7 @@
-"""The stages that recompute: the inputs are those of the receipt, and the same settlement follows from them. SPEC 2-6.
+"""Run the stages that compute: the inputs and the settlement of a bundle, and the result in a participant's own proof. SPEC 2-6.
 
-A participant's own proof: its result is in the receipt, and all records that it rests on are in its evidence. SPEC 6.
-
-The result binds count and root of its records, so that a proof from which one was left out is refused. A proof of version 1, of a
-receipt of version 1, does not say whether its records are all: that is told as not looked at.
+A result binds count and root of its records, so a proof that leaves one out is refused. A proof of version 1, for a receipt of
+version 1, does not show whether its records are complete; the report says so.
 """
 
 from __future__ import annotations
@@ -36,96 +34,96 @@ from assay.settle import Inputs, Settlement, pipeline
 Json = dict[str, Any]
 
 
-def same_scheme(file: Path, said: Json, into: Verified) -> None:
-    """Stage `inputs`, of a scheme file that somebody keeps: it is the one that the receipt names."""
-    found = read_scheme(file).digest
-    if found != said["scheme"]:
-        raise Refused("inputs", "the scheme is not the receipt's", expected=said["scheme"], found=found, file=file)
+def same_scheme(file: Path, predicate: Json, into: Verified) -> None:
+    """Stage `inputs`, for a given scheme file: it must be the one that the receipt names."""
+    scheme = read_scheme(file).digest
+    if scheme != predicate["scheme"]:
+        raise Refused("inputs", "the scheme is not the receipt's", expected=predicate["scheme"], found=scheme, file=file)
     into.right("inputs", f"the scheme of {file} is the receipt's")
 
 
-def check_kind(given: Material, said: Json) -> None:
-    """Raise BadInput if the inputs are those of the receipt, and their kind is one that no package here has.
+def check_kind(given: Material, predicate: Json) -> None:
+    """Raise BadInput if the inputs are those of the receipt, but no package here has their kind.
 
-    Nothing is then wrong with the receipt: it cannot be said here whether the settlement follows. Any other fault of the inputs
-    is left to the stage `inputs`.
+    The receipt is not wrong then; this machine only cannot recompute its settlement. Any other fault of the inputs is left to the
+    stage `inputs`.
     """
     assert given.root is not None
     path = given.root / bundle.INPUTS
     try:
-        found = read_document(path)
-        name = found["scheme"]["score"]["kind"]
+        inputs = read_document(path)
+        name = inputs["scheme"]["score"]["kind"]
     except (AssayError, LookupError, TypeError):
         return
-    if isinstance(name, str) and not known(name) and digest(found) == said["inputs"]:
+    if isinstance(name, str) and not known(name) and digest(inputs) == predicate["inputs"]:
         what = f"the competition is of the kind {name[:80]!r}, which no package here has: its settlement cannot be computed again"
         hint = f"install the package whose entry point in {GROUP} is called so"
         raise BadInput(what, file=path, field="scheme.score.kind", hint=hint, stage=MISSING)
 
 
 def _judge(settled: Inputs, into: Verified) -> None:
-    """Say which judge made the evidence, where the scheme names one in the place of the kind's own."""
+    """Report which judge made the evidence, if the scheme names one that replaces the kind's own."""
     if settled.scheme.judge is None:
         return
     name = settled.scheme.judge.use
     here = " and ".join(map(origin, plugins(JUDGES, name))) or "which is not installed here"
     ours = settled.scheme.kind.name
-    into.not_looked_at("judge", f"the judge {name!r} ({here}) made the evidence, in the place of the one that is called {ours!r}")
+    into.not_looked_at("judge", f"the judge {name!r} ({here}) made the evidence, instead of the judge {ours!r}")
 
 
 def settlement(given: Material, before: ReceiptChain, judged: Sequence[BatchTaskSet], into: Verified) -> Settlement:
-    """Stages `inputs`, `settlement` and `results`: everything is computed again, and compared with what the receipt says."""
+    """Stages `inputs`, `settlement` and `results`: compute everything again, and compare it with the receipt."""
     assert given.root is not None
-    said = before.receipts[-1].predicate
-    found = _inputs(given.root / bundle.INPUTS, said)
-    without = eligible.left_out(judged, said["task_set"])
+    predicate = before.receipts[-1].predicate
+    inputs = _inputs(given.root / bundle.INPUTS, predicate)
+    without = eligible.left_out(judged, predicate["task_set"])
     paths = list(given.evidence.values())
 
     with (
         stage("inputs"),
         eligible.from_files(paths, lambda: itertools.chain.from_iterable(map(_records, paths)), without) as where,
     ):
-        settled = eligible.settled_from(found, epoch=said["epoch"], evidence=where, previous=before.previous)
+        settled = eligible.settled_from(inputs, epoch=predicate["epoch"], evidence=where, previous=before.previous)
         for what, ours, theirs in (
-            ("scheme", settled.scheme.digest, said["scheme"]),
-            ("competition", settled.scheme.name, said["competition"]),
-            ("task set", settled.task_set, said["task_set"]),
-            ("registry", found.get("registry"), said.get("registry")),
+            ("scheme", settled.scheme.digest, predicate["scheme"]),
+            ("competition", settled.scheme.name, predicate["competition"]),
+            ("task set", settled.task_set, predicate["task_set"]),
+            ("registry", inputs.get("registry"), predicate.get("registry")),
         ):
             _same(ours, theirs, "inputs", f"the {what} is not the receipt's", given.root / bundle.INPUTS)
-        if eligible.inputs_document(settled) != found:
-            raise Refused("inputs", "it is not written in the one form that inputs have", file=given.root / bundle.INPUTS)
+        if eligible.inputs_document(settled) != inputs:
+            raise Refused("inputs", "it is not in the normalised form of inputs", file=given.root / bundle.INPUTS)
         people, judges = several(len(settled.participants), "participant"), several(len(settled.validators), "validator")
-        into.right("inputs", f"{people}, {judges}, scheme {said['scheme']}{_block(said)}")
+        into.right("inputs", f"{people}, {judges}, scheme {predicate['scheme']}{_block(predicate)}")
         _judge(settled, into)
     with stage("settlement"):
         again = pipeline.settle(settled)
         _compare(again.document, given.root / bundle.SETTLEMENT)
-        _same(again.digest, said["settlement"], "settlement", "the receipt is of another settlement", given.path)
+        _same(again.digest, predicate["settlement"], "settlement", "the receipt is of another settlement", given.path)
         into.right("settlement", f"computed again to the bit: {again.digest}")
     held = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in _in_order(paths))
     first = before.receipts[-1].version == 1
     into.left_out = gone = frozenset(without.tolist())
-    rows = statements.results(again.document, None if first else eligible.bind_results(held, found, again.document, gone))
+    rows = statements.results(again.document, None if first else eligible.bind_results(held, inputs, again.document, gone))
     root = f"sha256:{statements.results_tree(rows).root().hex()}"
-    _same({"root": root, "count": len(rows)}, said["results"], "results", "the receipt is of other results", given.path)
+    _same({"root": root, "count": len(rows)}, predicate["results"], "results", "the receipt is of other results", given.path)
     into.right("results", f"{several(len(rows), 'result')} under their root")
     return again
 
 
-def records_about(bundle_: Path, found: Verified, participant: str) -> list[Evidence]:
-    """The records that the result of one participant rests on, of a bundle that was verified, with their seq."""
-    assert found.settlement is not None
+def records_about(bundle_: Path, report: Verified, participant: str) -> list[Evidence]:
+    """The records that a participant's result rests on, with their seq, from a verified bundle."""
+    assert report.settlement is not None
     paths = list(gather_material(bundle_, None).evidence.values())
     held = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in _in_order(paths))
     rows = eligible.records_behind_results(
-        held, read_document(bundle_ / bundle.INPUTS), found.settlement.document, found.left_out
+        held, read_document(bundle_ / bundle.INPUTS), report.settlement.document, report.left_out
     )
-    return [record(json.loads(one.body) | {"seq": one.seq}) for name, _, one in rows if name == participant]
+    return [record(json.loads(stored.body) | {"seq": stored.seq}) for name, _, stored in rows if name == participant]
 
 
 def _in_order(paths: Sequence[Path]) -> Iterator[tuple[int, bytes]]:
-    """The records of all files in order of acceptance: each file is, and a later epoch's may have been accepted earlier."""
+    """The records of all files in order of acceptance; each file is in this order, but epochs may overlap."""
     return heapq.merge(*map(_records, paths), key=itemgetter(0))
 
 
@@ -134,19 +132,19 @@ def _records(path: Path) -> Iterator[tuple[int, bytes]]:
         yield from zip(part.seqs, part.bodies, strict=True)
 
 
-def _block(said: Json) -> str:
-    """Of which block the registry is, where it was pulled from a chain: whether it was right there, only the chain can say."""
-    found = said.get("registry")
-    return f"; registry of subnet {found['netuid']} at block {found['block']}, {found['hash']}" if found else ""
+def _block(predicate: Json) -> str:
+    """The block of a registry that was pulled from a chain; only the chain can show whether the registry is right."""
+    registry = predicate.get("registry")
+    return f"; registry of subnet {registry['netuid']} at block {registry['block']}, {registry['hash']}" if registry else ""
 
 
-def _inputs(path: Path, said: Json) -> Json:
+def _inputs(path: Path, predicate: Json) -> Json:
     with stage("inputs"):
-        found = read_document(path)
-        if not isinstance(found, dict):
+        inputs = read_document(path)
+        if not isinstance(inputs, dict):
             raise Refused("inputs", "it is not a JSON object", file=path)
-        _same(digest(found), said["inputs"], "inputs", "the inputs are not those of the receipt", path)
-        return found
+        _same(digest(inputs), predicate["inputs"], "inputs", "the inputs are not those of the receipt", path)
+        return inputs
 
 
 def _same(found: object, wanted: object, name: str, what: str, file: Path) -> None:
@@ -155,34 +153,34 @@ def _same(found: object, wanted: object, name: str, what: str, file: Path) -> No
 
 
 def _compare(ours: Json, path: Path) -> None:
-    """Refuse a settlement that differs from the one computed, naming the first field, and whose it is."""
+    """Raise Refused if a settlement differs from the computed one; it names the first field, and its participant."""
     if (
         read_file(path) == batch.plain_json(ours).encode() + b"\n"
-    ):  # as it is exported; it is long, and parsing it would take as long
+    ):  # byte for byte as exported; parsing a long document would take much longer
         return
-    found = differs(ours, read_document(path))
-    if found is not None:
-        place, participant, wanted, there = found
+    difference = differs(ours, read_document(path))
+    if difference is not None:
+        place, participant, wanted, given = difference
         what = f"{place or 'all of it'} differs"
-        raise Refused("settlement", what, participant=participant, expected=or_null(wanted), found=or_null(there), file=path)
+        raise Refused("settlement", what, participant=participant, expected=or_null(wanted), found=or_null(given), file=path)
 
 
 Difference = tuple[str, str, Any, Any]
-"""Field, participant ("" if it is nobody's), what was computed, what is there."""
+"""Field, participant ("" if there is none), what was computed, what is there."""
 NOTHING = "nothing"
 
 
 def differs(ours: Any, theirs: Any, place: str = "", participant: str = "") -> Difference | None:
-    """The first field in which two documents differ, rows about participants being compared by participant; None if none does."""
+    """The first field in which two documents differ; None if none does. Rows about participants are compared by participant."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         participant = ours.get("participant", participant) if isinstance(ours.get("participant", ""), str) else participant
         for name in (*ours, *(name for name in theirs if name not in ours)):
             inner = f"{place}.{name}" if place else name
             if name not in ours or name not in theirs:
                 return inner, participant, ours.get(name, NOTHING), theirs.get(name, NOTHING)
-            found = differs(ours[name], theirs[name], inner, participant)
-            if found is not None:
-                return found
+            difference = differs(ours[name], theirs[name], inner, participant)
+            if difference is not None:
+                return difference
         return None
     if isinstance(ours, list) and isinstance(theirs, list):
         return _rows_differ(ours, theirs, place, participant)
@@ -198,20 +196,20 @@ def _rows_differ(ours: list[Any], theirs: list[Any], place: str, participant: st
         for key, row in zip(keys[0], ours, strict=True):
             if key not in both:
                 return place, key, "a row", NOTHING
-            found = differs(row, both[key], place, key)
-            if found is not None:
-                return found
-    for at, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-        found = differs(one, other, f"{place}[{at}]", participant)
-        if found is not None:
-            return found
+            difference = differs(row, both[key], place, key)
+            if difference is not None:
+                return difference
+    for at, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
+        difference = differs(mine, other, f"{place}[{at}]", participant)
+        if difference is not None:
+            return difference
     if len(ours) != len(theirs):
         return place, participant, f"{len(ours)} rows", f"{len(theirs)} rows"
     return None
 
 
 def _keys(rows: list[Any]) -> list[str]:
-    """Whom each row is about, if every one is about a participant of its own."""
+    """The participant of each row; none unless every row has a different one."""
     keys = [row.get("participant") if isinstance(row, dict) else None for row in rows]
     names = [key for key in keys if isinstance(key, str)]
     return names if len(names) == len(rows) and len(set(names)) == len(rows) else []
@@ -238,7 +236,7 @@ _SHAPE = {
 
 
 def is_participant_proof(data: bytes) -> bool:
-    """Whether the bytes are those of a participant's proof rather than of a receipt."""
+    """Whether these bytes are a participant's proof, not a receipt."""
     return b"assay.proof/" in data[:4096] or b'"result_proof"' in data
 
 
@@ -246,87 +244,89 @@ def participant_proof(data: bytes, key: LogKey | None, path: Path, into: Verifie
     """Check a proof: the receipts in it, the result, and every record. Raises Refused."""
     with stage("receipt"):
         try:
-            found = strict.parse(decode(data, path))
+            proof = strict.parse(decode(data, path))
         except BadInput as error:
             raise error.at(file=path) from None
-        if bad := check.misfit(found, _SHAPE):
+        if bad := check.misfit(proof, _SHAPE):
             raise Refused("receipt", f"it is not a participant's proof: {bad} does not fit", file=path)
-    one, known = claims.read_receipt(canonical(found["receipt"]), key, path)
-    now = claims.check_receipt_file(one, known, path, into, own=key is None)
-    said, mine = one.predicate, found["result"]
-    for what, there in (("proof", found["schema"] == FIRST_RECEIPT), ("result", "records" not in mine)):
-        if there != (one.version == 1):
-            raise Refused("receipt", f"the {what} is of another version than the receipt", expected=one.version, file=path)
+    receipt, known = claims.read_receipt(canonical(proof["receipt"]), key, path)
+    now = claims.check_receipt_file(receipt, known, path, into, own=key is None)
+    predicate, mine = receipt.predicate, proof["result"]
+    for what, is_first in (("proof", proof["schema"] == FIRST_RECEIPT), ("result", "records" not in mine)):
+        if is_first != (receipt.version == 1):
+            raise Refused("receipt", f"the {what} is of another version than the receipt", expected=receipt.version, file=path)
     with stage("results"):
         leaf = check.leaf_hash(canonical(mine))
-        _included(found["result_proof"], said["results"], leaf, "results")
+        _included(proof["result_proof"], predicate["results"], leaf, "results")
     rank = "no rank" if mine["rank"] is None else f"rank {mine['rank']}"
-    into.right("results", f"the result of {mine['participant']} ({rank}) is one of {said['results']['count']}")
-    bound = {said["epoch"]: said["evidence"]}
+    into.right("results", f"the result of {mine['participant']} ({rank}) is one of {predicate['results']['count']}")
+    bound = {predicate["epoch"]: predicate["evidence"]}
     with stage("chain"):
-        for other in found["receipts"]:
-            earlier = _earlier(other, said, now, known, path)
+        for other in proof["receipts"]:
+            earlier = _earlier(other, predicate, now, known, path)
             bound[earlier.predicate["epoch"]] = earlier.predicate["evidence"]
-    if found["receipts"]:
-        into.right("chain", f"{several(len(found['receipts']), 'earlier receipt')}, signed and in the log")
+    if proof["receipts"]:
+        into.right("chain", f"{several(len(proof['receipts']), 'earlier receipt')}, signed and in the log")
     with stage("evidence"):
-        for row in found["records"]:
+        for row in proof["records"]:
             _record(row, bound, mine)
-        if one.version > 1:
-            _all_of_them(found["records"], mine["records"])
-    count, every = several(len(found["records"]), "record"), "all " if one.version > 1 else ""
+        if receipt.version > 1:
+            _all_of_them(proof["records"], mine["records"])
+    count, every = several(len(proof["records"]), "record"), "all " if receipt.version > 1 else ""
     into.right("evidence", f"{every}{count} that it rests on, each under the evidence root of a receipt")
-    if one.version == 1:
-        what = "whether these are all records: the receipt is of version 1, whose results do not say which they rest on"
+    if receipt.version == 1:
+        what = "whether these are all records: results in a receipt of version 1 do not bind their records"
         into.not_looked_at("evidence", what)
-    into.not_looked_at("settlement", "what is not in a participant's proof: the others; the bundle of the epoch has them")
-    return one, known, now
+    into.not_looked_at(
+        "settlement", "a participant's proof does not have the other participants; the bundle of the epoch has them"
+    )
+    return receipt, known, now
 
 
 def _earlier(document: Any, here: JsonObject, now: check.Checkpoint, key: LogKey, path: Path) -> Receipt:
-    """A receipt from before, proven in the same checkpoint: one of a forked log could have other records."""
-    found, _ = claims.read_receipt(canonical(document), key, path, "chain")
+    """An earlier receipt, which must be proven in the same checkpoint: one of a forked log could have other records."""
+    receipt, _ = claims.read_receipt(canonical(document), key, path, "chain")
     try:
-        then = claims.check_receipt(found, key, path)
+        then = claims.check_receipt(receipt, key, path)
     except Refused as refused:
         raise Refused("chain", refused.what, expected=refused.expected, found=refused.found, file=path) from None
     if then != now:
         what = "an earlier receipt is not proven by the same checkpoint as the participant's"
         raise Refused("chain", what, expected=now.root.hex(), found=then.root.hex(), file=path)
-    said = found.predicate
-    if said["competition"] != here["competition"] or said["epoch"] >= here["epoch"]:
+    predicate = receipt.predicate
+    if predicate["competition"] != here["competition"] or predicate["epoch"] >= here["epoch"]:
         raise Refused("chain", "a receipt is of another competition, or of no earlier epoch", file=path)
-    return found
+    return receipt
 
 
 def _record(row: Mapping[str, Any], bound: Mapping[int, Any], mine: Mapping[str, Any]) -> None:
-    """Refuse a record that is not under the root of its receipt, or is about somebody else."""
-    one = record(row["record"])
+    """Raise Refused for a record that is not under the root of its receipt, or is about another participant."""
+    parsed = record(row["record"])
     root = bound.get(row["epoch"])
     if root is None:
         raise Refused("evidence", f"there is no receipt of epoch {row['epoch']} for the record with seq {row['seq']}")
-    leaf = evidence.evidence_leaf(row["seq"], bytes.fromhex(one.digest.removeprefix("sha256:")))
+    leaf = evidence.evidence_leaf(row["seq"], bytes.fromhex(parsed.digest.removeprefix("sha256:")))
     _included(row["proof"], root, leaf, "evidence")
-    if json.dumps(row["record"], sort_keys=True) != json.dumps(one.document(), sort_keys=True):
+    if json.dumps(row["record"], sort_keys=True) != json.dumps(parsed.document(), sort_keys=True):
         raise Refused("evidence", f"the record with seq {row['seq']} is not in its canonical form")
     submission = mine["agreed"].get("submission") if isinstance(mine["agreed"], dict) else None
-    if one.participant != mine["participant"] and (not one.submission or one.submission != submission):
-        raise Refused("evidence", f"the record with seq {row['seq']} is about somebody else", found=one.participant)
+    if parsed.participant != mine["participant"] and (not parsed.submission or parsed.submission != submission):
+        raise Refused("evidence", f"the record with seq {row['seq']} is about another participant", found=parsed.participant)
 
 
-def _all_of_them(rows: Sequence[JsonObject], said: JsonObject) -> None:
-    """Refuse records that are not those which the result binds, in order of acceptance."""
+def _all_of_them(rows: Sequence[JsonObject], bound: JsonObject) -> None:
+    """Raise Refused unless these are the records that the result binds, in order of acceptance."""
     seqs = [row["seq"] for row in rows]
-    if len(rows) != said["count"]:
-        raise Refused("evidence", "the result rests on another number of records", expected=said["count"], found=len(rows))
+    if len(rows) != bound["count"]:
+        raise Refused("evidence", "the result rests on another number of records", expected=bound["count"], found=len(rows))
     root = evidence.evidence_root(seqs, [sha256(canonical(row["record"])).digest() for row in rows])
-    if root != said["root"]:
-        raise Refused("evidence", "the records are not those that the result rests on", expected=said["root"], found=root)
+    if root != bound["root"]:
+        raise Refused("evidence", "the records are not those that the result rests on", expected=bound["root"], found=root)
 
 
 def _included(place: Mapping[str, Any], under: Mapping[str, Any], leaf: bytes, name: str) -> None:
     if place["size"] != under["count"]:
         raise Refused(name, "the proof is of a tree of another size", expected=under["count"], found=place["size"])
-    hashes = [bytes.fromhex(one) for one in place["hashes"]]
+    hashes = [bytes.fromhex(digits) for digits in place["hashes"]]
     root = bytes.fromhex(under["root"].removeprefix("sha256:"))
     check.check_inclusion(root, under["count"], place["index"], leaf, hashes, name)

@@ -1,8 +1,7 @@
-"""What was checked, stage by stage, and the way from other refusals to one that names its stage. SPEC 6.
+"""Collect what was given to be verified (`Material`), and report what was checked, stage by stage (`Verified`). SPEC 6.
 
-What was given to be verified, and where each part of it is: a bundle, a receipt with evidence, or a receipt alone. SPEC 6.
-
-The signed batches of a bundle, line by line: an envelope, and the seqs of the records that it is about. SPEC 6.
+`stage` turns any error in its block into one that names the stage. `batch_lines` and `split_batch_line` read the signed batches
+of a bundle: each line has an envelope, and the seqs of its records.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
 STAGES = ("receipt", "log", "consistency", "chain", "evidence", "signatures", "inputs", "settlement", "results")
 """In the order in which they are checked."""
 HINTED = ("chain", "evidence", "inputs")
-"""Stages of files that say what they should be; hints of the others are for those who have the ledger."""
+"""Stages in which hints are shown; in the others, hints help only those who have the ledger."""
 
 
 @dataclass(frozen=True)
 class StageResult:
-    """A stage, and what was found right there; or, `done` being False, what was not looked at."""
+    """The result of a stage: what was checked there; or, if not `done`, what was not checked, and why."""
 
     stage: str
     what: str
@@ -44,49 +43,49 @@ class StageResult:
 
 @dataclass
 class Verified:
-    """Everything that was checked is right. `receipt`: what the receipt states; of a subnet, `emission` is the signed split."""
+    """The report of a verification without a fault. `receipt`: its statement; for a subnet, `emission` is the signed split."""
 
     receipt: dict[str, Any] = field(default_factory=dict)
     checked: list[StageResult] = field(default_factory=list)
     emission: dict[str, Any] | None = None
     settlement: Settlement | None = field(default=None, repr=False, compare=False)
-    """As it was computed again, if it was."""
+    """The settlement that was computed again, if it was."""
     left_out: frozenset[int] = field(default=frozenset(), repr=False, compare=False)
-    """The seqs of records of another task set, from which it was not."""
+    """The seqs of records that were left out of it because they belong to another task set."""
 
     def right(self, stage: str, what: str) -> None:
         """Note that a stage is right."""
         self.checked.append(StageResult(stage, what))
 
     def not_looked_at(self, stage: str, what: str) -> None:
-        """Note what could not be looked at, and what would be needed for it."""
+        """Note what could not be checked, and what would be needed for it."""
         self.checked.append(StageResult(stage, what, done=False))
 
     @property
     def recomputed(self) -> bool:
         """Whether the settlement was computed again from the evidence."""
-        return any(one.stage == "settlement" and one.done for one in self.checked)
+        return any(result.stage == "settlement" and result.done for result in self.checked)
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
-        rows = [{"stage": one.stage, "checked": one.done, "what": one.what} for one in self.checked]
+        """The report as a JSON object."""
+        rows = [{"stage": result.stage, "checked": result.done, "what": result.what} for result in self.checked]
         what = {"receipt": self.receipt} if self.emission is None else {"emission": self.emission}
         return {"verified": True, "recomputed": self.recomputed, **what, "stages": rows}
 
 
-def several(count: int, one: str, many: str = "") -> str:
+def several(count: int, singular: str, many: str = "") -> str:
     """ "1 receipt", "2 receipts", "3 batches"."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{count} {singular if count == 1 else many or singular + 's'}"
 
 
 def or_null(value: object) -> object:
-    """A value that was expected or found, where None would say that there is nothing to be told."""
+    """A value for `expected` or `found` of Refused, where None would mean that there is no value to show."""
     return "null" if value is None else value
 
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """In the block, what is refused for whatever reason is raised as Refused of this stage."""
+    """Raise every error of Assay in the block as Refused of this stage."""
     try:
         yield
     except check.CheckError as refused:
@@ -106,7 +105,7 @@ MATERIAL_HINT = "give a receipt, a participant's proof, or the folder that `assa
 
 @dataclass(frozen=True)
 class Material:
-    """The receipt's bytes, and the files that go with it as far as they are there."""
+    """The receipt's bytes, and the files beside it, as far as they were given."""
 
     path: Path
     data: bytes
@@ -115,37 +114,37 @@ class Material:
     evidence: Mapping[int, Path] = field(default_factory=dict)
     """Epoch of a receipt → the file of its evidence."""
     alone: Path | None = None
-    """A file of evidence that is given beside a receipt, without a bundle."""
+    """A file of evidence that was given with a receipt, without a bundle."""
 
 
-def gather_material(receipt: Path, found: Path | None) -> Material:
-    """What a path and, if it is given, another one for the evidence hold.
+def gather_material(receipt: Path, evidence_path: Path | None) -> Material:
+    """The material at the path of a receipt or bundle, and at another path for the evidence, if that is given.
 
-    Raises BadInput if something is not there, or is nothing that can be verified; Refused for files that do not belong there.
+    Raises BadInput if a file is missing, or cannot be verified; Refused for a file that does not belong there.
     """
-    path, root = receipt, None if found is None else _root(found)
+    path, root = receipt, None if evidence_path is None else _root(evidence_path)
     if os.path.isdir(receipt):
-        path, root, found = _last(receipt), receipt, found or receipt
+        path, root, evidence_path = _last(receipt), receipt, evidence_path or receipt
     data = load(path, RECEIPT_BYTES, hint=MATERIAL_HINT)
-    if found is None:
+    if evidence_path is None:
         return Material(path, data)
     if root is None:
-        if os.path.isdir(found):
-            what = f"has no {bundle.INPUTS}, so it is not known what the evidence was settled by"
-            raise BadInput(what, file=found, hint="give the folder that `assay export epoch` wrote")
-        return Material(path, data, alone=found)
+        if os.path.isdir(evidence_path):
+            what = f"has no {bundle.INPUTS}, so the inputs of the settlement are unknown"
+            raise BadInput(what, file=evidence_path, hint="give the folder that `assay export epoch` wrote")
+        return Material(path, data, alone=evidence_path)
     try:
         files = evidence.evidence_files(root / bundle.EVIDENCE)
     except BadInput as error:
         raise Refused("evidence", error.what, file=error.file) from None
-    if os.path.isfile(found):
-        files |= {_epoch(found): found}
+    if os.path.isfile(evidence_path):
+        files |= {_epoch(evidence_path): evidence_path}
     return Material(path, data, root, files)
 
 
 def read_file(path: Path) -> bytes:
     """The bytes of a file of a bundle; raises BadInput."""
-    return load(path, SETTLEMENT_BYTES, hint="the bundle is not whole: export it again")
+    return load(path, SETTLEMENT_BYTES, hint="the bundle is incomplete: export it again")
 
 
 def read_document(path: Path) -> Any:
@@ -166,9 +165,9 @@ def _last(root: Path) -> Path:
     return paths[-1]
 
 
-def _root(found: Path) -> Path | None:
+def _root(path: Path) -> Path | None:
     """The bundle that a path is, or is in."""
-    return next((one for one in (found, *list(found.resolve().parents)[:2]) if os.path.isfile(one / bundle.INPUTS)), None)
+    return next((folder for folder in (path, *list(path.resolve().parents)[:2]) if os.path.isfile(folder / bundle.INPUTS)), None)
 
 
 def _epoch(path: Path) -> int:
@@ -182,7 +181,7 @@ BEFORE, BETWEEN = b'{"envelope":', b',"members":'
 
 
 def batch_lines(path: Path) -> Iterator[tuple[Place, bytes]]:
-    """The lines of the file, and where each is; raises BadInput, also for one that is too long."""
+    """The lines of batches.jsonl, each with its place; raises BadInput, also for a line that is too long."""
     try:
         with opened(path) as file:
             for number, line in enumerate(iter(partial(file.readline, BATCH_LINE_BYTES + 1), b""), start=1):
@@ -194,7 +193,7 @@ def batch_lines(path: Path) -> Iterator[tuple[Place, bytes]]:
 
 
 def split_batch_line(line: bytes, place: Place) -> tuple[bytes, list[list[int]]]:
-    """The envelope of a line as it came, and the ranges of its records; raises BadInput."""
+    """The envelope in a line, byte for byte, and the ranges of its records; raises BadInput."""
     head, between, tail = line.rpartition(BETWEEN)
     if not between or not head.startswith(BEFORE) or not tail.endswith(b"}\n"):
         raise place.refuse('is not a batch: {"envelope":…,"members":[[first,last],…]}')

@@ -87,36 +87,36 @@ class BittensorNode:
 
     def block_hash(self, number: int) -> str | None:
         """The hash of the block with a number on the node's best chain; None if there is none yet."""
-        found = self._read("chain_getBlockHash", number)
-        return None if found is None else self._hash(found, "chain_getBlockHash")
+        answer = self._read("chain_getBlockHash", number)
+        return None if answer is None else self._hash(answer, "chain_getBlockHash")
 
     def header(self, block: str) -> Mapping[str, Any]:
         """A block's header: number (an integer), parentHash, …; Unreachable if the node does not have the block."""
         if block not in self._headers:
-            found = self._read("chain_getHeader", block)
-            if found is None:
+            header = self._read("chain_getHeader", block)
+            if header is None:
                 raise Unreachable(f"{self.host} has no block {block}", hint="ask a node that keeps old blocks (an archive)")
-            if not isinstance(found, dict):
+            if not isinstance(header, dict):
                 raise self._impossible("chain_getHeader")
-            parent = self._hash(found.get("parentHash"), "chain_getHeader")
-            number = self._number(found.get("number"), "chain_getHeader")
-            _keep(self._headers, block, found | {"number": number, "parentHash": parent})
+            parent = self._hash(header.get("parentHash"), "chain_getHeader")
+            number = self._number(header.get("number"), "chain_getHeader")
+            _keep(self._headers, block, header | {"number": number, "parentHash": parent})
         return self._headers[block]
 
     def extrinsics(self, block: str) -> list[bytes]:
         """The transactions of a block, in order."""
-        found = self._read("chain_getBlock", block)
-        if found is None:
+        signed_block = self._read("chain_getBlock", block)
+        if signed_block is None:
             raise Unreachable(f"{self.host} has no block {block}", hint="ask a node that keeps old blocks (an archive)")
-        inner = found.get("block") if isinstance(found, dict) else None
+        inner = signed_block.get("block") if isinstance(signed_block, dict) else None
         return self._many_bytes(inner.get("extrinsics") if isinstance(inner, dict) else None, "chain_getBlock")
 
     def events(self, block: str) -> list[dict[str, Any]]:
         """The chain's events of a block."""
-        found = self.query("System", "Events", (), block)
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        events = self.query("System", "Events", (), block)
+        if not isinstance(events, list) or not all(isinstance(one, dict) for one in events):
             raise self._impossible("System.Events")
-        return found
+        return events
 
     # the chain's metadata
 
@@ -125,10 +125,10 @@ class BittensorNode:
         block = at or self.head().hash
         held = self._runtimes.get(self._specs.get(block, -1))
         if held is None or not held.alive:
-            said = self._read("state_getRuntimeVersion", block)
-            if not isinstance(said, dict) or said.get("specName") != SPEC_NAME:
+            version = self._read("state_getRuntimeVersion", block)
+            if not isinstance(version, dict) or version.get("specName") != SPEC_NAME:
                 raise Unreachable(f"{self.host} is not a node of a subtensor chain", final=True, hint="is the address right?")
-            spec, transaction = said.get("specVersion"), said.get("transactionVersion")
+            spec, transaction = version.get("specVersion"), version.get("transactionVersion")
             if not (_u32(spec) and _u32(transaction)):
                 raise self._impossible("state_getRuntimeVersion")
             held = self._runtimes.get(spec)
@@ -151,11 +151,11 @@ class BittensorNode:
     def _metadata(self, block: str) -> bytes:
         """The metadata of a runtime, without their wrapping."""
         try:
-            found = self.ask("state_call", "Metadata_metadata_at_version", _V15, block)
+            wrapped = self.ask("state_call", "Metadata_metadata_at_version", _V15, block)
         except RpcError:  # a runtime without metadata of version 15 does not have this function
-            found = None
-        if found is not None and self._bytes(found, "state_call")[:1] != b"\x00":
-            data = self._bytes(found, "state_call")
+            wrapped = None
+        if wrapped is not None and self._bytes(wrapped, "state_call")[:1] != b"\x00":
+            data = self._bytes(wrapped, "state_call")
         else:
             data = self._bytes(self._read("state_getMetadata", block), "state_getMetadata")
         begin = data[:16].find(b"meta")
@@ -210,8 +210,8 @@ class BittensorNode:
             raise self._impossible("state_queryStorageAt")
         names, values = [key for key, _ in rows], [value for _, value in rows]
         decode = partial(runtime.decode_map_pairs, pallet, item, names, values, len(params))
-        found: list[tuple[Any, Any]] = self._decoded("state_queryStorageAt", decode)
-        return found
+        decoded: list[tuple[Any, Any]] = self._decoded("state_queryStorageAt", decode)
+        return decoded
 
     def call(self, api: str, method: str, args: Sequence[Any] = (), at: str | None = None) -> Any:
         """The result of a function of the runtime; None if the runtime has no such function.
@@ -231,39 +231,41 @@ class BittensorNode:
 
     def _stored(self, keys: Sequence[str], block: str) -> dict[str, bytes | None]:
         """The stored bytes of each key. The node must answer for every key."""
-        found: dict[str, bytes | None] = {}
+        stored: dict[str, bytes | None] = {}
         unique = list(dict.fromkeys(keys))
         for begin in range(0, len(unique), KEYS):
             asked = unique[begin : begin + KEYS]
-            said = self._read("state_queryStorageAt", asked, block)
-            sets = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
-            rows = [row for one in sets if isinstance(one.get("changes"), list) for row in one["changes"]]
-            if any(one.get("block") != block for one in sets) or not all(isinstance(row, list) and len(row) == 2 for row in rows):
+            answer = self._read("state_queryStorageAt", asked, block)
+            sets = [change for change in answer if isinstance(change, dict)] if isinstance(answer, list) else []
+            rows = [row for change in sets if isinstance(change.get("changes"), list) for row in change["changes"]]
+            if any(change.get("block") != block for change in sets) or not all(
+                isinstance(row, list) and len(row) == 2 for row in rows
+            ):
                 raise self._impossible("state_queryStorageAt")
             there = {str(key): value for key, value in rows}
             if there.keys() != set(asked) or len(rows) != len(asked):
                 raise self._impossible("state_queryStorageAt")
             for key in asked:
-                found[key] = None if there[key] is None else self._bytes(there[key], "state_queryStorageAt")
-        return found
+                stored[key] = None if there[key] is None else self._bytes(there[key], "state_queryStorageAt")
+        return stored
 
     # accounts and transactions
 
     def nonce(self, account: bytes | str, at: str | None = None) -> int:
         """The number of transactions of an account (public key or address) up to a block, which is its next nonce."""
         address = account if isinstance(account, str) else core().encode_ss58(account)
-        found = self.query("System", "Account", (address,), at)
-        if not isinstance(found, dict) or not _u32(found.get("nonce")):
+        account_info = self.query("System", "Account", (address,), at)
+        if not isinstance(account_info, dict) or not _u32(account_info.get("nonce")):
             raise self._impossible("System.Account")
-        return int(found["nonce"])
+        return int(account_info["nonce"])
 
     def submit(self, raw: bytes) -> str:
         """Give a signed transaction to the node, once, and return its hash.
 
         Raises RpcError, and Unreachable if it is not known whether the node got the transaction.
         """
-        found = self.wire.ask("author_submitExtrinsic", f"0x{raw.hex()}", twice=False)
-        return self._hash(found, "author_submitExtrinsic")
+        answer = self.wire.ask("author_submitExtrinsic", f"0x{raw.hex()}", twice=False)
+        return self._hash(answer, "author_submitExtrinsic")
 
     def pending(self) -> list[bytes]:
         """The transactions in the node's pool."""
@@ -306,17 +308,17 @@ class BittensorNode:
     def _many_bytes(self, value: object, what: str) -> list[bytes]:
         if not isinstance(value, list):
             raise self._impossible(what)
-        return [self._bytes(one, what) for one in value]
+        return [self._bytes(item, what) for item in value]
 
     def _impossible(self, what: str) -> Unreachable:
         return Unreachable(f"{self.host} sent an impossible answer ({what})", hint="is it a node of a subtensor chain?")
 
 
-def _keep(found: dict[K, T], name: K, value: T, most: int = BLOCKS) -> None:
+def _keep(cache: dict[K, T], name: K, value: T, most: int = BLOCKS) -> None:
     """Remember a value, and forget the oldest if there are too many."""
-    found[name] = value
-    while len(found) > most:
-        del found[next(iter(found))]
+    cache[name] = value
+    while len(cache) > most:
+        del cache[next(iter(cache))]
 
 
 def _u32(value: object) -> TypeGuard[int]:
@@ -331,14 +333,14 @@ def _values(runtime: Runtime, asked: Sequence[tuple[StorageItem, bytes | None]])
         for (entry, raw), is_there in zip(asked, there, strict=True)
         if is_there
     ]
-    found = iter(runtime.many(calls))
-    return [next(found) if is_there else None for is_there in there]
+    decoded = iter(runtime.many(calls))
+    return [next(decoded) if is_there else None for is_there in there]
 
 
 def _inner(runtime: Runtime, raw: bytes) -> bytes:
     """The bytes in a vector of bytes, which the library would sometimes decode as text."""
     length = runtime.decode("Compact<u32>", raw, strict=False)
-    found = raw[len(raw) - length :]
-    if runtime.encode("Compact<u32>", length) + found != raw:
+    content = raw[len(raw) - length :]
+    if runtime.encode("Compact<u32>", length) + content != raw:
         raise ValueError("not a vector of bytes")
-    return found
+    return content

@@ -200,8 +200,8 @@ class BittensorPublisher:
             return Sent(last.transaction) if last.sent else Unknown("it was about to be sent", last.transaction)
         hotkey, settings = self._hotkey(), self._settings
         owner = None if hotkey is None else (hotkey, settings.chain, settings.netuid, settings.mechanism)
-        found = known(attempts, plan, self._node, self._witness, owner)
-        return found[1].outcome if isinstance(found, tuple) else found
+        outcome = known(attempts, plan, self._node, self._witness, owner)
+        return outcome[1].outcome if isinstance(outcome, tuple) else outcome
 
     def _against(self, now: _Now, hotkey: str | None) -> Outcome | None:
         """Why these weights cannot be sent now; None if they can. Without a hotkey only general rules are checked."""
@@ -245,18 +245,18 @@ class BittensorPublisher:
     def _plain(self, now: _Now) -> BittensorCall:
         there = now.subnet
         runtime = self._node.runtime(there.block.hash)
-        made = set_call(runtime, there.netuid, there.mechanism, now.vector, self._settings.version_key)
-        return BittensorCall(made, "set", now.vector)
+        data = set_call(runtime, there.netuid, there.mechanism, now.vector, self._settings.version_key)
+        return BittensorCall(data, "set", now.vector)
 
     def _locked(self, now: _Now, key: PrivateKey) -> BittensorCall | Refusal:
         there, version_key = now.subnet, self._settings.version_key
         time = self._chain_time(there)
-        found = commitment(there, key.public, now.vector, version_key, chain=time, here=self._clock.wall())
-        if isinstance(found, Refusal):
-            return found
+        locked = commitment(there, key.public, now.vector, version_key, chain=time, here=self._clock.wall())
+        if isinstance(locked, Refusal):
+            return locked
         runtime = self._node.runtime(there.block.hash)
-        made = commit_call(runtime, there.netuid, there.mechanism, found.data, found.round, COMMIT_VERSION)
-        return BittensorCall(made, "commit", now.vector, found.reveal)
+        data = commit_call(runtime, there.netuid, there.mechanism, locked.data, locked.round, COMMIT_VERSION)
+        return BittensorCall(data, "commit", now.vector, locked.reveal)
 
     def _chain_time(self, there: SubnetState) -> float:
         """The chain's time, in seconds since 1970."""

@@ -62,8 +62,8 @@ def pull(folder: Path, scheme: Scheme, subnet: SubnetState, chain: str, spec_ver
     _check_same(folder, subnet, chain)
     burn = None if scheme.decay is None else scheme.decay.burn_uid
     old, old_judges = _rows(folder, csvs.PARTICIPANTS), _rows(folder, csvs.VALIDATORS)
-    uids = {one.hotkey: str(one.uid) for one in subnet.neurons if one.uid != burn}
-    stakes = {one.hotkey: str(one.stake) for one in subnet.neurons if one.permit and one.stake}
+    uids = {neuron.hotkey: str(neuron.uid) for neuron in subnet.neurons if neuron.uid != burn}
+    stakes = {neuron.hotkey: str(neuron.stake) for neuron in subnet.neurons if neuron.permit and neuron.stake}
     if not stakes:
         what = f"subnet {subnet.netuid} has no validator with a permit and a stake that counts, at block {subnet.block.number}"
         raise BadInput(what, hint="no epoch could be settled with it; is it the right subnet? or pull another block")
@@ -73,7 +73,7 @@ def pull(folder: Path, scheme: Scheme, subnet: SubnetState, chain: str, spec_ver
     judges += [row | {"stake": NONE} for key, row in old_judges.items() if key not in stakes]
     files = {table.name: _dumped(table, rows) for table, rows in ((csvs.PARTICIPANTS, people), (csvs.VALIDATORS, judges))}
     count, rows = _read_back(files, scheme)
-    made = Pulled(
+    pulled = Pulled(
         chain=chain,
         netuid=subnet.netuid,
         mechanism=subnet.mechanism,
@@ -86,19 +86,19 @@ def pull(folder: Path, scheme: Scheme, subnet: SubnetState, chain: str, spec_ver
         validate(
             Registered,
             {
-                "uid": one.uid,
-                "hotkey": one.hotkey,
-                "stake": str(one.stake),
-                "permit": one.permit,
-                "registered": one.registered_at,
+                "uid": neuron.uid,
+                "hotkey": neuron.hotkey,
+                "stake": str(neuron.stake),
+                "permit": neuron.permit,
+                "registered": neuron.registered_at,
             },
         )
-        for one in subnet.neurons
+        for neuron in subnet.neurons
     ]
     return Pull(
         folder,
-        made,
-        files | {registry.PULLED_FILE: registry.dump_pulled(made, neurons)},
+        pulled,
+        files | {registry.PULLED_FILE: registry.dump_pulled(pulled, neurons)},
         count,
         len(stakes),
         tuple(_changes(old, uids, "uid", "moved")),
@@ -127,14 +127,14 @@ def _check_same(folder: Path, subnet: SubnetState, chain: str) -> None:
 def _rows(folder: Path, table: csvs.Table) -> dict[str, Cells]:
     """The rows of a file by key, in the chain's spelling; the file may have another spelling. Empty if there is no file."""
     path = folder / table.name
-    found: dict[str, Cells] = {}
+    by_key: dict[str, Cells] = {}
     for row in csvs.read(path, table) if path.exists() else ():
         cells = {name: str(value) for name, value in row.fields.items()}
         key = respelled(cells["key"])
-        if key in found:
+        if key in by_key:
             raise row.place.refuse("the key occurs twice", field="key", hint="remove one of the two rows, or correct it")
-        found[key] = cells
-    return found
+        by_key[key] = cells
+    return by_key
 
 
 def _dumped(table: csvs.Table, rows: Sequence[Cells]) -> bytes:
@@ -155,7 +155,7 @@ def _read_back(files: Mapping[str, bytes], scheme: Scheme) -> tuple[int, str]:
 
 def _changes(old: Mapping[str, Any], now: Mapping[str, str], field: str, other: str) -> list[Change]:
     """The changes, new keys first. A known key that had no uid or stake and still has none is not a change."""
-    found = []
+    changes = []
     for key in (*now, *(key for key in old if key not in now)):
         row = old.get(key)
         before, after = (row or {}).get(field, ""), now.get(key, "")
@@ -164,5 +164,5 @@ def _changes(old: Mapping[str, Any], now: Mapping[str, str], field: str, other: 
         if before == after and row is not None:
             continue
         kind = "gone" if not after else other if before else "new"
-        found.append(Change((row or {}).get("key", key), (row or {}).get("name", ""), before, after, kind))
-    return sorted(found, key=lambda one: one.kind != "new")
+        changes.append(Change((row or {}).get("key", key), (row or {}).get("name", ""), before, after, kind))
+    return sorted(changes, key=lambda change: change.kind != "new")

@@ -134,15 +134,15 @@ def index_of(netuid: int, mechanism: int) -> int:
 
 def read_subnet(node: BittensorNode, netuid: int, mechanism: int, at: BlockId) -> SubnetState | Refusal:
     """The subnet's state at a block, or the refusal if there is no such subnet. Raises Unreachable."""
-    found = _values(node, netuid, at)
-    if not found["NetworksAdded"]:
+    stored = _values(node, netuid, at)
+    if not stored["NetworksAdded"]:
         return Refusal("SubnetNotExists", f"the chain has no subnet {netuid} at block {at.number}", "correct netuid")
-    mechanisms = found.get("MechanismCountCurrent", 1)
+    mechanisms = stored.get("MechanismCountCurrent", 1)
     if mechanism >= mechanisms:
         what = f"subnet {netuid} has no mechanism {mechanism}, only {mechanisms}"
         return Refusal("MechanismDoesNotExist", what, "correct mechanism; the first one is 0")
-    owner, owner_hotkey = found["SubnetOwner"], found["SubnetOwnerHotkey"]
-    neurons = _neurons(node, netuid, mechanism, at, found)
+    owner, owner_hotkey = stored["SubnetOwner"], stored["SubnetOwnerHotkey"]
+    neurons = _neurons(node, netuid, mechanism, at, stored)
     return SubnetState(
         netuid=netuid,
         mechanism=mechanism,
@@ -150,21 +150,21 @@ def read_subnet(node: BittensorNode, netuid: int, mechanism: int, at: BlockId) -
         block=at,
         neurons=neurons,
         owner_hotkeys=frozenset(row.hotkey for row in neurons if owner_hotkey == row.hotkey or owner == row.coldkey),
-        commit_reveal=found["CommitRevealWeightsEnabled"],
-        commit_version=found.get("CommitRevealWeightsVersion", 0),
-        reveal_epochs=found["RevealPeriodEpochs"],
-        version_key=found["WeightsVersionKey"],
-        rate_limit=found["WeightsSetRateLimit"],
-        min_allowed=found["MinAllowedWeights"],
-        max_limit=U16 if "MechanismCountCurrent" in found else found["MaxWeightsLimit"],
-        min_stake=found.get("StakeThreshold", 0),
-        tempo=found["Tempo"],
+        commit_reveal=stored["CommitRevealWeightsEnabled"],
+        commit_version=stored.get("CommitRevealWeightsVersion", 0),
+        reveal_epochs=stored["RevealPeriodEpochs"],
+        version_key=stored["WeightsVersionKey"],
+        rate_limit=stored["WeightsSetRateLimit"],
+        min_allowed=stored["MinAllowedWeights"],
+        max_limit=U16 if "MechanismCountCurrent" in stored else stored["MaxWeightsLimit"],
+        min_stake=stored.get("StakeThreshold", 0),
+        tempo=stored["Tempo"],
         block_seconds=_block_seconds(node, at),
-        epoch_index=found.get("SubnetEpochIndex"),
-        last_epoch=found.get("LastEpochBlock"),
-        pending_epoch=found.get("PendingEpochAt"),
-        since_step=found.get("BlocksSinceLastStep"),
-        unrevealed=_unrevealed(node, index_of(netuid, mechanism), at, found.get("SubnetEpochIndex")),
+        epoch_index=stored.get("SubnetEpochIndex"),
+        last_epoch=stored.get("LastEpochBlock"),
+        pending_epoch=stored.get("PendingEpochAt"),
+        since_step=stored.get("BlocksSinceLastStep"),
+        unrevealed=_unrevealed(node, index_of(netuid, mechanism), at, stored.get("SubnetEpochIndex")),
         owner_hotkey=owner_hotkey if any(row.hotkey == owner_hotkey for row in neurons) else None,
     )
 
@@ -192,14 +192,14 @@ def _values(node: BittensorNode, netuid: int, at: BlockId) -> dict[str, Any]:
     for name, value in zip(known, values, strict=True):
         if not isinstance(value, kinds[name]) or (isinstance(value, int) and name not in LARGE and value >= NUMBERS):
             raise _impossible(node, name)
-    found = dict(zip(known, values, strict=True))
-    if found["Tempo"] > U16:
+    stored = dict(zip(known, values, strict=True))
+    if stored["Tempo"] > U16:
         raise _impossible(node, "Tempo")
-    return found
+    return stored
 
 
-def _neurons(node: BittensorNode, netuid: int, mechanism: int, at: BlockId, found: Mapping[str, Any]) -> tuple[Neuron, ...]:
-    uids = range(found["SubnetworkN"])
+def _neurons(node: BittensorNode, netuid: int, mechanism: int, at: BlockId, stored: Mapping[str, Any]) -> tuple[Neuron, ...]:
+    uids = range(stored["SubnetworkN"])
     hotkeys = node.query_many([(PALLET, "Keys", (netuid, uid)) for uid in uids], at.hash)
     twice = [key for key, count in Counter(hotkeys).items() if count > 1]
     if twice:
@@ -210,15 +210,15 @@ def _neurons(node: BittensorNode, netuid: int, mechanism: int, at: BlockId, foun
     updates = node.query(PALLET, "LastUpdate", (index_of(netuid, mechanism),), at.hash)
     if not _are(updates, int) or not _are(registered, int) or any(number >= NUMBERS for number in (*updates, *registered)):
         raise _impossible(node, "LastUpdate")
-    stakes = _stakes(node, netuid, at, hotkeys, found)
-    permits, active = found["ValidatorPermit"], found["Active"]
-    owner = found["SubnetOwnerHotkey"] if "StakeThreshold" in found else None
+    stakes = _stakes(node, netuid, at, hotkeys, stored)
+    permits, active = stored["ValidatorPermit"], stored["Active"]
+    owner = stored["SubnetOwnerHotkey"] if "StakeThreshold" in stored else None
     return tuple(
         Neuron(
             uid=uid,
             hotkey=hotkeys[uid],
             coldkey=coldkeys[uid],
-            stake=stakes[uid] if stakes[uid] >= found.get("StakeThreshold", 0) or hotkeys[uid] == owner else 0,
+            stake=stakes[uid] if stakes[uid] >= stored.get("StakeThreshold", 0) or hotkeys[uid] == owner else 0,
             permit=_at(permits, uid, False) or hotkeys[uid] == owner,
             active=_at(active, uid, False),
             last_update=_at(updates, uid, 0),
@@ -228,11 +228,11 @@ def _neurons(node: BittensorNode, netuid: int, mechanism: int, at: BlockId, foun
     )
 
 
-def _stakes(node: BittensorNode, netuid: int, at: BlockId, hotkeys: Sequence[str], found: Mapping[str, Any]) -> list[int]:
+def _stakes(node: BittensorNode, netuid: int, at: BlockId, hotkeys: Sequence[str], stored: Mapping[str, Any]) -> list[int]:
     """The stake weight of each uid, before the threshold."""
     state = node.call("SubnetInfoRuntimeApi", "get_subnet_state", (netuid,), at.hash)
     if state is None or isinstance(state, bytes):
-        return [_at(found["StakeWeight"], uid, 0) for uid in range(len(hotkeys))]
+        return [_at(stored["StakeWeight"], uid, 0) for uid in range(len(hotkeys))]
     stakes: list[int] = state["total_stake"] if isinstance(state, dict) and _are(state.get("total_stake"), int) else []
     if len(stakes) != len(hotkeys) or state.get("hotkeys") != hotkeys or any(stake >= MOST for stake in stakes):
         raise _impossible(node, "get_subnet_state")

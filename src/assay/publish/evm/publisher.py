@@ -251,9 +251,7 @@ class EvmPublisher:
                 what = f"place {number} would be paid {_place(paid)}, but the settlement says {_place(settled)}"
                 return Refusal("payouts-differ", what, _DIFFERENT)
         if (fees, refund) != (scores.fees, scores.refund):
-            what = (
-                f"the round would have fees {fees} and refund {refund}, but the settlement says {scores.fees} and {scores.refund}"
-            )
+            what = f"fees {fees} and refund {refund} would follow, but the settlement says {scores.fees} and {scores.refund}"
             return Refusal("payouts-differ", what, _DIFFERENT)
         return None
 

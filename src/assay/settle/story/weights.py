@@ -12,9 +12,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from assay.exact import BPS, NANO, nanos, text
+from assay.exact import BPS, NANO, nanos, share_text, text
 from assay.scheme.model import Decay, Payout
-from assay.settle.document import shown
 from assay.settle.rewarding import Rewarded, rewarded
 from assay.settle.score.trials import score_of
 from assay.settle.story.telling import Chapter, Json, Subject, money, money_table, ordinal, part, percent, plural
@@ -378,7 +377,7 @@ def _brings(subject: Subject, then: Rewarded, at: int) -> tuple[str, Json]:
         net = str(next((paid.net for paid in then.payouts.rows if paid.place == at + 1), 0))
         return f"it would be paid {money(net, subject.token)} after fees", {"net": net}
     assert then.allotment is not None
-    share = shown(then.allotment.share[at])
+    share = share_text(then.allotment.share[at])
     u16, chain = then.allotment.u16[at], then.allotment.chain_u16[at]
     return f"its share would be {percent(share)}: weight {u16} of 65535", {"share": share, "u16": u16, "chain_u16": chain}
 

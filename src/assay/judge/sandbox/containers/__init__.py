@@ -1,17 +1,14 @@
-"""Boxes by a container engine: Docker, Podman, or any other that speaks as they do, with gVisor's runtime or another. SPEC 2.1.
+"""The containers sandbox: boxes made by Docker, Podman or a compatible engine, with any runtime, for example gVisor. SPEC 2.1.
 
-- A box is one container without a network, a capability, or a way to gain one. Its first process is ours (`init`), commands are
-  started beside it, and after each of them that process kills everything else.
-- Bounds on memory, processes and cores are the engine's; wall-clock, output and disk are watched from here.
-- Files go in and out as archives that are checked member by member.
+- A box is a container without network and capabilities, and with no way to gain any. Its first process is Assay's own program
+  (`command.program`). Commands start beside it, and after each command it kills everything else.
+- The engine limits memory, processes and cores. Assay watches time, output and disk from outside.
+- Files go in and out as archives, and every member of an archive is checked.
+- A box starts from an image that the engine has, or that it builds from a task's Dockerfile. The image's id names it in the
+  evidence: it is the digest of a configuration that contains the digests of all layers, so other content has another id.
 
-What this sandbox cannot do: the hosts file, the host name and the volumes of an image belong to the engine and are not frozen;
-and a door needs an engine on this machine and root.
-
-What boxes start from: images that the engine has, or builds from a task's Dockerfile; always pinned by their id.
-
-An image's id is the digest of its configuration, which holds the digests of all its layers: other content is another id, wherever
-it was pulled or built.
+Limitations: the engine owns the hosts file, the host name and the volumes of an image, so they are not frozen. A door needs root,
+and an engine on this machine.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.dockerfile import Context
-from assay.judge.sandbox import Box, Image, Limits, Trouble
+from assay.judge.sandbox import Box, Image, InfrastructureError, Limits
 from assay.judge.sandbox.containers import archive
 from assay.judge.sandbox.containers.container import ContainerBox, remove
 from assay.judge.sandbox.containers.engine import LABEL, PATIENCE, Engine, Unmet, connect, dead, mine, talking
@@ -39,21 +36,21 @@ if TYPE_CHECKING:
 
 
 PLAIN = "localhost/assay-base:12"
-"""The image that boxes start from when a task names none; `tools/containers` makes it, `examples/base/Dockerfile` too."""
+"""The image for tasks that name none. `tools/containers` makes it, and `examples/base/Dockerfile` does too."""
 
 
 class Containers:
-    """A `Sandbox`; one serves any number of threads."""
+    """A `Sandbox`. Any number of threads may use one object."""
 
     name = "containers"
 
     def __init__(
         self, url: str | None = None, *, runtime: str | None = None, plain: str = PLAIN, build_network: str | None = None
     ) -> None:
-        """Raises BadInput without the docker package and for a runtime that the engine does not know, Trouble if nobody answers.
+        """Raises BadInput for a runtime that the engine does not know, and InfrastructureError if no engine answers.
 
-        url: of the engine's socket, instead of $DOCKER_HOST, $CONTAINER_HOST or the usual places. runtime: by the engine's
-        name, such as runsc. plain: the image for tasks that name none. build_network: of builds, by the engine's names.
+        url: the engine's socket, instead of $DOCKER_HOST, $CONTAINER_HOST or the usual paths. runtime: as the engine names it,
+        such as runsc. plain: the image for tasks that name none. build_network: the network of builds, as the engine names it.
         """
         self._engine: Engine = connect(url)
         if runtime:
@@ -63,13 +60,14 @@ class Containers:
     def describe(self) -> str:
         """See `Sandbox.describe`."""
         runtime = f", runtime {self._runtime}" if self._runtime else ""
-        at = self._engine
-        return f"{at.title}{runtime} at {at.url}; memory and processes by control groups v{at.groups}; root without capabilities"
+        about = self._engine
+        limits = f"memory and processes by control groups v{about.groups}"
+        return f"{about.title}{runtime} at {about.url}; {limits}; root without capabilities"
 
     def image(
         self, environment: Path | None = None, *, name: str = "", limits: Limits | None = None, any_base: bool = False
     ) -> Image:
-        """See `Sandbox.image`. An image that the engine has goes before a Dockerfile; the image after FROM is always that one."""
+        """See `Sandbox.image`. An image `name` that the engine has is preferred to building the Dockerfile."""
         if environment is None or not (environment / "Dockerfile").is_file():
             return named(self._engine, name or self._plain)
         with suppress(Unmet):
@@ -77,9 +75,9 @@ class Containers:
                 return named(self._engine, name)
         try:
             return build(self._engine, environment, limits, network=self._build_network)
-        except Trouble as error:
+        except InfrastructureError as error:
             if name:
-                error.hint = f"the engine has no image {name} either; pull it, or build it elsewhere and load it"
+                error.hint = f"the engine has no image {name} either: pull it, or build it elsewhere and load it"
             raise
 
     @contextmanager
@@ -92,82 +90,82 @@ class Containers:
     def freeze(self, box: Box) -> Iterator[Image]:
         """See `Sandbox.freeze`."""
         if not isinstance(box, ContainerBox):
-            raise Trouble("the box is not one of this sandbox's")
-        made = box.commit(mine())
+            raise InfrastructureError("the box belongs to another sandbox")
+        frozen = box.commit(mine())
         try:
-            yield Image(made, box.image.env, box.image.workdir)
+            yield Image(frozen, box.image.env, box.image.workdir)
         finally:
             with closing(self._engine.client()) as client, suppress(Unmet), talking("the frozen image could not be removed"):
-                client.remove_image(made, force=True)
+                client.remove_image(frozen, force=True)
 
     def sweep(self) -> int:
         """See `Sandbox.sweep`."""
         count = 0
         with closing(self._engine.client()) as client:
-            with talking("the engine could not say what it has"):
+            with talking("the engine could not list its containers and images"):
                 wanted = {"label": [LABEL]}
                 containers = client.containers(all=True, filters=wanted)
                 frozen = client.images(all=True, filters=wanted)
-            for one in containers:
-                if dead(one.get("Labels")):
-                    remove(client, one["Id"])
+            for container in containers:
+                if dead(container.get("Labels")):
+                    remove(client, container["Id"])
                     count += 1
-            for one in frozen:
-                if dead(one.get("Labels")):
+            for image in frozen:
+                if dead(image.get("Labels")):
                     with suppress(Unmet), talking("an image could not be removed"):
-                        client.remove_image(one["Id"], force=True)
+                        client.remove_image(image["Id"], force=True)
                     count += 1
         return count
 
 
 def _check_runtime(engine: Engine, runtime: str) -> None:
-    """Refuses a runtime that boxes would not run by. Raises BadInput."""
+    """Raises BadInput for a runtime that boxes would not really use."""
     known = {*engine.runtimes, engine.runtime}
     if runtime not in known:
         raise BadInput(
             f"{engine.title} does not know the runtime {runtime[:80]!r}",
             field="--runtime",
-            hint=f"it has {', '.join(sorted(known - {''}))}; others are named in its own settings",
+            hint=f"it has {', '.join(sorted(known - {''}))}; add others in its own settings",
         )
     if runtime != engine.runtime and engine.title.startswith("Podman"):
-        # Podman's socket takes no notice of the wish, and would run everything without what was asked for.
+        # Podman's socket ignores the option, and would run every container with its default runtime.
         raise BadInput(
-            f"Podman would run containers by {engine.runtime}, not {runtime}",
+            f"Podman would run containers with {engine.runtime}, not {runtime}",
             field="--runtime",
-            hint=f'set runtime = "{runtime}" under [engine] in its containers.conf and start it again',
+            hint=f'set runtime = "{runtime}" under [engine] in its containers.conf, and restart it',
         )
 
 
 @contextmanager
 def _closed(box: ContainerBox) -> Iterator[ContainerBox]:
-    """Closes it; what went wrong inside goes before what goes wrong then, and what is left is for the next sweep."""
+    """Closes the box. An error in the block hides an error of closing, after which the next sweep removes the rest."""
     try:
         yield box
     except BaseException:
-        with suppress(Trouble):
+        with suppress(InfrastructureError):
             box.close()
         raise
     box.close()
 
 
 BUILD = Limits(seconds=1800, memory=4 << 30, processes=4096, disk=4 << 30, output=1 << 20)
-"""What a build may use if nobody says; disk: bytes in its context."""
+"""The default limits of a build. disk: bytes in its context."""
 _LAST = 2000
-"""Bytes of a failed build's output that the error quotes."""
+"""Bytes of a failed build's output that the error message quotes."""
 _ALWAYS = ("Dockerfile", ".dockerignore")
-"""Sent to the engine whatever .dockerignore says, as Docker does."""
+"""Files that are sent to the engine even if .dockerignore excludes them, as Docker does."""
 
 
 def named(at: Engine, name: str) -> Image:
-    """The image with this name or id. Raises Unmet if the engine has none, and Trouble."""
+    """The image with this name or id. Raises Unmet if the engine does not have it, and InfrastructureError."""
     with closing(at.client()) as client:
         return _image(client, name)
 
 
 def build(at: Engine, environment: Path, limits: Limits | None = None, *, network: str | None = None) -> Image:
-    """The image of `environment/Dockerfile`, built by the engine, which keeps its steps and so builds quickly again.
+    """The image of `environment/Dockerfile`, built by the engine. The engine caches the steps, so the next build is quick.
 
-    network: of its RUN steps, by the engine's names. Raises BadInput for files that cannot be sent, Trouble if it fails.
+    network: the network of RUN, as the engine names it. Raises BadInput for files that cannot be sent, and InfrastructureError.
     """
     limits = limits or BUILD
     with tempfile.TemporaryFile() as file, closing(at.client(max(PATIENCE, int(limits.seconds)))) as client:
@@ -175,11 +173,11 @@ def build(at: Engine, environment: Path, limits: Limits | None = None, *, networ
         file.seek(0)
         bounds: Any = {"memory": limits.memory, "memswap": limits.memory}
         with talking("the image could not be built"):
-            said = client.build(
+            output = client.build(
                 fileobj=file, custom_context=True, dockerfile="Dockerfile", tag=tag, rm=True, forcerm=True, pull=False,
                 decode=False, container_limits=bounds, network_mode=network,
             )  # fmt: skip
-            _follow(said, limits.seconds, environment / "Dockerfile")
+            _follow(output, limits.seconds, environment / "Dockerfile")
             return _image(client, tag)
 
 
@@ -193,7 +191,7 @@ def _image(client: APIClient, name: str) -> Image:
 
 
 def _context(environment: Path, limits: Limits, file: Any) -> str:
-    """Writes the archive of what a build may see; returns a digest of it, without the times of files."""
+    """Writes an archive of the files that a build may see, and returns its digest, which leaves out the times of files."""
     try:
         context = Context.open(environment, bounds=tree.Bounds(limits.disk, limits.files))
         kept = dict(context.entries)
@@ -213,27 +211,29 @@ def _context(environment: Path, limits: Limits, file: Any) -> str:
     except tree.TreeError as error:
         raise BadInput(f"the files beside the Dockerfile cannot be sent: {error.what}", file=environment) from error
     except OSError as error:
-        raise Trouble(f"the files beside the Dockerfile could not be read: {error.strerror}", file=error.filename) from error
+        raise InfrastructureError(
+            f"the files beside the Dockerfile could not be read: {error.strerror}", file=error.filename
+        ) from error
 
 
-def _follow(said: Iterator[bytes], seconds: float, file: Path) -> None:
-    """Reads what a build says until it ends. Raises Trouble if it failed or takes too long."""
+def _follow(output: Iterator[bytes], seconds: float, file: Path) -> None:
+    """Reads the output of a build until it ends. Raises InfrastructureError if the build fails or takes too long."""
     last = b""
     until = time.monotonic() + seconds
-    for piece in said:
+    for piece in output:
         last = (last + piece)[-64 * _LAST :]
         if time.monotonic() > until:
-            raise Trouble(f"the image was not built within {seconds:g} seconds", file=file)
+            raise InfrastructureError(f"the image was not built within {seconds:g} seconds", file=file)
     lines = [_line(line) for line in last.splitlines()]
     failed = next((line["error"] for line in lines if line.get("error")), None)
     if failed is not None:
         text = "".join(str(line.get("stream", "")) for line in lines)
-        raise Trouble(f"the image could not be built: {failed}\n{text[-_LAST:]}".strip(), file=file)
+        raise InfrastructureError(f"the image could not be built: {failed}\n{text[-_LAST:]}".strip(), file=file)
 
 
 def _line(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        fields = json.loads(line)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return fields if isinstance(fields, dict) else {}

@@ -1,9 +1,9 @@
-"""Files into and out of a container as tar archives, which are never trusted: every member is looked at before anything is made.
+"""Packs files into tar archives for a container, and unpacks archives from it, of which every member is checked first.
 
-- Into a container: only plain files, folders and links, with bare permissions. A folder is sent first as a file and then as a
-  folder, which makes any engine clear away whatever stood there, and follow no link.
-- Out of one: every name is made inside a folder that is held open, going down through folders that we made ourselves. Links come
-  last in each and are never followed; hard links stay hard links; devices, FIFOs and sockets are left behind.
+- Into a container go only plain files, folders and links, with plain permissions. A folder is sent first as a file and then as a
+  folder: that makes any engine remove whatever was there, and follow no link.
+- Out of a container, each entry is made inside an open folder that Assay itself made. Links are made last and never followed;
+  hard links stay hard links; devices, FIFOs and sockets are skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from assay.judge import tree
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 
 __all__ = ["Incoming", "clear_folder", "finish", "pack", "pack_entries", "plain_file", "unpack", "unpack_root"]
 
@@ -28,19 +28,19 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 16
-"""Bytes; what is all zeros is made a hole of."""
+"""Bytes that are written at once; if all are zeros, they become a hole."""
 _ZEROS = bytes(_CHUNK)
 
 
 def plain_file(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
-    """Adds a file that belongs to root."""
+    """Adds a plain file that belongs to root."""
     member = tarfile.TarInfo(name)
     member.size, member.mode = len(data), mode
     archive.addfile(member, io.BytesIO(data))
 
 
 def clear_folder(archive: tarfile.TarFile, name: str, mode: int = 0o755, time: float = 0) -> None:
-    """Adds an empty folder that takes the place of whatever is there."""
+    """Adds an empty folder that replaces whatever is there."""
     plain_file(archive, name, b"")
     member = tarfile.TarInfo(name)
     member.type, member.mode, member.mtime = tarfile.DIRTYPE, mode, time
@@ -48,18 +48,18 @@ def clear_folder(archive: tarfile.TarFile, name: str, mode: int = 0o755, time: f
 
 
 def finish(archive: tarfile.TarFile, file: IO[bytes]) -> None:
-    """Ends an archive right after the two blocks that say so, without what Python fills it up with.
+    """Ends an archive right after its two final blocks, without Python's padding.
 
-    Podman's process that unpacks may leave at those two, and then whoever writes the rest to it meets a broken pipe.
+    Podman's unpacking process may stop at those blocks, and writing the padding would then fail with a broken pipe.
     """
     archive.close()
     file.truncate(archive.offset)
 
 
 def pack(archive: tarfile.TarFile, source: Path, name: str, mode: int | None = None) -> None:
-    """Adds a file or folder of the host under this name, in place of whatever is there. Raises tree.TreeError and OSError.
+    """Adds a file or folder of the host under this name, to replace whatever is there. Raises tree.TreeError and OSError.
 
-    mode: permissions of the file or folder itself, if they are to be others. A file with several names is sent once.
+    mode: other permissions for the file or folder itself. A file with several names is sent once.
     """
     pack_entries(archive, source, tree.walk(source), name, mode, links={})
 
@@ -75,7 +75,7 @@ def pack_entries(
 ) -> None:
     """Adds entries of a tree of the host, as `tree.walk` gives them.
 
-    links: filled with the names of files that have several, which then stay hard links; None: each becomes a file of its own.
+    links: filled with files that have several names, which then stay hard links; None: each name becomes a file of its own.
     """
     for entry in entries:
         top = entry.path == "."
@@ -110,7 +110,7 @@ def pack_entries(
 
 
 class Incoming(io.RawIOBase):
-    """An answer that comes in pieces, as a file to read from."""
+    """Makes a readable file of an answer that comes in pieces."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         super().__init__()
@@ -118,11 +118,11 @@ class Incoming(io.RawIOBase):
         self._piece = memoryview(b"")
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def readinto(self, buffer: object) -> int:
-        """Fills from the next piece."""
+        """Fills the buffer from the next piece."""
         room = memoryview(buffer).cast("B")  # type: ignore[arg-type]
         while not self._piece:
             piece = next(self._pieces, None)
@@ -136,10 +136,10 @@ class Incoming(io.RawIOBase):
 
 
 def unpack(file: IO[bytes] | BinaryIO, target: Path, *, name: str, inside: str, bounds: tree.Bounds) -> bool:
-    """Makes what an archive holds at a path that does not exist yet; False if it holds neither a file nor a folder.
+    """Unpacks an archive to a path that must not exist; False if the archive has neither a file nor a folder.
 
-    name: what the archive calls the top. inside: the absolute path that it had in the box, so that absolute links below it stay.
-    Raises tree.TooMuch over the bounds, Trouble for an archive that is not right, and OSError; then nothing is left.
+    name: the name of the top in the archive. inside: its absolute path in the box; absolute links below that path are kept.
+    Raises tree.TooMuch above the limits, InfrastructureError for a malformed archive, and OSError; then nothing is left.
     """
     job = _Unpack(target, name, inside, bounds)
     try:
@@ -149,7 +149,7 @@ def unpack(file: IO[bytes] | BinaryIO, target: Path, *, name: str, inside: str, 
         job.finish()
     except tarfile.TarError as error:
         tree.remove(target)
-        raise Trouble(f"the engine sent an archive that was not understood: {error}") from error
+        raise InfrastructureError(f"the engine sent an archive that cannot be read: {error}") from error
     except BaseException:
         tree.remove(target)
         raise
@@ -157,32 +157,34 @@ def unpack(file: IO[bytes] | BinaryIO, target: Path, *, name: str, inside: str, 
 
 
 def unpack_root(file: IO[bytes] | BinaryIO, target: Path, *, bounds: tree.Bounds) -> None:
-    """Makes what an archive of a whole root file system holds, as `podman export` writes it, in a folder that is not there yet.
+    """Unpacks an archive of a whole root file system, as `podman export` writes it, to a folder that must not exist.
 
-    Permissions beyond rwx and owners are not kept; devices are left out. Raises as `unpack`; then nothing is left.
+    Owners, and permissions beyond rwx, are lost; devices are skipped. Raises as `unpack` does; then nothing is left.
     """
     target.mkdir(mode=0o755)
     job = _Root(target, "", "/", bounds)
     try:
         with tarfile.open(fileobj=file, mode="r|*", errorlevel=2, errors="surrogateescape") as archive:
             for member in archive:
-                if member.name.strip("./"):  # the top is made
+                if member.name.strip("./"):  # the top exists already
                     job.member(archive, member)
         job.finish()
     except (tarfile.TarError, EOFError, zlib.error) as error:
         tree.remove(target)
-        raise Trouble(f"is not an archive that is understood: {error}") from error
+        raise InfrastructureError(f"is not an archive that Assay can read: {error}") from error
     except BaseException:
         tree.remove(target)
         raise
 
 
 class _Unpack:
+    """Unpacks one archive, member by member."""
+
     def __init__(self, target: Path, name: str, inside: str, bounds: tree.Bounds) -> None:
         self.target, self.name, self.inside, self.bounds = target, name, inside, bounds
         self.files = self.bytes = 0
         self.folders: list[tuple[tuple[str, ...], int, float]] = []
-        """Their permissions and times, set when everything in them is there."""
+        """Their permissions and times, which are set when all their entries exist."""
         self.links: list[tuple[tuple[str, ...], str]] = []
         self.targets: dict[tuple[str, ...], str] = {}
 
@@ -210,7 +212,7 @@ class _Unpack:
             self.targets[path] = member.linkname
 
     def hard_link(self, path: tuple[str, ...], member: tarfile.TarInfo) -> None:
-        """Makes a further name of what came before it; of what was left behind, nothing. Raises Trouble."""
+        """Makes a further name of an earlier member; nothing if that was skipped. Raises InfrastructureError."""
         first = self.path(member.linkname)
         if first in self.targets:
             if tree.stays_inside(self.targets[first], len(path) - 1, self.inside):
@@ -219,7 +221,7 @@ class _Unpack:
         with suppress(FileNotFoundError), self.holder(first) as (source, name), self.holder(path) as (folder, last):
             info = os.stat(name, dir_fd=source, follow_symlinks=False)
             if not stat.S_ISREG(info.st_mode):
-                raise Trouble("the engine sent a hard link to what is no file")
+                raise InfrastructureError("the engine sent a hard link to something that is not a file")
             try:
                 os.link(name, last, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
             except OSError as error:
@@ -230,15 +232,15 @@ class _Unpack:
                     self.file(path, content, member)
 
     def path(self, name: str) -> tuple[str, ...]:
-        """The names from the top to a member, none for the top itself."""
+        """The names from the top to a member; none for the top itself."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if name.startswith("/") or not parts or parts[0] != self.name or ".." in parts:
-            raise Trouble(f"the engine sent a file with a name from elsewhere: {name[:200]!r}")
+            raise InfrastructureError(f"the engine sent a file that was not asked for: {name[:200]!r}")
         return tuple(parts[1:])
 
     @contextmanager
     def holder(self, path: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-        """The folder that an entry is made in, open, and the entry's name in it."""
+        """The open folder in which an entry is made, and the entry's name in it."""
         whole = (self.target.name, *path)
         number = os.open(self.target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -253,13 +255,13 @@ class _Unpack:
     def file(self, path: tuple[str, ...], source: IO[bytes], member: tarfile.TarInfo) -> None:
         with self.holder(path) as (folder, last):
             number = os.open(last, _NEW, 0o600, dir_fd=folder)
-        with os.fdopen(number, "wb") as made:
+        with os.fdopen(number, "wb") as target:
             while data := source.read(_CHUNK):
                 if data == _ZEROS[: len(data)]:
-                    made.seek(len(data), os.SEEK_CUR)
+                    target.seek(len(data), os.SEEK_CUR)
                 else:
-                    made.write(data)
-            made.truncate()
+                    target.write(data)
+            target.truncate()
             os.fchmod(number, member.mode & 0o777 | 0o400)
             os.utime(number, (member.mtime, member.mtime))
 
@@ -283,12 +285,12 @@ class _Unpack:
 
 
 class _Root(_Unpack):
-    """A root file system: its top has no name. A hard link to a link, which is made later, becomes a link like it."""
+    """Unpacks a root file system, whose top has no name. A hard link to a link becomes a copy of that link."""
 
     def path(self, name: str) -> tuple[str, ...]:
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if not parts or ".." in parts:
-            raise Trouble(f"the archive has a name that leads out of it: {name[:200]!r}")
+            raise InfrastructureError(f"the archive has a name that leads out of it: {name[:200]!r}")
         return tuple(parts)
 
     def member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:

@@ -1,20 +1,17 @@
-"""The first process of a container: a program of 400 bytes that we bring along, and that keeps the box alive and clears it.
+"""Runs one command in a container from its start to its death, with the program that kills its processes.
 
-- It is not taken from the image: an image may have no such program, and an agent may replace those that it has.
-- Sent SIGUSR1 by the engine, it kills every other process until there is none, then writes one byte to its output.
-- It ignores SIGCHLD, so that the kernel clears away what ends. It is not dumpable, so that nobody in the box may look into it or
-  change it. And the kernel lets no signal from inside a box end its first process.
+That program is the first process of the container: an ELF file of 400 bytes that keeps the box alive and clears it.
 
-It is written below as the system calls it makes, and encoded for the engine's processor.
+- It is not taken from the image: an image may lack such a program, and an agent could replace it.
+- When the engine sends it SIGUSR1, it kills every other process until none is left, and then writes one byte to its output.
+- It ignores SIGCHLD, so the kernel removes processes that end. It is not dumpable, so no process in the box can read or
+  change it. The kernel does not let a signal from inside the box end it.
 
-What a command in a container prints, kept in files of the host up to a bound on both together.
-
-One command in a container, from start to death.
+The program is written below as a list of system calls, and encoded for the engine's processor.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
 import time
@@ -24,19 +21,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.judge.sandbox import Bound, Limits, Ran, Trouble
+from assay.judge.sandbox import Bound, InfrastructureError, Limits, Ran
 from assay.judge.sandbox.containers.engine import STDERR, STDOUT, Engine, Stream, stat, talking
 from assay.judge.sandbox.containers.usage import Meter, WriteWatch
+from assay.judge.sandbox.supervise import append
 
 if TYPE_CHECKING:
     from docker import APIClient
 
 
 ACK = b"."
-"""What it writes when nothing else in the box is alive."""
+"""The byte that the first process writes when no other process in the box is alive."""
 
 _CHLD, _KILL, _USR1 = 17, 9, 10
-_EVERYBODY = 0xFFFFFFFF  # -1, which is everybody but ourselves
+_EVERYBODY = 0xFFFFFFFF  # -1: every process but the caller
 _DATA = {
     "action": struct.pack("<4Q", 1, 0, 0, 0),  # SIG_IGN
     "signals": struct.pack("<Q", 1 << (_USR1 - 1)),
@@ -46,7 +44,7 @@ _DATA = {
 
 _Operand = int | str
 _Step = tuple[str, str, tuple[_Operand, ...]]
-"""What to do, the name of a call or label, operands: numbers and names of data."""
+"""What to do, the name of a system call or label, and the operands: numbers, or names of data."""
 
 
 _STEPS: tuple[_Step, ...] = (
@@ -58,7 +56,7 @@ _STEPS: tuple[_Step, ...] = (
     ("unless", "wait", (_USR1,)),
     ("label", "kill", ()),
     ("call", "kill", (_EVERYBODY, _KILL)),
-    ("negative", "dead", ()),  # ESRCH: there was nobody
+    ("negative", "dead", ()),  # ESRCH: no other process was left
     ("call", "nanosleep", ("pause", 0)),
     ("jump", "kill", ()),
     ("label", "dead", ()),
@@ -69,12 +67,14 @@ _STEPS: tuple[_Step, ...] = (
 
 @dataclass(frozen=True)
 class _Machine:
+    """How to encode the program for a processor."""
+
     number: int
-    """In the head of an ELF file."""
+    """The processor's number in the head of an ELF file."""
     calls: Mapping[str, int]
     call: Callable[[int, list[int]], bytes]
     branch: Callable[[str, int, tuple[_Operand, ...]], bytes]
-    """Kind of branch, bytes from the start of the branch to its target, operands."""
+    """From the kind of branch, the bytes from its start to its target, and the operands."""
 
 
 def _call_x86(number: int, values: list[int]) -> bytes:
@@ -127,10 +127,10 @@ _BASE, _HEAD = 0x400000, 64 + 56
 
 
 def program(architecture: str) -> bytes:
-    """The ELF file for an engine's processor, as the engine names it; raises Trouble for others than x86-64 and ARM64."""
+    """The first process as an ELF file for an engine's processor. Raises InfrastructureError unless this is x86-64 or ARM64."""
     machine = _MACHINES.get(architecture)
     if machine is None:
-        raise Trouble(f"the containers sandbox knows x86-64 and ARM64, and this engine is {architecture!r}")
+        raise InfrastructureError(f"the containers sandbox supports x86-64 and ARM64, and this engine runs on {architecture!r}")
     labels: dict[str, int] = {}
     code = _encode(machine, labels)
     code = _encode(machine, labels, len(code))  # now that the labels are known
@@ -153,7 +153,7 @@ def _encode(machine: _Machine, labels: dict[str, int], length: int = 0) -> bytes
         if kind == "label":
             labels[name] = len(code)
         elif kind == "call":
-            values = [places[one] if isinstance(one, str) else one for one in operands]
+            values = [places[operand] if isinstance(operand, str) else operand for operand in operands]
             code += machine.call(machine.calls[name], values)
         else:
             code += machine.branch(kind, labels.get(name, 0) - len(code), operands)
@@ -168,10 +168,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Output:
-    """The two files."""
+    """The two files on the host that keep a command's output, up to a limit on both together."""
 
     def __init__(self, stdout: Path, stderr: Path, most: int) -> None:
-        """most: bytes kept of both. Raises Trouble."""
+        """most: bytes that both files may have together. Raises InfrastructureError."""
         self.dropped = 0
         self._left = most
         self._files: dict[int, int] = {}
@@ -180,38 +180,34 @@ class Output:
                 self._files[kind] = os.open(path, _NEW, 0o600)
         except OSError as error:
             self.close()
-            raise Trouble(f"output cannot be kept: {error.strerror}", file=error.filename) from error
+            raise InfrastructureError(f"the output cannot be written: {error.strerror}", file=error.filename) from error
 
     def keep(self, kind: int, data: bytes) -> None:
-        """Keeps what came on one of them, as far as there is room. Raises Trouble."""
-        kept = memoryview(data[: self._left])
+        """Keeps output of stdout or stderr as far as the limit allows. Raises InfrastructureError."""
+        kept = data[: self._left]
         self._left -= len(kept)
         self.dropped += len(data) - len(kept)
-        while kept:
-            try:
-                kept = kept[os.write(self._files.get(kind, self._files[STDOUT]), kept) :]
-            except OSError as error:
-                what = "the host's disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-                raise Trouble(f"output cannot be kept: {what}") from error
+        append(self._files.get(kind, self._files[STDOUT]), kept)
 
     def close(self) -> None:
-        """Closes both."""
+        """Closes both files."""
         for number in self._files.values():
             os.close(number)
         self._files = {}
 
 
 NOT_STARTED = 126
-"""Exit code of a command that could not be started, as shells have it."""
+"""The exit code of a command that could not be started, as shells use it."""
 _LOOK = 0.05
+"""Seconds to wait for output between looks at the limits."""
 _ASK = 0.5
-"""Seconds between questions to the engine whether the command has ended, while something may still be printed."""
+"""Seconds between requests whether the command has ended, while its output is still open."""
 _DRAIN = 30.0
-"""Seconds for the rest of the output, when everything that could print is dead."""
+"""Seconds to wait for the rest of the output after every process is dead."""
 
 
 class ContainerCommand:
-    """It is watched until it ends or runs into a bound; then `clear` kills everything."""
+    """Runs a command, and watches it until it ends or reaches a limit. Then `clear` kills every process."""
 
     def __init__(
         self,
@@ -237,26 +233,29 @@ class ContainerCommand:
         cwd: str,
         user: str,
     ) -> Ran:
-        """Raises Trouble; then too everything is dead, unless the container itself cannot be reached."""
+        """Runs the command.
+
+        Raises InfrastructureError; then too every process is dead, unless the container cannot be reached.
+        """
         with closing(Output(stdout, stderr, self._limits.output)) as output:
             if stat(self._client, self._container, cwd) is None:
-                # An earlier command in the box removed the folder, so this one has failed.
-                output.keep(STDERR, f"assay: there is no folder {cwd} to begin in\n".encode(errors="replace"))
+                # An earlier command in the box removed the folder, so this command has failed.
+                output.keep(STDERR, f"assay: there is no folder {cwd} to start in\n".encode(errors="replace"))
                 return Ran(NOT_STARTED, None, 0.0, 0.0, 0)
             with talking("the command could not be started"):
-                made = self._client.exec_create(
+                created = self._client.exec_create(
                     self._container, list(command), stdin=True, environment=env, workdir=cwd, user=user
                 )
             began = time.monotonic()
-            number = str(made["Id"])
+            number = str(created["Id"])
             try:
                 with closing(Stream(self._engine, f"/exec/{number}/start", {"Detach": False, "Tty": False}, stdin)) as stream:
                     bound = self._watch(stream, number, output, began)
                     wall = time.monotonic() - began
                     self._clear(lambda: self._take(stream, output, 0))
                     self._drain(stream, output)
-            except Trouble:
-                self._clear(lambda: None)  # if the container is gone, that says so better
+            except InfrastructureError:
+                self._clear(lambda: None)  # if the container is gone, this raises a better error
                 if (bound := self._meter.look()) is None:
                     raise
                 wall = time.monotonic() - began
@@ -266,7 +265,7 @@ class ContainerCommand:
             return Ran(ended, bound, wall, self._meter.cpu_seconds(), self._meter.peak(), output.dropped)
 
     def _watch(self, stream: Stream, number: str, output: Output, began: float) -> Bound | None:
-        """Until the command has ended, or ran into a bound, which is returned."""
+        """Watches until the command ends (None) or reaches a limit, which is returned."""
         ask = time.monotonic() + _ASK
         while True:
             self._take(stream, output, _LOOK)
@@ -278,7 +277,7 @@ class ContainerCommand:
                 return "disk"
             now = time.monotonic()
             if stream.ended or now >= ask:
-                # A command may close its output and go on, or end and leave somebody who keeps it open.
+                # A command may close its output and go on, or it may end while another process keeps its output open.
                 if not self._inspect(number).get("Running"):
                     return None
                 ask = now + _ASK
@@ -290,7 +289,7 @@ class ContainerCommand:
             output.keep(kind, data)
 
     def _drain(self, stream: Stream, output: Output) -> None:
-        """Keeps what is still on its way."""
+        """Keeps output that is still on its way."""
         until = time.monotonic() + _DRAIN
         while not stream.ended and time.monotonic() < until:
             self._take(stream, output, _LOOK)
@@ -298,11 +297,11 @@ class ContainerCommand:
     def _code(self, number: str) -> int:
         code = self._inspect(number).get("ExitCode")
         if not isinstance(code, int) or code < 0:
-            raise Trouble("the engine does not know how the command ended")
+            raise InfrastructureError("the engine does not know the exit code of the command")
         return code
 
     def _after(self, code: int | None, output: Output) -> Bound | None:
-        """The bound that a command turns out to have run into now that it is dead."""
+        """The limit that a dead command turns out to have reached, if any."""
         if output.dropped:
             return "output"
         return self._meter.look(code) or ("disk" if self._disk.look(now=True) else None)

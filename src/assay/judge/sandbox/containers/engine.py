@@ -1,15 +1,8 @@
-"""The docker package's way to a socket, with two things mended: a connection that fails is closed, and requests share a pool.
+"""Talks to a container engine over its socket: Docker, Podman or a compatible one.
 
-Imported only where the package is there.
+Every failure of the engine raises InfrastructureError.
 
-The container engine behind a socket: Docker, Podman, or whatever speaks as they do. What goes wrong there is Trouble.
-
-A connection of the engine that was taken over: what a process prints comes in frames, what it is given goes the other way.
-
-The docker package reads the head of such an answer through a buffer and then forgets what else was in it, so that quick output
-can be lost; here the rest is kept.
-
-Whose a container is: a label that names the process that made it, so that a later run can tell whether that still lives.
+Importing this module needs the Python package docker; see `sandbox.check_docker`.
 """
 
 from __future__ import annotations
@@ -22,7 +15,7 @@ import select
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
@@ -34,22 +27,25 @@ from docker.constants import DEFAULT_DOCKER_API_VERSION
 from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
 
 from assay.errors import BadInput
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
+from assay.judge.sandbox.cgroups import started
 
 NEWEST: str = DEFAULT_DOCKER_API_VERSION
-"""The version of the protocol that the package was written for."""
+"""The version of the protocol for which the package was written."""
 
 
 class _Connection(UnixHTTPConnection):
+    """Closes the socket if connecting fails, which the package does not."""
+
     def connect(self) -> None:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            made.settimeout(self.timeout)
-            made.connect(self.unix_socket)
+            connection.settimeout(self.timeout)
+            connection.connect(self.unix_socket)
         except BaseException:
-            made.close()
+            connection.close()
             raise
-        self.sock = made
+        self.sock = connection
 
 
 class _Pool(UnixHTTPConnectionPool):
@@ -58,6 +54,8 @@ class _Pool(UnixHTTPConnectionPool):
 
 
 class _Adapter(UnixHTTPAdapter):
+    """Lets all requests of a client share one pool of connections."""
+
     _pool: _Pool | None = None
 
     def get_connection(self, url: str, proxies: Any = None) -> _Pool:
@@ -73,27 +71,27 @@ class _Adapter(UnixHTTPAdapter):
 
 def docker_client(url: str, version: str, timeout: int) -> APIClient:
     """A client for the engine at unix:///…; nothing is sent yet."""
-    made = APIClient(base_url=url, version=version, timeout=timeout)
-    made.mount("http+docker://", _Adapter(url.replace("unix://", "http+unix://"), timeout))
-    return made
+    client = APIClient(base_url=url, version=version, timeout=timeout)
+    client.mount("http+docker://", _Adapter(url.replace("unix://", "http+unix://"), timeout))
+    return client
 
 
 PATIENCE = 300
-"""Seconds that an answer may take which takes milliseconds unless the machine is overloaded."""
+"""Seconds to wait for an answer, which takes milliseconds on a normal machine."""
 _LINK, _FOLDER = 1 << 27, 1 << 31  # as Go's os.FileMode has them
-_TYPES = _LINK | _FOLDER | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19  # devices, FIFOs, sockets, and what is none of all
+_TYPES = _LINK | _FOLDER | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19  # devices, FIFOs, sockets, and other kinds
 _OLDEST = "1.24"
-"""The version of the protocol that every engine still knows."""
+"""A version of the protocol that every engine supports."""
 _SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 
 
-class Unmet(Trouble):
-    """The engine has no such thing: an image, a container, a path in it."""
+class Unmet(InfrastructureError):
+    """The engine does not have the image, the container, or the path in a container."""
 
 
 @dataclass(frozen=True)
 class Stat:
-    """What the engine says of a path in a container."""
+    """What is at a path in a container."""
 
     link: bool
     folder: bool
@@ -101,55 +99,59 @@ class Stat:
     """Whether it is a plain file."""
     size: int
     target: str
-    """Where a link leads in the end."""
+    """The final target of a link."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A running engine."""
+    """A running container engine."""
 
     url: str
     title: str
-    """Its name and version, for people."""
+    """The engine's name and version, for people."""
     version: str
-    """Of the protocol."""
+    """The version of the protocol."""
     architecture: str
     groups: str
-    """Of control groups: "1" or "2"."""
+    """The version of control groups: "1" or "2"."""
     runtime: str
-    """The one that it takes if nobody says."""
+    """The default runtime."""
     runtimes: tuple[str, ...] = ()
-    """Those that it knows."""
+    """The runtimes that the engine knows."""
 
     def client(self, timeout: int = PATIENCE) -> APIClient:
-        """A connection of its own, for one thread; to be closed."""
-
+        """A new client, for one thread. The caller closes it."""
         return docker_client(self.url, self.version, timeout)
 
 
 def default_url() -> str:
-    """The socket that a user means who says nothing: $DOCKER_HOST, $CONTAINER_HOST, Docker's, Podman's. Raises Trouble."""
+    """The default socket: $DOCKER_HOST, $CONTAINER_HOST, Docker's or Podman's, the first that exists.
+
+    Raises InfrastructureError.
+    """
     if named := os.environ.get("DOCKER_HOST") or os.environ.get("CONTAINER_HOST"):
         return named
     own = os.environ.get("XDG_RUNTIME_DIR", "")
     for place in (*_SOCKETS, *([f"{own}/podman/podman.sock"] if own else [])):
         if os.path.exists(place):
             return f"unix://{place}"
-    raise Trouble("no container engine was found", hint="start Docker or `podman system service`, or say --engine unix:///…")
+    raise InfrastructureError(
+        "no container engine was found", hint="start Docker or `podman system service`, or give --engine unix:///…"
+    )
 
 
 def connect(url: str | None = None) -> Engine:
-    """Finds out who is there. Raises Trouble, and BadInput for an address that is no local socket."""
+    """Asks the engine at a socket what it is. Raises InfrastructureError, and BadInput for an address that is no local socket."""
     url = url or default_url()
     if not url.startswith("unix://"):
-        raise BadInput(f"{url} is no local socket", field="the engine", hint="give it as unix:///path/of/the/socket")
+        raise BadInput(f"{url} is not a local socket", field="the engine", hint="write unix:///path/of/the/socket")
     with (
         talking("the container engine cannot be reached", hint=f"is it running, and may you use {url}?"),
         closing(docker_client(url, _OLDEST, PATIENCE)) as client,
     ):
         about, info = client.version(api_version=False), client.info()
     if info.get("OSType", "linux") != "linux":
-        raise Trouble("the container engine runs no Linux containers")
+        raise InfrastructureError("the container engine does not run Linux containers")
     parts = about.get("Components") or [{}]
     title = f"{parts[0].get('Name', 'Docker').removesuffix(' Engine')} {about.get('Version', '')}".strip()
     return Engine(
@@ -169,7 +171,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 @contextmanager
 def talking(what: str, *, hint: str = "") -> Iterator[None]:
-    """Turns everything that can go wrong between us and an engine into Trouble; what it has not got, into Unmet."""
+    """Turns every error of a request into InfrastructureError, or into Unmet if the engine does not have something."""
     from docker.errors import APIError, DockerException
     from requests.exceptions import RequestException
     from urllib3.exceptions import HTTPError
@@ -177,38 +179,41 @@ def talking(what: str, *, hint: str = "") -> Iterator[None]:
     try:
         yield
     except APIError as error:
-        said = (error.explanation or str(error)).strip()
-        kind = Unmet if error.status_code == HTTPStatus.NOT_FOUND else Trouble
-        raise kind(f"{what}: {said[:500]}", hint=hint) from error
+        message = (error.explanation or str(error)).strip()
+        kind = Unmet if error.status_code == HTTPStatus.NOT_FOUND else InfrastructureError
+        raise kind(f"{what}: {message[:500]}", hint=hint) from error
     except (DockerException, RequestException, HTTPError, OSError) as error:
-        raise Trouble(f"{what}: {str(error)[:500] or type(error).__name__}", hint=hint) from error
+        raise InfrastructureError(f"{what}: {str(error)[:500] or type(error).__name__}", hint=hint) from error
 
 
 def archive_url(client: APIClient, container: str) -> str:
-    """Where the files of a container are."""
+    """The URL of a container's files."""
     return f"{client.base_url}/v{client.api_version}/containers/{container}/archive"
 
 
 def stat(client: APIClient, container: str, path: str) -> Stat | None:
-    """What is at an absolute path in a container, the last link not followed; None if nothing is. Raises Trouble."""
+    """What is at an absolute path in a container, without following a final link; None if nothing is.
+
+    Raises InfrastructureError.
+    """
     what = f"{path} could not be looked at in the container"
-    status, said = _stat(client, container, path, what)
+    status, encoded = _stat(client, container, path, what)
     if status == HTTPStatus.NOT_FOUND:
-        inspect(client, container)  # the path, or the container?
+        inspect(client, container)  # raises if the container is missing, not only the path
         return None
-    # Links that lead in a circle are more than Podman can say; an engine that still answers otherwise is well.
+    # Podman fails on links that form a circle. If it still answers about /, only this path is broken.
     broken = HTTPStatus.INTERNAL_SERVER_ERROR
     if status == broken and path != "/" and stat(client, container, "/") and _stat(client, container, path, what)[0] == broken:
         return Stat(True, False, False, 0, "")
-    if status != HTTPStatus.OK or not said:
-        raise Trouble(f"{what}: status {status}")
+    if status != HTTPStatus.OK or not encoded:
+        raise InfrastructureError(f"{what}: status {status}")
     try:
-        found: Mapping[str, Any] = json.loads(base64.b64decode(said))
-        mode, size = int(found["mode"]), int(found.get("size") or 0)
+        fields: Mapping[str, Any] = json.loads(base64.b64decode(encoded))
+        mode, size = int(fields["mode"]), int(fields.get("size") or 0)
     except (binascii.Error, ValueError, KeyError, TypeError) as error:
-        raise Trouble(f"the engine's answer about {path} was not understood") from error
+        raise InfrastructureError(f"the engine's answer about {path} was not understood") from error
     link = bool(mode & _LINK)
-    return Stat(link, bool(mode & _FOLDER) and not link, not mode & _TYPES, size, str(found.get("linkTarget") or ""))
+    return Stat(link, bool(mode & _FOLDER) and not link, not mode & _TYPES, size, str(fields.get("linkTarget") or ""))
 
 
 def _stat(client: APIClient, container: str, path: str, what: str) -> tuple[int, str]:
@@ -217,13 +222,13 @@ def _stat(client: APIClient, container: str, path: str, what: str) -> tuple[int,
 
 
 def inspect(client: APIClient, container: str) -> Mapping[str, Any]:
-    """What the engine knows of a container. Raises Trouble, Unmet among it."""
+    """The engine's description of a container. Raises InfrastructureError, and Unmet if there is no such container."""
     with talking("the container could not be looked at"):
         return dict(client.inspect_container(container))
 
 
 def socket_path(engine: Engine) -> Path:
-    """Where the engine's socket is."""
+    """The path of the engine's socket."""
     return Path(engine.url.removeprefix("unix://"))
 
 
@@ -234,7 +239,7 @@ _FRAME = 8
 
 
 class FrameReader:
-    """Takes a stream of frames apart, however it was cut: each has 1 byte for its kind, 3 zeros, and 4 for its length."""
+    """Splits a stream into frames, however it was cut. A frame begins with 1 byte for its kind, 3 zeros, 4 bytes of length."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -242,7 +247,10 @@ class FrameReader:
         self._left = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Kind and content, as soon as there is some. Raises Trouble for what are no frames."""
+        """Kind and content of each part of a frame, as soon as it is there.
+
+        Raises InfrastructureError if the data are no frames.
+        """
         while data:
             if self._left == 0:
                 need = _FRAME - len(self._head)
@@ -251,7 +259,7 @@ class FrameReader:
                     return
                 self._kind, self._left = self._head[0], int.from_bytes(self._head[4:], "big")
                 if self._kind > STDERR or self._head[1:4] != b"\0\0\0":
-                    raise Trouble("the engine sent output that was not understood")
+                    raise InfrastructureError("the engine sent output that cannot be read")
                 self._head = b""
                 continue
             part, data = data[: self._left], data[self._left :]
@@ -260,10 +268,17 @@ class FrameReader:
 
 
 class Stream:
-    """Such a connection; not blocking."""
+    """A connection to the engine over which a process in a container reads input and writes output; not blocking.
+
+    The docker package reads the head of the engine's answer through a buffer, and then drops what else is in the buffer. So quick
+    output can be lost. This class keeps it.
+    """
 
     def __init__(self, engine: Engine, path: str, body: Mapping[str, Any], stdin: bytes = b"") -> None:
-        """Asks for `path` of the protocol with POST, and takes over. stdin is closed after it was sent. Raises Trouble."""
+        """Sends a POST request for `path`, and takes over the connection. Closes stdin after sending it.
+
+        Raises InfrastructureError.
+        """
         self.ended = False
         self._frames = FrameReader()
         self._input = memoryview(stdin)
@@ -276,8 +291,8 @@ class Stream:
             self._socket.setblocking(False)
         except OSError as error:
             self.close()
-            raise Trouble(f"the container engine cannot be reached: {error}") from error
-        except Trouble:
+            raise InfrastructureError(f"the container engine cannot be reached: {error}") from error
+        except InfrastructureError:
             self.close()
             raise
 
@@ -291,20 +306,25 @@ class Stream:
         while b"\r\n\r\n" not in answer:
             part = self._socket.recv(_CHUNK)
             if not part or len(answer) > _MOST_HEAD:
-                raise Trouble("the container engine broke off")
+                raise InfrastructureError("the container engine closed the connection")
             answer += part
-        said, _, rest = answer.partition(b"\r\n\r\n")
-        status = said.split(b"\r\n")[0].split(b" ")[1:2]
+        answer_head, _, rest = answer.partition(b"\r\n\r\n")
+        status = answer_head.split(b"\r\n")[0].split(b" ")[1:2]
         if status not in ([b"101"], [b"200"]):
-            raise Trouble(f"the container engine refused: {(rest or said)[:500].decode(errors='replace').strip()}")
+            raise InfrastructureError(
+                f"the container engine refused: {(rest or answer_head)[:500].decode(errors='replace').strip()}"
+            )
         return rest
 
     def close_input(self) -> None:
-        """Nothing will be sent."""
+        """Declares that no input will be sent."""
         self._input, self._shut = memoryview(b""), True
 
     def pump(self, seconds: float) -> list[tuple[int, bytes]]:
-        """Waits so long for something to happen, and returns what came; `ended` if nothing will any more. Raises Trouble."""
+        """Waits at most so many seconds, sends input, and returns new output. Sets `ended` at its end.
+
+        Raises InfrastructureError.
+        """
         if self._rest:
             data, self._rest = self._rest, b""
             return list(self._frames.feed(data))
@@ -323,7 +343,7 @@ class Stream:
             data = self._socket.recv(_CHUNK)
         except BlockingIOError:
             return []
-        except ConnectionError:  # the engine closes so what nobody wrote to any more
+        except ConnectionError:  # some engines close an idle connection this way
             data = b""
         if not data:
             self.ended = True
@@ -334,7 +354,7 @@ class Stream:
             self._input = self._input[self._socket.send(self._input[:_CHUNK]) :]
         except BlockingIOError:
             return
-        except ConnectionError:  # it ended without having read everything
+        except ConnectionError:  # the process ended before it read everything
             self._input = memoryview(b"")
 
     def _quietly_shut(self) -> None:
@@ -344,20 +364,21 @@ class Stream:
             return
 
     def close(self) -> None:
-        """Lets the connection go."""
+        """Closes the connection."""
         self._socket.close()
 
 
 LABEL = "org.assay.owner"
+"""The label of containers and images that names the process which made them, so that a later run can tell whether it is dead."""
 
 
 def mine() -> dict[str, str]:
-    """The label of what this process makes."""
-    return {LABEL: f"{_machine()}/{os.getpid()}/{_born(os.getpid())}"}
+    """The label for containers and images of this process."""
+    return {LABEL: f"{_machine()}/{os.getpid()}/{started(os.getpid())}"}
 
 
 def dead(labels: Mapping[str, str] | None) -> bool:
-    """Whether something was made by a process of this machine that is gone; of what another machine's made, nothing is known."""
+    """Whether a dead process of this machine made something; False if another machine's process did, which may be alive."""
     parts = (labels or {}).get(LABEL, "").split("/")
     host, boot, namespace = _machine().split("/")
     if len(parts) != 5 or parts[0] != host:
@@ -366,19 +387,11 @@ def dead(labels: Mapping[str, str] | None) -> bool:
         return True
     if parts[2] != namespace or not parts[3].isdigit():
         return False
-    return str(_born(int(parts[3]))) != parts[4]
+    return str(started(int(parts[3]))) != parts[4]
 
 
 @cache
 def _machine() -> str:
-    """Host, boot, and the namespace that process numbers belong to."""
+    """Host name, boot id, and the inode of the pid namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{socket.gethostname().replace('/', '_')}/{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
-
-
-def _born(pid: int) -> int:
-    """When a process started, in ticks since boot; -1 if there is none with this number."""
-    with suppress(OSError, IndexError, ValueError):
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return -1 if fields[0] in (b"Z", b"X") else int(fields[19])
-    return -1

@@ -1,0 +1,348 @@
+"""The board as a view: who gets what, how sure the order is, what burns and why, and who has no score. SPEC 3–5.
+
+Three shapes by what the scheme rewards: weights, payouts, or the ranking alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+from assay.exact import BPS, NANO, WEI, coins, nanos
+from assay.serve.draw import NARROW, fraction, percent, share, spark
+from assay.serve.season import Json, Season
+from assay.settle.story.telling import named, ordinal, plural
+
+__all__ = ["board", "csv_rows", "lede", "outliers", "page_of"]
+
+LONG = 20
+"""Rows above which a board is dense and has a find box."""
+SHADES = 6
+"""How many shares of the strip have a shade of their own."""
+
+
+def board(season: Season) -> Json:
+    """Everything that the board's page prints."""
+    rows = [*_rows(season)]
+    ranked, everybody = len(rows), len(season.agreed)
+    kind = season.scheme.reward.kind if season.scheme.payout is None else "payout"
+    view: Json = {
+        "kind": kind,
+        "rows": rows,
+        "long": ranked > LONG,
+        "agreed": ranked,
+        "total": everybody,
+        "unscored": [*_unscored(season)],
+        "has_ci": any(row["low"] is not None for row in rows),
+        "has_trend": any(row["spark"] for row in rows),
+        "has_kept": kind == "weights" and _decays(season),
+        "has_runs": kind == "ranking" and any(row["runs"] > 1 for row in rows),
+        "epochs": len(season.history),
+        "tasks": len(season.settlement.inputs.tasks),
+        "notes": [*_notes(season, rows)],
+        "none_summary": _summary(season),
+        "apart": _apart(rows),
+    }
+    view["heading"] = _heading(season, view)
+    if kind == "weights":
+        view |= _emission(season, rows)
+    elif kind == "payout":
+        view |= _payout(season, rows)
+    return view
+
+
+def lede(season: Season) -> str:
+    """One sentence: what is judged, by how many, and who is rewarded."""
+    inputs, scheme = season.settlement.inputs, season.scheme
+    tasks, judges = len(inputs.tasks), len(inputs.validators)
+    what = plural(tasks, "task") if tasks else scheme.kind.judges
+    if scheme.stakes:
+        judged = f"{plural(judges, 'validator')} {'judges' if judges == 1 else 'judge'} {what}"
+    else:
+        judged = f"{plural(judges, 'run')} of {what}"
+    if scheme.payout is not None:
+        places = len(scheme.payout.split)
+        return f"{judged}. {'The best solution takes' if places == 1 else f'The best {places} solutions share'} the deposit."
+    if scheme.reward.kind == "ranking":
+        return f"{judged}. Equal scores share a place, and nobody is paid."
+    top = scheme.reward.top
+    shared = {
+        "linear": "Scores share the emission in proportion.",
+        "direct": "A score is the share of the emission.",
+        "softmax": "Better scores take exponentially more of the emission.",
+        "quadratic": "Scores share the emission by their squares.",
+        "ranked": "Places share the emission.",
+        "winner-takes-all": "The first takes the emission." if top == 1 else f"The first {top} take the emission.",
+    }[scheme.reward.strategy]
+    return f"{judged}. {shared}"
+
+
+def page_of(season: Season, key: str) -> str:
+    """The file name of a participant's page: its number in the registry, since a key may have any character."""
+    return f"p-{season.settlement.frame.column[key]}.html"
+
+
+def _rows(season: Season) -> Iterator[Json]:
+    document, sure = season.document, season.standings
+    weights = {row["participant"]: row for row in document["weights"]}
+    payouts = {row["participant"]: row for row in document["payouts"]}
+    ranking = document["ranking"]
+    places = [*_places(season, ranking)]
+    shared = Counter(places)
+    histories = _shares(season) if weights else {}
+    span = plural(len(season.history), "epoch")
+    for place, at, key in zip(places, range(1, len(ranking) + 1), ranking, strict=True):
+        agreed, standing = season.agreed[key], sure.get(key)
+        only = season.scheme.reward.kind == "ranking" and season.scheme.payout is None
+        row: Json = {
+            "key": key,
+            "rank": f"{place}{'=' if shared[place] > 1 else ''}" if only else str(at),
+            "name": season.name(key),
+            "href": page_of(season, key),
+            "uid": season.participants[key].uid,
+            "score": agreed["score"] if agreed["bps"] is None else str(agreed["bps"]),
+            "x": fraction(agreed["score"]),
+            "low": None if standing is None else standing.low,
+            "high": None if standing is None else standing.high,
+            "low_t": "" if standing is None or standing.low is None else f"{standing.low:.3f}",
+            "high_t": "" if standing is None or standing.high is None else f"{standing.high:.3f}",
+            "tied": standing is not None and standing.tied_with_next,
+            "passed": None if standing is None else standing.passed,
+            "trials": None if standing is None else standing.trials,
+            "runs": sum(not vote["excluded"] for vote in agreed["validators"]),
+            "spark": spark(histories[key], f"share in {span}") if key in histories else None,
+            "note": "",
+        }
+        if weight := weights.get(key):
+            decayed = nanos(weight["kept"]) < NANO
+            row |= {"share": percent(weight["share"]), "u16": weight["u16"], "kept": share(weight["kept"]), "decays": decayed}
+            if weight["uid"] is None:
+                row["note"] = "no uid, so its share burns"
+            elif decayed:
+                row["note"] = f"{share(NANO - nanos(weight['kept']))} decays"
+        if season.scheme.payout is not None:
+            paid = payouts.get(key)
+            net = "0" if paid is None else paid["net"]
+            row |= {"net": net, "paid": coins(net, WEI), "address": None if paid is None else paid["address"]}
+            row["note"] = "" if net != "0" else "not paid"
+        yield row
+
+
+def _places(season: Season, ranking: list[str]) -> Iterator[int]:
+    """The place of each: of equal scores the first's."""
+    last, place = None, 0
+    for at, key in enumerate(ranking, start=1):
+        row = season.agreed[key]
+        value = row["score"] if row["bps"] is None else row["bps"]
+        place = place if value == last else at
+        last = value
+        yield place
+
+
+def _shares(season: Season) -> dict[str, list[int | None]]:
+    """Participant → its share (nanos) in each epoch of the history."""
+    by_epoch = [{row["participant"]: nanos(row["share"]) for row in document["weights"]} for document in season.history]
+    return {key: [shares.get(key) for shares in by_epoch] for key in season.document["ranking"]}
+
+
+def _decays(season: Season) -> bool:
+    return season.scheme.decay is not None and season.scheme.decay.curve != "none"
+
+
+def _heading(season: Season, view: Json) -> str:
+    """How many have a score, and what becomes of the emission or the deposit."""
+    count = (
+        f"{view['agreed']} of {plural(view['total'], 'participant')} {'has' if view['agreed'] == 1 else 'have'} an agreed score."
+    )
+    if view["kind"] != "weights":
+        return count
+    burn, cut_off = season.document["burn"]["share"], nanos(season.document["unallocated"])
+    paid = NANO - nanos(burn) - cut_off
+    more = f", {percent(burn)} burns" if nanos(burn) else ", nothing burns"
+    more += f", {percent(cut_off)} is not allocated" if cut_off else ""
+    half = _half(season)
+    best = f" Half of what is paid goes to the best {half}." if half and view["long"] else ""
+    return f"{count} {percent(paid)} of the emission is paid{more}.{best}"
+
+
+def _half(season: Season) -> int:
+    """How many of the largest shares make half of what is paid."""
+    shares = sorted((nanos(row["share"]) for row in season.document["weights"]), reverse=True)
+    paid, running = sum(shares), 0
+    for at, amount in enumerate(shares, start=1):
+        running += amount
+        if paid and 2 * running >= paid:
+            return at
+    return 0
+
+
+def _emission(season: Season, rows: list[Json]) -> Json:
+    """The strip of the emission, its key, and the row of what burns."""
+    document = season.document
+    shares = [(row["name"], nanos(weight["share"])) for row, weight in zip(rows, document["weights"], strict=True)]
+    parts = _groups(shares)
+    burn, cut_off = nanos(document["burn"]["share"]), nanos(document["unallocated"])
+    strip, start = [], 0
+    for number, (name, amount) in enumerate(parts):
+        strip.append(_part(f"e{1 + min(number, SHADES - 1)}", start / NANO, amount / NANO, name, percent(amount)))
+        start += amount
+    why = [*_burnt(season)]
+    if burn:
+        reasons = " · ".join(f"{word} {percent(amount)}" for amount, word, _ in why)
+        strip.append(_part("eb", start / NANO, burn / NANO, "burns", percent(burn), reasons))
+    if cut_off:
+        strip.append(_part("eu", (start + burn) / NANO, cut_off / NANO, "not allocated", percent(cut_off), "above the cap"))
+    return {
+        "strip": strip,
+        "strip_label": ", ".join(f"{part['name']} {part['pct']}" for part in strip),
+        "burn": {
+            "uid": document["burn"]["uid"],
+            "share": percent(burn),
+            "u16": document["burn"]["u16"],
+            "why": f"{named([f'{percent(amount)} {because}' for amount, _, because in why])}." if why else "Nothing burns.",
+        },
+    }
+
+
+def _part(cls: str, start: float, width: float, name: str, amount: str, why: str = "") -> Json:
+    """A part of the strip, and its line in the key."""
+    return {"cls": cls, "x": start, "w": width, "name": name, "pct": amount, "why": why}
+
+
+def _groups(shares: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Who has which part of the strip: each by name, or groups of ranks where there are too many to see."""
+    paid = [(name, amount) for name, amount in shares if amount]
+    if len(paid) <= SHADES:
+        return paid
+    edges = [0, 1, 4, 16, 64, 256, len(paid)]
+    groups = []
+    for first, last in pairwise(edges):
+        last = min(last, len(paid))
+        if first < last:
+            name = paid[first][0] if last == first + 1 else f"ranks {first + 1}–{last}"
+            groups.append((name, sum(amount for _, amount in paid[first:last])))
+    return groups
+
+
+def _burnt(season: Season) -> Iterator[tuple[int, str, str]]:
+    """What burns, by reason: nanos, the reason in a word, and who it is because of."""
+    document, rules = season.document, season.scheme.reward
+    burn, rows = document["burn"], document["weights"]
+    decayed = [season.name(row["participant"]) for row in rows if nanos(row["kept"]) < NANO]
+    missing = [season.name(row["participant"]) for row in rows if row["uid"] is None and nanos(row["capped"])]
+    reasons = (
+        ("unregistered", "no uid", _because(missing, "has no uid", "have no uid")),
+        ("decay", "decay", _because(decayed, "decays", "decay")),
+        ("warm_up", "warm-up", "by warm-up"),
+        ("cap", "cap", f"above the cap of {share(rules.cap)}"),
+        ("strategy", rules.strategy, f"by the {rules.strategy} strategy" if rows else "because nobody takes part in the reward"),
+    )
+    for name, word, because in reasons:
+        if amount := nanos(burn.get(name, "0")):
+            yield amount, word, because
+
+
+def _because(names: list[str], does: str, do: str) -> str:
+    return f"because {named(names)} {does if len(names) == 1 else do}" if names else ""
+
+
+def _payout(season: Season, rows: list[Json]) -> Json:
+    """What the best score releases of the deposit, and the threshold in the drawing."""
+    document, rules = season.document, season.scheme.payout
+    assert rules is not None
+    released, refund = int(document["released"]), int(document["refund"])
+    fees = int(document["fees"] or 0)
+    whole = rules.deposit or 1
+    strip, start = [], 0.0
+    for number, row in enumerate(row for row in rows if row["net"] != "0"):
+        width = int(row["net"]) / whole
+        strip.append(_part(f"e{1 + min(number, SHADES - 1)}", start, width, row["name"], f"{row['paid']} ether"))
+        start += width
+    for name, amount in (("fees", fees), ("refund", refund)):
+        if amount:
+            strip.append(_part("eb", start, amount / whole, name, f"{coins(str(amount), WEI)} ether"))
+            start += amount / whole
+    best = rows[0]["score"] if rows else "none"
+    said = "all of it released" if released == rules.deposit else f"{coins(str(released), WEI)} ether released"
+    return {
+        "strip": strip,
+        "strip_label": ", ".join(f"{part['name']} {part['pct']}" for part in strip) or "nothing is paid",
+        "deposit": coins(str(rules.deposit), WEI),
+        "deposit_wei": str(rules.deposit),
+        "released": said,
+        "threshold": rules.threshold_bps,
+        "threshold_x": rules.threshold_bps / BPS,
+        "best": best,
+        "places": len(rules.split),
+    }
+
+
+def _notes(season: Season, rows: list[Json]) -> Iterator[str]:
+    """What the tables cannot say by themselves: what ≈ is, why there is no interval, who was left out."""
+    if any(row["low"] is not None for row in rows):
+        if any(row["tied"] for row in rows):
+            yield (
+                "≈ joins two neighbours that the tasks do not separate. It compares neighbours only, and it never changes a "
+                "score, a rank or a weight."
+            )
+        tasks = plural(len(season.settlement.inputs.tasks), "task")
+        yield (
+            f"The band is the 95{NARROW}% interval: pass rates that {tasks} are compatible with. More tasks make it narrower; "
+            "more validators do not."
+        )
+    elif (why := season.scheme.kind.doubts()) is not None and rows:
+        yield f"No intervals: {why}."
+    yield from season.scheme.kind.notes(season.settlement, season.folder)
+
+
+def outliers(season: Season) -> list[str]:
+    """Which validator's scores of whom were left out."""
+    out: dict[str, list[str]] = {}
+    for row in season.document["agreed"]:
+        for vote in row["validators"]:
+            if vote["excluded"]:
+                out.setdefault(season.called[vote["validator"]], []).append(season.name(row["participant"]))
+    return [f"{validator}’s scores of {named(people, 4)}" for validator, people in sorted(out.items())]
+
+
+def _unscored(season: Season) -> Iterator[Json]:
+    """Those without an agreed score: never a zero, always with the reason and what to do."""
+    for key, chapter in season.without_score.items():
+        why, *to_do = chapter.text
+        yield {
+            "key": key,
+            "name": season.name(key),
+            "href": page_of(season, key),
+            "status": chapter.facts["status"],
+            "why": why,
+            "todo": " ".join(to_do),
+        }
+
+
+def _summary(season: Season) -> str:
+    """Those without a score, counted by state."""
+    states = Counter(str(chapter.facts["status"]) for chapter in season.without_score.values())
+    return ", ".join(f"{count} {state}" for state, count in states.most_common())
+
+
+def _apart(rows: list[Json]) -> str:
+    """Where nearly all neighbours are tied: between which places the tasks do separate."""
+    pairs = rows[:-1]
+    clear = [row for row in pairs if not row["tied"]] if pairs and rows[0]["low"] is not None else []
+    if not clear or len(clear) * 4 > len(pairs):
+        return ""
+    places = [f"{ordinal(rows.index(row) + 1)} ({row['name']})" for row in clear]
+    return f"The tasks separate neighbours only after {named(places, 6)}."
+
+
+def csv_rows(season: Season) -> list[list[str]]:
+    """The board as rows of text under headings, exact numbers as the settlement has them."""
+    names = ("rank", "participant", "name", "uid", "score", "low", "high", "tied_with_next", "kept", "share", "u16", "net")
+    weights = {row["participant"]: row for row in season.document["weights"]}
+    rows = [[*names]]
+    for row in _rows(season):
+        exact = {name: weights.get(row["key"], {}).get(name) for name in ("kept", "share", "u16")}
+        said = row | exact | {"participant": row["key"], "tied_with_next": str(row["tied"]).lower()}
+        rows.append(["" if said.get(name) is None else str(said[name]) for name in names])
+    return rows

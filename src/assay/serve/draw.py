@@ -1,0 +1,89 @@
+"""How pages write numbers and place them in drawings. SPEC 1.
+
+Numbers are text that the settlement has; what is cut is cut, never rounded up. Drawings place them by floats, which nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from assay.exact import BPS, NANO, half_even, nanos, text
+
+__all__ = ["NARROW", "cut", "day", "fraction", "pc", "percent", "share", "short", "spark", "when"]
+
+NARROW = "\u202f"
+"""The narrow space before a per cent sign, where no line breaks."""
+Json = dict[str, object]
+
+
+def percent(amount: str | int) -> str:
+    """A share of the whole with two decimals, half to even: "31.36 %"."""
+    count = half_even(nanos(amount) if isinstance(amount, str) else amount, NANO // BPS)
+    sign, count = ("−" if count < 0 else ""), abs(count)
+    return f"{sign}{count // 100}.{count % 100:02}{NARROW}%"
+
+
+def share(amount: str | int) -> str:
+    """A share with as many decimals as it needs, at most two: "50 %", "28.5 %"."""
+    return f"{text(half_even(nanos(amount) if isinstance(amount, str) else amount, NANO // BPS), 2)}{NARROW}%"
+
+
+def cut(number: str) -> tuple[str, str]:
+    """A score as its first three decimals, in ink, and the rest, which is quieter."""
+    whole, point, decimals = number.partition(".")
+    return f"{whole}{point}{decimals[:3]}", decimals[3:]
+
+
+def fraction(amount: str | int) -> float:
+    """Where a number lies between 0 and 1, for a drawing."""
+    return (nanos(amount) if isinstance(amount, str) else amount) / NANO
+
+
+def pc(place: float) -> str:
+    """A place in a drawing as an attribute: 0.559 → "55.9%"."""
+    return f"{round(100 * place, 3):g}%"
+
+
+def short(digest: str) -> str:
+    """The first characters of a digest or key; the whole of it stands beside it as a title."""
+    bare = digest.removeprefix("sha256:")
+    return bare if len(bare) <= 10 else f"{bare[:8]}…"
+
+
+def when(moment: datetime | None) -> str:
+    """A moment for people, in UTC: "2 Nov 2026, 00:30 UTC"."""
+    return "at an unknown time" if moment is None else f"{day(moment)}, {moment:%H:%M} UTC"
+
+
+def day(moment: datetime) -> str:
+    """A day for people: "2 Nov 2026"."""
+    return f"{moment.day} {moment:%b %Y}"
+
+
+def spark(values: Sequence[int | None], label: str) -> Json | None:
+    """A small line of shares (nanos) over epochs, on 96 × 24; None where there is not more than one epoch with a share.
+
+    values: None for an epoch without a share, in which the line breaks.
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return None
+    top = max(known) or 1
+    step = 94 / max(1, len(values) - 1)
+    drawn = [(1 + at * step, 22.5 - 19 * value / top) for at, value in enumerate(values) if value is not None]
+    (first, height), *others = _steady(drawn)
+    path = f"M{first:.1f} {height:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in others)
+    last, end = drawn[-1]
+    return {"d": path, "x0": f"{first:.1f}", "x": f"{last:.1f}", "y": f"{end:.1f}", "label": label}
+
+
+def _steady(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points without those that change nothing: a season of hundreds of epochs is a line of a few steps."""
+    kept: list[tuple[float, float]] = []
+    for point in points:
+        if len(kept) >= 2 and kept[-1][1] == point[1] == kept[-2][1]:
+            kept[-1] = point
+        else:
+            kept.append(point)
+    return kept

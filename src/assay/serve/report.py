@@ -1,0 +1,78 @@
+"""The report of a competition: its pages as static files, a folder for any web host or one file for the board alone."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from assay.errors import BadInput
+from assay.serve.pages import assets, pages
+from assay.serve.season import Season
+
+__all__ = ["write_file", "write_folder"]
+
+MARK = "assay-report"
+"""A file that says that a folder is a report, so that a later report may replace it."""
+_LINK = re.compile(rb'<a [^>]*href="(?:p-\d+|validators|epoch|index|board)\.(?:html|json|csv)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
+_FONT = re.compile(rb"@font-face\{[^}]*\}")
+
+
+def write_folder(season: Season, target: Path, progress: Callable[[str], None] = lambda name: None) -> int:
+    """Write every page and its JSON to a folder; an earlier report there is replaced whole. Returns how many files there are.
+
+    Raises BadInput if something else is there; then nothing is written.
+    """
+    if target.exists() and not (target / MARK).is_file() and not (target.is_dir() and not any(target.iterdir())):
+        raise BadInput("is there, and is not a report", file=target, hint="name a new folder, or one that has a report")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        made.chmod(0o755)
+        count = 0
+        for name, content in (*assets(), *pages(season), (MARK, b"written by `assay report`, which replaces it whole\n")):
+            place = made / name
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(content)
+            progress(name)
+            count += 1
+        _replace(made, target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return count - 1
+
+
+def _replace(made: Path, target: Path) -> None:
+    """Put a finished folder where the target is."""
+    if not target.exists():
+        os.replace(made, target)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
+    os.replace(target, old / "report")
+    os.replace(made, target)
+    shutil.rmtree(old)
+
+
+def write_file(season: Season, target: Path) -> None:
+    """Write the board to one HTML file that needs no other: style and icon are in it, and it has no links to other pages."""
+    if target.is_dir():
+        raise BadInput("is a folder", file=target, hint="name a file that ends in .html")
+    page = dict(pages(season))["index.html"]
+    files = dict(assets())
+    style = _FONT.sub(b"", files["style.css"])
+    encoded = base64.b64encode(style)
+    icon = base64.b64encode(files["icon.svg"])
+    page = re.sub(rb'<link rel="preload"[^>]*>\n', b"", page)
+    page = re.sub(rb'<script src="assay.js"[^>]*></script>\n', b"", page)
+    page = page.replace(b'href="style.css"', b'href="data:text/css;base64,' + encoded + b'"')
+    page = page.replace(b'href="icon.svg"', b'href="data:image/svg+xml;base64,' + icon + b'"')
+    page = page.replace(b"style-src &#39;self&#39;", b"style-src data:").replace(b"img-src &#39;self&#39;", b"img-src data:")
+    page = _LINK.sub(rb"<span>\1</span>", page)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    half = target.with_name(f".{target.name}.part")
+    half.write_bytes(page)
+    os.replace(half, target)

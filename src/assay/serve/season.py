@@ -1,0 +1,224 @@
+"""What pages are drawn from: one settled epoch of a competition, the epochs before it, and the proof that its ledger has.
+
+Everything is read once and never written. Without a ledger there is one epoch, no receipt and no history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.competition import Competition, open_competition
+from assay.errors import BadInput
+from assay.records import Evidence, Participant, Validator
+from assay.scheme.model import Scheme
+from assay.settle import Settlement
+from assay.settle.inputs import Scored
+from assay.settle.story import Chapter, Explanation, called, without_score
+
+if TYPE_CHECKING:
+    from assay.ledger.access import Ledger
+    from assay.uncertainty import Standing
+
+__all__ = ["Json", "Link", "Proof", "Season", "read"]
+
+Json = dict[str, Any]
+SHORT = 24
+"""A key of more characters is shown by its two ends where there is no name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A receipt in the chain: its epoch, its place in the log (from 0), the digest of what it states."""
+
+    epoch: int
+    position: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the ledger proves of the epoch shown: its receipt was checked and its settlement computed again when this was read."""
+
+    chain: tuple[Link, ...]
+    """Every receipt, from the first."""
+    states: Json
+    """What the receipt of the epoch states."""
+    origin: str
+    key: str
+    """The log's name and its public key, as `assay verify --key` takes it."""
+    size: int
+    root: str
+    """Of the log, when the receipt was signed: how many receipts, and the root as sha256:…"""
+    receipt: Json
+    """The receipt as its file has it."""
+
+
+@dataclass(frozen=True)
+class Season:
+    """One epoch of a competition and what came before it."""
+
+    folder: Path
+    settlement: Settlement
+    earlier: tuple[Json, ...] = ()
+    """The settlement documents of the epochs before, oldest first."""
+    proof: Proof | None = None
+    newest: int | None = None
+    """The highest epoch that has evidence, if it is later than the one shown."""
+    about: Mapping[str, Sequence[Evidence]] = field(default_factory=dict)
+    """Participant → its records, where the settlement was computed from sums."""
+
+    @property
+    def scheme(self) -> Scheme:
+        """The rules."""
+        return self.settlement.inputs.scheme
+
+    @property
+    def document(self) -> Json:
+        """The settlement's document."""
+        return self.settlement.document
+
+    @cached_property
+    def participants(self) -> dict[str, Participant]:
+        """Key → participant."""
+        return {participant.key: participant for participant in self.settlement.inputs.participants}
+
+    @cached_property
+    def validators(self) -> dict[str, Validator]:
+        """Key → validator, the highest stake first."""
+        order = sorted(self.settlement.inputs.validators, key=lambda validator: (-validator.stake, validator.key.encode()))
+        return {validator.key: validator for validator in order}
+
+    @cached_property
+    def called(self) -> dict[str, str]:
+        """Validator's key → what people call it: its name, or its key, shortened where nobody else is called the same."""
+        short = called(self.settlement.inputs.validators)
+        names = [validator.name for validator in self.validators.values()]
+        return {
+            key: validator.name if validator.name and names.count(validator.name) == 1 else short[key]
+            for key, validator in self.validators.items()
+        }
+
+    def name(self, key: str) -> str:
+        """What people call a participant: its name, or its key, shortened."""
+        name = self.participants[key].name
+        if "…" in name and len(key) <= 2 * SHORT:  # an import cut it for a terminal; a page has room
+            return key
+        return name or (key if len(key) <= SHORT else f"{key[:8]}…{key[-6:]}")
+
+    @cached_property
+    def agreed(self) -> dict[str, Json]:
+        """Participant → its row of `agreed`."""
+        return {row["participant"]: row for row in self.document["agreed"]}
+
+    @cached_property
+    def standings(self) -> Mapping[str, Standing]:
+        """Participant → its interval and whether the next one is clearly behind; empty where that cannot be said."""
+        return self.scheme.kind.standings(self.settlement) or {}
+
+    @cached_property
+    def without_score(self) -> dict[str, Chapter]:
+        """Participant without an agreed score → why."""
+        return without_score(self.settlement)
+
+    @cached_property
+    def history(self) -> tuple[Json, ...]:
+        """The settlement documents up to the epoch shown, oldest first; only this one without a ledger."""
+        return (*self.earlier, self.document)
+
+    def story(self, key: str) -> Explanation:
+        """Why a participant has its numbers; raises BadInput for a stranger."""
+        return self.settlement.explain(key, self.about.get(key))
+
+    def records(self, key: str) -> Sequence[Evidence]:
+        """The records about a participant; none where only sums are known."""
+        evidence = self.settlement.inputs.evidence
+        if isinstance(evidence, Scored):
+            return self.about.get(key, ())
+        return self._records.get(key, ())
+
+    @cached_property
+    def _records(self) -> dict[str, list[Evidence]]:
+        evidence = self.settlement.inputs.evidence
+        found: dict[str, list[Evidence]] = {}
+        for record in () if isinstance(evidence, Scored) else evidence:
+            found.setdefault(record.participant, []).append(record)
+        return found
+
+
+def read(folder: Path, epoch: int | None = None) -> Season:
+    """The season of a folder, at an epoch (None: the last that is settled; without a ledger the highest that has evidence).
+
+    Raises BadInput for what SPEC refuses, CannotSettle where nothing can be shown, StoreError. SPEC 6, 7.
+    """
+    competition = open_competition(folder)
+    if not competition.has_ledger:
+        return Season(folder, competition.settle(epoch))
+    with competition.ledger as ledger:
+        return _from_ledger(competition, ledger, epoch)
+
+
+def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) -> Season:
+    from assay.ledger import settling
+
+    settlement = settling.shown(ledger) if epoch is None else settling.draft(ledger, epoch).settlement
+    newest = settling.newest(ledger)
+    with ledger.store.reading() as view:
+        receipts = [receipt for receipt in view.receipts() if receipt.epoch <= settlement.epoch]
+        earlier = []
+        for receipt in receipts:
+            kept = view.settlement(receipt.epoch)
+            if receipt.epoch < settlement.epoch and kept is not None:
+                earlier.append(json.loads(kept.document))
+    about: dict[str, Sequence[Evidence]] = {}
+    if isinstance(settlement.inputs.evidence, Scored):
+        about = {key: settling.records_about(ledger, settlement, key) for key in settlement.frame.participants}
+    return Season(
+        competition.path,
+        settlement,
+        tuple(earlier),
+        _proof(ledger, settlement),
+        newest if newest is not None and newest > settlement.epoch else None,
+        about,
+    )
+
+
+def _proof(ledger: Ledger, settlement: Settlement) -> Proof | None:
+    """The proof of a settled epoch, checked here: signature, place in the log, and the settlement, which was computed again."""
+    from assay.ledger import settling
+    from assay.ledger.access import receipt_predicate
+    from assay.ledger.check import check_checkpoint
+    from assay.ledger.evidence import evidence_root
+
+    with ledger.counted() as view:
+        receipt = view.receipt(settlement.epoch)
+        if receipt is None:
+            return None
+        links = [*view.receipts()]
+        first = max((link.epoch + 1 for link in links if link.epoch < receipt.epoch), default=0)
+        records = [(seq, digest) for seq, digest, _ in view.records(first, receipt.epoch)]
+    settling.check_receipt(ledger, receipt)
+    states = receipt_predicate(receipt)
+    root = evidence_root([seq for seq, _ in records], [digest for _, digest in records])
+    for name, stated, computed in (
+        ("settlement", states["settlement"], settlement.digest),
+        ("evidence", states["evidence"], {"root": root, "count": len(records)}),
+    ):
+        if stated != computed:
+            what = f"the receipt of epoch {receipt.epoch} states another {name} than the ledger gives"
+            raise BadInput(what, file=ledger.store.name, hint="`assay ledger check` says what was changed")
+    chain = tuple(Link(link.epoch, link.position, link.digest) for link in links)
+    checkpoint = check_checkpoint(receipt.checkpoint, [ledger.key])
+    return Proof(
+        chain,
+        states,
+        ledger.config.origin,
+        str(ledger.key),
+        checkpoint.size,
+        f"sha256:{checkpoint.root.hex()}",
+        ledger.document(receipt),
+    )
