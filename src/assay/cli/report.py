@@ -28,7 +28,7 @@ def report(
       assay report my-competition -o site
       assay report my-competition -o board.html --epoch 12
     """
-    from assay.cli.progress import Working
+    from assay.cli.output import Working
     from assay.cli.show import sentence, show
     from assay.serve import report as files
     from assay.serve.season import read
