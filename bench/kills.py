@@ -20,7 +20,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from assay.judge.terminal.record import TrialStore, kept
+from assay.judge.terminal.record import TrialStore, stored_trials
 from bench import small
 
 TASKS, TRIALS, JOBS = 3, 2, 2
@@ -125,7 +125,7 @@ def _evidence(place: Path) -> list[str]:
         for task in range(TASKS)
         for trial in range(1, TRIALS + 1)
     }
-    results = Counter((one.participant, one.task, one.trial, str(one.outcome)) for _, one in kept(place))
+    results = Counter((one.participant, one.task, one.trial, str(one.outcome)) for _, one in stored_trials(place))
     wrong = [f"lost: {each}" for each in sorted(wanted - found.keys())]
     wrong += [f"not expected: {each}" for each in sorted(found.keys() - wanted)]
     wrong += [f"counted {times} times: {each}" for each, times in sorted(found.items()) if times > 1]

@@ -130,7 +130,7 @@ def test_what_is_refused(folder: Path) -> None:
         (("run", folder, "--validator", "val-2"), "there is no validator 'val-2'; did you mean 'val-1'?"),
         (("run", folder, "--validator", "val-1", "--env", "ASSAY_NOT_SET"), "ASSAY_NOT_SET is not set"),
         (("submit", folder, "eve", "oracle"), "there is no participant 'eve'"),
-        (("trial", folder, "oracle"), "has no tasks; those of a competition are in"),
+        (("trial", folder, "oracle"), "has no tasks; the tasks of a competition are in"),
         (("trials", folder / "no"), "no such folder"),
         (("logs", folder), "result.json: no such file"),
         (("export", "harbor", folder, folder / "jobs"), "no evidence to export"),

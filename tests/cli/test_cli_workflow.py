@@ -108,7 +108,7 @@ def test_a_broken_service_is_said_and_ends_with_1(tmp_path: Path) -> None:
         folder = competition(tmp_path / "c", server, {"ann": plan()})
         file = written(tmp_path / "plan.json", plan())
         assert (
-            "the task would count for nobody: s does not answer"
+            "the task would count for no participant: s does not answer"
             in run("workflow", "run", file, folder / "tasks" / "t0", code=1, columns=200).stdout
         )
         found = json.loads(run("workflow", "run", file, folder / "tasks" / "t0", "--json", code=1).stdout)

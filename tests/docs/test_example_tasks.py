@@ -13,7 +13,7 @@ import pytest
 from assay.judge.dockerfile import Context, Copy
 from assay.judge.terminal import competition, tasks
 from assay.judge.terminal.agent import BUILT_IN, load_agent
-from assay.judge.terminal.calibration import look
+from assay.judge.terminal.calibration import inspect_tasks
 from judge_kit import try_
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -23,7 +23,7 @@ IDS = sorted(one.name for one in SET.iterdir())
 
 
 def test_nothing_is_to_be_said_about_the_example_tasks() -> None:
-    assert [str(one) for one in look(SET)[0]] == []
+    assert [str(one) for one in inspect_tasks(SET)[0]] == []
 
 
 def test_there_are_ten_and_all_are_verified_separately() -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from assay.judge.github.stored import CountLine, StoredChange, StoredEvent, StoredIssue
 
 
-def told(why: str, seconds: float) -> None:
-    """On stderr: why, and when it is tried again."""
+def report_wait(why: str, seconds: float) -> None:
+    """Says on stderr why GitHub makes the command wait, and for how long."""
     from assay.cli.errors import printable
     from assay.cli.judging.live import duration
 
@@ -25,7 +25,7 @@ def told(why: str, seconds: float) -> None:
 
 
 def chosen(folder: Path, participant: str | None, validator: str | None) -> tuple[list[CountLine], str]:
-    """The lines that are asked for, and whose count it is; raises BadInput if there are none."""
+    """The requested lines, and the validator that counted; raises BadInput if there are none."""
     from assay.cli.keys import find, validator_of
     from assay.errors import BadInput
     from assay.folder import csvs, registry
@@ -36,48 +36,49 @@ def chosen(folder: Path, participant: str | None, validator: str | None) -> tupl
     scheme = read(folder / "scheme.toml")
     whose = stored.chosen_validator(folder, None if validator is None else validator_of(folder, validator))
     file = folder / csvs.PARTICIPANTS.name
-    people = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme)
-    keys = () if participant is None else (find(participant, people),)
-    found = stored.count_lines(folder, whose, keys)
-    if not found:
-        who = f" of {keys[0]!r}" if keys else ""
-        raise BadInput(f"{whose!r} has no records{who}", file=folder / "evidence", hint="`assay run` makes them")
-    return found, whose
+    participants = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme)
+    keys = () if participant is None else (find(participant, participants),)
+    lines = stored.count_lines(folder, whose, keys)
+    if not lines:
+        about = f" about {keys[0]!r}" if keys else ""
+        raise BadInput(f"there is no evidence of {whose!r}{about}", file=folder / "evidence", hint="run `assay run` first")
+    return lines, whose
 
 
-def everybody(found: Sequence[CountLine], folder: Path) -> Iterator[RenderableType]:
+def all_lines(lines: Sequence[CountLine], folder: Path) -> Iterator[RenderableType]:
     """A line for each participant and repository."""
     from assay.cli.judging.live import table
     from assay.cli.show import command
     from assay.judge.github.stored import table_rows
 
-    yield table(table_rows(found))
+    yield table(table_rows(lines))
     yield ""
-    yield command("Issue by issue", "assay", "issues", "show", folder, found[0].participant)
+    yield command("Issue by issue", "assay", "issues", "show", folder, lines[0].participant)
 
 
-def one(found: Sequence[CountLine], folder: Path) -> Iterator[RenderableType]:
-    """Each repository of one participant: the account, the issues, what counts for nothing, the records."""
+def one_participant(lines: Sequence[CountLine]) -> Iterator[RenderableType]:
+    """Each repository of one participant: the account, the issues, the labels that do not count, the records."""
     from assay.cli.show import heading, note, sentence
     from assay.scheme.fields import instant_text
 
-    for number, line in enumerate(found):
+    for number, line in enumerate(lines):
         if number:
             yield ""
         yield heading(f"{line.participant} in {line.repository}")
-        if line.kept is None:
-            yield sentence("What was read is not kept here; the records are all there is.")
+        if line.reading is None:
+            yield sentence("The issues that were read are not stored here, only the records.")
         else:
-            mine = next((one for one in line.kept.accounts if one.participant == line.participant), None)
-            if mine is not None:
-                star = f", has starred it since {instant_text(mine.starred_at)}" if mine.starred_at else ", has not starred it"
-                yield sentence(f"Account {mine.login} ({mine.account}){star}.")
-            yield sentence(f"Read on {instant_text(line.kept.read_at)}.")
+            account = next((row for row in line.reading.accounts if row.participant == line.participant), None)
+            if account is not None:
+                since = account.starred_at
+                star = f", has starred it since {instant_text(since)}" if since else ", has not starred it"
+                yield sentence(f"Account {account.login} ({account.account}){star}.")
+            yield sentence(f"Read on {instant_text(line.reading.read_at)}.")
         yield ""
         yield from _issues(line.issues)
         yield _records(line)
         for epoch in line.differs:
-            yield note(f"GitHub tells epoch {epoch} otherwise now; its record stays.")
+            yield note(f"GitHub's history of epoch {epoch} is different now; the record stays.")
 
 
 def _issues(issues: Sequence[StoredIssue]) -> Iterator[RenderableType]:
@@ -87,42 +88,42 @@ def _issues(issues: Sequence[StoredIssue]) -> Iterator[RenderableType]:
     def label(event: StoredEvent) -> str:
         return f"{'+' if event.added else '−'}{event.label}"
 
-    counted = [(one, change) for one in issues for change in one.changes]
+    counted = [(issue, change) for issue in issues for change in issue.changes]
     if counted:
         yield grid(
             [
-                Column("issue", [f"#{one.number}" for one, _ in counted], right=True),
+                Column("issue", [f"#{issue.number}" for issue, _ in counted], right=True),
                 Column("epoch", [str(change.epoch) for _, change in counted], right=True),
                 Column("counts", [_counts(change) for _, change in counted]),
                 Column("label", [label(change.event) for _, change in counted], kind="crop"),
                 Column("by", [change.event.by or "?" for _, change in counted], kind="crop"),
                 Column("when", [instant_text(change.event.at) for _, change in counted]),
-                Column("where", [one.url + _remark(one) for one, _ in counted], spare=1),
+                Column("where", [issue.url + _remark(issue) for issue, _ in counted], spare=1),
             ]
         )
         yield ""
-    strange = [(one, other) for one in issues for other in one.ignored]
-    if strange:
-        why = {"maintainer": "not a maintainer", "author": "the author himself"}
-        yield heading("Labels that count for nothing")
+    ignored = [(issue, item) for issue in issues for item in issue.ignored]
+    if ignored:
+        why = {"maintainer": "not a maintainer", "author": "the author"}
+        yield heading("Labels that do not count")
         yield grid(
             [
-                Column("issue", [f"#{one.number}" for one, _ in strange], right=True),
-                Column("label", [label(other.event) for _, other in strange], kind="crop"),
-                Column("by", [other.event.by or "?" for _, other in strange], kind="crop"),
-                Column("when", [instant_text(other.event.at) for _, other in strange]),
-                Column("why", [why[other.why] for _, other in strange]),
+                Column("issue", [f"#{issue.number}" for issue, _ in ignored], right=True),
+                Column("label", [label(item.event) for _, item in ignored], kind="crop"),
+                Column("by", [item.event.by or "?" for _, item in ignored], kind="crop"),
+                Column("when", [instant_text(item.event.at) for _, item in ignored]),
+                Column("why", [why[item.why] for _, item in ignored]),
             ]
         )
         yield ""
 
 
-def _remark(one: StoredIssue) -> str:
-    return " (gone)" if one.gone else ""
+def _remark(issue: StoredIssue) -> str:
+    return " (gone)" if issue.gone else ""
 
 
 def _counts(change: StoredChange) -> str:
-    """What an epoch counts of a change: "valid", "valid revoked, invalid", "nothing"."""
+    """What a change counts in its epoch: "valid", "valid revoked, invalid", "nothing"."""
     parts = [f"{change.before} revoked"] if change.before in ("valid", "invalid") else []
     parts += [change.after] if change.after in ("valid", "invalid") else []
     return ", ".join(parts) or f"nothing ({change.after or 'undecided'})"
@@ -137,19 +138,19 @@ def _records(line: CountLine) -> RenderableType:
     return grid([*columns, Column("starred", ["yes" if one.starred else "no" for one in line.records])])
 
 
-def document(found: Sequence[CountLine], validator: str) -> dict[str, Any]:
-    """The same as JSON."""
+def document(lines: Sequence[CountLine], validator: str) -> dict[str, Any]:
+    """The counts as JSON."""
     return {
         "validator": validator,
         "counts": [
             {
                 "participant": line.participant,
                 "repository": line.repository,
-                "records": [one.document() for one in line.records],
-                "issues": [one.model_dump(mode="json", exclude_none=True) for one in line.issues],
+                "records": [record.document() for record in line.records],
+                "issues": [issue.model_dump(mode="json", exclude_none=True) for issue in line.issues],
                 "differs": list(line.differs),
             }
-            for line in found
+            for line in lines
         ],
     }
 
@@ -167,14 +168,15 @@ def link(
     key: Annotated[str, typer.Option(metavar="NAME", help="The participant's key: `assay keys list`.", show_default=False)],
     login: Annotated[str, typer.Option(metavar="LOGIN", help="The name of the account on GitHub.", show_default=False)],
     participant: Annotated[
-        str | None, typer.Option(metavar="KEY", help="The participant, if he is not called by that key in participants.csv.")
+        str | None,
+        typer.Option(metavar="KEY", help="The participant, if participants.csv names them otherwise."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make the statement by which a participant links a GitHub account.
 
-    It is signed with the participant's key. The account then publishes it, in a gist or in a comment on an issue; where that is
-    goes into accounts.csv. The account is known by its id, so that another one under its name is not taken for it.
+    It is signed with the participant's key. The account then publishes it, in a gist or in a comment on an issue, and the address
+    of that goes into accounts.csv. The statement has the account's id, so another account cannot take over its name.
 
     \b
     Examples:
@@ -182,11 +184,11 @@ def link(
       assay issues link --competition my-competition --key robin --login robin-codes | gh gist create --public -
     """
     from assay.cli.ledger.keys import asking
-    from assay.judge.github import accounts as making
+    from assay.judge.github import accounts
     from assay.ledger import keys
 
     signer = keys.load(key, asking())
-    statement = making.make_statement(competition, signer, login, participant, told)
+    statement = accounts.make_statement(competition, signer, login, participant, report_wait)
     if emit({"login": login, "statement": statement}, as_json):
         return
     typer.echo(statement, nl=False)
@@ -199,7 +201,7 @@ def id_(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An account, or a repository as OWNER/NAME.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Show the id of an account or a repository, which issues.toml goes by: names change, and can be taken by others.
+    """Show the id of an account or a repository for issues.toml. Names change, and others can take them; ids stay.
 
     \b
     Examples:
@@ -209,27 +211,28 @@ def id_(
     from assay.judge.github import accounts, rules
 
     api = rules.read_api_url(folder)
-    found = accounts.look_up_repository(api, name, told) if "/" in name else accounts.look_up_account(api, name, told)
-    if emit({"name": name, "id": found.id}, as_json):
+    look_up = accounts.look_up_repository if "/" in name else accounts.look_up_account
+    number = look_up(api, name, report_wait).id
+    if emit({"name": name, "id": number}, as_json):
         return
-    typer.echo(str(found.id))
+    typer.echo(str(number))
 
 
 @app.command()
 def show(
     folder: Folder,
     participant: Annotated[
-        str | None, typer.Argument(metavar="[PARTICIPANT]", help="Key, short form, name, or a beginning; otherwise all.")
+        str | None, typer.Argument(metavar="[PARTICIPANT]", help="Key, short form, name, or its beginning; otherwise all.")
     ] = None,
     validator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose count: a key or a name; otherwise the only one there is.")
+        str | None, typer.Option(metavar="NAME", help="The validator that counted: a key or a name; otherwise the only one.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a validator counted: for everybody, or for one participant issue by issue.
+    """Show what a validator counted: for all participants, or for one participant issue by issue.
 
-    Of an issue: each epoch in which the verdict on it changed, the label that decided, who set it and when. Labels that count
-    for nothing, since a stranger or the author himself set them, are listed too.
+    For each issue it shows the epochs in which the verdict changed, the label that decided, who set it and when. It also lists
+    labels that do not count, because the author or an account that may not decide set them.
 
     \b
     Examples:
@@ -237,9 +240,9 @@ def show(
       assay issues show my-competition robin --validator heron
     """
 
-    found, whose = chosen(folder, participant, validator)
-    if emit(document(found, whose), as_json):
+    lines, whose = chosen(folder, participant, validator)
+    if emit(document(lines, whose), as_json):
         return
     from assay.cli.show import show as print_
 
-    print_(*(everybody(found, folder) if participant is None else one(found, folder)))
+    print_(*(all_lines(lines, folder) if participant is None else one_participant(lines)))

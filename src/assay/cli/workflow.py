@@ -1,11 +1,4 @@
-"""`assay workflow`: plans and tasks of workflows, for who plans, who sets tasks, and who validates.
-
-`assay workflow check` and `run`: a plan at its maker's desk.
-
-`assay workflow task`, `pin` and `round`: what is asked, for who sets tasks and who wants to draw them again.
-
-The commands of `assay workflow`.
-"""
+"""Runs `assay workflow`: `check` and `run` for a plan's author, `task` and `pin` for a task's author, `round` for anyone."""
 
 from __future__ import annotations
 

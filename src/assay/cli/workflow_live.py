@@ -1,6 +1,6 @@
-"""What came of a plan: its steps, and where each of the four parts of the score was won or lost. SPEC 2.2.
+"""Shows a plan as it runs, and reports its steps and the four parts of its score afterwards. SPEC 2.2.
 
-A plan as it runs: a line for each step that moves along on a terminal, a line for each moment elsewhere.
+On a terminal each step has a line that is updated; elsewhere each event is a new line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ENDED = {"waiting": "not begun", "given-up": "given up"}
 
 
 def report(done: Done, task: WorkflowTask, plan: Plan, rules: WorkflowScore) -> Json:
-    """Everything about a run at the desk as JSON; `score` and `parts` are null where a service was broken."""
+    """A run of `assay workflow run` as JSON; `score` and `parts` are null if a service was broken."""
     from assay.judge.workflow.competition import fields_of
     from assay.records import Workflow
     from assay.settle.score import workflow
@@ -63,7 +63,7 @@ def told(document: Json, rules: WorkflowScore) -> Iterator[RenderableType]:
     yield _steps(document["steps"])
     yield ""
     if document["score"] is None:
-        yield sentence(f"A service is broken, so the task would count for nobody: {document['message']}.")
+        yield sentence(f"A service is broken, so the task would count for no participant: {document['message']}.")
         return
     if document["stopped"]:
         yield sentence(f"Stopped: the task's {'budget' if document['stopped'] == 'budget' else 'time'} was used up.")
@@ -149,7 +149,7 @@ def _how(how: Json) -> str:
 
 
 SHOWN = 30
-"""How many steps are shown at one time."""
+"""How many steps the live display shows."""
 _PER_SECOND = 8
 _SIGNS = {"waiting": "·", "going": "▸", "completed": "✓", "failed": "✗", "given-up": "–"}
 
@@ -179,7 +179,7 @@ class Follow:
             self._live.stop()
 
     def moment(self, moment: Moment) -> None:
-        """Something happened to a step."""
+        """Shows an event of a step."""
         step = self.steps[moment.step.id] = moment.step
         self.spent = moment.spent
         if self.quiet or self._live is not None:

@@ -239,7 +239,7 @@ def test_how_often_is_checked(tmp_path: Path, times: int) -> None:
 def test_the_line_that_tells_of_the_trouble(tmp_path: Path, out: str, err: str, said: str) -> None:
     (tmp_path / "stdout.txt").write_text(out)
     (tmp_path / "stderr.txt").write_text(err)
-    assert calibration.said_last(tmp_path) == said
+    assert calibration.last_line(tmp_path) == said
 
 
 def test_a_solution_that_fails_itself_says_so(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_who_is_refused_is_not_listened_to_for_ever(
             time.sleep(pause)
             one.sendall(piece)
 
-    monkeypatch.setattr(model_proxy, "_HEARD_OUT", seconds)
+    monkeypatch.setattr(model_proxy, "_DRAIN_SECONDS", seconds)
     limits = ProxyLimits(requests=0, request_bytes=100_000)
     with proxied(door, say(), limits), socket.socket(socket.AF_UNIX) as one:
         one.settimeout(60)

@@ -66,7 +66,7 @@ def test_what_is_the_agents_own_affair(door: Path, status: int) -> None:
 def test_what_everybody_is_refused_is_the_services_trouble(door: Path, status: int) -> None:
     with proxied(door, say(status)) as (_, seen):
         assert ask(door)[0] == status
-    assert seen.troubles == [f"POST: status {status}; and a question of ours: status {status}"]
+    assert seen.troubles == [f"POST: status {status}; and the judge's own probe: status {status}"]
     assert seen.own == []
 
 
@@ -125,7 +125,7 @@ def test_an_outage_that_begins_after_a_question_was_answered_is_seen(door: Path)
         assert seen.own == ["POST: status 500"]
         behind.answer = say(500)
         assert ask(door, path="/chat/completions", body=POISON)[0] == 500
-    assert seen.troubles == ["POST: status 500; and a question of ours: status 500"]
+    assert seen.troubles == ["POST: status 500; and the judge's own probe: status 500"]
 
 
 def test_nobody_there(door: Path) -> None:
@@ -134,7 +134,7 @@ def test_nobody_there(door: Path) -> None:
         with open_proxy(ModelAccess(f"http://127.0.0.1:{free.getsockname()[1]}"), door, QUICK) as seen:
             assert ask(door)[0] == 502
     why = "no answer (connection refused)"
-    assert seen.troubles == [f"POST: {why}; and a question of ours: {why}"]
+    assert seen.troubles == [f"POST: {why}; and the judge's own probe: {why}"]
 
 
 @pytest.mark.parametrize("answer", [hang_up, say(103, b"")])
@@ -148,7 +148,7 @@ def test_no_answer_at_all(door: Path, answer: Answer) -> None:
 def test_an_endpoint_without_a_question_is_believed(door: Path) -> None:
     with service(say(503)) as behind, open_proxy(ModelAccess(behind.url, endpoints=("POST /rerank",)), door, QUICK) as seen:
         assert ask(door, path="/rerank")[0] == 503
-    assert seen.troubles == ["POST: status 503; and this endpoint has no question by which to see whose failure it is"]
+    assert seen.troubles == ["POST: status 503; and no probe of this endpoint is known that would show who caused the failure"]
 
 
 def cut(handler: BaseHTTPRequestHandler) -> None:
@@ -160,7 +160,7 @@ def test_a_service_that_cuts_off_every_answer_is_in_trouble(door: Path) -> None:
         ask(door)
     (trouble,) = seen.troubles
     assert trouble.startswith("POST: cut off (")
-    assert "; and a question of ours: no answer (" in trouble
+    assert "; and the judge's own probe: no answer (" in trouble
 
 
 def test_an_answer_that_is_cut_off_once_is_the_services_trouble(door: Path) -> None:
@@ -172,7 +172,7 @@ def test_an_answer_that_is_cut_off_once_is_the_services_trouble(door: Path) -> N
             ask(door, body=b"x")
         assert texts(behind.asked) == [b"x", b"x"]
     (trouble,) = seen.troubles
-    assert trouble.endswith(", and whole when it was asked for again")
+    assert trouble.endswith(", and complete when it was requested again")
 
 
 def test_an_answer_that_is_always_cut_off_is_the_requests_own(door: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_model_that_the_validator_names_is_there(door: Path, status: int) -> N
         assert json.loads(behind.asked[0].body) == {"model": "b", "input": "x"}
         behind.answer = no_access(behind, 200) if status == 403 else say(404)
         assert ask(door, path="/embeddings", body=b'{"model": "a"}')[0] == status
-    assert seen.troubles == [f"POST: status {status}; and a question of ours: status {status}"]
+    assert seen.troubles == [f"POST: status {status}; and the judge's own probe: status {status}"]
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_service_that_is_silent_to_the_end_of_a_trial(door: Path, monkeypatch:
         done.set()
     assert bool(seen.troubles) == dead
     if dead:
-        assert seen.troubles[0].startswith("POST: no answer for 0 s when the trial ended; and a question of ours: no answer (")
+        assert seen.troubles[0].startswith("POST: no answer for 0 s when the trial ended; and the judge's own probe: no answer (")
 
 
 def test_a_request_in_doubt_when_the_trial_ends_is_looked_into(door: Path) -> None:
@@ -347,7 +347,7 @@ def test_a_request_in_doubt_when_the_trial_ends_is_looked_into(door: Path) -> No
             time.sleep(0.01)
     connection.close()
     assert len(seen.troubles) == 1
-    assert seen.troubles[0].endswith("and a question of ours: status 503")
+    assert seen.troubles[0].endswith("and the judge's own probe: status 503")
 
 
 ENDLESS = ("silent", "drips its header", "drips headers", "early hints without end")

@@ -75,7 +75,7 @@ def test_names_that_people_use_stay_readable() -> None:
 
 
 def test_a_task_is_read_again_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_HELD", 2)
+    monkeypatch.setattr(worker, "_MOST_CACHED", 2)
     places = [make_task(tmp_path / name).folder for name in ("t0", "t1", "t2")]
     reader = worker.TaskReader()
     first, second = (reader.read(place) for place in places[:2])

@@ -11,7 +11,7 @@ import pytest
 from assay.errors import BadInput
 from assay.judge.sandbox import Trouble
 from assay.judge.sandbox.bubblewrap import Bubblewrap
-from assay.judge.terminal.calibration import Finding, check_tasks, look
+from assay.judge.terminal.calibration import Finding, check_tasks, inspect_tasks
 from judge_kit import bubblewrap, make_task
 
 CHECK = "exec python3 -I /tests/check.py\n"
@@ -33,12 +33,12 @@ def make(tmp_path: Path, script: str = CHECK, *, toml: str = "", dockerfile: str
 
 
 def rules(tmp_path: Path) -> list[tuple[str, str, int | None]]:
-    return [(one.level, one.rule, one.line) for one in look(tmp_path)[0]]
+    return [(one.level, one.rule, one.line) for one in inspect_tasks(tmp_path)[0]]
 
 
 def test_there_is_nothing_to_say_about_a_good_task(tmp_path: Path) -> None:
     make(tmp_path)
-    assert look(tmp_path)[0] == []
+    assert inspect_tasks(tmp_path)[0] == []
 
 
 CHANGES: list[tuple[str, Callable[[Path], object], tuple[str, str, str]]] = [
@@ -66,7 +66,7 @@ def test_what_is_wrong_with_the_files(
     tmp_path: Path, name: str, change: Callable[[Path], object], wanted: tuple[str, str, str]
 ) -> None:
     change(make(tmp_path))
-    found = look(tmp_path)[0]
+    found = inspect_tasks(tmp_path)[0]
     assert wanted in [(one.level, one.rule, one.file.name) for one in found], name
     assert all(one.do for one in found)
 
@@ -87,7 +87,7 @@ def test_what_is_wrong_with_the_files(
 )
 def test_what_is_suspicious_in_the_settings(tmp_path: Path, toml: str, wanted: tuple[str, str, int | None]) -> None:
     make(tmp_path, toml=toml)
-    assert [(one.rule, one.field, one.line) for one in look(tmp_path)[0]] == [wanted]
+    assert [(one.rule, one.field, one.line) for one in inspect_tasks(tmp_path)[0]] == [wanted]
 
 
 @pytest.mark.parametrize("line", ["USER me", "ADD https://example.org/x /x", "VOLUME /x"])
@@ -106,7 +106,7 @@ def test_what_cannot_be_loaded_is_a_finding_and_the_others_are_checked_still(tmp
     make(tmp_path / "more")
     os.rename(tmp_path / "more" / "one", tmp_path / "two")
     (tmp_path / "two" / "solution" / "solve.sh").unlink()
-    found = look(tmp_path)[0]
+    found = inspect_tasks(tmp_path)[0]
     assert [(one.level, one.rule, one.task) for one in found] == [
         ("refused", "refused", "one"),
         ("warning", "empty-folder", "two"),
@@ -118,13 +118,13 @@ def test_what_cannot_be_loaded_is_a_finding_and_the_others_are_checked_still(tmp
     )
     assert found[0].document()["line"] == 2
     with pytest.raises(BadInput, match="has no tasks"):
-        look(tmp_path / "more")
+        inspect_tasks(tmp_path / "more")
 
 
 def test_the_same_id_twice_is_a_finding(tmp_path: Path) -> None:
     make(tmp_path / "a")
     make(tmp_path / "b")
-    assert [(one.level, one.rule) for one in look(tmp_path / "a", tmp_path / "b")[0]] == [("refused", "twice")]
+    assert [(one.level, one.rule) for one in inspect_tasks(tmp_path / "a", tmp_path / "b")[0]] == [("refused", "twice")]
 
 
 # What is tried

@@ -119,7 +119,7 @@ REFUSED = {
     "\n[[environment.mcp_servers]]\nname = 'x'\n": ("environment.mcp_servers", 2, "MCP servers"),
     "[environment]\nmcp_servers = [{name = 'x'}]\n": ("environment.mcp_servers", 2, "MCP servers"),
     "[environment.healthcheck]\ncommand = 'x'\n": ("environment.healthcheck", 1, "health check"),
-    "[verifier.environment]\ncpus = 1\n": ("verifier.environment", 1, "verifier's own"),
+    "[verifier.environment]\ncpus = 1\n": ("verifier.environment", 1, "for the verifier is not supported"),
     "[[verifier.collect]]\ncommand = 'x'\n": ("verifier.collect", 1, "collecting"),
     "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['x.org']\n": ("agent.network_mode", 2, "allowed hosts"),
     "[environment]\nallowed_hosts = ['x.org']\n": ("environment.allowed_hosts", 2, "allowed hosts"),
@@ -211,7 +211,7 @@ def test_what_has_no_effect_is_noted_with_its_line(tmp_path: Path) -> None:
         (lambda t: (t / "environment" / "Dockerfile").unlink(), "environment/Dockerfile", "no such file"),
         (lambda t: (t / "environment" / "Dockerfile").write_text("RUN x\n"), "environment/Dockerfile", "no FROM"),
         (lambda t: (t / "tests" / "compose.yml").write_text("x"), "tests/compose.yml", "several containers"),
-        (lambda t: (t / "tests" / "Dockerfile").write_text("x"), "tests/Dockerfile", "verifier's own"),
+        (lambda t: (t / "tests" / "Dockerfile").write_text("x"), "tests/Dockerfile", "for the verifier is not supported"),
         (lambda t: os.mkfifo(t / "tests" / "pipe"), "tests/pipe", "is a fifo"),
         (lambda t: (t / "tests" / "out").symlink_to("../../x"), "tests/out", "leads out"),
         (lambda t: (t / "tests" / "etc").symlink_to("/etc"), "tests/etc", "leads out"),
@@ -275,7 +275,7 @@ def test_a_folder_without_tasks_is_no_set(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has no tasks"):
         tasks.read_tasks(tmp_path)
     (tmp_path / "c" / "tasks").mkdir(parents=True)
-    with pytest.raises(BadInput, match=f"has no tasks; those of a competition are in {tmp_path}/c/tasks"):
+    with pytest.raises(BadInput, match=f"has no tasks; the tasks of a competition are in {tmp_path}/c/tasks"):
         tasks.read_tasks(tmp_path / "c")
     with pytest.raises(BadInput, match="cannot be read"):
         tasks.read_tasks(tmp_path / "none")

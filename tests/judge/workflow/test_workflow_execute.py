@@ -98,7 +98,7 @@ def test_data_that_is_not_there_is_the_plans_failure_and_nothing_is_sent() -> No
     result = ran(found, service)
     assert (states(result), result.hard_failures, result.retries) == ({"a": "completed", "b": "failed"}, 1, 0)
     assert service.asked == [("a", 1)]  # not even for its health
-    assert "${a.output.missing} leads nowhere" in result.steps[1].message
+    assert "${a.output.missing} does not exist" in result.steps[1].message
 
 
 def test_declared_retries_are_made_and_no_more() -> None:
@@ -121,7 +121,7 @@ def test_a_time_out_is_counted_each_time_and_what_comes_late_is_not_heard() -> N
     service = Fake(lambda action, _step, _attempt: (0.1 if action == "ping" else 2, well(cost=1)))
     found = ran(plan("a", a={"retry_count": 1, "timeout_seconds": "1.5"}), service)
     assert (found.timeouts, found.retries, found.hard_failures, found.cost) == (2, 1, 1, 0)
-    assert found.steps[0].message == "took longer than the 1.5 s that it declared"
+    assert found.steps[0].message == "took longer than the 1.5 s that the step declared"
 
 
 def test_cost_is_what_services_say_even_of_what_failed() -> None:
@@ -176,7 +176,7 @@ def test_a_lie_about_cost_is_worth_no_second_attempt(answer: Any) -> None:
     assert (found.retries, found.hard_failures, found.cost, bool(found.broken)) == (0, 1, 0, own)
     assert [one.outcome for one in found.steps[0].attempts] == ["lied"]
     service = Fake(lambda _action, _step, _attempt: (1, answer))
-    wanted = "s does not keep to the form" if own else "s does not answer its health action: "
+    wanted = "s does not answer in the required form" if own else "s does not answer its health action: "
     assert wanted in ran(plan("a", a={"retry_count": 3}), service).broken
 
 
@@ -237,7 +237,7 @@ def test_what_the_steps_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
     service = Fake(lambda _action, _step, _attempt: (1, well("x" * 100_000)))
     found = ran(plan("ab", [("a", "b")]), service)
     assert states(found) == {"a": "completed", "b": "failed"}
-    assert "may answer 150000 bytes" in found.steps[1].message
+    assert "may have 150000 bytes together" in found.steps[1].message
     twice = {"x": ["${a.output}", "${a.output}"]}
     nodes = [{"id": "a", "service": "s", "action": "do"}, {"id": "b", "service": "s", "action": "do", "params": twice}]
     found = ran(Plan.model_validate({"nodes": nodes, "edges": [["a", "b"]]}), service)

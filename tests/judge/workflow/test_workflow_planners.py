@@ -107,7 +107,7 @@ def test_trouble_of_ours_is_tried_again_then_left_missing_and_is_no_evidence(
         found = run(folder, events=events, attempts=3)
         assert [event.kind for event in events if event.cell and event.cell.participant == "ann"].count("again") == 2
     assert [(cell.participant, why) for cell, why in found.errors] == [
-        ("ann", "the name of a planner's host cannot be looked up: not known")
+        ("ann", "the name of a planner's host cannot be resolved: not known")
     ]
     assert outcomes(folder) == {("bob", "t0"): "ran"}
 
@@ -132,10 +132,10 @@ def test_what_broke_on_our_side_of_the_network_is_told_apart() -> None:
     ours, theirs = OSError(errno.ENETUNREACH, "Network is unreachable"), OSError(errno.ECONNREFUSED, "Connection refused")
     wrapped = RuntimeError("cannot connect")
     wrapped.__cause__ = ExceptionGroup("all attempts", [theirs, ours])
-    with pytest.raises(Trouble, match="our network"):
-        planners._refuse_ours(wrapped)
+    with pytest.raises(Trouble, match="the validator's network failed"):
+        planners._raise_if_ours(wrapped)
     wrapped.__cause__ = ExceptionGroup("all attempts", [theirs])
-    planners._refuse_ours(wrapped)
+    planners._raise_if_ours(wrapped)
 
 
 PLANNER = """

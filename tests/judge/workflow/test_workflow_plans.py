@@ -71,8 +71,8 @@ HANDLING = "error_handling"
         ({"nodes": [node("a", params={"n": 0.5})]}, {}, "nodes[0].params.n: 0.5 is a JSON float"),
         ({"nodes": [node("a", params={"n": [1, {"m": 1e3}]})]}, {}, "nodes[0].params.n[1].m: 1000.0 is a JSON float"),
         ({"nodes": [node("a", estimated_cost=1)]}, {}, "nodes[0].estimated_cost: a JSON integer (1) is not a decimal string"),
-        ({"nodes": [node("a", service="t")]}, {"allowed": ALLOWED}, "nodes[0].service: the step 'a' asks the service 't'"),
-        ({"nodes": [node("a", action="rm")]}, {"allowed": ALLOWED}, "nodes[0].action: the step 'a' asks 's' for 'rm'"),
+        ({"nodes": [node("a", service="t")]}, {"allowed": ALLOWED}, "nodes[0].service: the step 'a' uses the service 't'"),
+        ({"nodes": [node("a", action="rm")]}, {"allowed": ALLOWED}, "nodes[0].action: the step 'a' uses the action 'rm' of 's'"),
         (document("a", "b"), {"bounds": PlanBounds(nodes=1)}, "nodes: has 2 nodes, the most are 1"),
         (document("a", "b", edges=[["a", "b"]]), {"bounds": PlanBounds(edges=0)}, "edges: has 1 edges, the most are 0"),
         (document("a"), {"bounds": PlanBounds(bytes=10)}, "has 69 bytes, the most are 10"),
@@ -80,14 +80,14 @@ HANDLING = "error_handling"
         (document("a", error_handling={"b": {}}), {}, f"{HANDLING}.b: there is no step 'b'"),
         (document("a", error_handling={"a": {"retry_count": 6}}), {"max_retries": 5}, "declares 6 retries, the most are 5"),
         (document("a", error_handling={"a": {"retry_count": -1}}), {}, f"{HANDLING}.a.retry_count"),
-        (document("a", error_handling={"a": {"timeout_seconds": "0"}}), {}, "the step 'a' has no time at all"),
+        (document("a", error_handling={"a": {"timeout_seconds": "0"}}), {}, "the step 'a' has a time-out of 0"),
         (document("a", error_handling={"a": {"timeout_seconds": 3}}), {}, "is not a decimal string"),
         (
             document("a", error_handling={"a": {"timeout_seconds": "11"}}),
             {"max_nanoseconds": 10**10},
             "the step 'a' declares 11 s, and the task has 10 s in all",
         ),
-        (document("a"), {"output": "z"}, "there is no step 'z', whose answer the task takes as the output"),
+        (document("a"), {"output": "z"}, "there is no step 'z', and the task takes the output from that step"),
     ],
 )
 def test_what_cannot_run_is_refused(content: Any, rules: dict[str, Any], said: str) -> None:
@@ -104,8 +104,8 @@ def test_what_cannot_run_is_refused(content: Any, rules: dict[str, Any], said: s
         ("${b.input}", "'${b.input}' is not a reference"),
         ("${task.output}", "'${task.output}' is not a reference"),
         ("${b.output..k}", "'${b.output..k}' is not a reference"),
-        ("see ${b.output", "'${b.output' begins a reference and does not end one"),
-        ("${${b.output}}", "begins a reference and does not end one"),
+        ("see ${b.output", "'${b.output' begins a reference that does not end"),
+        ("${${b.output}}", "begins a reference that does not end"),
     ],
 )
 def test_a_reference_must_be_to_what_is_done_by_then(params: str, said: str) -> None:
@@ -148,7 +148,7 @@ def test_references_are_filled_with_what_is_there(params: Any, filled: str) -> N
 
 @pytest.mark.parametrize("path", ["nowhere", "list.2", "list.-1", "list.x", "list.0.deeper", "text.0"])
 def test_a_path_that_leads_nowhere_says_so(path: str) -> None:
-    with pytest.raises(LookupError, match="leads nowhere"):
+    with pytest.raises(LookupError, match="does not exist"):
         plan.fill_refs({"x": f"${{a.output.{path}}}"}, KNOWN.__getitem__, 1000)
 
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from assay.errors import BadInput
 from assay.exact import NANO
 from assay.judge.workflow import limits, quality, values
-from assay.judge.workflow.limits import library
-from assay.judge.workflow.quality import CodeRules
+from assay.judge.workflow.quality import CodeRules, library
 from assay.scheme.reading import validate
 from judge_kit import bubblewrap
 
@@ -124,7 +123,7 @@ def test_a_slow_expression_is_not_met_and_does_not_hold_anybody_up() -> None:
 
 
 def test_an_expression_that_is_none_is_refused() -> None:
-    with pytest.raises(BadInput, match="is no regular expression"):
+    with pytest.raises(BadInput, match="is not a regular expression"):
         checklist({"kind": "regex", "pattern": "("})
 
 
@@ -203,7 +202,7 @@ def test_a_schema_cannot_hold_anybody_up() -> None:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ({"type": "nothing"}, "is no JSON Schema"),
+        ({"type": "nothing"}, "is not a JSON Schema"),
         ([], "is not a JSON object"),
         ({"$ref": "https://example.com/schema"}, "cannot be used here"),
         ({"properties": {"a": {"patternProperties": {}}}}, "cannot be used here"),

@@ -170,7 +170,7 @@ def test_with_assign_a_validator_judges_those_that_are_his(tmp_path: Path) -> No
         ("services.toml", ("[services.s]", "[services.t]"), "there is no service 's'"),
         ("services.toml", ('"do", ', ""), "'s' has no action 'do'"),
         ("services.toml", ("max_cost", 'key = "ASSAY_NO_SUCH_KEY"\nmax_cost'), "ASSAY_NO_SUCH_KEY is not set"),
-        ("tasks/t0/task.toml", ("Do it.", "Do it!"), "the files of the task 't0' are not those that were pinned"),
+        ("tasks/t0/task.toml", ("Do it.", "Do it!"), "the files of the task 't0' are not the pinned files"),
     ],
 )
 def test_what_could_not_be_judged_is_refused_before_anybody_is_asked(

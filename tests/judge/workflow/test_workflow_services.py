@@ -172,7 +172,7 @@ def test_a_cost_that_is_none_is_the_services_fault_and_no_hard_failure_counts(na
         assert (outcomes(found), found.cost, found.hard_failures, found.broken) == (["lied"], 0, 1, "")
     else:
         assert (outcomes(found), found.cost) == (["lied"], 0)
-        assert "does not keep to the form of an answer: the " in found.broken
+        assert "does not answer in the required form: the " in found.broken
     with serving(do=said(LIES[name]), ping=said(LIES[name])) as server:
         assert carried_out(http(server), retry_count=3)[0].broken
 

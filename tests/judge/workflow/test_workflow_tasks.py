@@ -96,7 +96,7 @@ def test_who_plans_gets_everything_but_the_reference(tmp_path: Path, kind: str) 
         ("rag", ('question = "why?"', "question = 0.5"), {}, "task.toml:8: input.question: is a float"),
         ("rag", ('question = "why?"', "question = [{at = 2026-01-01}]"), {}, "input.question[0].at: is a date"),
         ("rag", ("[services.s]\ndo", "[services]\ndo"), {}, "services.do: is 'how'"),
-        ("rag", ("", ""), {"input.json": "{}"}, "input: stands in input.json too"),
+        ("rag", ("", ""), {"input.json": "{}"}, "input: input.json exists too"),
         ("rag", ("min_steps = 2", "min_steps = 0"), {}, "task.toml:5: min_steps"),
         ("rag", ("[quality]", "[quality]\nchecks = []"), {}, "quality.checks: there is no field 'checks' here"),
     ],
@@ -149,7 +149,7 @@ def test_tasks_are_pinned_by_their_files(tmp_path: Path) -> None:
     assert [task.id for task in tasks.everything(tmp_path / "tasks")] == ["a", "b"]
     (tmp_path / "tasks" / "b" / "reference.txt").write_text("another", encoding="utf-8")
     assert pinned.task("a").id == "a"
-    with pytest.raises(BadInput, match="the files of the task 'b' are not those that were pinned"):
+    with pytest.raises(BadInput, match="the files of the task 'b' are not the pinned files"):
         pinned.task("b")
     with pytest.raises(BadInput, match="has no tasks"):
         tasks.everything(tmp_path / "nothing")

@@ -57,7 +57,7 @@ def virtually(work: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
 
 @dataclass
 class Fake:
-    """A `CallableService` that does what a function says: (action, step, attempt) → (seconds, answer), or an exception."""
+    """A `CallableService` that asks a function: (action, step, attempt) → (seconds, answer), or an exception as the answer."""
 
     script: Callable[[str, str, int], tuple[float, Any]]
     max_cost: int = 10**9

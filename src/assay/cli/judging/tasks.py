@@ -143,7 +143,7 @@ def pin(
         raise BadInput(
             f"{', '.join(names[:5])} changed, and there is evidence about the set",
             file=file,
-            hint="make a new competition of it, or say --change: what was judged before then has to be put away by hand",
+            hint="make a new competition of it, or use --change, and move the old evidence away yourself",
         )
     competition.write_manifest(now, file)
     if as_json:

@@ -74,7 +74,7 @@ def trials(
     """
     from assay.cli.keys import validator_of
     from assay.errors import BadInput
-    from assay.judge.terminal.record import kept
+    from assay.judge.terminal.record import stored_trials
 
     if not folder.is_dir():
         raise BadInput("no such folder", file=folder, hint="name a competition's folder")
@@ -82,7 +82,7 @@ def trials(
     wanted = {one.value for one in outcome or ()}
     chosen = {"validator": validator, "participant": participant, "task": task}
     asked = {name: [value] for name, value in chosen.items() if value is not None} | ({"outcome": [*wanted]} if wanted else {})
-    here = [_Trial(one, one, place) for place, one in kept(folder)]
+    here = [_Trial(one, one, place) for place, one in stored_trials(folder)]
     known = {one.slot for one in here}
     found = [
         one

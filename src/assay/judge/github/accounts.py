@@ -1,4 +1,4 @@
-"""Linked GitHub accounts: accounts.csv, the signed statements that link them, and the check of each link. SPEC 2.4.
+"""Links GitHub accounts to participants: reads accounts.csv, makes signed statements, and checks each link. SPEC 2.4.
 
     participant,url,key
     5Grwva…utQY,https://gist.github.com/robin-codes/2f6c…,
@@ -10,7 +10,7 @@ competition, participant and account, between two lines that make it easy to fin
 the link; the place of publication shows that the account does.
 
 - The signature is the participant's, the gist or comment is the account's, and the statement names both, by the account's id.
-- An account belongs to one participant. If two have a right statement about it, the one that was published earlier counts.
+- An account belongs to one participant. If two have a valid statement about it, the one that was published earlier counts.
 - A deleted gist or comment ends the link. What was counted stays.
 - While a participant's link cannot be read, no other participant gets that account: which of the two is earlier is not known.
 """
@@ -79,14 +79,14 @@ def read_links(folder: Path, participants: Iterable[str]) -> tuple[AccountLink, 
     """The rows in the order given; raises BadInput, with the line, for an unknown or repeated participant, a URL, a key."""
     path = folder / ACCOUNTS_FILE.name
     known = set(participants)
-    found: dict[str, AccountLink] = {}
+    links: dict[str, AccountLink] = {}
     for row in csvs.read(path, ACCOUNTS_FILE):
         link = _parse_link(row, known)
-        if link.participant in found:
+        if link.participant in links:
             hint = "remove one of the two; a participant has one account"
             raise row.place.refuse(f"{link.participant[:80]!r} is there twice", field="participant", hint=hint)
-        found[link.participant] = link
-    return tuple(found.values())
+        links[link.participant] = link
+    return tuple(links.values())
 
 
 def _parse_link(row: TableRow, known: set[str]) -> AccountLink:
@@ -102,19 +102,19 @@ def _parse_link(row: TableRow, known: set[str]) -> AccountLink:
     )
 
 
-def speaking_key(participant: str, said: str | None, place: Place) -> PublicKey:
+def speaking_key(participant: str, column: str | None, place: Place) -> PublicKey:
     """The key that speaks for a participant: their own, or else the one in the column `key`. Raises BadInput."""
     try:
         own = public(participant)
     except BadInput:
         own = None
-    if own is None and said is None:
-        hint = "call the participant by his public key in participants.csv, or put it into the column `key`"
+    if own is None and column is None:
+        hint = "use the participant's public key in participants.csv, or write it into the column `key`"
         raise place.refuse(f"{participant[:80]!r} is not a public key", field="key", hint=hint)
-    if said is None and own is not None:
+    if column is None and own is not None:
         return own
     try:
-        given = public(said or "")
+        given = public(column or "")
     except BadInput as error:
         error.at(field="key")
         raise place.put(error) from None
@@ -134,7 +134,7 @@ def parse_location(url: str, place: Place) -> GistLocation | CommentLocation:
 
 PREDICATE = "assay:account/v1"
 MOST_BLOCKS = 100
-"""Statements that are looked at in one text."""
+"""How many statements of one text are examined."""
 
 _BEGIN, _END = "-----BEGIN ASSAY ACCOUNT-----", "-----END ASSAY ACCOUNT-----"
 _BLOCK = re.compile(rf"^{_BEGIN}[ \t\r]*\n[ \t\r]*(\{{[^\n]*\}})[ \t\r]*\n[ \t\r]*{_END}[ \t\r]*$", re.MULTILINE)
@@ -184,11 +184,11 @@ def find_claim(text: str, competition: str, participant: str, key: PublicKey) ->
     Raises BadInput if there is no such statement, or if it is not signed with the key.
     """
     refused: BadInput | None = None
-    for number, found in enumerate(_BLOCK.finditer(text)):
+    for number, block in enumerate(_BLOCK.finditer(text)):
         if number == MOST_BLOCKS:
             break
         try:
-            envelope, claim = _parse_claim(found[1].encode("utf-8", "surrogatepass"))
+            envelope, claim = _parse_claim(block[1].encode("utf-8", "surrogatepass"))
             if (claim.competition, claim.participant) != (competition, participant):
                 what = f"the statement is about {brief(claim.participant)} in {brief(claim.competition)}"
                 raise BadInput(what, hint=f"publish one about {participant!r} in {competition!r}: `assay issues link`")
@@ -239,7 +239,7 @@ def _look_up(api: str, path: str, tell: Callable[[str, float], None]) -> bytes:
         try:
             return github.get(path).body
         except Gone as error:
-            raise BadInput(error.what, hint="is the name right? A private one takes a token that may read it") from None
+            raise BadInput(error.what, hint="check the name; a private one needs a token that may read it") from None
 
 
 def make_statement(
@@ -256,12 +256,13 @@ def make_statement(
         participant = next((key for key in keys if _is_key(signer, key)), None)
         if participant is None:
             what = f"no participant has the key {signer.public}"
-            raise BadInput(what, file=file, hint="take part with it, or say who you are: --participant")
+            raise BadInput(what, file=file, hint="take part with this key, or name the participant with --participant")
     known(participant, keys, file, "participant")
-    found = look_up_account(rules.read_api_url(competition), login, tell)
-    if found.type != "User":
-        raise BadInput(f"{found.login} is no person's account ({found.type})", field="login", hint="link the account of a person")
-    return signed_block(AccountClaim(scheme.name, participant, found.id, found.login), signer)
+    account = look_up_account(rules.read_api_url(competition), login, tell)
+    if account.type != "User":
+        what = f"{account.login} is not a person's account ({account.type})"
+        raise BadInput(what, field="login", hint="link the account of a person")
+    return signed_block(AccountClaim(scheme.name, participant, account.id, account.login), signer)
 
 
 def _is_key(signer: PrivateKey, key: str) -> bool:
@@ -276,7 +277,7 @@ _GIST, _COMMENT = TypeAdapter(client.GistAnswer), TypeAdapter(client.CommentAnsw
 
 @dataclass(frozen=True, slots=True)
 class LinkedAccount:
-    """A participant's account: its id, what it is called now, and since when its statement is as it is."""
+    """A participant's account: its id, its current name, and when its statement was last changed."""
 
     participant: str
     account: int
@@ -300,7 +301,7 @@ def check_links(
 
     known: participant → account, by an earlier reading. began: called with the participant of each link.
     """
-    found = CheckedLinks()
+    checked = CheckedLinks()
     claims: list[LinkedAccount] = []
     for link in links:
         began(link.participant)
@@ -309,22 +310,23 @@ def check_links(
         except BadInput as error:
             if error.field == "GITHUB_TOKEN":
                 raise
-            found.refused[link.participant] = f"{error.what}; {error.hint}" if error.hint else error.what
+            checked.refused[link.participant] = f"{error.what}; {error.hint}" if error.hint else error.what
         except (Gone, Moved) as error:
-            found.refused[link.participant] = error.what
+            checked.refused[link.participant] = error.what
         except Unread as error:
-            found.unread[link.participant] = str(error)
-    held = {known[participant]: participant for participant in found.unread if participant in known}
-    for one in sorted(claims, key=lambda one: (one.since, one.participant.encode())):
-        holder = next((other for other in found.linked.values() if other.account == one.account), None)
-        if one.account in held:
-            why = f"the account {one.login} was that of {held[one.account]!r}, whose link cannot be read now"
-            found.unread[one.participant] = why
+            checked.unread[link.participant] = str(error)
+    held = {known[participant]: participant for participant in checked.unread if participant in known}
+    for claim in sorted(claims, key=lambda claim: (claim.since, claim.participant.encode())):
+        holder = next((other for other in checked.linked.values() if other.account == claim.account), None)
+        if claim.account in held:
+            why = f"the account {claim.login} was linked to {held[claim.account]!r}, whose link cannot be read now"
+            checked.unread[claim.participant] = why
         elif holder is None:
-            found.linked[one.participant] = one
+            checked.linked[claim.participant] = claim
         else:
-            found.refused[one.participant] = f"the account {one.login} is that of {holder.participant!r}, who said so earlier"
-    return found
+            why = f"the account {claim.login} is linked to {holder.participant!r}, who published their statement earlier"
+            checked.refused[claim.participant] = why
+    return checked
 
 
 def _check_link(github: GitHub, link: AccountLink, competition: str) -> LinkedAccount:
@@ -338,11 +340,11 @@ def _check_link(github: GitHub, link: AccountLink, competition: str) -> LinkedAc
         comment = parse_answer(_COMMENT, github.get(path).body, path)
         owner, since, text = comment.user, comment.updated_at, comment.body or ""
     if owner is None:
-        raise BadInput("nobody owns it any more", hint="publish the statement again")
+        raise BadInput("its owner no longer exists", hint="publish the statement again")
     claim = find_claim(text.replace("\r\n", "\n"), competition, link.participant, link.key)
     if claim.account != owner.id:
-        what = f"it states the account {claim.account} ({claim.login}), and was published by {owner.login}, which is {owner.id}"
-        raise BadInput(what, hint="publish it from the account that it is about")
+        what = f"it names the account {claim.account} ({claim.login}), but {owner.login} published it, which is {owner.id}"
+        raise BadInput(what, hint="publish it from the account that it names")
     if owner.type != "User":
-        raise BadInput(f"{owner.login} is no person's account ({owner.type})", hint="link the account of a person")
+        raise BadInput(f"{owner.login} is not a person's account ({owner.type})", hint="link the account of a person")
     return LinkedAccount(link.participant, owner.id, owner.login, since)

@@ -1,4 +1,4 @@
-"""A client of GitHub's REST API: bounded, patient, and strict about every answer. An incomplete answer is never used.
+"""Reads GitHub's REST API with limits, retries and checks of every answer; an incomplete answer is never used.
 
 - The bytes of an answer, each wait for them and the whole exchange are bounded by assay.peers. A compressed answer is refused.
 - Only the fields that are needed are read, and those are checked.
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 
 ANSWER_PARTS = 1_000_000
-"""Brackets, commas and strings of one answer: a page of a hundred events has some hundred thousand."""
+"""Brackets, commas and strings of one answer; a page of a hundred events has about a hundred thousand."""
 TITLE_CHARACTERS = 256
-"""Characters of a title that are kept."""
+"""Characters of a title that are stored."""
 
 
 class Unread(AssayError):
@@ -101,21 +101,21 @@ class EventAnswer(_Answer):
 
 
 class StarAnswer(_Answer):
-    """A star, with the media type that says since when."""
+    """A star; the request's media type makes GitHub add its date."""
 
     starred_at: Instant
     user: AccountAnswer | None
 
 
 class GistFileAnswer(_Answer):
-    """A file of a gist; of a long one GitHub gives the beginning."""
+    """A file of a gist. If it is long, GitHub gives only its beginning."""
 
     content: Annotated[str, Field(max_length=2_000_000)] = ""
     truncated: bool = False
 
 
 class GistAnswer(_Answer):
-    """A gist: whose it is, and its files."""
+    """A gist, with its owner and files."""
 
     owner: AccountAnswer | None = None
     updated_at: Instant
@@ -134,7 +134,7 @@ T = TypeVar("T")
 
 
 def parse_answer(adapter: TypeAdapter[T], body: bytes, what: str) -> T:
-    """The checked fields of an answer's JSON; raises Unread if it is cut off, or not of GitHub's form."""
+    """The checked fields of an answer's JSON; raises Unread if it is cut off, or not in GitHub's form."""
     try:
         reading.bounded(body.decode("utf-8", "replace"), ANSWER_PARTS)
         return adapter.validate_json(body)
@@ -156,7 +156,7 @@ class CachedAnswer:
 
 
 class AnswerCache:
-    """Answers by address and media type. What a whole run has not asked for is dropped when it ends."""
+    """Answers by address and media type. Answers that a complete run did not use are dropped at its end."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -168,10 +168,10 @@ class AnswerCache:
         """The cached answer of an address; None if there is none, or a damaged one."""
         path = self._path(url, accept)
         try:
-            head, _, body = path.read_bytes().partition(b"\n")
-            said = json.loads(head)
-            if said["digest"] == sha256(body).hexdigest() and (said["url"], said["accept"]) == (url, accept):
-                return CachedAnswer(said["etag"], body, said["next"])
+            first_line, _, body = path.read_bytes().partition(b"\n")
+            head = json.loads(first_line)
+            if head["digest"] == sha256(body).hexdigest() and (head["url"], head["accept"]) == (url, accept):
+                return CachedAnswer(head["etag"], body, head["next"])
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -180,20 +180,21 @@ class AnswerCache:
             path.unlink()
         return None
 
-    def put(self, url: str, accept: str, kept: CachedAnswer) -> None:
-        """Keeps an answer, if there is room for it. It is not flushed: what a power cut leaves of it, its digest gives away."""
-        said = {"url": url, "accept": accept, "etag": kept.etag, "next": kept.next, "digest": sha256(kept.body).hexdigest()}
+    def put(self, url: str, accept: str, answer: CachedAnswer) -> None:
+        """Stores an answer, if there is space. It is not flushed: the digest shows whether a power failure damaged it."""
+        digest = sha256(answer.body).hexdigest()
+        head = {"url": url, "accept": accept, "etag": answer.etag, "next": answer.next, "digest": digest}
         path = self._path(url, accept)
-        beside = path.with_name(f".{path.name[:16]}.{secrets.token_hex(8)}.tmp")
+        temporary = path.with_name(f".{path.name[:16]}.{secrets.token_hex(8)}.tmp")
         with suppress(OSError):
             try:
-                beside.write_bytes(canonical(said) + b"\n" + kept.body)
-                beside.replace(path)
+                temporary.write_bytes(canonical(head) + b"\n" + answer.body)
+                temporary.replace(path)
             finally:
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
     def drop_unused(self) -> None:
-        """Drops what was not asked for since this was made."""
+        """Drops the answers that were not requested since this object was made."""
         for path in self.folder.iterdir():
             if path.name not in self._used:
                 with suppress(OSError):
@@ -209,22 +210,22 @@ JSON = "application/vnd.github+json"
 BODY_BYTES = 32_000_000
 """Bytes of one answer."""
 SECONDS, WHOLE_SECONDS = 30.0, 120.0
-"""For each wait for an answer's bytes, and for the whole of it."""
+"""For each wait for an answer's bytes, and for the whole answer."""
 PATIENCE = 3600.0
-"""Seconds that a run waits, all in all, where GitHub asks it to."""
+"""Seconds that a run waits in total when GitHub asks it to."""
 SECONDARY = 60.0
-"""Seconds to wait where GitHub says that it was asked too much, and not for how long."""
+"""Seconds to wait if GitHub reports a rate limit without saying how long."""
 HOPS = 3
 """Redirects that are followed from one address."""
 _TICK = 0.1
 
 
 class Gone(Unread):
-    """There is nothing at an address any more, or nothing that this token may see: 404, 410 or 451."""
+    """There is nothing at an address, or nothing that this token may read: 404, 410 or 451."""
 
 
 class Moved(Unread):
-    """The address redirects, and redirects were not to be followed."""
+    """The address redirects, and the caller does not want to follow redirects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,7 @@ class GitHubAnswer:
 
 
 class GitHub:
-    """A context manager. tell: called with the reason and the seconds before each retry."""
+    """The client, a context manager. tell: called with the reason and the seconds before each retry."""
 
     def __init__(
         self,
@@ -258,7 +259,7 @@ class GitHub:
         """GitHub's time when it answered first."""
         self._waited = 0.0
         if not (token.isascii() and token.isprintable()) or " " in token:
-            raise BadInput("the token is not printable ASCII", field="GITHUB_TOKEN", hint="copy it again, whole")
+            raise BadInput("the token is not printable ASCII", field="GITHUB_TOKEN", hint="copy it again, completely")
         self._words = Words([token])
         self._peer = peer(
             api,
@@ -282,10 +283,9 @@ class GitHub:
     def get(
         self, path: str, params: Mapping[str, str] | None = None, *, accept: str = JSON, fresh: bool = False, follow: bool = True
     ) -> GitHubAnswer:
-        """The answer at a path of the API, or at a whole address that GitHub gave.
+        """The answer at a path of the API, or at a complete address that GitHub gave.
 
-        fresh: without asking whether the cached answer is still right. Raises Gone, Moved (unless `follow`), Unread, RunStopped,
-        and BadInput for a refused token.
+        fresh: without the cache. Raises Gone, Moved (unless `follow`), Unread, RunStopped, and BadInput for a refused token.
         """
         url = self._address(path if "://" in path else f"{self.api}{path}", params)
         for _ in range(HOPS + 1):
@@ -336,7 +336,7 @@ class GitHub:
         except Overrun:
             raise Unread(f"{self._named(url)}: the answer is larger than {BODY_BYTES} bytes") from None
         except Packed:
-            raise Unread(f"{self._named(url)}: the answer is packed, and nobody asked for that") from None
+            raise Unread(f"{self._named(url)}: the answer is compressed, which was not requested") from None
         except Silent as silent:
             return None, b"", f"the answer took longer than {WHOLE_SECONDS:.0f} s" if silent.whole else "GitHub does not answer"
         except NoAnswer as error:
@@ -346,7 +346,7 @@ class GitHub:
         return answer, came.body, f"GitHub answered {came.status}"
 
     def _limited(self, answer: httpx.Response, body: bytes) -> float | None:
-        """For how many seconds GitHub wants to be left alone; None if it says no such thing."""
+        """For how many seconds GitHub wants no requests; None if it did not report a rate limit."""
         if answer.status_code not in (403, 429):
             return None
         headers = answer.headers
@@ -359,7 +359,7 @@ class GitHub:
     def _refused(self, url: str, answer: httpx.Response, body: bytes) -> Exception:
         status = answer.status_code
         if status == 401:
-            return BadInput("GitHub does not take the token (401)", field="GITHUB_TOKEN", hint="set one that is valid")
+            return BadInput("GitHub refuses the token (401)", field="GITHUB_TOKEN", hint="set a valid one")
         if status in (404, 410, 451):
             return Gone(f"{self._named(url)}: there is nothing there ({status}), or nothing that the token may read")
         return Unread(f"{self._named(url)}: GitHub answered {status}{self._message(body)}")
@@ -374,7 +374,7 @@ class GitHub:
 
     def _wait(self, seconds: float, why: str) -> None:
         if self._waited + seconds > PATIENCE:
-            raise Unread(f"{why}; it would have to be waited for {seconds:.0f} s more", hint="run it again later")
+            raise Unread(f"{why}; the run would have to wait {seconds:.0f} s more", hint="run it again later")
         self._waited += seconds
         self.tell(why, seconds)
         until = time.monotonic() + seconds
@@ -401,7 +401,7 @@ class GitHub:
             found, home = httpx.URL(url, params=params) if params else httpx.URL(url), httpx.URL(self.api)
             same = (found.scheme, found.host, found.port) == (home.scheme, home.host, home.port) and not found.userinfo
             if not same or not found.path.startswith(f"{home.path.rstrip('/')}/"):
-                raise Unread(f"GitHub names an address that is not of its API: {self._words(url, 100)}")
+                raise Unread(f"GitHub answered with an address outside its API: {self._words(url, 100)}")
             return str(found)
 
     def _named(self, url: str) -> str:
@@ -412,7 +412,7 @@ class GitHub:
         try:
             yield
         except (_library().InvalidURL, ValueError, TypeError):
-            raise Unread(f"GitHub names an address that is none: {self._words(url, 100)}") from None
+            raise Unread(f"GitHub answered with an invalid address: {self._words(url, 100)}") from None
 
 
 def _library() -> Any:

@@ -1,14 +1,14 @@
-"""From label events to counts: which records a run makes, and what each issue counts for its author in each epoch. SPEC 2.4, 3.0.
+"""Counts issues from label events, for each author and epoch, and plans the records of a run. SPEC 2.4, 3.0.
 
-Pure: every validator gets the same counts.
+It is pure: every validator gets the same counts.
 
-- The verdict on an issue is that of the last deciding label that a maintainer set and did not take off again.
+- The verdict on an issue is that of the last deciding label that a maintainer set and did not remove again.
 - An epoch counts the difference between the verdict at its beginning and at its end. Valid at the end but not at the beginning is
   one `valid`; valid at the beginning but not at the end is one `revoked_valid`; the same for invalid. However often a label
   changes within an epoch, an issue counts once.
-- Events before the first epoch are ignored. A label counts for nothing unless a maintainer set it, or if the author set it on
-  their own issue.
-- An issue that was transferred from another repository counts nowhere: it would count twice.
+- Events before the first epoch are ignored. A label does not count unless a maintainer set it. A maintainer's label on their own
+  issue does not count either.
+- An issue that was transferred from another repository does not count: it would count twice.
 
 Valid in epoch 1, found to be a duplicate in epoch 3: `valid` 1 in epoch 1, nothing in epoch 2, `revoked_valid` 1 in epoch 3.
 """
@@ -33,7 +33,7 @@ Why = Literal["author", "maintainer"]
 
 @dataclass(frozen=True, slots=True)
 class LabelEvent:
-    """A label was set, or taken off: by whom (None: an account that is gone), and when."""
+    """A label was set or removed: by whom (None: an account that no longer exists), and when."""
 
     id: int
     at: datetime
@@ -68,7 +68,7 @@ class VerdictChange:
 
 @dataclass(frozen=True, slots=True)
 class IgnoredLabel:
-    """A deciding label event that counts for nothing: by the author, or by an account that may not decide."""
+    """A deciding label event that does not count, because the author or an account that may not decide caused it."""
 
     event: LabelEvent
     why: Why
@@ -86,7 +86,7 @@ class IssueCounts:
 
 def verdict_changes(issue: CountedIssue, rules: IssueRules) -> list[VerdictChange]:
     """The epochs in which the verdict changed, ascending."""
-    found: dict[int, VerdictChange] = {}
+    changes: dict[int, VerdictChange] = {}
     standing: dict[str, LabelVerdict] = {}
     before: LabelVerdict | None = None
     for event in _in_order(issue.events):
@@ -97,27 +97,27 @@ def verdict_changes(issue: CountedIssue, rules: IssueRules) -> list[VerdictChang
         if event.added:
             standing[event.label.casefold()] = verdict
         after = next(reversed(standing.values()), None)
-        began = found[epoch].before if epoch in found else before
-        found[epoch] = VerdictChange(epoch, began, after, event)
+        began = changes[epoch].before if epoch in changes else before
+        changes[epoch] = VerdictChange(epoch, began, after, event)
         before = after
-    return [one for _, one in sorted(found.items()) if one.before != one.after]
+    return [change for _, change in sorted(changes.items()) if change.before != change.after]
 
 
 def count_issues(issues: Iterable[CountedIssue], author: int, rules: IssueRules) -> dict[int, IssueCounts]:
-    """Epoch → what the issues of an author count in it; an epoch in which nothing changed is not there."""
-    found: dict[int, IssueCounts] = {}
+    """Epoch → the counts of an author's issues, without epochs in which nothing changed."""
+    by_epoch: dict[int, IssueCounts] = {}
     for issue in issues:
         for change in verdict_changes(issue, rules) if issue.author == author else ():
-            here = found.setdefault(change.epoch, IssueCounts())
-            here.valid += change.after == "valid"
-            here.invalid += change.after == "invalid"
-            here.revoked_valid += change.before == "valid"
-            here.revoked_invalid += change.before == "invalid"
-    return found
+            counts = by_epoch.setdefault(change.epoch, IssueCounts())
+            counts.valid += change.after == "valid"
+            counts.invalid += change.after == "invalid"
+            counts.revoked_valid += change.before == "valid"
+            counts.revoked_invalid += change.before == "invalid"
+    return by_epoch
 
 
 def ignored_labels(issue: CountedIssue, rules: IssueRules) -> list[IgnoredLabel]:
-    """The deciding labels of an issue that count for nothing because of who set them or took them off."""
+    """The deciding labels of an issue that do not count, because of who set or removed them."""
     return [
         IgnoredLabel(event, why)
         for event in _in_order(issue.events)
@@ -141,7 +141,7 @@ MOST_RECORDS = 200_000
 
 @dataclass(frozen=True)
 class PlannedRecord:
-    """A record to be made: a participant in a repository and an epoch; or, without these, a name for all of them."""
+    """A record to be made, for a participant, repository and epoch. Without the last two it names something of the whole run."""
 
     participant: str
     repository: str = ""
@@ -149,9 +149,9 @@ class PlannedRecord:
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """Repository and epoch, as far as there are any."""
-        said = {"repository": self.repository, "epoch": "" if self.epoch < 0 else str(self.epoch)}
-        return {name: value for name, value in said.items() if value}
+        """Repository and epoch, if the record has them."""
+        parts = {"repository": self.repository, "epoch": "" if self.epoch < 0 else str(self.epoch)}
+        return {name: value for name, value in parts.items() if value}
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -169,14 +169,14 @@ def assigned_participants(
 
 
 def finished_epochs(epochs: Epochs, now: datetime, options: RunOptions) -> range:
-    """The epochs that are over and asked for; raises BadInput if one is asked for that is not over."""
-    found = epochs.over(now)
-    found = range(max(found.start, options.since or 0), found.stop)
+    """The requested epochs that are over; raises BadInput if a requested one is not over."""
+    over = epochs.over(now)
+    over = range(max(over.start, options.since or 0), over.stop)
     if options.epoch is None or options.epoch == options.since:
-        return found
-    if options.epoch not in found:
-        what = f"epoch {options.epoch} is not over, or none of {RULES_FILE}"
-        hint = f"it is judged {epochs.wait} s after its end; leave it out for all that are over"
+        return over
+    if options.epoch not in over:
+        what = f"epoch {options.epoch} is not over, or does not exist in {RULES_FILE}"
+        hint = f"it is judged {epochs.wait} s after its end; leave the option out for all epochs that are over"
         raise BadInput(what, field="epoch", hint=hint)
     return range(options.epoch, options.epoch + 1)
 

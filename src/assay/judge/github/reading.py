@@ -1,8 +1,8 @@
-"""Reading one repository completely: issues by linked accounts, their label events, and who has starred it. SPEC 2.4.
+"""Reads one repository completely: issues by linked accounts, their label events, and who has starred it. SPEC 2.4.
 
-A list of several pages is read while others write to it: when an issue is deleted, all later ones move forward by one, and one of
-them may move from a page that is still to be read to a page that was read already. So such a list is read until two readings in a
-row agree; unchanged pages cost nothing (304). Within one reading no entry may occur twice.
+A list of several pages may change while it is read. If an issue is deleted, all later ones move forward by one, and one of them
+may move from an unread page to a page that was already read. So such a list is read until two readings in a row agree; unchanged
+pages cost nothing (304). Within one reading no entry may occur twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def read_list(
     accept: str = JSON,
     follow: bool = True,
 ) -> list[T]:
-    """All that a list has, in its order; key: what two entries never share. Raises as `GitHub.get` does, and Unread."""
+    """All entries of a list, in its order. key: unique for each entry. Raises as `GitHub.get` does, and Unread."""
     before: list[T] | None = None
     for _ in range(MOST_READINGS):
         found, pages = _read_pages(github, path, adapter, {**(params or {}), "per_page": str(PAGE_ENTRIES)}, accept, follow)
@@ -50,21 +50,21 @@ def read_list(
 def _read_pages(
     github: GitHub, path: str, adapter: TypeAdapter[list[T]], params: Mapping[str, str], accept: str, follow: bool
 ) -> tuple[list[T], int]:
-    found: list[T] = []
+    entries: list[T] = []
     address: str | None = path
     pages = 0
     while address is not None:
         if pages == MOST_PAGES:
             raise Unread(f"{path}: the list has more than {MOST_PAGES} pages")
-        said = params if pages == 0 else None
-        got = github.get(address, said, accept=accept, follow=follow)
-        page = parse_answer(adapter, got.body, path)
-        if got.kept and got.next is None and len(page) >= PAGE_ENTRIES:  # when it was kept, there may have been no next page yet
-            got = github.get(address, said, accept=accept, fresh=True, follow=follow)
-            page = parse_answer(adapter, got.body, path)
-        found += page
-        address, pages = got.next, pages + 1
-    return found, pages
+        query = params if pages == 0 else None
+        answer = github.get(address, query, accept=accept, follow=follow)
+        page = parse_answer(adapter, answer.body, path)
+        if answer.kept and answer.next is None and len(page) >= PAGE_ENTRIES:  # it may be cached from before a next page existed
+            answer = github.get(address, query, accept=accept, fresh=True, follow=follow)
+            page = parse_answer(adapter, answer.body, path)
+        entries += page
+        address, pages = answer.next, pages + 1
+    return entries, pages
 
 
 _REPOSITORY = TypeAdapter(client.RepositoryAnswer)
@@ -90,7 +90,7 @@ class RepositoryFacts:
     stars: dict[int, datetime]
     """Account → since when it has starred the repository, of linked accounts."""
     gone: tuple[int, ...]
-    """Issues that were there before, and are deleted or moved away."""
+    """Issues that existed before, and are deleted or moved to another repository."""
 
 
 def read_repository(
@@ -124,7 +124,7 @@ def read_repository(
         phase(f"issue {place} of {len(mine)}")
         try:
             issues.append(_read_issue(github, home, one))
-        except (Gone, Moved):  # since the list was read
+        except (Gone, Moved):  # after the list was read
             gone.append(one.number)
     since: dict[int, datetime] = {}
     if stars:
@@ -147,7 +147,7 @@ def _gone_issues(github: GitHub, home: str, there: Collection[int], known: Colle
 
 
 def _starrer(one: client.StarAnswer) -> Hashable:
-    return object() if one.user is None else one.user.id  # several who are gone are not one
+    return object() if one.user is None else one.user.id  # two deleted accounts are two entries
 
 
 def _read_issue(github: GitHub, home: str, one: client.IssueAnswer) -> CountedIssue:

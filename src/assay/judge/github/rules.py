@@ -1,11 +1,11 @@
-"""issues.toml, beside the scheme: where issues are read, whose labels decide, and which epoch a moment belongs to. SPEC 2.4.
+"""Reads issues.toml: where issues are read, whose labels decide, and when each epoch begins. SPEC 2.4.
 
     [github]
     api = "https://api.github.com"            # left out: this; GitHub Enterprise has https://HOST/api/v3
 
     [epochs]
     first = 1                                 # the number of the first epoch
-    begins = 2026-11-02T00:00:00Z             # when it begins; what happened before is not looked at
+    begins = 2026-11-02T00:00:00Z             # when it begins; earlier events are ignored
     seconds = 86400                           # how long each one lasts
     wait = 300                                # seconds after its end before an epoch is judged
 
@@ -21,7 +21,7 @@
     [repositories]                            # the id of each repository of the scheme's table
     "owner/name" = 700001
 
-All validators of a competition have the same file: what they count follows from it and from GitHub alone.
+All validators of a competition have the same file, and their counts follow only from it and from GitHub.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from assay.scheme.reading import read_toml, validate
 RULES_FILE = "issues.toml"
 PUBLIC_API = "https://api.github.com"
 LAST = datetime(9999, 1, 1, tzinfo=UTC)
-"""No epoch ends after it: beyond it there are no dates."""
+"""No epoch ends after this date: Python's dates end soon after it."""
 
 LabelVerdict = Literal["valid", "invalid", "duplicate"]
 Id = Annotated[int, Field(ge=1, le=LARGEST)]

@@ -1,9 +1,9 @@
-"""A validator's stored reading of each repository, which explains every number by issues; remarks and tables from it. SPEC 2.4.
+"""Stores a validator's last reading of each repository, and explains every count by issues from it. SPEC 2.4.
 
     issues/<validator>/.lock, cache/               the run in progress, and GitHub's earlier answers
-    issues/<validator>/<owner%2Fname>.json         schema assay.issues/1: issues, deciding events, labels that count for nothing
+    issues/<validator>/<owner%2Fname>.json         schema assay.issues/1: issues, deciding events, labels that do not count
 
-It explains and decides nothing: the evidence counts. An issue that is gone stays in it, marked as gone.
+A reading explains, and decides nothing: only evidence counts. An issue that is gone stays in the reading, marked as gone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def reading_file(competition: Path, validator: str, repository: str) -> Path:
 
 
 class StoredEvent(Section):
-    """A label was set, or taken off."""
+    """A label was set or removed."""
 
     at: Instant
     label: StoredText
@@ -70,7 +70,7 @@ class StoredChange(Section):
 
 
 class StoredIgnored(Section):
-    """A deciding label that counts for nothing, since a stranger or the author set it."""
+    """A deciding label that does not count, since the author or an account that may not decide set it."""
 
     why: Literal["author", "maintainer"]
     event: StoredEvent
@@ -118,11 +118,11 @@ def load_reading(path: Path) -> StoredReading | None:
     """The stored reading; None if there is none. Raises BadInput if it is damaged."""
     if not path.exists():
         return None
-    text = decode(load(path, READING_BYTES, hint="it is made anew when it is removed"), path)
+    text = decode(load(path, READING_BYTES, hint="remove it: the next run writes it again"), path)
     try:
         return validate(StoredReading, strict.parse(text), file=path)
     except BadInput as error:
-        error.hint = "remove it: the next reading makes it anew"
+        error.hint = "remove it: the next run writes it again"
         raise error.at(file=path) from None
 
 
@@ -149,9 +149,9 @@ def make_reading(
     )
 
 
-def write_reading(path: Path, kept: StoredReading) -> None:
-    """Write the file atomically; raises BadInput."""
-    write_bytes(path, canonical(kept.model_dump(mode="json", by_alias=True, exclude_none=True)) + b"\n")
+def write_reading(path: Path, reading: StoredReading) -> None:
+    """Writes the file atomically; raises BadInput."""
+    write_bytes(path, canonical(reading.model_dump(mode="json", by_alias=True, exclude_none=True)) + b"\n")
 
 
 def _stored_issue(one: CountedIssue, participant: str, rules: IssueRules) -> StoredIssue:
@@ -177,16 +177,16 @@ def _stored_event(one: LabelEvent) -> StoredEvent:
 
 
 LISTED_NAMES = 5
-"""How many of many things a sentence names."""
+"""How many names a sentence lists."""
 
 FourCounts = tuple[int, int, int, int]
 """valid, invalid, revoked_valid, revoked_invalid."""
 
 
-def unlinked_remarks(found: CheckedLinks, links: Sequence[AccountLink], everybody: Sequence[Participant]) -> Iterator[str]:
+def unlinked_remarks(checked: CheckedLinks, links: Sequence[AccountLink], everybody: Sequence[Participant]) -> Iterator[str]:
     """Remarks about refused and missing links. everybody: the participants to report about."""
     keys = [one.key for one in everybody]
-    for participant, why in found.refused.items():
+    for participant, why in checked.refused.items():
         if participant in keys:
             yield f"No account is linked for {participant}: {why}"
     named = {link.participant for link in links}
@@ -194,18 +194,18 @@ def unlinked_remarks(found: CheckedLinks, links: Sequence[AccountLink], everybod
         yield f"Not in {ACCOUNTS_FILE.name}: {_name_list(without)}."
 
 
-def reading_remarks(told: StoredReading) -> Iterator[str]:
-    """Remarks about labels and issues that count for nothing."""
-    strange = Counter(one.event.by or "somebody who is gone" for issue in told.issues for one in issue.ignored)
-    if strange:
-        names = _name_list(f"{name} ({count})" for name, count in sorted(strange.items()))
-        yield f"{told.repository}: labels that count for nothing, by {names}."
+def reading_remarks(reading: StoredReading) -> Iterator[str]:
+    """Remarks about labels and issues that do not count."""
+    ignored = Counter(label.event.by or "a deleted account" for issue in reading.issues for label in issue.ignored)
+    if ignored:
+        names = _name_list(f"{name} ({count})" for name, count in sorted(ignored.items()))
+        yield f"{reading.repository}: labels that do not count, set by {names}."
     for what, numbers in (
-        ("deleted or moved away; what they counted stays", [one.number for one in told.issues if one.gone]),
-        ("came from another repository, and count nowhere", [one.number for one in told.issues if one.moved]),
+        ("deleted or moved away; their earlier counts stay", [issue.number for issue in reading.issues if issue.gone]),
+        ("moved here from another repository, and do not count", [issue.number for issue in reading.issues if issue.moved]),
     ):
         if numbers:
-            yield f"{told.repository}: {what}: {_name_list(f'#{number}' for number in numbers)}."
+            yield f"{reading.repository}: {what}: {_name_list(f'#{number}' for number in numbers)}."
 
 
 def changed_history_remarks(
@@ -216,7 +216,7 @@ def changed_history_remarks(
         if cell.repository == repository and cell.participant in counted:
             now = counted[cell.participant].get(cell.epoch, IssueCounts())
             if (now.valid, now.invalid, now.revoked_valid, now.revoked_invalid) != before:
-                what = f"GitHub tells epoch {cell.epoch} of {cell.participant} otherwise now; its record stays"
+                what = f"GitHub's history of {cell.participant} in epoch {cell.epoch} is different now; the record stays"
                 yield f"{repository}: {what}."
 
 
@@ -235,18 +235,18 @@ def _name_list(names: Iterable[str]) -> str:
 
 
 LISTED_ISSUES = 12
-"""Issues that one row names."""
+"""How many issues a row lists."""
 
 
 @dataclass(frozen=True)
 class CountLine:
-    """A participant in a repository: the validator's records by epoch, and the issues that were read."""
+    """A participant in a repository: the validator's records by epoch, and the issues of its last reading."""
 
     participant: str
     repository: str
     records: tuple[Points, ...]
     issues: tuple[StoredIssue, ...]
-    kept: StoredReading | None
+    reading: StoredReading | None
 
     def total(self, name: str) -> int:
         """The sum of a count over all epochs."""
@@ -254,13 +254,13 @@ class CountLine:
 
     @property
     def starred(self) -> bool:
-        """Whether the record of the latest epoch says so."""
+        """Whether the participant has starred the repository, by the record of the latest epoch."""
         return self.records[-1].starred
 
     @property
     def differs(self) -> tuple[int, ...]:
-        """Epochs whose record is another than the issues, as they were read last, would give."""
-        if self.kept is None:
+        """The epochs whose record differs from the counts of the last reading."""
+        if self.reading is None:
             return ()
         return tuple(one.epoch for one in self.records if _record_counts(one) != _issue_counts(self.issues, one.epoch))
 
@@ -276,21 +276,21 @@ def _issue_counts(issues: Sequence[StoredIssue], epoch: int) -> tuple[int, int, 
 
 
 def validators(folder: Path) -> list[str]:
-    """The validators who have read issues in a competition's folder, by the names that files give."""
+    """The validators that have read issues in a competition's folder, from the stored readings."""
     return sorted({found.validator for path in (folder / "issues").glob("[!.]*/*.json") if (found := load_reading(path))})
 
 
-def chosen_validator(folder: Path, said: str | None) -> str:
+def chosen_validator(folder: Path, name: str | None) -> str:
     """The named validator, or the only one here. Raises BadInput."""
-    there = validators(folder)
-    if said is not None:
-        known(said, there, folder / "issues", "validator who has read issues here")
-        return said
-    if len(there) != 1:
-        what = f"{len(there)} validators have read issues here" if there else "nobody has read issues here yet"
-        hint = f"say whose with --validator: {', '.join(there[:5])}" if there else "`assay run DIR --validator NAME` reads them"
-        raise BadInput(what, file=folder / "issues", field="validator" if there else "", hint=hint)
-    return there[0]
+    names = validators(folder)
+    if name is not None:
+        known(name, names, folder / "issues", "validator who has read issues here")
+        return name
+    if len(names) != 1:
+        what = f"{len(names)} validators have read issues here" if names else "no validator has read issues here yet"
+        hint = f"choose one with --validator: {', '.join(names[:5])}" if names else "`assay run DIR --validator NAME` reads them"
+        raise BadInput(what, file=folder / "issues", field="validator" if names else "", hint=hint)
+    return names[0]
 
 
 def count_lines(folder: Path, validator: str, participants: Sequence[str] = ()) -> list[CountLine]:
@@ -300,7 +300,7 @@ def count_lines(folder: Path, validator: str, participants: Sequence[str] = ()) 
     """
     scheme = read_scheme(folder / "scheme.toml")
     if not isinstance(scheme.score, PointsScore):
-        what = f"is {scheme.score.kind!r}, and issues are counted for points"
+        what = f"is {scheme.score.kind!r}, but only competitions of the kind 'points' count issues"
         raise BadInput(what, file=folder / "scheme.toml", field="score.kind", hint="name a competition of kind points")
     who = entries.read(folder, scheme, validator, participants)
     of: dict[tuple[str, str], list[Points]] = {}

@@ -1,14 +1,13 @@
-"""Agents: a folder with agent.toml, a command line, or one of the two that are built in. Their digest is the submission. SPEC 2.
+"""Loads agents: a folder with agent.toml, a command line, or one of the two built-in agents. SPEC 2.
 
     name = "shell-first"
     version = "1.2.0"
     command = ["python3", "/agent/main.py"]     # words, or one line for /bin/sh; "./main.py" is in the agent's folder
-    env = ["SEARCH_DEPTH"]                      # names that it needs; a validator says which values he gives
-    network = "model"                           # "none" (default), or the one model behind the validator's proxy
+    env = ["SEARCH_DEPTH"]                      # variables that it needs; the validator sets their values
+    network = "model"                           # "none" (default), or "model": the one model behind the validator's proxy
 
-It runs in the task's work directory, has its own folder at /agent, and reads the instruction on stdin or at /instruction.md.
-
-Submitting an agent: its files are kept by digest, which is then the participant's submission. SPEC 2, 7.
+An agent runs in the task's work directory. Its own folder is at /agent, and it reads the instruction from stdin or from
+/instruction.md. The digest of its files, or of its command line, is the participant's submission.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ if TYPE_CHECKING:
     from assay.judge.terminal.tasks import Task
 
 INSTRUCTION = "/instruction.md"
-"""The task's text, as a file; the agent gets it on stdin too."""
+"""The task's instruction; the agent also gets it on stdin."""
 AGENT = "/agent"
 """The agent's own folder."""
 AGENT_LOGS = "/logs/agent"
-"""Where an agent may write what its developer wants to read afterwards."""
+"""The folder for logs that the agent's developer wants to read afterwards."""
 ARTIFACTS = "/logs/artifacts"
-"""Where an agent may leave files to be kept."""
+"""The folder for files of the agent that are kept."""
 
 SOLUTION = "/solution"
-"""Only the oracle gets it."""
+"""The task's solution; only the oracle gets it."""
 SOLVE = f"{SOLUTION}/solve.sh"
 
 TESTS = "/tests"
@@ -55,8 +54,7 @@ REWARD_JSON = f"{VERIFIER_LOGS}/reward.json"
 CTRF = f"{VERIFIER_LOGS}/ctrf.json"
 
 MODEL_URL = "http://127.0.0.1:8080"
-"""The door inside the box, behind which the one allowed service is."""
-
+"""The address of the model inside the box; a proxy outside forwards it to the one allowed service."""
 
 FILE = "agent.toml"
 BOUNDS = tree.Bounds(bytes=256_000_000, files=20_000)
@@ -64,13 +62,13 @@ BOUNDS = tree.Bounds(bytes=256_000_000, files=20_000)
 SCHEMA = "assay.agent/1"
 
 COMMAND = 100_000
-"""Bytes of a command: the kernel starts none with a word above 128 KiB."""
+"""Bytes of a command. The kernel refuses a word above 128 KiB."""
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 _LONGEST_PATH = 4096
 _SHORT = 60
-"""Characters of a command's name, where nobody gave it one."""
-_OURS = frozenset({"HOME", "PATH", "ASSAY_INSTRUCTION", "ASSAY_MODEL_URL"})
+"""Characters of a name that is made from a command line."""
+_RESERVED = frozenset({"HOME", "PATH", "ASSAY_INSTRUCTION", "ASSAY_MODEL_URL"})
 
 
 def _too_long(words: Sequence[str]) -> bool:
@@ -91,10 +89,8 @@ def _words(value: Any) -> Any:
 
 
 def _variable(value: Any) -> Any:
-    if isinstance(value, str) and (_NAME.fullmatch(value) is None or value in _OURS):
-        raise PydanticCustomError(
-            "assay", "{name} is not a name that a value can be given to; remove it", {"name": repr(value[:100])}
-        )
+    if isinstance(value, str) and (_NAME.fullmatch(value) is None or value in _RESERVED):
+        raise PydanticCustomError("assay", "{name} is not a variable that can be set; remove it", {"name": repr(value[:100])})
     return value
 
 
@@ -111,7 +107,7 @@ class AgentManifest(Section):
 
 @dataclass(frozen=True)
 class Agent:
-    """What is judged: how it is started, what it needs, and the digest that stands for it."""
+    """An agent: how it is started, what it needs, and its digest."""
 
     name: str
     version: str
@@ -119,12 +115,12 @@ class Agent:
     digest: str
     """`sha256:…`; the submission."""
     folder: Path | None = None
-    """Put into the box at /agent; None if there is nothing to put."""
+    """The folder that is copied to /agent; None if the agent is only a command."""
     env: tuple[str, ...] = ()
     model: bool = False
-    """Whether it asks for the model."""
+    """Whether it uses the model."""
     solution: bool = False
-    """Whether it gets the task's solution: the oracle."""
+    """Whether it gets the task's solution, as only the oracle does."""
 
 
 def built_in(name: Literal["oracle", "noop"]) -> Agent:
@@ -137,7 +133,7 @@ BUILT_IN: Mapping[str, Agent] = {"oracle": built_in("oracle"), "noop": built_in(
 
 
 def command_line(words: Sequence[str], *, name: str = "") -> Agent:
-    """An agent that is nothing but a command; raises BadInput if there is none."""
+    """An agent that is only a command; raises BadInput if the command is empty or too long."""
     if not words or not words[0]:
         raise BadInput("there is no command", field="agent", hint="name a folder with agent.toml, a command, oracle or noop")
     if _too_long(words):
@@ -147,57 +143,58 @@ def command_line(words: Sequence[str], *, name: str = "") -> Agent:
 
 
 def load_agent(folder: Path) -> Agent:
-    """The agent in a folder; raises BadInput for what is wrong with its agent.toml, and for a folder that is too large."""
+    """The agent in a folder. Raises BadInput for a faulty agent.toml, and for a folder that is too large."""
     file = folder / FILE
     if not folder.is_dir():
         raise BadInput("no such folder", file=folder, hint=f"an agent is a folder with {FILE} in it")
     if file.is_symlink() or not file.is_file():
         raise BadInput("no such file", file=file, hint='write name = "…" and command = ["…"] into it')
     content, source = read_toml(file)
-    found = validate(AgentManifest, content, file=file, source=source)
-    first, *rest = found.command
-    command = (f"{AGENT}/{first[2:]}", *rest) if first.startswith("./") else found.command
+    manifest = validate(AgentManifest, content, file=file, source=source)
+    first, *rest = manifest.command
+    command = (f"{AGENT}/{first[2:]}", *rest) if first.startswith("./") else manifest.command
     try:
         submission = tree.digest(folder, bounds=BOUNDS)
     except tree.TooMuch as error:
         raise BadInput(error.what, file=folder, hint="leave out what the agent does not need") from None
     except OSError as error:
         raise BadInput(f"cannot be read ({error.strerror})", file=folder, hint="check its permissions") from None
-    return Agent(found.name, found.version, command, submission, folder=folder, env=found.env, model=found.network == "model")
+    model = manifest.network == "model"
+    return Agent(manifest.name, manifest.version, command, submission, folder=folder, env=manifest.env, model=model)
 
 
-def find_agent(said: str) -> Agent:
-    """The agent that somebody means: `oracle`, `noop`, a folder, or else a command line; raises BadInput.
+def find_agent(text: str) -> Agent:
+    """The agent that a text names: `oracle`, `noop`, a folder, or else a command line. Raises BadInput.
 
-    One word is a command only if it is a program: anything else is more likely a folder whose name is mistyped, and as a
-    command it would fail every task.
+    A single word is a command only if it is a program. Any other word is more likely a mistyped folder, and as a command it
+    would fail every task.
     """
-    if said in BUILT_IN:
-        return BUILT_IN[said]
-    if is_folder(said):
-        return load_agent(Path(said))
+    if text in BUILT_IN:
+        return BUILT_IN[text]
+    if is_folder(text):
+        return load_agent(Path(text))
     try:
-        words = shlex.split(said)
+        words = shlex.split(text)
     except ValueError as error:
         raise BadInput(f"is not a command line: {error}", field="agent", hint="close every quote") from None
     if len(words) == 1 and not _is_program(words[0]):
         folders = sorted(place.parent.name for place in Path().glob(f"*/{FILE}"))
-        usage = f"An agent is a folder with {FILE} in it; a program of the box is meant by: sh -c {shlex.quote(words[0][:80])}"
+        usage = f"An agent is a folder with {FILE} in it; to run a program of the box, write: sh -c {shlex.quote(words[0][:80])}"
         hint = suggest(words[0], folders, usage, then=usage)
-        raise BadInput("no such folder, and no program", file=said[:80], hint=hint)
+        raise BadInput("no such folder, and no program", file=text[:80], hint=hint)
     return command_line(words)
 
 
-def is_folder(said: str) -> bool:
-    """Whether there is a folder of that name; what is too long for a name is none."""
+def is_folder(text: str) -> bool:
+    """Whether there is a folder of that name."""
     try:
-        return Path(said).is_dir()
-    except (OSError, ValueError):  # longer than a path may be
+        return Path(text).is_dir()
+    except (OSError, ValueError):  # the text is longer than a path may be
         return False
 
 
 def _is_program(word: str) -> bool:
-    """Whether a box under bubblewrap would find it; of a container's programs nothing is known here."""
+    """Whether a box of bubblewrap would find the program. The programs of a container are not known here."""
     if "/" in word:
         return len(word) < _LONGEST_PATH and os.path.isabs(word) and os.path.isfile(word)
     from assay.judge.sandbox.root import PATH
@@ -206,9 +203,9 @@ def _is_program(word: str) -> bool:
 
 
 def check_agent(agent: Agent, tasks: Iterable[Task], given: Mapping[str, str], *, model: bool) -> None:
-    """Refuses what would make every trial of an agent an error, before the first; raises BadInput.
+    """Refuses, before the first trial, what would make every trial of an agent an error; raises BadInput.
 
-    given: variables that the validator gives. model: whether he has one to give.
+    given: the variables that the validator sets for agents. model: whether the validator provides a model.
     """
     environment(agent, given)
     if agent.model and not model:
@@ -225,18 +222,18 @@ def check_agent(agent: Agent, tasks: Iterable[Task], given: Mapping[str, str], *
 
 
 def environment(agent: Agent, given: Mapping[str, str]) -> dict[str, str]:
-    """The variables that an agent gets, out of those that the validator gives; raises BadInput for one that is missing."""
+    """The variables that an agent gets, from those that the validator sets. Raises BadInput for a missing one."""
     missing = [name for name in agent.env if name not in given]
     if missing:
         raise BadInput(
             f"the agent {agent.name!r} needs {', '.join(missing)}",
             field="env",
-            hint=f"set it and say --env {missing[0]}, or leave this agent out: agents get only what a validator gives",
+            hint=f"set it and add --env {missing[0]}, or leave this agent out: agents get only what the validator gives them",
         )
-    found = {name: given[name] for name in agent.env}
-    found["ASSAY_INSTRUCTION"] = INSTRUCTION
+    variables = {name: given[name] for name in agent.env}
+    variables["ASSAY_INSTRUCTION"] = INSTRUCTION
     if agent.model:
-        found["ASSAY_MODEL_URL"] = MODEL_URL
-        found.setdefault("OPENAI_BASE_URL", MODEL_URL)
-        found.setdefault("OPENAI_API_KEY", "added-outside")
-    return found
+        variables["ASSAY_MODEL_URL"] = MODEL_URL
+        variables.setdefault("OPENAI_BASE_URL", MODEL_URL)
+        variables.setdefault("OPENAI_API_KEY", "added-outside")
+    return variables

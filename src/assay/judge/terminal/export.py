@@ -1,11 +1,13 @@
-"""Trials as Harbor's job folders, one job a validator; `assay import harbor` reads back the same records. FORMATS: Harbor job.
+"""Exports trials as Harbor's job folders, one job for each validator. FORMATS: Harbor job.
 
     OUT/<job>/config.json, result.json
     OUT/<job>/<trial>/config.json, result.json, trial.log, exception.txt, agent/, verifier/, artifacts/
 
-- A trial is exported if it has evidence and is about the participant's current submission: what counts, and nothing else.
-- An agent out of time is `AgentTimeoutError`, tests out of time are `VerifierTimeoutError`, every other fail is a reward of 0.
-- Attempts are told apart by their start, as Harbor does; a trial whose folder is gone is exported from its record alone.
+- A trial is exported if it has evidence and belongs to the participant's current submission: only these trials count.
+- An agent that ran out of time is an `AgentTimeoutError`, tests that ran out of time are a `VerifierTimeoutError`. Every other
+  fail is a reward of 0.
+- Attempts are distinguished by their start, as Harbor does. A trial whose folder is gone is exported from its evidence alone.
+- `assay import harbor` reads back the same records.
 """
 
 from __future__ import annotations
@@ -36,124 +38,121 @@ _KEPT = (("agent", "agent"), ("tests", "verifier"), ("artifacts", "artifacts"))
 
 @dataclass(frozen=True)
 class HarborExport:
-    """What was written."""
+    """The written jobs."""
 
     jobs: Mapping[str, Path]
-    """By validator."""
+    """Validator → the job's folder."""
     trials: int
     bare: int
-    """Trials of which only the record is here."""
+    """How many trials had only their evidence, and no folder."""
 
 
 def harbor(competition: Path, out: Path, *, validators: Sequence[str] = ()) -> HarborExport:
-    """Writes the jobs into a new folder; validators: none means all. Raises BadInput.
+    """Writes the jobs into a new folder; without validators, those of all. Raises BadInput.
 
-    An importer numbers the jobs by their names, so they are named in the order of the validators' keys.
+    An importer numbers the jobs by their names, so the names follow the order of the validators' keys.
     """
-    found = _current(competition, validators)
-    if not found:
+    records = _current(competition, validators)
+    if not records:
         raise BadInput("there is no evidence to export", file=competition, hint="judge something first: assay run")
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise BadInput("is not empty", file=out, hint="export into a new folder")
-        names = sorted({one.validator for one in found}, key=str.encode)
+        names = sorted({record.validator for record in records}, key=str.encode)
         jobs = {name: out / f"{number:04d}-{segment(name)}" for number, name in enumerate(names, start=1)}
         bare = 0
         for name, job in jobs.items():
-            bare += _job(competition, job, [one for one in found if one.validator == name])
+            bare += _job(competition, job, [record for record in records if record.validator == name])
     except OSError as error:
         raise BadInput(
             f"cannot be written ({error.strerror})", file=error.filename or out, hint="check permissions and space"
         ) from None
-    return HarborExport(jobs, len(found), bare)
+    return HarborExport(jobs, len(records), bare)
 
 
 def _current(competition: Path, validators: Sequence[str]) -> list[Tests]:
-    """The records about current submissions, errors left out; the first of a key."""
+    """The evidence about current submissions, without errors; of records with the same key the first."""
     scheme = read_scheme(competition / "scheme.toml")
     file = competition / csvs.PARTICIPANTS.name
-    people = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme)
+    participants = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme)
     file = competition / csvs.VALIDATORS.name
-    judges = [one.key for one in registry.validators(csvs.read(file, csvs.VALIDATORS), Place(file), len(people))]
+    judges = [row.key for row in registry.validators(csvs.read(file, csvs.VALIDATORS), Place(file), len(participants))]
     for name in validators:
         if name not in judges:
             raise BadInput(f"there is no validator {name[:80]!r}", file=file, hint=f"there is {', '.join(judges[:5])}")
-    known = evidence.Registry("tests", frozenset(judges), frozenset(one.key for one in people))
+    known = evidence.Registry("tests", frozenset(judges), frozenset(participant.key for participant in participants))
     records = evidence.read(sorted((competition / "evidence").glob("*.jsonl")), known).records
-    current = {(one.key, one.submission) for one in people if one.submission}
-    kept: dict[tuple[object, ...], Tests] = {}
-    for one in records:
-        counts = isinstance(one, Tests) and one.outcome != "error" and (one.participant, one.submission) in current
-        if counts and isinstance(one, Tests) and (not validators or one.validator in validators):
-            before = kept.setdefault(one.key, one)
-            if (one.seq or 0) < (before.seq or 0):
-                kept[one.key] = one
-    return sorted(kept.values(), key=lambda one: (one.participant.encode(), one.task.encode(), one.trial))
+    current = {(participant.key, participant.submission) for participant in participants if participant.submission}
+    first: dict[tuple[object, ...], Tests] = {}
+    for record in records:
+        if not isinstance(record, Tests) or record.outcome == "error" or (record.participant, record.submission) not in current:
+            continue
+        if not validators or record.validator in validators:
+            before = first.setdefault(record.key, record)
+            if (record.seq or 0) < (before.seq or 0):
+                first[record.key] = record
+    return sorted(first.values(), key=lambda record: (record.participant.encode(), record.task.encode(), record.trial))
 
 
 def _job(competition: Path, job: Path, records: Sequence[Tests]) -> int:
-    """Writes one job; how many of its trials are bare."""
+    """Writes one job; returns how many of its trials are bare."""
     store = TrialStore(competition, records[0].validator)
     job.mkdir()
     bare, written = 0, []
     last: dict[tuple[str, str], datetime] = {}
-    for one in records:
-        name = f"{segment(one.task)[:60]}__{_id(one).hex[:12]}"
+    for record in records:
+        name = f"{segment(record.task)[:60]}__{_id(record).hex[:12]}"
         folder = job / name
         folder.mkdir()
-        kept = store.result(one.participant, one.submission, one.task, one.trial)
-        if kept is not None and kept.evidence() != one:
-            kept = None
-        bare += kept is None
-        start = kept.started_at if kept is not None else one.observed_at
-        before = last.get((one.participant, one.task))
-        if (
-            before is not None and start <= before
-        ):  # attempts are told apart by their start, and trial 2 may have been judged first
+        trial = store.result(record.participant, record.submission, record.task, record.trial)
+        if trial is not None and trial.evidence() != record:
+            trial = None
+        bare += trial is None
+        start = trial.started_at if trial is not None else record.observed_at
+        before = last.get((record.participant, record.task))
+        if before is not None and start <= before:  # starts must differ and rise, and trial 2 may have been judged first
             start = before + timedelta(microseconds=1)
-        last[one.participant, one.task] = start
-        result = _result(one, kept, name, folder, start)
+        last[record.participant, record.task] = start
+        result = _result(record, trial, name, folder, start)
         written.append(result)
-        if kept is not None:
-            _files(store.place(one.participant, one.submission, one.task, one.trial), folder)
+        if trial is not None:
+            _files(store.place(record.participant, record.submission, record.task, record.trial), folder)
         _put(folder / "result.json", result)
-        _put(folder / "config.json", _config(one, name))
-        (folder / "trial.log").write_text(_log(one, kept), encoding="utf-8", newline="\n")
+        _put(folder / "config.json", _config(record, name))
+        (folder / "trial.log").write_text(_log(record, trial), encoding="utf-8", newline="\n")
         if result["exception_info"] is not None:
             (folder / "exception.txt").write_text(
                 result["exception_info"]["exception_message"] + "\n", encoding="utf-8", newline="\n"
             )
     _put(
         job / "config.json",
-        {"job_name": job.name, "n_attempts": max(one.trial for one in records), "orchestrator": {"type": "assay"}},
+        {"job_name": job.name, "n_attempts": max(record.trial for record in records), "orchestrator": {"type": "assay"}},
     )
     _put(job / "result.json", _sums(job, written))
     return bare
 
 
-def _id(one: Tests) -> uuid.UUID:
-    return uuid.uuid5(_SPACE, one.digest)
+def _id(record: Tests) -> uuid.UUID:
+    return uuid.uuid5(_SPACE, record.digest)
 
 
-def _result(one: Tests, kept: TrialRecord | None, name: str, folder: Path, start: datetime) -> dict[str, Any]:
-    exception = _exception(one, kept)
-    rewards = (
-        None
-        if exception is not None and (kept is None or kept.tests is None)
-        else {"reward": 1.0 if one.outcome == "pass" else 0.0}
-    )
-    end = max(start, kept.finished_at if kept is not None else one.observed_at)
+def _result(record: Tests, trial: TrialRecord | None, name: str, folder: Path, start: datetime) -> dict[str, Any]:
+    """Harbor's result.json. trial: the trial's own record, if its folder is here."""
+    exception = _exception(record, trial)
+    verified = exception is None or (trial is not None and trial.tests is not None)
+    rewards = {"reward": 1.0 if record.outcome == "pass" else 0.0} if verified else None
+    end = max(start, trial.finished_at if trial is not None else record.observed_at)
     return {
-        "id": str(_id(one)),
-        "task_name": one.task,
+        "id": str(_id(record)),
+        "task_name": record.task,
         "trial_name": name,
         "trial_uri": folder.absolute().as_uri(),
-        "task_id": {"path": one.task},
+        "task_id": {"path": record.task},
         "source": None,
-        "task_checksum": kept.digests.task.removeprefix("sha256:") if kept is not None else None,
-        "config": _config(one, name),
-        "agent_info": {"name": one.participant, "version": _version(one, kept), "model_info": None},
+        "task_checksum": trial.digests.task.removeprefix("sha256:") if trial is not None else None,
+        "config": _config(record, name),
+        "agent_info": {"name": record.participant, "version": _version(record, trial), "model_info": None},
         "agent_result": None,
         "verifier_result": None if rewards is None else {"rewards": rewards},
         "exception_info": exception,
@@ -167,44 +166,44 @@ def _result(one: Tests, kept: TrialRecord | None, name: str, folder: Path, start
     }
 
 
-def _config(one: Tests, name: str) -> dict[str, Any]:
-    """How Harbor would have been asked for it, and which record it is."""
-    agent = {"name": one.participant, "kwargs": {"assay": one.document()}}
-    return {"task": {"path": one.task}, "trial_name": name, "agent": agent}
+def _config(record: Tests, name: str) -> dict[str, Any]:
+    """Harbor's config.json of a trial, with the record of evidence in the agent's kwargs."""
+    agent = {"name": record.participant, "kwargs": {"assay": record.document()}}
+    return {"task": {"path": record.task}, "trial_name": name, "agent": agent}
 
 
-def _version(one: Tests, kept: TrialRecord | None) -> str:
-    said = f"{kept.agent_name} {kept.agent_version} " if kept is not None else ""
-    return f"{said}{one.submission}"
+def _version(record: Tests, trial: TrialRecord | None) -> str:
+    agent = f"{trial.agent_name} {trial.agent_version} " if trial is not None else ""
+    return f"{agent}{record.submission}"
 
 
-def _exception(one: Tests, kept: TrialRecord | None) -> dict[str, Any] | None:
-    """What Harbor would have raised; None where it would have gone through."""
-    in_time = kept is None or kept.agent is None or kept.agent.stopped != "time"
-    if one.outcome == "timeout":
-        tests = kept is not None and kept.reason is TrialReason.TESTS_TIME
-        kind, said = (
+def _exception(record: Tests, trial: TrialRecord | None) -> dict[str, Any] | None:
+    """The exception that Harbor would have raised; None if it would have raised none."""
+    in_time = trial is None or trial.agent is None or trial.agent.stopped != "time"
+    if record.outcome == "timeout":
+        tests = trial is not None and trial.reason is TrialReason.TESTS_TIME
+        kind, message = (
             ("VerifierTimeoutError", "the tests ran out of time") if tests else ("AgentTimeoutError", "the agent ran out of time")
         )
-    elif not in_time:  # and its tests decided all the same
-        kind, said = "AgentTimeoutError", "the agent ran out of time, and its work was verified"
+    elif not in_time:  # the rule of the competition let its tests decide
+        kind, message = "AgentTimeoutError", "the agent ran out of time, and its work was verified"
     else:
         return None
     return {
         "exception_type": kind,
-        "exception_message": said,
+        "exception_message": message,
         "exception_traceback": "",
-        "occurred_at": instant_text(one.observed_at),
+        "occurred_at": instant_text(record.observed_at),
     }
 
 
-def _log(one: Tests, kept: TrialRecord | None) -> str:
-    said = f"{one.outcome}\n" if kept is None else f"{one.outcome}: {kept.reason}\n"
-    return said + "".join(f"{note}\n" for note in (kept.notes if kept is not None else ()))
+def _log(record: Tests, trial: TrialRecord | None) -> str:
+    first = f"{record.outcome}\n" if trial is None else f"{record.outcome}: {trial.reason}\n"
+    return first + "".join(f"{note}\n" for note in (trial.notes if trial is not None else ()))
 
 
 def _files(place: Path, folder: Path) -> None:
-    """What was printed and left, under Harbor's names."""
+    """Copies output, logs and artifacts, under Harbor's names."""
     for ours, theirs in _KEPT:
         if (place / ours).is_dir():
             tree.copy(place / ours, folder / theirs)

@@ -1,14 +1,15 @@
-"""A way out of the box to one model service and nowhere else: HTTP on a Unix socket, forwarded to one base_url.
+"""Forwards an agent's HTTP requests from a Unix socket to one model service, the only way out of the box. SPEC 2.1.
 
-- The agent says what it wants below the base_url, of a few endpoints that keep nothing there (`endpoints`); where that is, is not
-  for it to say: no other host, no `..`, no CONNECT.
-- The key is added out here. Of the agent's headers only those pass that say what it sends and how to answer: no credentials, no
-  cookies, nothing that a gateway would take for an order. Cookies that come back are dropped.
-- Redirects are handed back, never followed.
-- Requests, bytes, connections and seconds have bounds; over one of them the agent is told 429 or 413, and that is its affair.
-  Bytes are counted as they come in, and a piece of a body counts as no fewer than 256, however short it is.
-- How the service is spoken to, and whose trouble a failure is, `upstream` says. What is the service's is noted in `troubles`: a
-  trial that did not pass all the same is then an ERROR. SPEC 2.1.
+- The agent chooses a path below the service's base_url, among a few endpoints that store nothing (`model_requests`). It cannot
+  choose the host, and neither `..` nor CONNECT is forwarded.
+- The key is added here, outside the box. Only headers that describe the request and the wanted answer pass: no credentials, no
+  cookies, nothing that could steer a gateway. Cookies in answers are dropped.
+- Redirects are returned to the agent, never followed.
+- Requests, bytes, connections and seconds are limited. Above a limit the agent gets 429 or 413, which is its own failure. Bytes
+  are counted as they arrive, and each piece of a body counts as at least 256.
+- `upstream` sends the requests and decides who caused a failure. If it was the service, a trial that does not pass is an ERROR.
+
+`h11` parses the agent's side; `assay.peers.http` speaks to the service.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from assay.peers.http import StreamedAnswer
 __all__ = ["open_proxy"]
 
 _PASSED = frozenset({"accept", "anthropic-beta", "anthropic-version", "content-type", "openai-beta", "user-agent", "x-title"})
-"""Headers of the agent's that are forwarded. Others steer gateways: to another path, another host, or an answer of another's."""
+"""The agent's headers that are forwarded. Others could steer a gateway to another path, host, or stored answer."""
 _DROPPED_BACK = frozenset(
     {"alt-svc", "connection", "content-length", "keep-alive", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade"}
 )
@@ -46,19 +47,19 @@ _CHUNK = 65_536
 _HEAD = 65_536
 """Bytes of a request's line and headers."""
 _PIECE = 256
-"""Bytes that the shortest piece of a body counts as: what it costs to take one apart."""
+"""Bytes that each piece of a body counts as at least, because parsing a piece has a cost."""
 _SLOW = 5.0
-"""Seconds for which an agent may keep an answer waiting; if it is cut off after that, the agent is to blame."""
-_HEARD_OUT = 5.0
-"""Seconds that who is refused may go on sending."""
+"""Seconds for which an agent may keep an answer waiting. If the answer is cut off after that, the agent caused it."""
+_DRAIN_SECONDS = 5.0
+"""Seconds for which a refused agent may go on sending."""
 
 
 @contextmanager
 def open_proxy(model: ModelAccess, path: Path, limits: ProxyLimits = LIMITS) -> Iterator[ModelTraffic]:
-    """Serves on a new Unix socket while the context lasts; afterwards no connection of it is open. Raises OSError."""
+    """Serves on a new Unix socket until the context ends, which closes all its connections. Raises OSError."""
     server = _ProxyServer(str(path), model, limits)
     try:
-        path.chmod(0o666)  # the box's user is not ours; who may reach the socket is a matter of the folder it is in
+        path.chmod(0o666)  # the box has another user; the folder's permissions decide who reaches the socket
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, name="model proxy", daemon=True)
         thread.start()
         try:
@@ -85,7 +86,7 @@ class _ProxyServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         super().__init__(path, _ProxyHandler)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Only so many at a time; one more is hung up on."""
+        """Whether one more connection may be open; otherwise it is closed at once."""
         with self.lock:
             if len(self.open) >= self.limits.connections:
                 return False
@@ -98,25 +99,25 @@ class _ProxyServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that the agent broke off is nothing to tell of."""
+        """Nothing: the agent may break off a connection."""
 
     def hang_up(self) -> None:
-        """Close what is still open on both sides, so that its threads end."""
+        """Closes what is still open on both sides, so that the threads end."""
         self.upstream.close()
         with self.lock:
-            for one in self.open:
+            for connection in self.open:
                 with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def count(self, sent: int = 0, received: int = 0) -> bool:
-        """Add to the sums; whether they are still within the bounds."""
+        """Adds to the sums; returns whether they are within the limits."""
         with self.lock:
             self.seen.sent += sent
             self.seen.received += received
             return self.seen.sent + self.seen.received <= self.limits.total_bytes
 
     def admit(self) -> bool:
-        """Whether one more request is within the bounds."""
+        """Counts a request; returns whether it is within the limits."""
         with self.lock:
             self.seen.requests += 1
             return self.seen.requests <= self.limits.requests
@@ -127,11 +128,11 @@ class _ProxyServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class _Gone(Exception):
-    """The agent hung up."""
+    """The agent closed the connection."""
 
 
 class _ProxyHandler(socketserver.BaseRequestHandler):
-    """One connection: one request, its answer, and the end."""
+    """One connection, which carries one request and its answer."""
 
     server: _ProxyServer
     request: socket.socket
@@ -140,29 +141,29 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
         self.request.settimeout(self.server.limits.seconds)
         self.http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD)
         try:
-            asked, target, body = self._asked()
+            request, target, body = self._read_request()
         except NotForwarded as refusal:
             self.server.refused()
-            self._say(refusal.status, refusal.why)
-            self._hear_out()
+            self._answer_error(refusal.status, refusal.why)
+            self._drain()
             return
         except _Gone:
             return
-        self._forward(asked, target, body)
+        self._forward(request, target, body)
 
-    def _asked(self) -> tuple[h11.Request, str, bytes]:
-        """A request, where it goes and the body that is forwarded. Raises NotForwarded, and _Gone if there is none."""
+    def _read_request(self) -> tuple[h11.Request, str, bytes]:
+        """The request, the target and body that are forwarded. Raises NotForwarded, and _Gone if there is no request."""
         try:
-            asked = self._next()
-            if not isinstance(asked, h11.Request):
+            request = self._next()
+            if not isinstance(request, h11.Request):
                 raise _Gone
-            target, method = asked.target.decode("ascii"), asked.method.decode("ascii")
+            target, method = request.target.decode("ascii"), request.method.decode("ascii")
             if PATH.fullmatch(target) is None:
                 raise NotForwarded(403, "only paths below the service's base_url are forwarded")
             model_requests.check(self.server.model, method, target)
             if not self.server.admit():
                 raise NotForwarded(429, "this trial's requests are used up")
-            return asked, self._base() + target, model_requests.stateless(self.server.model, target, self._body(asked))
+            return request, self._base() + target, model_requests.stateless(self.server.model, target, self._body(request))
         except h11.RemoteProtocolError as error:
             raise NotForwarded(431 if error.error_status_hint == 431 else 400, "the request cannot be read") from None
 
@@ -170,7 +171,7 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
         return urlsplit(self.server.model.base_url).path.rstrip("/")
 
     def _next(self) -> h11.Request | h11.Data | h11.EndOfMessage | h11.ConnectionClosed:
-        """What comes next. Raises h11.RemoteProtocolError, NotForwarded over the bound on all bytes, and _Gone."""
+        """The next event. Raises h11.RemoteProtocolError, NotForwarded above the limit on all bytes, and _Gone."""
         while True:
             event = self.http.next_event()
             if event is h11.NEED_DATA:
@@ -192,12 +193,12 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
             raise NotForwarded(429, "this trial's bytes are used up")
         return data
 
-    def _body(self, asked: h11.Request) -> bytes:
-        names = [name for name, _ in asked.headers]
+    def _body(self, request: h11.Request) -> bytes:
+        names = [name for name, _ in request.headers]
         if b"content-length" in names and b"transfer-encoding" in names:
             raise NotForwarded(400, "a body has one length")
         most, taken = self.server.limits.request_bytes, 0
-        declared = next((int(value) for name, value in asked.headers if name == b"content-length"), 0)
+        declared = next((int(value) for name, value in request.headers if name == b"content-length"), 0)
         if declared > most:
             raise NotForwarded(413, "the request is too large")
         body = bytearray()
@@ -211,9 +212,9 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
                 raise NotForwarded(429, "this trial's bytes are used up")
         return bytes(body)
 
-    def _hear_out(self) -> None:
-        """Takes what is still being sent, within bounds: who is hung up on before all of it is out may not hear why."""
-        until, left = time.monotonic() + _HEARD_OUT, self.server.limits.request_bytes
+    def _drain(self) -> None:
+        """Reads what the agent is still sending, within limits: otherwise it might not get the answer that says why."""
+        until, left = time.monotonic() + _DRAIN_SECONDS, self.server.limits.request_bytes
         with suppress(OSError):
             self.request.shutdown(socket.SHUT_WR)
             while left > 0 and (seconds := until - time.monotonic()) > 0:
@@ -222,20 +223,21 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
                     return
                 left -= len(part)
 
-    def _forward(self, asked: h11.Request, target: str, body: bytes) -> None:
+    def _forward(self, received: h11.Request, target: str, body: bytes) -> None:
         model = self.server.model
-        given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in asked.headers.raw_items()]
-        headers = {name: value for name, value in given if _passes(name, value, model)} | model.credentials
-        request = ModelRequest(asked.method.decode("ascii"), target, headers, body)
-        with suppress(Closed), self.server.upstream.answer(request) as opened:
-            if opened is None:
-                self._say(502, "the service did not answer")
+        pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in received.headers.raw_items()]
+        headers = {name: value for name, value in pairs if _passes(name, value, model)} | model.credentials
+        request = ModelRequest(received.method.decode("ascii"), target, headers, body)
+        with suppress(Closed), self.server.upstream.answer(request) as exchange:
+            if exchange is None:
+                self._answer_error(502, "the service did not answer")
                 return
-            with suppress(OSError, h11.LocalProtocolError):  # the agent has hung up, and that is its affair
-                self._hand_back(request, opened)
+            with suppress(OSError, h11.LocalProtocolError):  # the agent closed the connection, which is its own failure
+                self._pass_answer(request, exchange)
 
-    def _hand_back(self, request: ModelRequest, opened: StreamedAnswer) -> None:
-        answer = opened.answer
+    def _pass_answer(self, request: ModelRequest, exchange: StreamedAnswer) -> None:
+        """Sends the service's answer to the agent."""
+        answer = exchange.answer
         headers = [
             (name, value.strip())
             for name, value in answer.headers
@@ -248,7 +250,7 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
         waited = 0.0
         while True:
             try:
-                part = opened.read()
+                part = exchange.read()
             except Overrun:
                 self.server.refused()
                 return
@@ -269,7 +271,7 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
         if data := self.http.send(event):
             self.request.sendall(data)
 
-    def _say(self, status: int, why: str) -> None:
+    def _answer_error(self, status: int, why: str) -> None:
         data = json.dumps({"error": {"message": why, "type": "assay_proxy"}}).encode() + b"\n"
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(data))), ("Connection", "close")]
         with suppress(OSError, h11.LocalProtocolError):
@@ -279,6 +281,6 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
 
 
 def _passes(name: str, value: str, model: ModelAccess) -> bool:
-    """Whether a header of the agent's is forwarded: a well-formed one that says how to answer, and is not where the key goes."""
+    """Whether a header of the agent is forwarded: it is well-formed, in `_PASSED`, and not the header that carries the key."""
     well_formed = value.isascii() and value.replace("\t", " ").isprintable()
     return well_formed and name.lower() in _PASSED and name.lower() != model.header.lower()

@@ -1,4 +1,4 @@
-"""The workers of a run: processes that are started, given jobs, listened to, replaced when they die, and stopped."""
+"""The worker pool of a run: starts the processes, gives them jobs, reads their messages, replaces dead ones, stops them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from assay.judge.terminal.worker import Job, WorkerSettings
 __all__ = ["Worker", "WorkerMessage", "WorkerPool"]
 
 PATIENCE = 60.0
-"""Seconds that a worker has to clear up after itself when it is told to stop; then it is killed, and the next run clears up."""
+"""Seconds that a worker has to clean up when it is told to stop. Then it is killed, and the next run cleans up."""
 DEATHS = 20
-"""Deaths of workers in a row, none of which got a trial done, after which the run gives up."""
+"""Deaths in a row, without a finished trial in between, after which the run gives up."""
 _LAST = 2000
 
 
 @dataclass
 class Worker:
-    """One process, and what it is doing."""
+    """One worker process, and its job."""
 
     process: subprocess.Popen[bytes]
     errors: Path
     core: int | None = None
-    """Which it keeps to."""
+    """The core that it runs on; None for any."""
     ready: bool = False
     job: Job | None = None
     deadline: float = 0.0
@@ -42,12 +42,12 @@ class Worker:
 
     @property
     def out(self) -> IO[bytes]:
-        """Where it speaks."""
+        """The pipe of its messages."""
         assert self.process.stdout is not None
         return self.process.stdout
 
     def give(self, line: bytes) -> bool:
-        """Hands it a line; False if it is gone."""
+        """Sends it a line; False if it has died."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(line)
@@ -59,7 +59,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class WorkerMessage:
-    """A line of a worker; or, if there is none, that it died, in `death`'s words."""
+    """A line from a worker. If `line` is None the worker died, and `death` says how."""
 
     job: Job | None
     line: dict[str, Any] | None
@@ -67,12 +67,12 @@ class WorkerMessage:
 
 
 class WorkerPool:
-    """The workers, and what they say. To be closed in any case."""
+    """The workers of a run. It must always be closed."""
 
     def __init__(self, settings: WorkerSettings, count: int, folder: Path, lock: int, *, cores: Collection[int] = ()) -> None:
-        """folder: for what they write to stderr; there, and theirs alone. lock: a descriptor that they hold while they live.
+        """folder: an existing folder for their stderr, used by nothing else. lock: a descriptor that they hold while they live.
 
-        cores: which they keep to, each to one, with everything that they start; none: the kernel moves them about.
+        cores: the cores that they run on, one for each worker with everything that it starts; none: the kernel chooses.
         """
         self._settings, self._folder, self._lock, self._cores = settings, folder, lock, cores
         self._selector = selectors.DefaultSelector()
@@ -80,26 +80,26 @@ class WorkerPool:
         self._started = self._deaths = 0
         try:
             for _ in range(count):
-                self._hire()
+                self._start()
         except OSError as error:
             self.close(now=True)
             raise Trouble(f"a judge's process could not be started: {error.strerror}") from error
 
     def idle(self) -> Worker | None:
-        """One that has nothing to do."""
+        """A worker without a job, if there is one."""
         return next((worker for worker in self._workers if worker.job is None), None)
 
     def busy(self) -> list[Worker]:
-        """Those that have."""
+        """The workers that have a job."""
         return [worker for worker in self._workers if worker.job is not None]
 
     def give(self, worker: Worker, job: Job, seconds: float) -> None:
-        """Sets it to work; after so many seconds it is taken for lost."""
+        """Gives a worker a job; it is killed if the job takes longer than `seconds`."""
         worker.job, worker.deadline = job, time.monotonic() + seconds
-        worker.give(job.to_json())  # if it is gone, its end is heard soon enough
+        worker.give(job.to_json())  # if it has died, `listen` reports that
 
     def listen(self, seconds: float) -> Iterator[WorkerMessage]:
-        """What is said within so many seconds, at least one round of it. Raises Trouble when workers do nothing but die."""
+        """The messages that are there, or that come within `seconds`. Raises Trouble if workers only die."""
         for worker in self._workers:
             if worker.job is not None and time.monotonic() > worker.deadline:
                 worker.process.kill()
@@ -107,7 +107,7 @@ class WorkerPool:
             worker = key.data
             part = os.read(worker.out.fileno(), 1 << 20)
             if not part:
-                yield WorkerMessage(worker.job, None, self._bury(worker))
+                yield WorkerMessage(worker.job, None, self._replace(worker))
                 continue
             worker.buffer += part
             while (end := worker.buffer.find(b"\n")) >= 0:
@@ -121,7 +121,7 @@ class WorkerPool:
                 yield WorkerMessage(job, line)
 
     def close(self, *, now: bool = False) -> None:
-        """Stops everybody, and waits until their boxes are gone. now: without letting them clear up."""
+        """Stops all workers, and waits until their boxes are gone. now: kills them before they can clean up."""
         for worker in self._workers:
             with suppress(ProcessLookupError):
                 worker.process.send_signal(signal.SIGKILL if now else signal.SIGTERM)
@@ -139,7 +139,7 @@ class WorkerPool:
         self._workers.clear()
         self._selector.close()
 
-    def _hire(self) -> None:
+    def _start(self) -> None:
         self._started += 1
         errors = self._folder / f"worker-{self._started}.txt"
         with errors.open("wb") as file:
@@ -149,19 +149,19 @@ class WorkerPool:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
-                start_new_session=True,  # so that Ctrl-C in a terminal is the run's to answer
+                start_new_session=True,  # Ctrl-C in a terminal must reach only the run
             )
         taken = {worker.core for worker in self._workers}
         worker = Worker(process, errors, core=next((core for core in self._cores if core not in taken), None))
         if worker.core is not None:
-            with suppress(OSError):  # it is only for speed
+            with suppress(OSError):  # only for speed
                 os.sched_setaffinity(process.pid, {worker.core})
         worker.give(self._settings.to_json())
         self._workers.append(worker)
         self._selector.register(worker.out, selectors.EVENT_READ, worker)
 
-    def _bury(self, worker: Worker) -> str:
-        """Takes a dead worker's place with a new one; how it died."""
+    def _replace(self, worker: Worker) -> str:
+        """Starts a new worker in the place of a dead one; returns how that one died."""
         self._selector.unregister(worker.out)
         code = worker.process.wait()
         for pipe in (worker.process.stdin, worker.out):
@@ -169,16 +169,16 @@ class WorkerPool:
                 if pipe is not None:
                     pipe.close()
         self._workers.remove(worker)
-        said = _last(worker.errors)
-        how = f"the judge's process was ended by signal {-code}" if code < 0 else f"the judge's process ended with {code}: {said}"
+        last = _last_line(worker.errors)
+        how = f"the judge's process was ended by signal {-code}" if code < 0 else f"the judge's process ended with {code}: {last}"
         self._deaths += 1
         if self._deaths > DEATHS or not worker.ready:
             raise Trouble(how, hint="see what else happens on this machine, and run it again")
-        self._hire()
+        self._start()
         return how
 
 
-def _last(errors: Path) -> str:
+def _last_line(errors: Path) -> str:
     try:
         lines = errors.read_bytes()[-_LAST:].decode(errors="replace").strip().splitlines()
     except OSError:

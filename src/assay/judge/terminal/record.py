@@ -1,23 +1,25 @@
-"""What a trial counts as: exit codes, bounds and reward files into pass, fail or timeout. Pure. SPEC 2.1.
+"""Decides the outcome of a trial, and stores its record, result.json, and its line of evidence. SPEC 2.1, 3.0.
 
-- PASS: the tests exited 0 within their bounds, and every reward file that was written says exactly 1.
-- A reward is one decimal number. `1`, `1.0` and `1e0` are 1; `10`, `1x`, `nan`, nothing at all, and a file too large to be a
-  number are not. `reward.json` is an object whose key `reward` is such a number; without that key it says no 1.
-- Both files written: both must say 1, so different ones fail.
-- Running out of time is `timeout`, into any other bound `fail`. Trouble never comes here: it is an ERROR, decided elsewhere.
-- An agent's own exit code decides nothing: the tests do.
+Outcome (pure):
 
-What is kept of a trial: `result.json`, schema assay.trial/1, closed; seconds as decimal strings, sizes in bytes. SPEC 2.1.
+- PASS: the tests exited 0 within their limits, and every reward file that was written says exactly 1.
+- A reward is one decimal number. `1`, `1.0` and `1e0` are 1. `10`, `1x`, `nan`, an empty file, and a file too large to be a
+  number are not 1. `reward.json` is an object whose key `reward` is such a number; without that key it does not say 1.
+- If both files are written, both must say 1.
+- Running out of time is `timeout`; running into any other limit is `fail`. Infrastructure errors are decided elsewhere.
+- The agent's exit code decides nothing; the tests do.
 
-Where a validator's trials and evidence are kept, so that a crash at any moment loses nothing and counts nothing twice.
+Record: result.json has the closed schema assay.trial/1, with seconds as decimal strings and sizes in bytes.
 
-    trials/<validator>/<participant>@<digest12>/<task>/<n>/     one folder a trial: result.json, what was printed, ctrf.json
-    trials/<validator>/.lock, .partial/                          the run that is going on, and what it has not finished
+Store: a crash at any moment loses nothing and counts nothing twice.
+
+    trials/<validator>/<participant>@<digest12>/<task>/<n>/     one folder for each trial: result.json, output, ctrf.json
+    trials/<validator>/.lock, .partial/                          the run in progress, and its unfinished trials
     evidence/run-<validator>.jsonl                               one line for each trial that is not an ERROR
 
-A trial's folder is made in .partial/, its record flushed by who judged it, and renamed to its place; then its line is written. A
-crash in between leaves a result without a line, which the next run writes; a line that was cut off is taken away first. SPEC 2.1,
-3.0.
+A worker writes a trial's folder in .partial/ and flushes its record. The run renames the folder to its place, then writes the
+line of evidence. After a crash in between there is a result without a line; the next run writes the line, after it has removed a
+line that was cut off.
 """
 
 from __future__ import annotations
@@ -55,16 +57,16 @@ TrialOutcome = Literal["pass", "fail", "timeout", "error"]
 AgentTimeout = Literal["fail", "verify"]
 
 REWARD_BYTES = 65_536
-"""A reward file above this size is not read: it is no reward of 1."""
+"""A reward file above this size is not read, and does not say 1."""
 LONGEST = 100
-"""Characters of a number."""
+"""Characters of a reward."""
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _SPACE = " \t\r\n"
 
 
 class TrialReason(StrEnum):
-    """Why a trial came out as it did."""
+    """The reason for a trial's outcome."""
 
     PASSED = "passed"
     TESTS_FAILED = "tests-failed"
@@ -81,30 +83,30 @@ class TrialReason(StrEnum):
     TESTS_DISK = "tests-disk"
     TESTS_OUTPUT = "tests-output"
     WORK_GONE = "work-directory-gone"
-    """The agent removed a folder that the tests are given, or put something else in its place."""
+    """The agent removed the work directory, or replaced it with something that is not a folder."""
     WORK_TOO_LARGE = "work-directory-too-large"
-    """What the agent left in it is over the task's bounds."""
+    """What the agent left for the tests exceeds the task's limits."""
     TROUBLE = "trouble"
-    """Nobody's fault that is judged."""
+    """An infrastructure error."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialVerdict:
-    """What the trial counts as, and why."""
+    """The outcome of a trial, and the reason."""
 
     outcome: TrialOutcome
     reason: TrialReason
 
 
 def after_agent(ran: Ran, rule: AgentTimeout) -> TrialVerdict | None:
-    """The verdict that is certain once the agent has ended; None: the tests decide. SPEC 2.1."""
+    """The verdict after the agent has ended; None if the tests decide. SPEC 2.1."""
     if ran.stopped is None or (ran.stopped == "time" and rule == "verify"):
         return None
     return _bound("agent", ran.stopped)
 
 
 def after_tests(ran: Ran, reward_text: bytes | None, reward_json: bytes | None) -> TrialVerdict:
-    """The verdict of the tests; a reward file is None if there is none, b"" if it is no plain file or too large. SPEC 2.1."""
+    """The verdict after the tests. A reward is None if there is no file, b"" if it is not a plain file or too large. SPEC 2.1."""
     if ran.stopped is not None:
         return _bound("tests", ran.stopped)
     if ran.exit_code != 0:
@@ -117,7 +119,7 @@ def after_tests(ran: Ran, reward_text: bytes | None, reward_json: bytes | None) 
 
 
 def after_troubles(verdict: TrialVerdict, troubles: Sequence[str]) -> TrialVerdict:
-    """The verdict once it is known what the model service failed at: what did not pass with it failing is an error. SPEC 2.1."""
+    """The verdict given the model service's failures: with any, a trial that did not pass is an error. SPEC 2.1."""
     return TrialVerdict("error", TrialReason.TROUBLE) if troubles and verdict.outcome != "pass" else verdict
 
 
@@ -126,18 +128,18 @@ def is_one(data: bytes) -> bool:
     if len(data) > REWARD_BYTES:
         return False
     try:
-        text = data.decode("ascii").strip(_SPACE)
+        number = data.decode("ascii").strip(_SPACE)
     except UnicodeDecodeError:
         return False
-    return len(text) <= LONGEST and _NUMBER.fullmatch(text) is not None and decimal.Decimal(text) == 1
+    return len(number) <= LONGEST and _NUMBER.fullmatch(number) is not None and decimal.Decimal(number) == 1
 
 
 def says_one(data: bytes) -> bool:
-    """Whether the bytes of a reward.json are an object whose key `reward`, there once, is a number that is exactly 1."""
+    """Whether the bytes of a reward.json are an object whose key `reward` occurs once and is a number that is exactly 1."""
     if len(data) > REWARD_BYTES:
         return False
     try:
-        found = json.loads(
+        content = json.loads(
             data.decode("utf-8"),
             object_pairs_hook=strict.unique,
             parse_int=_number,
@@ -146,12 +148,12 @@ def says_one(data: bytes) -> bool:
         )
     except (ValueError, RecursionError, BadInput):
         return False
-    reward = found.get("reward") if isinstance(found, dict) else None
+    reward = content.get("reward") if isinstance(content, dict) else None
     return isinstance(reward, decimal.Decimal) and reward == 1
 
 
 def _number(text: str) -> decimal.Decimal:
-    """The number; what is not written as one of a sensible length is 0, which is not 1."""
+    """The number that a text says; 0, which is not 1, if it is not a number or too long."""
     return decimal.Decimal(text) if len(text) <= LONGEST and _NUMBER.fullmatch(text) else decimal.Decimal(0)
 
 
@@ -163,7 +165,7 @@ FILE = "result.json"
 SCHEMA = "assay.trial/1"
 RESULT_BYTES = 4_000_000
 MESSAGE = 2_000
-"""Characters of a message of trouble."""
+"""Characters of a stored message."""
 
 SecondsText = Annotated[str, Field(pattern=r"^[0-9]{1,12}(\.[0-9]{1,3})?$")]
 Message = Annotated[str, Field(max_length=MESSAGE)]
@@ -175,7 +177,7 @@ class CommandResult(Section):
 
     exit_code: Annotated[int, Field(ge=0, le=255)] | None = None
     stopped: Bound | None = None
-    """The bound that it ran into."""
+    """The limit that it ran into."""
     wall_seconds: SecondsText
     cpu_seconds: SecondsText
     peak_memory: Whole
@@ -183,7 +185,7 @@ class CommandResult(Section):
 
 
 class Digests(Section):
-    """What the trial was made of. `work`: what the agent left in the folders that the tests see; None if it came to nothing."""
+    """The digests of what a trial used. `work`: what the agent left for the tests; None if the trial did not get that far."""
 
     task: DigestText
     agent: DigestText
@@ -192,7 +194,7 @@ class Digests(Section):
 
 
 class ModelUse(Section):
-    """What went through the proxy."""
+    """What went through the model's proxy."""
 
     requests: Whole
     refused: Whole
@@ -200,14 +202,15 @@ class ModelUse(Section):
     received: Whole
     troubles: Annotated[tuple[Message, ...], Field(strict=False, max_length=100)] = ()
     own: Annotated[tuple[Message, ...], Field(strict=False, max_length=100)] | None = None
-    """What the service refused though a question of ours was answered; the agent's own affair."""
+    """Requests that the service refused although it answered a probe: the agent's own failures."""
     again: Whole | None = None
-    """Requests that were asked again."""
+    """Requests that were sent again."""
     questions: Whole | None = None
+    """Probes: small requests of the judge's own that show whether the service works."""
 
 
 class TrialRecord(Section):
-    """One trial, as its last attempt ended."""
+    """The record of a trial, after its last attempt."""
 
     schema_: Annotated[Literal["assay.trial/1"], Field(alias="schema")] = "assay.trial/1"
     validator: Key
@@ -219,7 +222,7 @@ class TrialRecord(Section):
     outcome: TrialOutcome
     reason: Annotated[TrialReason, Field(strict=False)]
     message: Message = ""
-    """What the trouble was; empty unless the outcome is error."""
+    """The infrastructure error; empty unless the outcome is error."""
     mode: Mode
     sandbox: Annotated[str, Field(max_length=100)]
     agent_name: Key
@@ -227,22 +230,22 @@ class TrialRecord(Section):
     agent: CommandResult | None = None
     tests: CommandResult | None = None
     reward: Annotated[str, Field(max_length=1000)] | None = None
-    """The beginning of what reward.json, or else reward.txt, said; None without either."""
+    """The beginning of reward.json, or else of reward.txt; None without either."""
     digests: Digests
     model: ModelUse | None = None
     notes: Annotated[tuple[Message, ...], Field(strict=False, max_length=100)] = ()
     """What was not kept, and why."""
     earlier: Annotated[tuple[Message, ...], Field(strict=False, max_length=1000)] = ()
-    """The troubles of earlier attempts."""
+    """The infrastructure errors of earlier attempts."""
     started_at: Instant
     finished_at: Instant
     epoch: Epoch
 
     def evidence(self) -> Tests | None:
-        """The record of evidence; None for an error, which would occupy the key that a later attempt needs. SPEC 2.1, 3.0."""
+        """The record of evidence; None for an error, which would take the key that a later attempt needs. SPEC 2.1, 3.0."""
         if self.outcome == "error":
             return None
-        from assay.records import Tests  # who judges writes none, and they are slow to import
+        from assay.records import Tests  # slow to import, and a worker writes no evidence
 
         return Tests(
             kind="tests",
@@ -259,7 +262,7 @@ class TrialRecord(Section):
 
 
 def command(ran: Ran) -> CommandResult:
-    """How a command ended, as it is kept."""
+    """The result of a command, as it is stored."""
     return CommandResult(
         exit_code=ran.exit_code,
         stopped=ran.stopped,
@@ -270,9 +273,9 @@ def command(ran: Ran) -> CommandResult:
     )
 
 
-def message(said: str) -> str:
-    """Words as they are kept: printable, and not too many."""
-    plain = said.encode("utf-8", "backslashreplace").decode()
+def message(words: str) -> str:
+    """A message as it is stored: printable characters only, cut to `MESSAGE`."""
+    plain = words.encode("utf-8", "backslashreplace").decode()
     return "".join(char if char.isprintable() else " " for char in plain)[:MESSAGE]
 
 
@@ -281,19 +284,19 @@ def seconds(value: float) -> str:
     return text(max(0, round(value * 1000)), 3)
 
 
-def write_record(folder: Path, found: TrialRecord) -> None:
-    """Puts the file, JSON for people and programs, into a trial's folder, flushed to the disk. Raises BadInput if that fails."""
-    write_text(folder / FILE, found.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n")
+def write_record(folder: Path, record: TrialRecord) -> None:
+    """Writes the record into a trial's folder and flushes it to the disk. Raises BadInput if that fails."""
+    write_text(folder / FILE, record.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n")
 
 
-def not_kept(found: TrialRecord, why: str) -> TrialRecord:
-    """What is left of a trial that could not be written to the disk: an error, which is nobody's fault that is judged."""
+def not_kept(record: TrialRecord, why: str) -> TrialRecord:
+    """The record of a trial that could not be written to the disk: an error, which says nothing about the participant."""
     changed = {"outcome": "error", "reason": TrialReason.TROUBLE, "message": message(f"the trial could not be kept: {why}")}
-    return found.model_copy(update=changed)
+    return record.model_copy(update=changed)
 
 
 def read_record(path: Path) -> TrialRecord:
-    """The record in a result.json; raises BadInput for what is none."""
+    """The record in a result.json; raises BadInput if it cannot be read."""
     data = load(path, RESULT_BYTES, hint="give a trial's folder: `assay trials --json` names each")
     try:
         content: Any = strict.parse(decode(data, path))
@@ -303,7 +306,7 @@ def read_record(path: Path) -> TrialRecord:
 
 
 class TrialStore:
-    """What one validator keeps in a competition's folder."""
+    """One validator's trials and evidence in a competition's folder."""
 
     def __init__(self, competition: Path, validator: str) -> None:
         self.validator = validator
@@ -313,41 +316,38 @@ class TrialStore:
 
     @contextmanager
     def lock(self) -> Iterator[int]:
-        """Holds the validator's lock, and gives its descriptor, which workers hold too: nobody begins before they are gone.
+        """Holds the validator's lock, and gives its descriptor. Workers hold it too, so no run starts before they have ended.
 
-        Raises RunBusy if another run has it, and BadInput where nothing can be written. Waits for the workers of a dead run.
+        Waits for the workers of a run that died. Raises RunBusy if another run holds the lock, BadInput if it cannot write.
         """
         try:
             self._partial.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             hint = "check its permissions and space"
             raise BadInput(f"cannot be written ({error.strerror})", file=self.root, hint=hint) from None
-        with run_files.held(self.root, self.validator) as number:
-            yield number
+        with run_files.held(self.root, self.validator) as descriptor:
+            yield descriptor
 
     def place(self, participant: str, submission: str, task: str, trial: int) -> Path:
         """The folder of a trial."""
         return self.root / f"{segment(participant)}@{short(submission)}" / segment(task) / str(trial)
 
     def partial(self) -> Path:
-        """A new folder for a trial that is going on."""
-        made = self._partial / secrets.token_hex(8)
-        made.mkdir(parents=True)
-        return made
+        """A new folder for a trial in progress."""
+        folder = self._partial / secrets.token_hex(8)
+        folder.mkdir(parents=True)
+        return folder
 
     def clean(self) -> int:
-        """Removes what an earlier run left unfinished; returns how many trials. For the holder of the lock."""
-        left = sorted(self._partial.iterdir()) if self._partial.is_dir() else []
-        for one in left:
-            tree.remove(one)
-        return len(left)
+        """Removes the unfinished trials of an earlier run; returns how many. Only for the holder of the lock."""
+        unfinished = sorted(self._partial.iterdir()) if self._partial.is_dir() else []
+        for folder in unfinished:
+            tree.remove(folder)
+        return len(unfinished)
 
-    def keep(self, partial: Path, found: TrialRecord) -> Path:
-        """Puts a trial whose record is written in its place, where an earlier error gives way to it; no crash undoes that.
-
-        Raises OSError.
-        """
-        target = self.place(found.participant, found.submission, found.task, found.trial)
+    def keep(self, partial: Path, record: TrialRecord) -> Path:
+        """Moves a trial whose record is written to its place, over an earlier error, and flushes the move. Raises OSError."""
+        target = self.place(record.participant, record.submission, record.task, record.trial)
         target.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(target):
             aside = self._partial / secrets.token_hex(8)
@@ -359,28 +359,28 @@ class TrialStore:
         flush_folder(target.parent)
         return target
 
-    def append(self, found: TrialRecord) -> bool:
+    def append(self, record: TrialRecord) -> bool:
         """Adds the trial's line of evidence and flushes it to the disk; False for an error, which has none. Raises OSError."""
-        evidence = found.evidence()
+        evidence = record.evidence()
         if evidence is None:
             return False
         run_files.append(self.evidence, canonical(evidence.document()) + b"\n")
         return True
 
     def repair(self) -> bool:
-        """Mends the end of the evidence file, if need be: a whole record gets its line end, half of one is taken away."""
+        """Mends the end of the evidence file: a whole record without a line end gets one, half a record is removed."""
         return run_files.mend(self.evidence)
 
     def result(self, participant: str, submission: str, task: str, trial: int) -> TrialRecord | None:
-        """The record of a trial that was judged; None if there is none that can be read."""
+        """The record of a trial; None if there is none, or it cannot be read."""
         try:
             return read_record(self.place(participant, submission, task, trial) / FILE)
         except BadInput:
             return None
 
 
-def kept(competition: Path) -> Iterator[tuple[Path, TrialRecord]]:
-    """Every trial that is kept in a competition's folder, and where; what cannot be read is passed over."""
+def stored_trials(competition: Path) -> Iterator[tuple[Path, TrialRecord]]:
+    """The folder and the record of every trial in a competition's folder; records that cannot be read are passed over."""
     for file in sorted((competition / "trials").glob(f"[!.]*/[!.]*/*/*/{FILE}")):
         with suppress(BadInput):
             yield file.parent, read_record(file)

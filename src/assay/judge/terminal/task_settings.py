@@ -1,9 +1,7 @@
-"""task.toml: what a task asks for, in Harbor's schema 1.x and its older spellings, as one validated value. SPEC 2.1.
+"""Parses task.toml in Harbor's schema 1.x, with its older spellings, and lists the settings that are refused here. SPEC 2.1.
 
-Where nothing is said, what is common counts: agent and verifier 600 s, build 600 s, 2 cores, 4 GiB, 20 GB; and the verifier is
-`separate`, which is stricter than Harbor's own default.
-
-What a task may ask for in Harbor and cannot have here, each refused by its name. SPEC 2.1.
+Defaults: 600 s each for agent, verifier and build; 2 cores, 4 GiB of memory, 20 GB of disk; and a verifier in a box of its own
+(`separate`), which is stricter than Harbor's default.
 """
 
 from __future__ import annotations
@@ -31,25 +29,25 @@ _UNITS = {"K": 1, "M": 1 << 10, "G": 1 << 20, "T": 1 << 30}
 """KiB of each."""
 
 
-def _inside(value: object) -> object:
+def _absolute(value: object) -> object:
     if not isinstance(value, str):
         return value
     if not value.startswith("/") or "\0" in value or ".." in value.split("/"):
         raise PydanticCustomError(
-            "assay", "{value} is not an absolute path; begin with / and go down", {"value": repr(value[:80])}
+            "assay", "{value} is not an absolute path; begin with /, without ..", {"value": repr(value[:80])}
         )
     return "/" + posixpath.normpath(value).lstrip("/")
 
 
 Seconds = Annotated[float, Field(gt=0, le=LONGEST_SECONDS, allow_inf_nan=False)]
-Inside = Annotated[str, BeforeValidator(_inside)]
+PathInBox = Annotated[str, BeforeValidator(_absolute)]
 Name = Annotated[str, Field(pattern=r"^[^=\x00]+$")]
 Value = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Variables = dict[Name, Value]
 
 
 class TaskTable(BaseModel):
-    """A table of task.toml: frozen and strict in what it knows; what it does not know is told apart by the reader."""
+    """A table of task.toml. Known fields are strict; unknown fields are ignored here, and `tasks` makes notes of them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -91,25 +89,26 @@ class EnvironmentTable(TaskTable):
     env: Variables = {}
     skills_dir: str | None = None
     healthcheck: dict[str, Any] | None = None
-    workdir: Inside | None = None
+    workdir: PathInBox | None = None
     network_mode: Network | None = None
     allowed_hosts: list[str] = []
 
     @model_validator(mode="before")
     @classmethod
-    def _older(cls, content: Any) -> Any:
+    def _from_older(cls, content: Any) -> Any:
+        """The table with its older spellings replaced."""
         if not isinstance(content, dict):
             return content
         new = dict(content)
         for old, name in (("memory", "memory_mb"), ("storage", "storage_mb")):
             if old in new:
-                _same(new, old, name, _mebibytes(new.pop(old), old))
+                _set_new(new, old, name, _mebibytes(new.pop(old), old))
         if "allow_internet" in new:
             allowed = new.pop("allow_internet")
             if not isinstance(allowed, bool):
                 raise PydanticCustomError("assay", "allow_internet is neither true nor false; write one of them")
             if not (allowed and new.get("network_mode") == "allowlist"):
-                _same(new, "allow_internet", "network_mode", "public" if allowed else "no-network")
+                _set_new(new, "allow_internet", "network_mode", "public" if allowed else "no-network")
         return new
 
 
@@ -120,24 +119,24 @@ class SolutionTable(TaskTable):
 
 
 class ArtifactTable(TaskTable):
-    """A path that goes from the agent's box to the verifier's, besides the work directory."""
+    """A path that is copied from the agent's box to the verifier's, besides the work directory."""
 
-    source: Inside
+    source: PathInBox
     destination: str | None = None
     exclude: list[Annotated[str, Field(min_length=1)]] = []
-    """Patterns of what the tests are not given of it, as tar's --exclude reads them."""
+    """Patterns of what is not copied, as tar's --exclude reads them."""
     service: str | None = None
 
 
 class AssayTable(TaskTable):
-    """[metadata.assay], where other harnesses look for nothing."""
+    """[metadata.assay]: settings that other harnesses ignore."""
 
     base: Literal["any"] | None = None
-    """Whether any root file system will do in place of the image after FROM, such as the host's own."""
+    """Whether any root file system, such as the host's, can replace the image after FROM."""
 
 
 class MetadataTable(TaskTable):
-    """[metadata]; all but [metadata.assay] is for people and other programs."""
+    """[metadata]; everything except [metadata.assay] is for people and other programs."""
 
     assay: AssayTable = AssayTable()
 
@@ -147,7 +146,7 @@ def _artifact(value: object) -> object:
 
 
 class TaskSettings(TaskTable):
-    """A whole task.toml."""
+    """A task.toml."""
 
     schema_version: Annotated[str, Field(pattern=r"^1(\.[0-9]+)*$")] = "1.0"
     task: dict[str, Any] = {}
@@ -163,89 +162,92 @@ class TaskSettings(TaskTable):
 
 
 def fixed(variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables with `${NAME:-default}` as its default: nothing of the host's own environment enters a box."""
-    return {name: _VARIABLE.sub(lambda found: found[3] or "", value) for name, value in variables.items()}
+    """The variables with each `${NAME:-default}` replaced by its default: nothing from the host's environment enters a box."""
+    return {name: _VARIABLE.sub(lambda match: match[3] or "", value) for name, value in variables.items()}
 
 
 def open_names(variables: Mapping[str, str]) -> list[str]:
-    """The host's variables that are asked for without a default."""
-    return [found[1] for value in variables.values() for found in _VARIABLE.finditer(value) if found[2] is None]
+    """The host's variables that are used without a default."""
+    return [match[1] for value in variables.values() for match in _VARIABLE.finditer(value) if match[2] is None]
 
 
-def _same(content: dict[str, Any], old: str, name: str, value: Any) -> None:
+def _set_new(content: dict[str, Any], old: str, name: str, value: Any) -> None:
+    """Sets the field that replaced an older one; refuses another value of it."""
     if content.setdefault(name, value) != value:
         raise PydanticCustomError("assay", "{old} and {name} say different things; keep {name}", {"old": old, "name": name})
 
 
 def _mebibytes(value: object, field: str) -> int:
-    found = _SIZE.fullmatch(value.strip().upper()) if isinstance(value, str) else None
-    if found is None:
+    """The MiB of a size such as "2G"; `field` is for the message."""
+    match = _SIZE.fullmatch(value.strip().upper()) if isinstance(value, str) else None
+    if match is None:
         raise PydanticCustomError(
             "assay", '{field} = {value} is not a size; write it like "2G" or "512M"', {"field": field, "value": repr(value)[:80]}
         )
-    whole, part, unit = found.groups()
-    digits = part or ""
+    whole, fraction, unit = match.groups()
+    digits = fraction or ""
     return int(whole + digits) * _UNITS[unit] // (1024 * int("1" + "0" * len(digits)))
 
 
 COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
-"""Names that say there is more than one box."""
+"""File names that mean that a task has more than one container."""
 CLOSED = ("/bin", "/dev", "/lib", "/lib32", "/lib64", "/logs/verifier", "/proc", "/sbin", "/solution", "/sys", "/tests", "/usr")
-"""What an agent made never goes there in the verifier's box."""
+"""Paths of the verifier's box into which nothing from the agent is copied."""
 _SEPARATE = 'or set environment_mode = "snapshot" in [verifier]'
 
 
 def refusals(settings: TaskSettings, source: str, file: Path) -> list[BadInput]:
-    """Everything in the settings that is not supported; source: the text of the file, for the lines."""
+    """Every setting that is not supported here. source: the text of the file, for the line numbers."""
     return [
         BadInput(what, file=file, line=line_of(source, field.split(".")), field=field, hint=hint)
-        for field, what, hint in _said(settings)
+        for field, what, hint in _unsupported(settings)
     ]
 
 
-def _said(settings: TaskSettings) -> Iterator[tuple[str, str, str]]:
+def _unsupported(settings: TaskSettings) -> Iterator[tuple[str, str, str]]:
+    """The field, what is wrong with it, and what to do."""
     environment, verifier = settings.environment, settings.verifier
     if settings.steps:
-        yield "steps", "a task of several steps is not supported", "make a task of each step"
+        yield "steps", "a task of several steps is not supported", "make each step a task"
     if environment.os != "linux":
-        yield "environment.os", f"{environment.os} is not supported", "only linux is"
+        yield "environment.os", f"{environment.os} is not supported", "only linux is supported"
     if environment.gpus:
         yield "environment.gpus", "GPUs are not supported", "set gpus = 0, or leave the task out"
     if environment.mcp_servers:
         yield (
             "environment.mcp_servers",
             "MCP servers are not supported",
-            "a box has no other service beside it; leave the task out",
+            "a box has no services beside it; leave the task out",
         )
     if environment.healthcheck is not None:
-        yield "environment.healthcheck", "a health check is not supported", "a box starts no service to wait for; remove it"
+        yield "environment.healthcheck", "a health check is not supported", "a box starts no service; remove the check"
     if verifier.environment:
         yield (
             "verifier.environment",
-            "an environment of the verifier's own is not supported",
-            "put what the tests need into tests/",
+            "a separate environment for the verifier is not supported",
+            "put the files that the tests need into tests/",
         )
     if verifier.collect:
-        yield "verifier.collect", "collecting by commands is not supported", "name the paths in artifacts"
+        yield "verifier.collect", "collecting files by commands is not supported", "name the paths in artifacts"
     for name in ("agent", "verifier", "environment"):
         table = getattr(settings, name)
         if table.network_mode == "allowlist" or table.allowed_hosts:
             yield (
                 f"{name}.{'network_mode' if table.network_mode else 'allowed_hosts'}",
                 "a network of allowed hosts is not supported",
-                "boxes have no network; put into the image what is needed, or leave the task out",
+                "boxes have no network; put what is needed into the image, or leave the task out",
             )
     for name in ("environment", "verifier", "solution"):
         for variable in open_names(getattr(settings, name).env):
             yield (
                 f"{name}.env",
-                f"asks for the host's variable {variable}",
+                f"uses the host's variable {variable}",
                 f"write ${{{variable}:-default}}, or the value itself",
             )
-    yield from _paths(settings)
+    yield from _unsupported_paths(settings)
 
 
-def _paths(settings: TaskSettings) -> Iterator[tuple[str, str, str]]:
+def _unsupported_paths(settings: TaskSettings) -> Iterator[tuple[str, str, str]]:
     separate = settings.verifier.environment_mode == "separate"
     if separate and settings.environment.workdir is not None and closed(settings.environment.workdir):
         yield (
@@ -255,16 +257,16 @@ def _paths(settings: TaskSettings) -> Iterator[tuple[str, str, str]]:
         )
     for artifact in settings.artifacts:
         if artifact.service not in (None, "main"):
-            yield "artifacts", f"the service {artifact.service!r} is not supported", "a task is one box; remove it"
+            yield "artifacts", f"the service {artifact.service!r} is not supported", "a task has one container; remove it"
         if separate and closed(artifact.source):
             yield (
                 "artifacts",
                 f"{artifact.source} cannot be given to the verifier",
-                f"name a folder of the agent's work, {_SEPARATE}",
+                f"name a folder of the agent's own work, {_SEPARATE}",
             )
 
 
 def closed(path: str) -> bool:
-    """Whether a path of the agent's box may not be put into the verifier's: it is in one of `CLOSED`, or above one."""
+    """Whether a path must not be copied into the verifier's box: it is in a folder of `CLOSED`, or above one."""
     above = path.rstrip("/") + "/"
-    return any(path == one or path.startswith(one + "/") or one.startswith(above) for one in map(posixpath.normpath, CLOSED))
+    return any(path == folder or path.startswith(folder + "/") or folder.startswith(above) for folder in CLOSED)

@@ -1,8 +1,9 @@
-"""A task, loaded and checked: what the agent is told, what it may use, and what decides. SPEC 2.1.
+"""Reads terminal tasks in Harbor's format, and refuses a task that cannot be judged here. SPEC 2.1.
 
-Reading tasks: a folder with task.toml is one, a folder of them is a set; what cannot be judged is refused. SPEC 2.1.
+A folder with task.toml is a task, and a folder of such folders is a task set. A task has the instruction for the agent, the
+limits of its box, and the tests that decide the outcome. Its digest covers every file of its folder.
 
-Task sets in Harbor's format: reading, pinning, checking. SPEC 2.1.
+What task.toml says and what has no effect here becomes a note of the task, not a refusal.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ WORKDIR = "/app"
 
 
 class Note(NamedTuple):
-    """Something in task.toml that has no effect here, and what to do about it."""
+    """A field of task.toml that has no effect here, and what to do about it."""
 
     rule: str
     field: str
@@ -59,14 +60,14 @@ class Task:
     """One task of a set."""
 
     id: str
-    """The name of its folder."""
+    """The name of the folder."""
     folder: Path
     instruction: str
     settings: TaskSettings
     digest: str
-    """Of the whole folder, as `tree.digest` defines it."""
+    """The digest of the whole folder, by `tree.digest`."""
     plan: BuildPlan | None
-    """environment/Dockerfile; None if there is none, and then there is a docker_image."""
+    """environment/Dockerfile, parsed; None if the task names a docker_image instead."""
     source: str = ""
     """The text of task.toml."""
     notes: tuple[Note, ...] = ()
@@ -78,20 +79,20 @@ class Task:
 
     @property
     def workdir(self) -> str:
-        """Where the agent works: as task.toml says, else the Dockerfile, else /app."""
-        said = self.plan.workdir if self.plan is not None else None
-        return self.settings.environment.workdir or said or WORKDIR
+        """Where the agent works: from task.toml, else from the Dockerfile, else /app."""
+        in_dockerfile = self.plan.workdir if self.plan is not None else None
+        return self.settings.environment.workdir or in_dockerfile or WORKDIR
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """What a separate verifier is given of the agent's box: the work directory and the artifacts, none inside another."""
-        named = [self.workdir, *(one.source for one in self.settings.artifacts)]
-        outer = [path for path in named if not any(path != other and within(path, other) for other in named)]
+        """The paths that a separate verifier gets from the agent's box: the work directory and artifacts, none inside another."""
+        paths = [self.workdir, *(artifact.source for artifact in self.settings.artifacts)]
+        outer = [path for path in paths if not any(path != other and within(path, other) for other in paths)]
         return tuple(dict.fromkeys(outer))
 
     @property
     def any_base(self) -> bool:
-        """Whether the task says that it needs nothing of the image after FROM."""
+        """Whether the task says that it needs nothing from the image after FROM."""
         return self.settings.metadata.assay.base == "any"
 
     @property
@@ -101,42 +102,42 @@ class Task:
 
     @property
     def dockerfile(self) -> Path | None:
-        """None if the task has only an image."""
+        """The path of the Dockerfile; None if the task names an image instead."""
         return self.environment / "Dockerfile" if self.plan is not None else None
 
     @property
     def tests(self) -> Path:
-        """The folder that goes to /tests."""
+        """The folder that is copied to /tests."""
         return self.folder / "tests"
 
     @property
     def solution(self) -> Path | None:
-        """The folder that goes to /solution for the oracle; None if there is no solve.sh in it."""
+        """The folder that is copied to /solution for the oracle; None if it has no solve.sh."""
         return self.folder / "solution" if (self.folder / SOLUTION).is_file() else None
 
     @property
     def memory(self) -> int:
-        """Bytes."""
+        """The limit on memory, in bytes."""
         return self.settings.environment.memory_mb << 20
 
     @property
     def disk(self) -> int:
-        """Bytes."""
+        """The limit on disk, in bytes."""
         return self.settings.environment.storage_mb << 20
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables of everything in the task's boxes."""
+        """The environment variables of every command in the task's boxes."""
         return fixed(self.settings.environment.env)
 
     @property
     def verifier_env(self) -> dict[str, str]:
-        """Variables of the tests, beyond `env`."""
+        """Further environment variables of the tests."""
         return fixed(self.settings.verifier.env)
 
     @property
     def solution_env(self) -> dict[str, str]:
-        """Variables of the oracle, beyond `env`."""
+        """Further environment variables of the oracle."""
         return fixed(self.settings.solution.env)
 
 
@@ -166,7 +167,7 @@ class TaskSet:
 
     tasks: tuple[Task, ...]
     passed_over: tuple[Path, ...] = ()
-    """Folders beside them in which nothing looks like a task."""
+    """Folders beside the tasks that do not look like tasks."""
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self.tasks)
@@ -176,69 +177,70 @@ class TaskSet:
 
     def __getitem__(self, name: str) -> Task:
         """The task with an id; raises BadInput with the nearest ids."""
-        for one in self.tasks:
-            if one.id == name:
-                return one
+        for task in self.tasks:
+            if task.id == name:
+                return task
         hint = suggest(name, [task.id for task in self.tasks], "list them to see their ids", most=3)
         raise BadInput(f"there is no task {name[:80]!r}", hint=hint)
 
 
 def read_tasks(*places: Path) -> TaskSet:
-    """The tasks in folders; raises BadInput for the first that cannot be judged, for an id that is there twice, and for none."""
-    found: dict[str, Task] = {}
-    passed: list[Path] = []
+    """The tasks in these folders. Raises BadInput for a task that cannot be judged, a repeated id, and no task at all."""
+    tasks: dict[str, Task] = {}
+    passed_over: list[Path] = []
     for place in places:
-        inner, other = task_folders(place)
-        passed += other
-        for folder in inner:
-            if folder.name in found:
+        folders, others = task_folders(place)
+        passed_over += others
+        for folder in folders:
+            if folder.name in tasks:
                 raise BadInput(
-                    f"the task {folder.name!r} is there twice, first at {found[folder.name].folder}",
+                    f"the task {folder.name!r} is there twice, first at {tasks[folder.name].folder}",
                     file=folder,
                     hint="rename one of the two",
                 )
-            found[folder.name] = read_task(folder)
-            if len(found) > MOST_TASKS:
+            tasks[folder.name] = read_task(folder)
+            if len(tasks) > MOST_TASKS:
                 raise BadInput(f"has more than {MOST_TASKS} tasks", file=place, hint="make several competitions of it")
-    return TaskSet(tuple(found[name] for name in sorted(found, key=str.encode)), tuple(passed))
+    return TaskSet(tuple(tasks[name] for name in sorted(tasks, key=str.encode)), tuple(passed_over))
 
 
 def task_folders(place: Path) -> tuple[list[Path], list[Path]]:
-    """The folders of a set that are tasks, sorted, and those that are not; a task alone is a set of one. Raises BadInput."""
+    """The folders of a set that are tasks, sorted, and the others. A single task is a set of one. Raises BadInput."""
     try:
         if (place / TOML).is_file():
             return [place.resolve()], []
-        inner = sorted(
-            (one for one in place.iterdir() if one.is_dir() and not one.name.startswith(".")), key=lambda one: one.name.encode()
+        folders = sorted(
+            (path for path in place.iterdir() if path.is_dir() and not path.name.startswith(".")),
+            key=lambda path: path.name.encode(),
         )
     except OSError as error:
         raise BadInput(f"cannot be read ({error.strerror})", file=place, hint="name a folder of tasks") from None
-    tasks = [one for one in inner if any((one / sign).exists() for sign in _SIGNS)]
+    tasks = [folder for folder in folders if any((folder / sign).exists() for sign in _SIGNS)]
     if not tasks:
         hint = f"a task is a folder with {TOML}, {INSTRUCTION} and {TESTS}"
         if (place / "tasks").is_dir():
-            hint = f"those of a competition are in {place / 'tasks'}: name that"
+            hint = f"the tasks of a competition are in {place / 'tasks'}: name that folder"
         raise BadInput("has no tasks", file=place, hint=hint)
-    return tasks, [one for one in inner if one not in tasks]
+    return tasks, [folder for folder in folders if folder not in tasks]
 
 
 def read_task(folder: Path) -> Task:
-    """The task in a folder; raises BadInput for the first thing for which it cannot be judged."""
-    _name(folder)
-    _plain(folder)
-    settings, source = _settings(folder)
+    """The task in a folder. Raises BadInput with the first reason why it cannot be judged."""
+    _check_name(folder)
+    _check_entries(folder)
+    settings, source = _read_settings(folder)
     for refusal in refusals(settings, source, folder / TOML):
         raise refusal
-    instruction = _text(folder, INSTRUCTION, hint="say in it what the agent is to do")
-    _text(folder, TESTS, hint="write the script that decides: exit 0 and, if it writes a reward, 1")
-    _environment(folder, settings)
+    instruction = _read_text(folder, INSTRUCTION, hint="write into it what the agent must do")
+    _read_text(folder, TESTS, hint="write the script that decides: exit 0 and, if it writes a reward, 1")
+    _check_environment(folder, settings)
     task = Task(
         id=folder.name,
         folder=folder,
         instruction=instruction,
         settings=settings,
         digest=tree.digest(folder, bounds=BOUNDS),
-        plan=_plan(folder),
+        plan=_read_dockerfile(folder),
         source=source,
         notes=tuple(_notes(settings, source, folder)),
     )
@@ -250,43 +252,44 @@ def read_task(folder: Path) -> Task:
     return task
 
 
-def _name(folder: Path) -> None:
+def _check_name(folder: Path) -> None:
     name = folder.name
     if folder.is_symlink():
-        raise BadInput("is a link", file=folder, hint="put the task's folder itself there, so that its digest pins it")
+        raise BadInput("is a link", file=folder, hint="put the task's folder itself there: a digest does not pin a link's target")
     if not allowed(name) or len(name) > LONGEST_TASK or " " in name or name.startswith("#"):
         raise BadInput(
             f"{name[:60]!r} is not a task id", file=folder, hint=f"use 1 to {LONGEST_TASK} printable characters, and no spaces"
         )
 
 
-def _plain(folder: Path) -> None:
-    """Refuses what a digest cannot pin: links that lead out, and what is neither file nor folder nor link."""
+def _check_entries(folder: Path) -> None:
+    """Refuses what a digest cannot pin: links that lead out of the task, and what is neither file nor folder nor link."""
     try:
         for entry in tree.walk(folder, bounds=BOUNDS):
             if entry.kind in ("fifo", "socket", "device"):
                 raise BadInput(f"is a {entry.kind}", file=folder / entry.path, hint="a task is files, folders and links")
             if entry.kind == "link" and not tree.stays_inside(entry.target, entry.path.count("/")):
-                raise BadInput("is a link that leads out of the task", file=folder / entry.path, hint="put a copy in its place")
+                raise BadInput("is a link that leads out of the task", file=folder / entry.path, hint="replace it with a copy")
     except tree.TreeError as error:
         raise BadInput(error.what, file=folder, hint="a task's folder holds only what the task needs") from None
     except OSError as error:
         raise BadInput(f"cannot be read ({error.strerror})", file=folder, hint="check its permissions") from None
 
 
-def _settings(folder: Path) -> tuple[TaskSettings, str]:
+def _read_settings(folder: Path) -> tuple[TaskSettings, str]:
+    """task.toml, and its text."""
     file = folder / TOML
     if not file.is_file():
         if (folder / "task.yaml").is_file():
             raise BadInput(
                 "is a task of Terminal-Bench 1, which is not supported", file=folder, hint="convert it to Harbor's format"
             )
-        raise BadInput("no such file", file=file, hint='a task needs it; schema_version = "1.0" is the least')
+        raise BadInput("no such file", file=file, hint='a task needs it; the shortest one is schema_version = "1.0"')
     content, source = read_toml(file)
     return validate(TaskSettings, content, file=file, source=source), source
 
 
-def _text(folder: Path, name: str, *, hint: str) -> str:
+def _read_text(folder: Path, name: str, *, hint: str) -> str:
     file = folder / name
     try:
         data = tree.peek(folder, name, most=TEXT_BYTES)
@@ -300,16 +303,17 @@ def _text(folder: Path, name: str, *, hint: str) -> str:
     return text
 
 
-def _environment(folder: Path, settings: TaskSettings) -> None:
+def _check_environment(folder: Path, settings: TaskSettings) -> None:
+    """Refuses more than one container, and a task with neither a Dockerfile nor an image."""
     for name in COMPOSE:
         for place in (ENVIRONMENT, "tests"):
             if (folder / place / name).exists():
-                raise BadInput("several containers are not supported", file=folder / place / name, hint="make one image of them")
+                raise BadInput("several containers are not supported", file=folder / place / name, hint="put them into one image")
     if (folder / "tests" / "Dockerfile").exists():
         raise BadInput(
-            "an image of the verifier's own is not supported",
+            "a separate image for the verifier is not supported",
             file=folder / "tests" / "Dockerfile",
-            hint="use the task's, and put files into tests/",
+            hint="use the task's image, and put the files into tests/",
         )
     if not (folder / ENVIRONMENT / "Dockerfile").exists() and settings.environment.docker_image is None:
         raise BadInput(
@@ -317,15 +321,15 @@ def _environment(folder: Path, settings: TaskSettings) -> None:
         )
 
 
-def _plan(folder: Path) -> dockerfile.BuildPlan | None:
+def _read_dockerfile(folder: Path) -> dockerfile.BuildPlan | None:
     file = folder / ENVIRONMENT / "Dockerfile"
     if not file.exists():
         return None
-    return dockerfile.plan(_text(folder, f"{ENVIRONMENT}/Dockerfile", hint="begin with FROM"), file)
+    return dockerfile.plan(_read_text(folder, f"{ENVIRONMENT}/Dockerfile", hint="begin with FROM"), file)
 
 
 def _notes(settings: TaskSettings, source: str, folder: Path) -> Iterator[Note]:
-    """What is in task.toml and has no effect here."""
+    """The fields of task.toml that have no effect here."""
     content, _ = read_toml(folder / TOML)
     yield from _unknown(content, TaskSettings, "", source)
     for name, model in _TABLES.items():
@@ -334,7 +338,7 @@ def _notes(settings: TaskSettings, source: str, folder: Path) -> Iterator[Note]:
     for number, artifact in enumerate(content.get("artifacts", [])):
         if isinstance(artifact, dict):
             yield from _unknown(artifact, ArtifactTable, f"artifacts.{number}", source)
-    for field, value, what, do in _idle(settings):
+    for field, value, what, do in _no_effect(settings):
         if value is not None:
             yield Note("no-effect", field, line_of(source, field.split(".")), what, do)
 
@@ -349,28 +353,29 @@ def _unknown(content: dict[str, Any], model: type[BaseModel], table: str, source
                 "unknown-key",
                 field,
                 line_of(source, field.split(".")),
-                f"there is no field {key[:80]!r} here, and it has no effect",
+                f"there is no field {key[:80]!r} here, so it has no effect",
                 do,
             )
 
 
-def _idle(settings: TaskSettings) -> Sequence[tuple[str, object, str, str]]:
+def _no_effect(settings: TaskSettings) -> Sequence[tuple[str, object, str, str]]:
+    """Known fields without effect here: field, value (None: not set), why, and what to do."""
     environment = settings.environment
-    seen = settings.verifier.environment_mode != "separate"
+    same_box = settings.verifier.environment_mode != "separate"
     user = "everything in a box runs as one unprivileged user"
-    remove = "remove it, and see that the task can be solved and verified without"
+    remove = "remove it, and check that the task can be solved and verified without it"
     return (
         ("agent.user", settings.agent.user, user, remove),
         ("verifier.user", settings.verifier.user, user, remove),
         *(
             (f"artifacts.{number}.{name}", value or None, why, remove)
-            for number, one in enumerate(settings.artifacts)
+            for number, artifact in enumerate(settings.artifacts)
             for name, value, why in (
-                ("destination", one.destination, "what is at source goes to the same place for the tests"),
-                ("exclude", seen and one.exclude, "the tests see all that the agent left"),
+                ("destination", artifact.destination, "the tests find the artifact at the same path as the agent"),
+                ("exclude", same_box and artifact.exclude, "the tests see everything that the agent left"),
             )
         ),
-        ("environment.skills_dir", environment.skills_dir, "agents are given no skills", remove),
+        ("environment.skills_dir", environment.skills_dir, "agents get no skills", remove),
         *(
             (
                 f"{name}.network_mode",

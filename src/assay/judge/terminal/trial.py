@@ -1,14 +1,12 @@
-"""Where things are inside the box: what Harbor's tasks expect, and where the agent finds itself. FORMATS: verifier contract.
+"""Runs one trial: sets up the box, runs the agent, kills its processes, runs the tests, and decides the outcome. SPEC 2.1.
 
-One trial: set-up, agent, everything of the agent dead, tests, outcome. SPEC 2.1.
+- `separate`: the tests start in a new box and get only the folders that the task names, copied within limits.
+- `snapshot`: the tests start from a frozen copy of everything that the agent left.
+- `shared`: the tests run in the agent's own box, as in Harbor.
+- In all three modes every process of the agent is dead before the tests start, and /tests and /logs/verifier are emptied.
 
-- `separate`: the tests start from a pristine box and get only the folders that the task names, copied over within bounds.
-- `snapshot`: they start from a frozen copy of everything that the agent left.
-- `shared`: they run in the agent's own box, as Harbor does.
-- In all three every process of the agent is dead first, and /tests and /logs/verifier are made anew.
-
-What runs into its own bound fails. What is nobody's fault that is judged (`Trouble`, a host's full disk, a model service that
-failed a trial which then did not pass) is an error, and never a fail.
+An agent that runs into one of its limits fails. An infrastructure error (`Trouble`, a full disk of the host, a model service that
+failed during a trial that did not pass) makes the trial an error, never a fail.
 """
 
 from __future__ import annotations
@@ -62,15 +60,16 @@ ERROR = TrialVerdict("error", TrialReason.TROUBLE)
 
 @dataclass(frozen=True)
 class Keeping:
-    """Bounds on what is kept of a trial beside its record."""
+    """Limits on a box, and on what is kept of a trial beside its record."""
 
     output: int = 8_000_000
-    """Bytes of stdout and stderr of the agent, and again of the tests; more stops them, as any bound does."""
+    """Bytes of stdout and stderr of the agent, and the same again for the tests; above this the command is stopped."""
     logs: int = 64_000_000
-    """Bytes of /logs/agent and of /logs/artifacts each; more is not kept."""
+    """Bytes of /logs/agent and of /logs/artifacts each; a larger folder is not kept."""
     files: int = 10_000
+    """Files of /logs/agent and of /logs/artifacts each."""
     image: int = 4 << 30
-    """Bytes that the work directory may have of the image's own, beyond what the task lets the agent write."""
+    """Bytes that the work directory may have from the image, beyond what the task lets the agent write."""
     inside: int = 200_000
     """Files and folders in a box, and so in the work directory."""
     processes: int = 512
@@ -85,20 +84,20 @@ KEEPING = Keeping()
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """How trials are carried out, whichever they are."""
+    """What all trials of a run share."""
 
     sandbox: Sandbox
     agent_timeout: AgentTimeout = "fail"
     model: ModelAccess | None = None
     proxy: ProxyLimits = LIMITS
     env: Mapping[str, str] = field(default_factory=dict)
-    """What agents may be given, by name."""
+    """The variables that agents may get."""
     keeping: Keeping = KEEPING
 
 
 @dataclass
 class TrialResult:
-    """Everything that came of a trial. `verdict` is an error until something better is known."""
+    """The result of a trial. `verdict` is an error until the trial has decided otherwise."""
 
     started_at: datetime
     finished_at: datetime
@@ -114,13 +113,13 @@ class TrialResult:
 
     @classmethod
     def failed(cls, message: str) -> TrialResult:
-        """A trial that never began."""
+        """The result of a trial that never began."""
         now = datetime.now(UTC)
         return cls(now, now, message=message)
 
 
 def image_of(sandbox: Sandbox, task: Task, keeping: Keeping = KEEPING) -> Image:
-    """What the boxes of a task start from. Raises BadInput for what this sandbox cannot do, Trouble for what went wrong."""
+    """The image that the boxes of a task start from. Raises BadInput for what this sandbox cannot do, and Trouble."""
     settings = task.settings.environment
     limits = Limits(
         seconds=settings.build_timeout_sec,
@@ -136,7 +135,7 @@ def image_of(sandbox: Sandbox, task: Task, keeping: Keeping = KEEPING) -> Image:
 
 
 def run_trial(
-    judge: TrialSetup,
+    setup: TrialSetup,
     task: Task,
     agent: Agent,
     image: Image,
@@ -144,30 +143,30 @@ def run_trial(
     *,
     say: Callable[[TrialPhase], None] = lambda _phase: None,
 ) -> TrialResult:
-    """Carries out one trial and keeps what was printed and left in `folder`, which exists and is empty.
+    """Carries out one trial, and keeps its output and logs in `folder`, an existing empty folder.
 
-    Trouble becomes the verdict `error`; BadInput (a task or agent that cannot be judged here at all) is let through.
+    Trouble becomes the verdict `error`. Raises BadInput for a task or agent that cannot be judged here at all.
     """
     now = datetime.now(UTC)
-    tried = TrialResult(now, now, image=image.digest)
+    result = TrialResult(now, now, image=image.digest)
     try:
         with _scratch(folder) as scratch:
-            _TrialRun(judge, task, agent, image, folder, tried, say, scratch).run()
+            _TrialRun(setup, task, agent, image, folder, result, say, scratch).run()
     except (Trouble, tree.TreeError) as error:
-        tried.verdict, tried.message = ERROR, str(error)
+        result.verdict, result.message = ERROR, str(error)
     except OSError as error:
-        tried.verdict, tried.message = ERROR, f"the host: {error.strerror or error}"
-    troubles = tried.model.troubles if tried.model is not None else []
-    if (verdict := after_troubles(tried.verdict, troubles)) != tried.verdict:
-        tried.verdict, tried.message = verdict, f"the model service failed: {troubles[0]}"
-    tried.finished_at = datetime.now(UTC)
+        result.verdict, result.message = ERROR, f"the host: {error.strerror or error}"
+    troubles = result.model.troubles if result.model is not None else []
+    if (verdict := after_troubles(result.verdict, troubles)) != result.verdict:
+        result.verdict, result.message = verdict, f"the model service failed: {troubles[0]}"
+    result.finished_at = datetime.now(UTC)
     say("done")
-    return tried
+    return result
 
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """A folder inside the trial's own, so that whatever clears that clears this."""
+    """A folder inside the trial's folder, so whatever removes that folder removes this one too."""
     scratch = folder / ".scratch"
     scratch.mkdir()
     try:
@@ -178,25 +177,25 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 @dataclass
 class _TrialRun:
-    """What the steps of one trial share."""
+    """The steps of one trial, and what they share."""
 
-    judge: TrialSetup
+    setup: TrialSetup
     task: Task
     agent: Agent
     image: Image
     folder: Path
-    tried: TrialResult
+    result: TrialResult
     say: Callable[[TrialPhase], None]
     scratch: Path
 
     def run(self) -> None:
         self.say("set-up")
         with ExitStack() as later:
-            with self.judge.sandbox.open(self.image, self.limits("agent")) as box:
+            with self.setup.sandbox.open(self.image, self.limits("agent")) as box:
                 self.set_up(box)
                 self.say("agent")
-                self.tried.agent = self.run_agent(box)
-                verdict = after_agent(self.tried.agent, self.judge.agent_timeout)
+                self.result.agent = self.run_agent(box)
+                verdict = after_agent(self.result.agent, self.setup.agent_timeout)
                 self.keep_logs(box)
                 lost = self.carry_out(box)
                 verdict = verdict or lost
@@ -204,31 +203,31 @@ class _TrialRun:
                     verdict = self.verify(box)
                 elif verdict is None and self.task.mode == "snapshot":
                     try:
-                        frozen = later.enter_context(self.judge.sandbox.freeze(box))
+                        frozen = later.enter_context(self.setup.sandbox.freeze(box))
                     except tree.TooMuch as error:
                         verdict = self.too_large("what the agent left", error)
             if verdict is None:
                 start = frozen if self.task.mode == "snapshot" else self.image
-                with self.judge.sandbox.open(start, self.limits("tests")) as box:
+                with self.setup.sandbox.open(start, self.limits("tests")) as box:
                     if self.task.mode == "separate":
                         self.carry_in(box)
                     verdict = self.verify(box)
-        self.tried.verdict = verdict
+        self.result.verdict = verdict
 
     def limits(self, whose: Literal["agent", "tests"]) -> Limits:
         settings = self.task.settings
         return Limits(
             seconds=settings.agent.timeout_sec if whose == "agent" else settings.verifier.timeout_sec,
             memory=self.task.memory,
-            processes=self.judge.keeping.processes,
+            processes=self.setup.keeping.processes,
             disk=self.task.disk,
-            output=self.judge.keeping.output,
-            files=self.judge.keeping.inside,
+            output=self.setup.keeping.output,
+            files=self.setup.keeping.inside,
             cpus=settings.environment.cpus,
         )
 
     def set_up(self, box: Box) -> None:
-        """What the agent finds: its instruction, its own folder, empty folders for logs; the oracle finds the solution."""
+        """Puts what the agent gets into the box: instruction, own folder, empty folders for logs; for the oracle the solution."""
         instruction = self.scratch / "instruction.md"
         instruction.write_text(self.task.instruction, encoding="utf-8", newline="\n")
         box.put(instruction, INSTRUCTION, mode=0o644)
@@ -242,7 +241,7 @@ class _TrialRun:
             box.put(self.task.solution, SOLUTION)
 
     def run_agent(self, box: Box) -> Ran:
-        env = self.task.env | agents.environment(self.agent, self.judge.env)
+        env = self.task.env | agents.environment(self.agent, self.setup.env)
         if self.agent.solution:
             env |= self.task.solution_env
         with self.door() as door:
@@ -259,54 +258,54 @@ class _TrialRun:
 
     @property
     def workdir(self) -> str:
-        """Where the agent works; a task that has an image only, and says nothing, leaves it to the image."""
+        """Where the agent works. A task with neither a workdir nor a Dockerfile leaves it to the image."""
         task = self.task
-        said = task.settings.environment.workdir is not None or task.plan is not None
-        return task.workdir if said else self.image.workdir
+        set_by_task = task.settings.environment.workdir is not None or task.plan is not None
+        return task.workdir if set_by_task else self.image.workdir
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The folders and files that the tests are given."""
+        """The paths that the tests get from the agent's box."""
         return tuple(self.workdir if path == self.task.workdir else path for path in self.task.kept)
 
     @contextmanager
     def door(self) -> Iterator[Path | None]:
-        """The socket of the model's proxy; None for an agent that asks for no model. Raises BadInput if there is no model."""
+        """The socket of the model's proxy; None for an agent that uses no model. Raises BadInput if there is no model."""
         if not self.agent.model:
             yield None
             return
-        if self.judge.model is None:
+        if self.setup.model is None:
             raise BadInput(
                 f"the agent {self.agent.name!r} needs a model",
                 field="model",
                 hint="set ASSAY_MODEL_URL (and ASSAY_MODEL_KEY), or leave this agent out",
             )
-        from assay.judge.terminal.model_proxy import open_proxy  # most agents ask for none, and it is slow to import
+        from assay.judge.terminal.model_proxy import open_proxy  # slow to import, and most agents use no model
 
-        with tempfile.TemporaryDirectory(prefix="assay-door-") as folder:  # here, because a socket's path must be short
+        with tempfile.TemporaryDirectory(prefix="assay-door-") as folder:  # not in the scratch folder: a socket's path is short
             door = Path(folder) / "door"
-            with open_proxy(self.judge.model, door, self.judge.proxy) as self.tried.model:
+            with open_proxy(self.setup.model, door, self.setup.proxy) as self.result.model:
                 yield door
 
     def output(self, *names: str) -> Path:
-        """A file of the trial's folder that something will be printed into."""
+        """A path in the trial's folder for something that will be written; its parent exists."""
         place = self.folder.joinpath(*names)
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
 
     def keep_logs(self, box: Box) -> None:
-        """What the agent left to be read: never decides anything, so what is too large is left out and said."""
-        keeping = self.judge.keeping
+        """Keeps the agent's logs and artifacts. They decide nothing, so what is too large is left out, with a note."""
+        keeping = self.setup.keeping
         for inside, target in ((AGENT_LOGS, self.output("agent", "logs")), (ARTIFACTS, self.folder / "artifacts")):
             try:
                 box.take(inside, target, most_bytes=keeping.logs, most_files=keeping.files)
             except tree.TreeError as error:
-                self.tried.notes.append(f"{inside} was not kept: {error.what}")
-            with suppress(OSError):  # an empty folder says nothing
+                self.result.notes.append(f"{inside} was not kept: {error.what}")
+            with suppress(OSError):  # removes it only if it is empty
                 target.rmdir()
 
     def carry_out(self, box: Box) -> TrialVerdict | None:
-        """Takes what the tests are given out of the agent's box; a verdict if that cannot be had, which is the agent's doing."""
+        """Copies the kept paths out of the agent's box. Returns a verdict if the agent made that impossible."""
         for number, path in enumerate(self.kept):
             target = self.scratch / f"kept-{number}"
             most = self.most
@@ -315,46 +314,46 @@ class _TrialRun:
             except tree.TooMuch as error:
                 return self.too_large(path, error)
             except tree.TreeError as error:
-                self.tried.notes.append(f"{path}: {error.what}")
+                self.result.notes.append(f"{path}: {error.what}")
             self.leave_out(path, target)
             if path == self.workdir:
                 if target.is_symlink() or not target.is_dir():
                     return TrialVerdict("fail", TrialReason.WORK_GONE)
-                target.chmod(stat.S_IMODE(target.stat().st_mode) | stat.S_IRWXU)  # or the tests could not begin there
+                target.chmod(stat.S_IMODE(target.stat().st_mode) | stat.S_IRWXU)  # or the tests could not start in it
         try:
-            self.tried.work = self.digest_of_work()
+            self.result.work = self.work_digest()
         except tree.TooMuch as error:
             return self.too_large("what the tests are given", error)
         return None
 
     @property
     def most(self) -> tree.Bounds:
-        """How much one path may hold: what the agent may write, and the image's own."""
-        return tree.Bounds(self.task.disk + self.judge.keeping.image, self.judge.keeping.inside)
+        """How much one path may hold: what the agent may write, and what the image has."""
+        return tree.Bounds(self.task.disk + self.setup.keeping.image, self.setup.keeping.inside)
 
     def too_large(self, what: str, error: tree.TooMuch) -> TrialVerdict:
-        """The verdict on an agent that left more than the tests can be given."""
-        self.tried.notes.append(f"{what}: {error.what}")
+        """The verdict for an agent that left more than can be copied to the tests."""
+        self.result.notes.append(f"{what}: {error.what}")
         return TrialVerdict("fail", TrialReason.WORK_TOO_LARGE)
 
     def leave_out(self, path: str, target: Path) -> None:
-        """Removes what the task excludes, of a path of the box that was copied to `target`."""
-        for one in self.task.settings.artifacts:
-            if one.exclude and within(one.source, path):
+        """Removes what the task excludes from the copy of a path at `target`."""
+        for artifact in self.task.settings.artifacts:
+            if artifact.exclude and within(artifact.source, path):
                 with suppress(tree.Missing):
-                    tree.prune(target, one.exclude, one.source[len(path) :])
+                    tree.prune(target, artifact.exclude, artifact.source[len(path) :])
 
-    def digest_of_work(self) -> str:
-        """One digest of everything that the tests are given of the agent's."""
-        found = {
+    def work_digest(self) -> str:
+        """One digest of everything that the tests get from the agent's box."""
+        digests = {
             path: tree.digest(place, bounds=self.most, once=True)
             for number, path in enumerate(self.kept)
             if (place := self.scratch / f"kept-{number}").exists()
         }
-        return found[self.workdir] if list(found) == [self.workdir] else digest(found)
+        return digests[self.workdir] if list(digests) == [self.workdir] else digest(digests)
 
     def carry_in(self, box: Box) -> None:
-        """Puts it into the box that the tests start in, in place of what the image has there."""
+        """Puts the kept paths into the box of the tests, in place of what the image has there."""
         for number, path in enumerate(self.kept):
             place = self.scratch / f"kept-{number}"
             if place.exists():
@@ -363,12 +362,12 @@ class _TrialRun:
                 box.fresh(path)
 
     def verify(self, box: Box) -> TrialVerdict:
-        """Runs the tests in a box where nothing of the agent is alive, with their own folders made anew."""
+        """Runs the tests in a box where no process of the agent is alive, with /tests and the verifier's logs emptied first."""
         self.say("tests")
         for inside in (TESTS, VERIFIER_LOGS):
             box.fresh(inside)
         box.put(self.task.tests, TESTS)
-        self.tried.tests = box.run(
+        self.result.tests = box.run(
             ("bash", TEST_SCRIPT),
             limits=self.limits("tests"),
             stdout=self.output("tests", "stdout.txt"),
@@ -378,15 +377,15 @@ class _TrialRun:
         )
         text = self.reward(box, REWARD_TEXT, "reward.txt")
         json = self.reward(box, REWARD_JSON, "reward.json")
-        said = text if json is None else json
-        if said is not None:
-            self.tried.reward = said[: self.judge.keeping.reward].decode("utf-8", "backslashreplace")
+        reward = text if json is None else json
+        if reward is not None:
+            self.result.reward = reward[: self.setup.keeping.reward].decode("utf-8", "backslashreplace")
         with suppress(tree.TreeError):
-            box.take(CTRF, self.output("tests", "ctrf.json"), most_bytes=self.judge.keeping.ctrf, most_files=1)
-        return after_tests(self.tried.tests, text, json)
+            box.take(CTRF, self.output("tests", "ctrf.json"), most_bytes=self.setup.keeping.ctrf, most_files=1)
+        return after_tests(self.result.tests, text, json)
 
     def reward(self, box: Box, inside: str, name: str) -> bytes | None:
-        """The bytes of a reward file: None if there is none, b"" if it is no plain file or too large to be a reward."""
+        """The bytes of a reward file: None if there is none, b"" if it is not a plain file or too large to be a reward."""
         target = self.output("tests", name)
         try:
             if not box.take(inside, target, most_bytes=REWARD_BYTES, most_files=1):

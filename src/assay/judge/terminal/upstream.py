@@ -1,19 +1,21 @@
-"""The service's side of an agent's proxy: requests go out, and of each failure it is found out whose it was. SPEC 2.1.
+"""Sends an agent's requests to the model service, and decides of each failure whether service or agent caused it. SPEC 2.1.
 
-The service's failure makes a trial an ERROR, so an agent that would fail wants one. It can make a service refuse: by a prompt
-that is flagged, by a request that breaks it, by asking until a limit is reached. So a refusal is not believed at once:
+A failure of the service makes a trial an ERROR, so an agent that is about to fail would like one. It can make a service refuse:
+with a prompt that is flagged, with a request that breaks the service, or with requests until a limit is reached. So a refusal is
+not believed at once:
 
-- What may pass by itself (408, 425, 429, 5xx, a connection that broke) is asked again, after a pause that doubles, or that
-  `Retry-After` says. After a 429 nothing of this trial goes out before the pause is over.
-- If it stays refused, or is refused for good (401, 402, 403, 407, nothing in time), the judge asks a small question of its own:
-  same key, model and endpoint (`endpoints.question`). If that is refused too, it is the service's trouble.
-- If it is answered, the request was to blame. What may pass is asked a last time; then the agent gets the refusal as its own.
-- An answer that is cut off in the middle is asked for again, and thrown away. If it comes whole, it is the service's trouble.
-- A request that still waits when the trial ends (`_LONG`), or that is in doubt then, is looked into in the same way.
+- A failure that may be temporary (408, 425, 429, 5xx, a broken connection) is repeated after a pause, which doubles each time or
+  follows `Retry-After`. After a 429, nothing of this trial is sent before the pause is over.
+- If it persists, or is permanent (401, 402, 403, 407, no answer in time), the judge sends a probe: a small request of its own
+  with the same key, model and endpoint (`model_requests.make_probe`). If the probe is refused too, the service failed.
+- If the probe is answered, the agent's request caused the failure. A temporary failure is repeated once more; then the agent
+  gets the refusal.
+- If an answer is cut off, the same request is sent again and its answer is discarded. If that answer is complete, the service
+  failed.
+- A request that has waited long (`_LONG`), or has failed and is not decided, when the trial ends is decided in the same way.
 
-Questions, repeats and pauses are bounded for each trial. An agent that has used up the questions has been to blame so often;
-what it is refused from then on is its own. No more than so many requests go out in a minute, so that one agent does not exhaust
-the account.
+Probes, repeats and pauses are limited for each trial. An agent that has used up the probes has caused that many failures, so all
+further refusals count as its own. Only a limited number of requests is sent in a minute, so one agent cannot exhaust the account.
 """
 
 from __future__ import annotations
@@ -34,18 +36,18 @@ from assay.peers.http import Peer, StreamedAnswer
 
 __all__ = ["Closed", "ModelRequest", "Upstream"]
 
-_FOR_GOOD = frozenset({401, 402, 403, 407})
-_PASSING = frozenset({408, 425, 429})
+_PERMANENT = frozenset({401, 402, 403, 407})
+_TEMPORARY = frozenset({408, 425, 429})
 _TRIES = 3
-"""How often a request is asked before a question is."""
+"""How often a request is sent before a probe is."""
 _CUT = 3
-"""Answers that were cut off and are asked for again, in one trial."""
+"""How many answers of one trial are requested again because they were cut off."""
 _CACHED = 10.0
-"""Seconds for which a question that was answered stands for refusals for good."""
+"""Seconds for which an answered probe also decides later permanent refusals."""
 _MINUTE = 60.0
 _LONG = 10.0
-"""Seconds after which a request that waits when the trial ends is looked into."""
-_QUESTION_BYTES = 1_000_000
+"""Seconds after which a request that still waits when the trial ends is decided by a probe."""
+_PROBE_BYTES = 1_000_000
 
 
 class Closed(Exception):
@@ -54,7 +56,7 @@ class Closed(Exception):
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """What an agent asked, as it is forwarded; `target` from the host's root."""
+    """A request as it is forwarded; `target` begins at the host's root."""
 
     method: str
     target: str
@@ -65,14 +67,14 @@ class ModelRequest:
 @dataclass(frozen=True)
 class _Failure:
     why: str
-    passing: bool = False
-    """Whether it may be gone when it is asked again."""
+    temporary: bool = False
+    """Whether the same request may succeed later."""
     pause: float | None = None
-    """Seconds that the service wants us to wait."""
+    """Seconds that the service asks us to wait."""
 
 
 @dataclass(eq=False)
-class _Doubt:
+class _Pending:
     """A request that has no answer yet."""
 
     request: ModelRequest
@@ -80,14 +82,14 @@ class _Doubt:
     tries: int = 0
     failed: bool = False
     proven: bool = False
-    """Whether a question of ours was answered in between, so that the next failure is the request's own."""
+    """Whether a probe was answered after a failure, so the request itself causes the next one."""
 
 
 class Upstream:
-    """One trial's way to the service. May be used by several threads; to be closed."""
+    """The connection of one trial to the service. Several threads may use it; it must be closed."""
 
     def __init__(self, model: ModelAccess, limits: ProxyLimits, seen: ModelTraffic, lock: threading.Lock) -> None:
-        """seen: what is noted, under the lock."""
+        """seen: the counts and failures, changed only under the lock."""
         self._model, self._limits, self._seen, self._lock = model, limits, seen, lock
         self._peer = Peer(model.base_url, seconds=limits.whole, idle=limits.seconds, keep=False)
         self._own = Peer(model.base_url, seconds=limits.question_seconds, keep=False)
@@ -98,77 +100,78 @@ class Upstream:
         self._not_before, self._patience, self._cut = 0.0, limits.patience, _CUT
         self._asking = threading.Lock()
         self._answered: dict[model_requests.Probe, float] = {}
-        self._doubts: set[_Doubt] = set()
+        self._pending: set[_Pending] = set()
 
     @contextmanager
     def answer(self, request: ModelRequest) -> Iterator[StreamedAnswer | None]:
-        """What the agent is given, a refusal perhaps; None where nothing came. Raises Closed."""
-        doubt = _Doubt(request)
+        """The answer for the agent, perhaps a refusal; None if no answer came. Raises Closed."""
+        pending = _Pending(request)
         with self._lock:
-            self._doubts.add(doubt)
+            self._pending.add(pending)
         try:
             while True:
-                doubt.tries += 1
+                pending.tries += 1
                 with ExitStack() as later:
-                    opened, failure = self._once(request, later)
-                    doubt.failed = failure is not None
-                    if failure is not None and self._again(doubt, failure):
+                    exchange, failure = self._send(request, later)
+                    pending.failed = failure is not None
+                    if failure is not None and self._again(pending, failure):
                         continue
-                    doubt.failed, doubt.since = False, time.monotonic()  # its body may still keep us waiting
-                    yield opened
+                    pending.failed, pending.since = False, time.monotonic()  # its body may still keep us waiting
+                    yield exchange
                     return
         finally:
             with self._lock:
-                self._doubts.discard(doubt)
+                self._pending.discard(pending)
 
     def cut_off(self, request: ModelRequest, error: NoAnswer, *, slow: bool) -> None:
-        """Notes whose trouble it is that an answer had a beginning and no end. slow: the agent kept it waiting."""
+        """Decides who caused it that an answer was cut off. slow: the agent was slow to read it."""
         why = f"{request.method}: cut off ({error.why})"
-        if slow:  # a service does not wait for ever
+        if slow:  # a service does not wait forever
             self._blame(why)
             return
         with self._lock:
             again = self._cut > 0 and not isinstance(error, Silent) and not self._seen.troubles
             self._cut -= again
         if again and self._whole(request):
-            self._trouble(f"{why}, and whole when it was asked for again")
+            self._trouble(f"{why}, and complete when it was requested again")
         elif refusal := self._refusal(request, time.monotonic(), whole=True):
             self._trouble(f"{why}; {refusal}")
         else:
             self._blame(why)
 
     def close(self) -> None:
-        """Ends everything that goes on; what was in doubt is looked into. Connections close with the threads that use them."""
+        """Ends all requests, and decides the pending ones. Connections close with the threads that use them."""
         self._closed.set()
         now = time.monotonic()
         with self._lock:
-            doubts = [one for one in self._doubts if one.failed or now - one.since >= _LONG]
+            pending = [one for one in self._pending if one.failed or now - one.since >= _LONG]
         self._peer.hang_up()
         self._own.hang_up()
-        if doubts and (refusal := self._refusal(doubts[0].request, now, last=True)):
+        if pending and (refusal := self._refusal(pending[0].request, now, last=True)):
             with self._lock:
-                waited = now - doubts[0].since
-                self._seen.trouble(f"{doubts[0].request.method}: no answer for {waited:.0f} s when the trial ended; {refusal}")
+                waited = now - pending[0].since
+                self._seen.trouble(f"{pending[0].request.method}: no answer for {waited:.0f} s when the trial ended; {refusal}")
 
-    def _once(self, request: ModelRequest, later: ExitStack) -> tuple[StreamedAnswer | None, _Failure | None]:
-        """One request, when it is its turn: its answer, and what is wrong with it."""
-        self._turn()
+    def _send(self, request: ModelRequest, later: ExitStack) -> tuple[StreamedAnswer | None, _Failure | None]:
+        """Sends a request once, when it is its turn: the answer, and the failure if it is one."""
+        self._wait_turn()
         try:
-            opened = later.enter_context(self._exchange(self._peer, request, self._limits.answer_bytes))
+            exchange = later.enter_context(self._exchange(self._peer, request, self._limits.answer_bytes))
         except NoAnswer as error:
-            return None, _Failure(f"no answer ({error.why})", passing=not isinstance(error, Silent))
-        status = opened.answer.status
-        if status in _PASSING or status >= 500:
-            return opened, _Failure(f"status {status}", passing=True, pause=retry_after(opened.answer.header("retry-after")))
-        named = status == 404 and bool(self._model.names) and request.method == "POST"  # the validator says that it is there
-        return opened, _Failure(f"status {status}") if status in _FOR_GOOD or named else None
+            return None, _Failure(f"no answer ({error.why})", temporary=not isinstance(error, Silent))
+        status = exchange.answer.status
+        if status in _TEMPORARY or status >= 500:
+            pause = retry_after(exchange.answer.header("retry-after"))
+            return exchange, _Failure(f"status {status}", temporary=True, pause=pause)
+        named = status == 404 and bool(self._model.names) and request.method == "POST"  # the validator says that it exists
+        return exchange, _Failure(f"status {status}") if status in _PERMANENT or named else None
 
     def _exchange(self, peer: Peer, request: ModelRequest, most: int) -> AbstractContextManager[StreamedAnswer]:
         body = request.body if request.method == "POST" else None
         return peer.exchange(request.method, self._root + request.target, headers=request.headers, body=body, most=most)
 
-    def _turn(self) -> None:
-        """Waits until one more request may go out. Raises Closed."""
+    def _wait_turn(self) -> None:
+        """Waits until one more request may be sent. Raises Closed."""
         while True:
             with self._lock:
                 now = time.monotonic()
@@ -182,24 +185,24 @@ class Upstream:
             if self._closed.wait(max(0.0, seconds)):
                 raise Closed
 
-    def _again(self, doubt: _Doubt, failure: _Failure) -> bool:
-        """Whether a request that failed is asked again; if not, it is noted whose failure it was. Raises Closed."""
-        why = f"{doubt.request.method}: {failure.why}"
-        if doubt.proven:
+    def _again(self, pending: _Pending, failure: _Failure) -> bool:
+        """Whether a request that failed is sent again; if not, records who caused the failure. Raises Closed."""
+        why = f"{pending.request.method}: {failure.why}"
+        if pending.proven:
             self._blame(why)
-        elif failure.passing and doubt.tries < _TRIES and self._rest(failure, doubt.tries):
+        elif failure.temporary and pending.tries < _TRIES and self._rest(failure, pending.tries):
             return True
-        elif refusal := self._refusal(doubt.request, time.monotonic() - (0.0 if failure.passing else _CACHED)):
+        elif refusal := self._refusal(pending.request, time.monotonic() - (0.0 if failure.temporary else _CACHED)):
             self._trouble(f"{why}; {refusal}")
-        elif failure.passing and self._repeat():
-            doubt.proven = True
+        elif failure.temporary and self._repeat():
+            pending.proven = True
             return True
         else:
             self._blame(why)
         return False
 
     def _repeat(self) -> bool:
-        """Whether a request may be asked once more, which is counted."""
+        """Whether a request may be sent once more; counts it."""
         with self._lock:
             if self._seen.again >= self._limits.again:
                 return False
@@ -207,7 +210,7 @@ class Upstream:
             return True
 
     def _rest(self, failure: _Failure, tries: int) -> bool:
-        """Pauses before a request is asked again; False if there is no patience left for it. Raises Closed."""
+        """Pauses before a request is sent again; False if the trial's repeats or pauses are used up. Raises Closed."""
         seconds = self._limits.pause * 2 ** (tries - 1) if failure.pause is None else failure.pause
         with self._lock:
             if seconds > self._patience or self._seen.again >= self._limits.again:
@@ -221,69 +224,70 @@ class Upstream:
         return True
 
     def _refusal(self, request: ModelRequest, since: float, *, whole: bool = False, last: bool = False) -> str:
-        """What a question of our own comes to; "" if one was answered after `since`, or none may be asked any more."""
-        question = model_requests.question(self._base, request.method, request.target, request.body)
-        if question is None:
-            return "and this endpoint has no question by which to see whose failure it is"
+        """How the service refuses a probe; "" if one was answered after `since`, or no more may be sent."""
+        probe = model_requests.make_probe(self._base, request.method, request.target, request.body)
+        if probe is None:
+            return "and no probe of this endpoint is known that would show who caused the failure"
         with self._asking:
             with self._lock:
                 if self._seen.troubles:
                     return "as before"
-                known = self._answered.get(question, float("-inf")) >= since
+                known = self._answered.get(probe, float("-inf")) >= since
                 if known or self._seen.questions >= self._limits.questions or (self._closed.is_set() and not last):
                     return ""
                 self._seen.questions += 1
-            status = self._outcome(question, whole=whole)
+            status = self._probe(probe, whole=whole)
             if not status:
-                self._answered[question] = time.monotonic()
-            return f"and a question of ours: {status}" if status else ""
+                self._answered[probe] = time.monotonic()
+            return f"and the judge's own probe: {status}" if status else ""
 
-    def _outcome(self, question: model_requests.Probe, *, whole: bool) -> str:
-        """What comes of a question; "" if the agent is to blame for what it asked, or for how it wrote it."""
-        status = self._status(question.method, question.target, question.body, whole=whole)
-        if status == "status 403" and not self._model.names and question.method == "POST":
-            # The agent may have named a model that this account may not use. If it may list models, the account is good.
-            status = self._status("GET", question.listing, b"", whole=whole)
-        if status.startswith("status"):  # a service may refuse what it does not know: `/v1` twice, or a key in the query
-            others = (self._status(question.method, one, question.body, whole=whole, good=True) for one in question.others)
+    def _probe(self, probe: model_requests.Probe, *, whole: bool) -> str:
+        """How the service fails at a probe; "" if it answers, or if the agent's model or address causes the failure."""
+        status = self._status(probe.method, probe.target, probe.body, whole=whole)
+        if status == "status 403" and not self._model.names and probe.method == "POST":
+            # The agent may have named a model that this account may not use. If the account may list models, it is good.
+            status = self._status("GET", probe.listing, b"", whole=whole)
+        if status.startswith("status"):  # a service may refuse an address that it does not know: `/v1` twice, a key in the query
+            others = (self._status(probe.method, target, probe.body, whole=whole, good=True) for target in probe.others)
             if not all(others):
                 return ""
         return status
 
     def _status(self, method: str, target: str, body: bytes, *, whole: bool, good: bool = False) -> str:
-        """What is answered; "" for a status that refuses neither the key nor the work, and the beginning of a body.
+        """How a request of the judge's own fails; "" if it is answered.
 
-        whole: all of the body. good: only for a status of success.
+        Answered: a status that refuses neither key nor work, and the beginning of a body. whole: the whole body is needed.
+        good: a status of success is needed.
         """
         headers = {"Content-Type": "application/json", "Anthropic-Version": "2023-06-01", **self._model.credentials}
-        came = False
+        began = False
         try:
-            with self._exchange(self._own, ModelRequest(method, target, headers, body), _QUESTION_BYTES) as opened:
-                status = opened.answer.status
-                while opened.read():
-                    came = True
+            with self._exchange(self._own, ModelRequest(method, target, headers, body), _PROBE_BYTES) as exchange:
+                status = exchange.answer.status
+                while exchange.read():
+                    began = True
                     if not whole:
                         break
         except NoAnswer as error:
-            if not came or not isinstance(error, Overrun if whole else Silent | Overrun):  # more than enough came
+            if not began or not isinstance(error, Overrun if whole else Silent | Overrun):  # otherwise more than enough came
                 return f"no answer ({error.why})"
-        refused = status in _FOR_GOOD or status in _PASSING or status >= 500 or (status == 404 and bool(self._model.names))
+        refused = status in _PERMANENT or status in _TEMPORARY or status >= 500 or (status == 404 and bool(self._model.names))
         return f"status {status}" if refused or (good and status >= 300) else ""
 
     def _whole(self, request: ModelRequest) -> bool:
-        """Whether the same request is answered to the end."""
+        """Whether the same request, sent again, is answered completely."""
         try:
-            self._turn()
-            with self._exchange(self._peer, request, self._limits.answer_bytes) as opened:
-                while opened.read():
+            self._wait_turn()
+            with self._exchange(self._peer, request, self._limits.answer_bytes) as exchange:
+                while exchange.read():
                     pass
-                return opened.answer.status < 300
+                return exchange.answer.status < 300
         except (NoAnswer, Closed):
             return False
 
     def _trouble(self, what: str) -> None:
         with self._lock:
-            if not self._closed.is_set():  # then it was us who hung up
+            if not self._closed.is_set():  # otherwise we closed the connection ourselves
                 self._seen.trouble(what)
 
     def _blame(self, what: str) -> None:

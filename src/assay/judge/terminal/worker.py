@@ -1,7 +1,7 @@
-"""One judge at work: a process that carries out trials one after the other, and that can be stopped at any time.
+"""The worker process of a run: carries out trials one after the other, and can be stopped at any time.
 
-Lines of JSON come in: first the settings, then one job after the other. Lines go out: `ready`, then for each job its phases and
-its record. When the pipe closes or SIGTERM comes, the trial that is going on is given up, and nothing of it is left.
+It reads lines of JSON: first the settings, then one job after the other. It writes lines: `ready`, then for each job its phases
+and its record. When the pipe closes, or on SIGTERM, it gives up the trial in progress and removes everything of it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from assay.judge.terminal.trial import KEEPING, Keeping, TrialPhase, TrialResult
 
 __all__ = ["Job", "TaskReader", "WorkerSettings", "main", "record_of"]
 
-_HELD = 200
-"""Tasks that are held at most."""
+_MOST_CACHED = 200
+"""Tasks that are kept in memory."""
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What all of a worker's trials share; everything that JSON can say."""
+    """What all trials of a worker share, as JSON can say it."""
 
     sandbox: str
     agent_timeout: AgentTimeout
@@ -49,25 +49,25 @@ class WorkerSettings:
     engine: str | None = None
     runtime: str | None = None
     times: int = 1
-    """How often a task's calibration tries its solution, and doing nothing."""
+    """How often a calibration tries the solution, and doing nothing."""
     reuse: bool = False
 
     def to_json(self) -> bytes:
-        """One line."""
+        """The settings as one line."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def of_json(cls, line: bytes) -> WorkerSettings:
         """The settings in a line."""
-        found = json.loads(line)
-        if (model := found["model"]) is not None:
-            found["model"] = ModelAccess(**model | {name: tuple(model[name]) for name in ("endpoints", "names")})
-        return cls(**found | {"keeping": Keeping(**found["keeping"])})
+        fields = json.loads(line)
+        if (model := fields["model"]) is not None:
+            fields["model"] = ModelAccess(**model | {name: tuple(model[name]) for name in ("endpoints", "names")})
+        return cls(**fields | {"keeping": Keeping(**fields["keeping"])})
 
 
 @dataclass(frozen=True)
 class Job:
-    """One trial to be carried out, in a folder that is there and empty."""
+    """One trial to be carried out, in an existing empty folder."""
 
     number: int
     validator: str
@@ -79,43 +79,43 @@ class Job:
     task_digest: str
     trial: int
     agent: str
-    """The agent's folder; or `oracle` or `noop`."""
+    """The agent's folder, or `oracle` or `noop`."""
     folder: str
     epoch: int
     attempt: int = 1
     earlier: tuple[str, ...] = ()
     calibrate: bool = False
-    """Whether the task is only to be calibrated, with no trial of an agent."""
+    """Whether the task is only calibrated, without a trial of an agent."""
 
     def to_json(self) -> bytes:
-        """One line."""
+        """The job as one line."""
         return json.dumps(vars(self)).encode() + b"\n"
 
     @classmethod
     def of_json(cls, line: bytes) -> Job:
         """The job in a line."""
-        found = json.loads(line)
-        return cls(**found | {"earlier": tuple(found["earlier"])})
+        fields = json.loads(line)
+        return cls(**fields | {"earlier": tuple(fields["earlier"])})
 
 
 class TaskReader:
-    """Tasks that were read before, and are not read again while their folders are the same."""
+    """Reads tasks, and reads a task again only if its folder has changed."""
 
     def __init__(self) -> None:
         self._read: dict[Path, Task] = {}
 
     def read(self, folder: Path) -> Task:
         """The task in a folder, as it is now. Raises BadInput."""
-        held = self._read.get(folder)
-        if held is None or _digest(folder) != held.digest:
-            if len(self._read) >= _HELD:
+        task = self._read.get(folder)
+        if task is None or _digest(folder) != task.digest:
+            if len(self._read) >= _MOST_CACHED:
                 self._read.clear()
-            held = self._read[folder] = read_task(folder)
-        return held
+            task = self._read[folder] = read_task(folder)
+        return task
 
 
 def _digest(folder: Path) -> str:
-    """Of a task's folder; empty for what cannot be one, which `read_task` says more about."""
+    """The digest of a task's folder; empty if it cannot be read, which `read_task` then explains."""
     try:
         return tree.digest(folder, bounds=BOUNDS)
     except (tree.TreeError, OSError):
@@ -123,14 +123,14 @@ def _digest(folder: Path) -> str:
 
 
 class WorkerStopped(BaseException):
-    """The run is over."""
+    """The worker must end: the run is over, or wants to stop."""
 
 
 class _Worker:
     def __init__(self, settings: WorkerSettings, out: BinaryIO) -> None:
         self.out = out
         self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime, reuse=settings.reuse)
-        self.judge = TrialSetup(self.sandbox, settings.agent_timeout, settings.model, env=settings.env, keeping=settings.keeping)
+        self.setup = TrialSetup(self.sandbox, settings.agent_timeout, settings.model, env=settings.env, keeping=settings.keeping)
         self.times = settings.times
         self.images: dict[str, Image] = {}
         self.calibrated: dict[tuple[str, str], tuple[Calibration, bool]] = {}
@@ -140,77 +140,78 @@ class _Worker:
         try:
             self.out.write(json.dumps(what).encode() + b"\n")
             self.out.flush()
-        except BrokenPipeError:  # nobody listens any more, which a trial that goes on must not take for its own trouble
+        except BrokenPipeError:  # the run is gone; a trial in progress must not take that for an infrastructure error of its own
             raise WorkerStopped from None
 
     def say_phase(self, job: Job, phase: TrialPhase) -> None:
-        if phase not in ("set-up", "done"):  # which who gave the job out, and who gets the record, knows
+        if phase not in ("set-up", "done"):  # the run knows these two: it gave the job out, and it gets the record
             self.say(job=job.number, phase=phase)
 
     def carry_out(self, job: Job) -> None:
-        """One trial; what cannot be judged at all is an error that trying again does not mend."""
+        """Carries out one job. `final`: the error would be the same in another attempt."""
         if job.calibrate:
             self.calibrate(job)
             return
         final = False
         try:
-            tried, names = self.tried(job)
+            result, names = self.run(job)
         except Uncalibrated as error:
-            tried, names, final = TrialResult.failed(error.what), ("?", "?", "separate"), True
+            result, names, final = TrialResult.failed(error.what), ("?", "?", "separate"), True
         except BadInput as error:
-            tried, names, final = TrialResult.failed(str(error)), ("?", "?", "separate"), True
-        found = record_of(job, names, self.sandbox.name, tried)
-        if found.outcome != "error":
+            result, names, final = TrialResult.failed(str(error)), ("?", "?", "separate"), True
+        record = record_of(job, names, self.sandbox.name, result)
+        if record.outcome != "error":
             try:
-                records.write_record(Path(job.folder), found)  # by the judge, so that no other waits until it is on the disk
+                records.write_record(Path(job.folder), record)  # here and not in the run, so that no other worker waits for it
             except BadInput as error:
-                found = records.not_kept(found, str(error))
-        self.say(job=job.number, record=found.model_dump(mode="json", by_alias=True, exclude_none=True), final=final)
+                record = records.not_kept(record, str(error))
+        self.say(job=job.number, record=record.model_dump(mode="json", by_alias=True, exclude_none=True), final=final)
 
     def calibrate(self, job: Job) -> None:
-        """Says how the task judges here. With `why` and not `sure`, trouble kept it from being found out."""
-        said: dict[str, Any] = {"why": "", "hint": "", "sure": True, "known": False, "solution": True}
+        """Calibrates a task and reports it. `why` without `sure`: an infrastructure error, so the task may be all right."""
+        report: dict[str, Any] = {"why": "", "hint": "", "sure": True, "known": False, "solution": True}
         try:
             task = self.tasks.read(Path(job.task))
-            made, said["known"] = self.calibration(task, self.image(task))
-            said["solution"] = made.solution
+            calibrated, report["known"] = self.calibration(task, self.image(task))
+            report["solution"] = calibrated.solution
         except (BadInput, Trouble) as error:
-            said |= {"hint": error.hint, "sure": isinstance(error, BadInput)}
+            report |= {"hint": error.hint, "sure": isinstance(error, BadInput)}
             error.hint = ""
-            said["why"] = error.what if isinstance(error, Uncalibrated) else str(error)
-        self.say(job=job.number, calibration=said)
+            report["why"] = error.what if isinstance(error, Uncalibrated) else str(error)
+        self.say(job=job.number, calibration=report)
 
     def calibration(self, task: Task, image: Image) -> tuple[Calibration, bool]:
-        """That this task judges right here, before it judges anybody. Raises Uncalibrated and Trouble."""
+        """The task's calibration, needed before it judges anyone. Raises Uncalibrated and Trouble."""
         key = task.digest, image.digest
         if key not in self.calibrated:
-            self.calibrated[key] = calibration.calibrate(self.sandbox, task, image, times=self.times, keeping=self.judge.keeping)
+            self.calibrated[key] = calibration.calibrate(self.sandbox, task, image, times=self.times, keeping=self.setup.keeping)
         return self.calibrated[key]
 
-    def tried(self, job: Job) -> tuple[TrialResult, tuple[str, str, Mode]]:
+    def run(self, job: Job) -> tuple[TrialResult, tuple[str, str, Mode]]:
+        """The result of a job's trial; the agent's name and version, and the task's mode. Raises BadInput and Uncalibrated."""
         task = self.tasks.read(Path(job.task))
         agent = agents.BUILT_IN[job.agent] if job.agent in agents.BUILT_IN else agents.load_agent(Path(job.agent))
         if task.digest != job.task_digest or agent.digest != job.submission:
-            raise BadInput("the task or the agent changed while the run went on", file=job.task, hint="begin the run again")
+            raise BadInput("the task or the agent changed during the run", file=job.task, hint="start the run again")
         try:
             image = self.image(task)
             self.calibration(task, image)
-        except Trouble as error:  # the trial did not even begin
+        except Trouble as error:  # before the trial began
             return TrialResult.failed(str(error)), (agent.name, agent.version, task.mode)
-        tried = run_trial(self.judge, task, agent, image, Path(job.folder), say=lambda phase: self.say_phase(job, phase))
-        if tried.verdict.outcome == "error":  # its image may be gone, and is asked for anew when the trial is tried again
+        result = run_trial(self.setup, task, agent, image, Path(job.folder), say=lambda phase: self.say_phase(job, phase))
+        if result.verdict.outcome == "error":  # the image may be gone: the next attempt makes it again
             self.images.pop(task.digest, None)
-        return tried, (agent.name, agent.version, task.mode)
+        return result, (agent.name, agent.version, task.mode)
 
     def image(self, task: Task) -> Image:
-        """What boxes of this task start from. Raises Trouble and BadInput."""
+        """The image that boxes of this task start from. Raises Trouble and BadInput."""
         if task.digest not in self.images:
             self.images[task.digest] = image_of(self.sandbox, task)
         return self.images[task.digest]
 
 
 def record_of(job: Job, names: tuple[str, str, Mode], sandbox: str, tried: TrialResult) -> TrialRecord:
-    """What is kept of a trial. names: the agent's name and version, and the task's mode."""
+    """The record of a trial. names: the agent's name and version, and the task's mode."""
     name, version, mode = names
     return TrialRecord(
         validator=job.validator,
@@ -240,7 +241,7 @@ def record_of(job: Job, names: tuple[str, str, Mode], sandbox: str, tried: Trial
 
 
 def _lines(source: BinaryIO, into: queue.SimpleQueue[bytes | None], busy: threading.Event) -> None:
-    """Passes on what comes in, so that its end is seen in the middle of a trial too."""
+    """Queues the lines that arrive. At the end of the input it stops the worker, even in the middle of a trial."""
     for line in source:
         into.put(line)
     into.put(None)
@@ -249,12 +250,12 @@ def _lines(source: BinaryIO, into: queue.SimpleQueue[bytes | None], busy: thread
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)  # once is enough: what clears up must not be stopped as well
+    signal.signal(number, signal.SIG_IGN)  # a second signal must not stop the cleaning up
     raise WorkerStopped
 
 
 def main() -> int:
-    """The process: works until there is nothing more to come, or it is told to stop; returns its exit code."""
+    """The process: works until its input ends or it is told to stop; returns the exit code."""
     try:
         return _work()
     except WorkerStopped:
@@ -262,15 +263,15 @@ def main() -> int:
 
 
 def _work() -> int:
-    os.set_inheritable(int(sys.argv[1]), False)  # the run's lock: ours as long as we live, and nobody else's
+    os.set_inheritable(int(sys.argv[1]), False)  # the run's lock: this process holds it while it lives, its children do not
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints by mistake does not print into the pipe
+    os.dup2(2, 1)  # what prints to stdout by mistake must not print into the pipe
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         signal.signal(signal.SIGTERM, _stop)
         jobs: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         busy = threading.Event()
-        # A file of its own: Python ends with an abort where a thread is still reading sys.stdin, and nobody hears why it ended.
+        # Not sys.stdin: Python aborts without a message if it ends while a thread is reading sys.stdin.
         source = os.fdopen(os.dup(0), "rb")
         threading.Thread(target=_lines, args=(source, jobs, busy), daemon=True).start()
         first = jobs.get()
@@ -278,7 +279,7 @@ def _work() -> int:
             return 0
         busy.set()
         worker = _Worker(WorkerSettings.of_json(first), out)
-        gc.freeze()  # what is there now stays: nobody has to look through it again and again
+        gc.freeze()  # what exists now stays, so later collections need not look at it
         worker.say(ready=True)
         while (line := jobs.get()) is not None:
             worker.carry_out(Job.of_json(line))

@@ -1,16 +1,16 @@
-"""How a service is asked: a request out, the bytes of an answer back, or one of three ways to fail. SPEC 2.2.
+"""Calls a service by HTTP, as a command in the sandbox, or as a Python function, and reads its answer. SPEC 2.2.
 
     CallFailed
-    ├── Denied      the service understood, and said no: the plan's fault
+    ├── Denied      the service understood the request and refused it: the plan's fault
     ├── Broken      no answer, a server's error, or an answer that cannot be read
-    └── Lied        an answer whose cost cannot be believed
+    └── Lied        an answer with an invalid or excessive cost
 
-An answer is {"output": any JSON, "cost": "0.001"} or {"error": "why not"}, which may have a cost too. A plan chooses what a
-service is asked, so a failure is the service's own (`own`) only where no question could have caused it: a cost that is missing,
-negative or no decimal string, and a reply that is no JSON object of this form.
+An answer is {"output": any JSON, "cost": "0.001"} or {"error": "why not"}, which may also have a cost. A plan chooses the
+request, so a failure is the service's own (`own`) only if no request could have caused it: a cost that is missing, negative or
+not a decimal string, or a reply that is not a JSON object of this form.
 
-A service is asked by HTTP (one POST, nothing followed or unpacked), is a command that is started in the sandbox for every call,
-or is a Python function that the validator has installed, called in a process of its own.
+By HTTP a call is one POST; redirects are not followed, and compressed answers are refused. A command is started for every call. A
+Python function is called in a process of its own.
 """
 
 from __future__ import annotations
@@ -66,35 +66,35 @@ __all__ = [
 
 
 class CallFailed(Exception):
-    """One attempt of a step came to nothing. `cost`: nanos that the service took all the same."""
+    """An attempt of a step failed. `cost`: the nanos that the service charged for it."""
 
     word: Literal["denied", "broken", "lied", "timeout"] = "broken"
 
     def __init__(self, message: str, cost: int = 0, *, own: bool = False) -> None:
-        """own: whether the service is to blame, and no plan could have caused it."""
+        """own: whether the service caused it, since no plan could have."""
         super().__init__(plain(message))
         self.cost, self.own = cost, own
 
 
 class Denied(CallFailed):
-    """The service says that it will not do this."""
+    """The service refused the request."""
 
     word = "denied"
 
 
 class Broken(CallFailed):
-    """The service gave no answer that is one."""
+    """The service gave no valid answer."""
 
 
 class Lied(CallFailed):
-    """What the service says of its cost cannot be."""
+    """The cost that the service states is invalid or too high."""
 
     word = "lied"
 
 
 @dataclass(frozen=True)
 class ServiceAnswer:
-    """What a service answered: the output as a value, and as JSON of ours; the cost in nanos."""
+    """A service's answer: the output as a value and as our JSON, and the cost in nanos."""
 
     output: Any
     data: bytes
@@ -102,50 +102,50 @@ class ServiceAnswer:
 
 
 def read(data: bytes, max_cost: int) -> ServiceAnswer:
-    """The answer in the bytes of one; raises CallFailed. max_cost: nanos."""
+    """The answer in these bytes; raises CallFailed. max_cost: nanos."""
     try:
-        bounded(data.decode("utf-8", "replace"), PARTS, depth=len(data))  # how deep it is, `values` looks at
-        found = values.parse(data)
+        bounded(data.decode("utf-8", "replace"), PARTS, depth=len(data))  # `values` limits the depth
+        content = values.parse(data)
     except Overrun as error:
         raise Broken(f"the answer has {error.why}") from None
     except BadInput as error:
-        raise Broken(f"the answer {error.what}", own=not _json(data)) from None
-    if not isinstance(found, dict):
+        raise Broken(f"the answer {error.what}", own=not _is_json(data)) from None
+    if not isinstance(content, dict):
         raise Broken("the answer is not a JSON object", own=True)
-    if "error" in found:
-        said = found["error"]
-        if found.keys() - {"error", "cost"} or not isinstance(said, str):
-            raise Broken("the answer has an error that is no text, or something beside it", own=True)
-        raise Denied(said or "the service gave no reason", _cost(found["cost"], max_cost) if "cost" in found else 0)
-    if "output" not in found or found.keys() - {"output", "cost"}:
-        raise Broken("the answer has not output and cost, and nothing else", own=True)
-    if "cost" not in found:
+    if "error" in content:
+        reason = content["error"]
+        if content.keys() - {"error", "cost"} or not isinstance(reason, str):
+            raise Broken("the answer has an error that is not a text, or other fields beside it", own=True)
+        raise Denied(reason or "the service gave no reason", _cost(content["cost"], max_cost) if "cost" in content else 0)
+    if "output" not in content or content.keys() - {"output", "cost"}:
+        raise Broken("the answer must have output and cost, and nothing else", own=True)
+    if "cost" not in content:
         raise Lied("the answer has no cost", own=True)
-    cost = _cost(found["cost"], max_cost)
-    return ServiceAnswer(found["output"], values.dumps(found["output"]), cost)
+    cost = _cost(content["cost"], max_cost)
+    return ServiceAnswer(content["output"], values.dumps(content["output"]), cost)
 
 
-def plain(said: str) -> str:
-    """Words as they are kept: printable, and not too many."""
-    return "".join(char if char.isprintable() else " " for char in said[:MESSAGE].encode("utf-8", "backslashreplace").decode())
+def plain(message: str) -> str:
+    """A message as it is stored: printable characters only, cut to `MESSAGE`."""
+    return "".join(char if char.isprintable() else " " for char in message[:MESSAGE].encode("utf-8", "backslashreplace").decode())
 
 
-def _json(data: bytes) -> bool:
-    """Whether it is JSON for some reader: the NaN, depth, length or key twice that we refuse may come of what a plan asked."""
+def _is_json(data: bytes) -> bool:
+    """Whether some reader accepts it as JSON: a plan may cause the NaN, depth, length or repeated key that we refuse."""
     try:
-        json.loads(data, parse_int=len)  # Python refuses integers of thousands of digits, which are JSON all the same
+        json.loads(data, parse_int=len)  # Python refuses integers of thousands of digits, but they are valid JSON
     except (ValueError, RecursionError) as error:
         return isinstance(error, RecursionError)
     return True
 
 
-def _cost(said: object, most: int) -> int:
+def _cost(stated: object, most: int) -> int:
     try:
-        cost = nanos(said)
+        cost = nanos(stated)
     except BadInput as error:
         raise Lied(f"the cost {error.what}", own=True) from None
     if cost > most:
-        raise Lied(f"the cost is {text(cost)}, and a call costs {text(most)} at most")
+        raise Lied(f"the cost is {text(cost)}, and a call may cost {text(most)} at most")
     return cost
 
 
@@ -156,14 +156,14 @@ class ServiceCall:
     request: bytes
     """{"action": …, "params": …}."""
     seconds: float
-    """How long there is at most; who asks gives up by itself then."""
+    """The most time that it may take; the caller gives up after that."""
     attempt: int = 1
     step: str = ""
-    """What tells this step of this run from all others, the same for all its attempts."""
+    """The name of this step of this run, different from all others and the same for all its attempts."""
 
 
 class CallableService(Protocol):
-    """A service that can be asked."""
+    """A service that can be called."""
 
     @property
     def max_cost(self) -> int:
@@ -171,22 +171,22 @@ class CallableService(Protocol):
 
     @property
     def parallel(self) -> int:
-        """Calls at one time."""
+        """How many calls may run at one time."""
 
     @property
     def health(self) -> str:
-        """The action that says whether it works."""
+        """The action that shows whether the service works."""
 
     @property
     def health_seconds(self) -> float:
-        """How long that may take."""
+        """The most time that the health action may take."""
 
     async def ask(self, call: ServiceCall) -> bytes:
-        """The bytes of an answer; raises Denied or Broken, and Trouble for what is ours. Can be cancelled at any time."""
+        """The bytes of an answer. Raises Denied, Broken, and Trouble for infrastructure errors. It can be cancelled any time."""
 
 
 class DeclaredService:
-    """What services.toml says of a service, as a `CallableService` says it."""
+    """The properties of a `CallableService` that come from services.toml."""
 
     spec: ServiceSpec
 
@@ -208,23 +208,23 @@ class DeclaredService:
 
 @dataclass(frozen=True)
 class ServiceHost:
-    """What the validator's machine has for services."""
+    """What services need from the validator's machine."""
 
     folder: Path
-    """Of services.toml."""
+    """The folder of services.toml."""
     env: Mapping[str, str]
-    """For the keys of services."""
+    """The variables that hold the keys of services."""
     sandbox: Sandbox | None = None
 
 
 @asynccontextmanager
 async def opened(services: Services, names: Iterable[str], given: ServiceHost) -> AsyncIterator[dict[str, CallableService]]:
-    """The services of these names, ready to be asked. Raises BadInput for a key that is not set, or a library that is missing."""
+    """The services of these names, ready to be called. Raises BadInput for a key that is not set, and for a missing library."""
     async with AsyncExitStack() as later:
-        found: dict[str, CallableService] = {}
+        ready: dict[str, CallableService] = {}
         for name in names:
-            found[name] = await _open(name, services.services[name], given, later)
-        yield found
+            ready[name] = await _open(name, services.services[name], given, later)
+        yield ready
 
 
 async def _open(name: str, spec: ServiceSpec, given: ServiceHost, later: AsyncExitStack) -> CallableService:
@@ -241,13 +241,13 @@ async def _open(name: str, spec: ServiceSpec, given: ServiceHost, later: AsyncEx
 
 
 def check_key(name: str, spec: ServiceSpec, env: Mapping[str, str]) -> str | None:
-    """The key of a service, None if it wants none; raises BadInput if it is not set."""
+    """The key of a service; None if it needs none. Raises BadInput if the key is not set."""
     if not isinstance(spec, HttpSpec) or spec.key is None:
         return None
     key = env.get(spec.key, "")
     if not key or not key.isascii() or not key.isprintable():
         raise BadInput(
-            f"the service {name!r} wants a key, and {spec.key} is not set, or not printable ASCII",
+            f"the service {name!r} needs a key, and {spec.key} is not set, or not printable ASCII",
             field=f"services.{name}.key",
             hint=f"export {spec.key}=… first",
         )
@@ -255,25 +255,25 @@ def check_key(name: str, spec: ServiceSpec, env: Mapping[str, str]) -> str | Non
 
 
 _BUSY = frozenset({408, 425, 429})
-"""Answers of a service that has no time now: as a server's error, not as a refusal."""
+"""Statuses of a service that is busy: they count as a server's error, not as a refusal."""
 _DENIED = frozenset(range(400, 500)) - _BUSY
 _SPARE = 5.0
-"""Seconds that a thread has more than who waits for it, who gives up by himself."""
+"""Seconds by which a thread's time-out exceeds that of the caller, who gives up first."""
 
 
 def client(url: str, seconds: float, at: str | None = None) -> Peer:
-    """A client that does only what it is told: no proxy of the environment, no redirect, each call on a connection of its own.
+    """A client without proxies from the environment and without redirects, with a connection of its own for each call.
 
-    Its connections end with their exchanges. It is not to be closed, since a thread of one that was given up may still be at it.
-    at: the address that the host was looked up to be.
+    Its connections end with their exchanges. Do not close it: a thread of a call that was given up may still use it.
+    at: the address that the host's name was resolved to.
     """
     return peer(url, extra="workflow", seconds=seconds + _SPARE, at=at, keep=False)
 
 
 def unreadable(error: NoAnswer) -> str | None:
-    """What is wrong with an answer of which the beginning came; None for one that did not come."""
+    """What is wrong with an answer that began to arrive; None if no answer came."""
     if isinstance(error, Packed):
-        return "the answer is compressed, and nobody asked for that"
+        return "the answer is compressed, which was not requested"
     return f"the answer has {error.why}" if isinstance(error, Overrun) else None
 
 
@@ -288,11 +288,11 @@ class HttpService(DeclaredService):
     @classmethod
     @asynccontextmanager
     async def open(cls, spec: HttpSpec, parallel: int, key: str | None) -> AsyncIterator[HttpService]:
-        """Ready to be asked; closed with the context."""
+        """The service, ready to be called."""
         headers = {"content-type": "application/json", "accept": "application/json"}
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
-        client(spec.url, 0.0).close()  # what the first connection would load is loaded now
+        client(spec.url, 0.0).close()  # imports now what the first call would import
         yield cls(spec, parallel, headers)
 
     async def ask(self, call: ServiceCall) -> bytes:
@@ -300,8 +300,8 @@ class HttpService(DeclaredService):
         headers = self._headers | {"idempotency-key": call.step, "assay-attempt": str(call.attempt)}
         most = self.spec.answer_bytes
         try:
-            asking = client(self.spec.url, call.seconds)
-            answer = await asking.ask_aside("POST", headers=headers, body=call.request, most=most, bodies=_DENIED | {200})
+            peer = client(self.spec.url, call.seconds)
+            answer = await peer.ask_aside("POST", headers=headers, body=call.request, most=most, bodies=_DENIED | {200})
         except NoAnswer as error:
             what = unreadable(error)
             if what is not None and error.head is not None and error.head.status in _DENIED:
@@ -314,7 +314,7 @@ class HttpService(DeclaredService):
         raise Broken(f"the service answered {answer.status}")
 
     def _denied(self, status: int, body: bytes) -> CallFailed:
-        """What a 4xx says: its own words, and its cost, if it is written as an answer."""
+        """The refusal of a 4xx, with its own words and cost if the body is an answer."""
         try:
             read(body, self.spec.max_cost)
         except (Denied, Lied) as error:
@@ -332,7 +332,7 @@ _ERRORS = 64_000
 
 
 def box_limits(seconds: float, memory_mb: int, output: int) -> Limits:
-    """What one command of somebody else's may use."""
+    """The limits of one command of a service, planner or test."""
     return Limits(
         seconds=seconds, memory=memory_mb << 20, processes=_PROCESSES, disk=_DISK, output=output + _ERRORS, files=20_000
     )
@@ -350,12 +350,12 @@ def run_once(
     cwd: str | None,
     most: int,
 ) -> tuple[Ran, bytes]:
-    """One command in a box of its own: how it ended, and at most `most` + 1 bytes of its stdout. Raises Trouble."""
-    with tempfile.TemporaryDirectory(prefix="assay-call-") as made, sandbox.open(image, bounds) as box:
+    """Runs one command in a box of its own: how it ended, and at most `most` + 1 bytes of its stdout. Raises Trouble."""
+    with tempfile.TemporaryDirectory(prefix="assay-call-") as folder, sandbox.open(image, bounds) as box:
         for inside, source in put.items():
             box.put(source, inside)
-        out = Path(made) / "out"
-        ran = box.run(command, limits=bounds, stdout=out, stderr=Path(made) / "err", stdin=stdin, env=env, cwd=cwd)
+        out = Path(folder) / "out"
+        ran = box.run(command, limits=bounds, stdout=out, stderr=Path(folder) / "err", stdin=stdin, env=env, cwd=cwd)
         try:
             with out.open("rb") as file:
                 return ran, file.read(most + 1)
@@ -377,7 +377,7 @@ class CommandService(DeclaredService):
     @classmethod
     @contextmanager
     def open(cls, spec: CommandSpec, parallel: int, sandbox: Sandbox, folder: Path) -> Iterator[CommandService]:
-        """Ready to be asked. What still runs when the context ends has its own bound on time, and is not waited for."""
+        """The service, ready to be called. Calls that still run when the context ends have time limits and are not waited for."""
         threads = ThreadPoolExecutor(parallel, thread_name_prefix="assay-call")
         place = None if spec.folder is None else folder / spec.folder
         try:

@@ -1,6 +1,6 @@
-"""The process that calls a validator's function: `python -m assay.judge.workflow.call_child MODULE:FUNCTION`.
+"""Calls a validator's function in a process of its own: `python -m assay.judge.workflow.call_child MODULE:FUNCTION`.
 
-The request comes on stdin, the answer goes to what was stdout; what the function prints goes to stderr.
+The request comes on stdin, and the answer goes to stdout. What the function itself prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Asks the function; an exception of its own ends the process with 1, which is a broken service."""
+    """Calls the function. If it raises, the process ends with 1, which means a broken service."""
     module, _, name = sys.argv[1].partition(":")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

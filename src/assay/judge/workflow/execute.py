@@ -1,13 +1,14 @@
-"""Carrying out a plan: steps whose inputs are ready run at the same time, within the task's budget and latency. SPEC 2.2.
+"""Runs a plan: calls the services of its steps, as parallel as possible, within the task's budget and latency. SPEC 2.2.
 
-- A step begins when all that it needs is done. One that fails takes with it those that need it; the others go on.
-- Each attempt has the time that the step declares, and never more than the task has left. A failed attempt is made again as
-  often as the plan declares, and not once more; a lie about cost is not worth a second attempt.
-- What services say is what it cost, of attempts that failed too. Above the budget the run stops: what was done counts, what was
-  under way is given up, and costs nothing. At the latency bound it stops likewise.
-- When a service, and not the plan, made a step fail, or the latency bound found it waiting, the service is asked for its health.
-  If that fails, the service is broken, and the task counts for nobody. If it answers, the step has failed by itself. What no plan
-  could have caused (a cost that is none, a reply in another form) needs no such question: the service is broken.
+- A step begins when all steps that it needs have completed. If a step fails, the steps that need it do not begin; others go on.
+- An attempt may take as long as the step declares, and never longer than the task has left. A failed attempt is repeated as often
+  as the plan declares. After a false cost there is no further attempt.
+- The cost is what the services state, including failed attempts. Above the budget the run stops: completed steps count, and steps
+  in progress are given up and cost nothing. At the latency bound the run stops in the same way.
+- If a service and not the plan made a step fail, or if a step still waited for a service at the latency bound, the service's
+  health action is called. If that fails, the service is broken, and the task counts for no participant. If it answers, the step
+  failed.
+- What no plan could have caused (an invalid cost, a reply in another form) shows at once that the service is broken.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ __all__ = ["RunBounds", "execute"]
 T = TypeVar("T")
 StopCause = Literal["", "budget", "latency"]
 _LARGE = 64_000
-"""Bytes of data that are taken apart beside the loop rather than in it."""
+"""Bytes of data above which work is done in a thread, outside the event loop."""
 
 
 @dataclass(frozen=True)
 class RunBounds:
-    """What a task gives a run."""
+    """What a task allows a run."""
 
     budget: int
-    """Nanos of money."""
+    """The most that it may cost, in nanos."""
     nanoseconds: int
 
 
 class _RunEnded(Exception):
-    """The run has come to its end before its last step."""
+    """The run ends before its last step."""
 
 
 async def execute(
@@ -60,20 +61,22 @@ async def execute(
     on_moment: Callable[[Moment], None] = lambda _moment: None,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> PlanRun:
-    """Carries out a plan that was checked, and says how it went; raises Trouble for what is ours, and only that.
+    """Runs a checked plan, and returns the result. Raises Trouble, for infrastructure errors only.
 
-    given: the task's input. name: of this run, which tells its steps from those of others. clock: nanoseconds.
+    given: the task's input. name: the run's name, which distinguishes its steps from those of other runs. clock: nanoseconds.
     """
     run = _PlanExecution(plan, bounds, services, given, name, on_moment, clock)
     try:
         return await run.carry_out()
     finally:
-        await _given_up([*run.going.values(), *run.probes.values()])
+        await _cancel([*run.going.values(), *run.probes.values()])
         run.threads.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass
 class _PlanExecution:
+    """The state of a run, and its steps."""
+
     plan: Plan
     bounds: RunBounds
     services: Mapping[str, CallableService]
@@ -93,7 +96,7 @@ class _PlanExecution:
         self.ended: asyncio.Queue[str] = asyncio.Queue()
         self.going: dict[str, asyncio.Task[None]] = {}
         self.probes: dict[str, asyncio.Task[None]] = {}
-        self.gates = {name: asyncio.Semaphore(one.parallel) for name, one in self.services.items()}
+        self.gates = {name: asyncio.Semaphore(service.parallel) for name, service in self.services.items()}
         self.threads = ThreadPoolExecutor(1, thread_name_prefix="assay-data")
         self.began = self.last = self.clock()
         self.until = asyncio.get_running_loop().time() + self.bounds.nanoseconds / NANO
@@ -108,17 +111,17 @@ class _PlanExecution:
             pass
         self.last = self.clock()
         waiting = [name for name in self.going if self.steps[name].state == "going"]
-        await _given_up(self.going.values())
+        await _cancel(self.going.values())
         if self.stopped == "latency":
             for name in waiting:
                 self.probe(self.steps[name].service)
-        await self.hear_probes()
+        await self.wait_for_probes()
         if self.trouble is not None:
             raise self.trouble
         return self.result()
 
     async def follow(self) -> None:
-        """Starts what is ready, and waits for what ends, until nothing is going on any more."""
+        """Starts the steps that are ready and waits for those that end, until none is in progress."""
         sorter = TopologicalSorter(self.plan.needs)
         sorter.prepare()
         self.start(sorter.get_ready())
@@ -134,8 +137,8 @@ class _PlanExecution:
 
     @property
     def over(self) -> bool:
-        """Whether the run need not go on."""
-        return bool(self.stopped) or self.over_for_good
+        """Whether the run ends now."""
+        return bool(self.stopped) or self.decided
 
     def start(self, names: tuple[str, ...]) -> None:
         for name in sorted(names):
@@ -150,12 +153,12 @@ class _PlanExecution:
             request = await self.request(node)
             self.keep(step, await self.attempts(node, step, request))
             step.state = "completed"
-            self.tell("completed", step)
+            self.report("completed", step)
         except CallFailed as error:
             step.state, step.message = "failed", str(error)
-            self.tell("failed", step)
+            self.report("failed", step)
             if error.own:
-                self.blame(f"{node.service} does not keep to the form of an answer: {error}")
+                self.blame(f"{node.service} does not answer in the required form: {error}")
             elif step.attempts and step.attempts[-1].outcome not in ("answered", "denied"):
                 self.probe(node.service)
         except Trouble as error:
@@ -177,21 +180,21 @@ class _PlanExecution:
         async with self.gates[node.service]:
             attempt = StepAttempt(len(step.attempts) + 1, self.clock() - self.began)
             step.attempts.append(attempt)
-            self.tell("began", step)
+            self.report("began", step)
             left = self.until - asyncio.get_running_loop().time()
-            own = None if seconds is None or seconds >= left else seconds  # what could not end before the run does has no end
+            own = None if seconds is None or seconds >= left else seconds  # a time-out after the run's end would have no effect
             call = ServiceCall(request, left if own is None else own, attempt.number, f"{self.name}/{node.id}")
             try:
-                found = await self.ask(service, call, own)
+                answer = await self.ask(service, call, own)
             except CallFailed as error:
                 attempt.outcome, attempt.message, attempt.cost = error.word, str(error), error.cost
                 attempt.ended = self.clock() - self.began
                 self.pay(error.cost)
-                self.tell("again", step)
+                self.report("again", step)
                 raise
-            attempt.outcome, attempt.cost, attempt.ended = "answered", found.cost, self.clock() - self.began
-            self.pay(found.cost)
-            return found
+            attempt.outcome, attempt.cost, attempt.ended = "answered", answer.cost, self.clock() - self.began
+            self.pay(answer.cost)
+            return answer
 
     async def ask(self, service: CallableService, call: ServiceCall, seconds: float | None) -> ServiceAnswer:
         try:
@@ -199,32 +202,32 @@ class _PlanExecution:
                 data = await service.ask(call)
         except TimeoutError:
             if not timeout.expired():
-                raise Broken("the service ran out of time by itself") from None
-            raise TimedOut(f"took longer than the {seconds:g} s that it declared") from None
-        return await self.beside(len(data), lambda: answers.read(data, service.max_cost))
+                raise Broken("the service reported a time-out of its own") from None
+            raise TimedOut(f"took longer than the {seconds:g} s that the step declared") from None
+        return await self.in_thread(len(data), lambda: answers.read(data, service.max_cost))
 
     async def request(self, node: PlanStep) -> bytes:
-        """What a step sends, with the data that it refers to in place. Raises Denied for data that is not there."""
+        """The request of a step, with the referenced data filled in. Raises Denied for data that does not exist."""
         size = sum(self.steps[ref.step].output_bytes for ref, _ in find_refs(node.params) if ref.step != TASK)
         try:
-            params = await self.beside(size, lambda: fill_refs(node.params, self.outputs.__getitem__, limits.REQUEST_BYTES))
+            params = await self.in_thread(size, lambda: fill_refs(node.params, self.outputs.__getitem__, limits.REQUEST_BYTES))
         except (LookupError, TooLarge) as error:
             raise Denied(str(error.args[0])) from None
         return b'{"action":' + values.dumps(node.action) + b',"params":' + params + b"}"
 
-    async def beside(self, size: int, work: Callable[[], T]) -> T:
-        """Does what takes long beside the loop, so that nobody's time-out waits for it."""
+    async def in_thread(self, size: int, work: Callable[[], T]) -> T:
+        """Does work on large data in a thread, so that it does not delay the time-outs of other steps."""
         if size < _LARGE:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
-    def keep(self, step: StepRun, found: ServiceAnswer) -> None:
-        """Remembers what a step answered; raises Denied if the run has too much to remember."""
-        self.kept += len(found.data)
+    def keep(self, step: StepRun, answer: ServiceAnswer) -> None:
+        """Stores the answer to a step; raises Denied if all answers together are too large."""
+        self.kept += len(answer.data)
         if self.kept > limits.KEPT_BYTES:
-            raise Denied(f"the steps of a plan may answer {limits.KEPT_BYTES} bytes in all")
-        self.outputs[step.id] = found.output
-        step.output_digest, step.output_bytes = values.digest(found.data), len(found.data)
+            raise Denied(f"all answers to the steps of a plan may have {limits.KEPT_BYTES} bytes together")
+        self.outputs[step.id] = answer.output
+        step.output_digest, step.output_bytes = values.digest(answer.data), len(answer.data)
 
     def pay(self, cost: int) -> None:
         self.spent += cost
@@ -233,12 +236,12 @@ class _PlanExecution:
             self.ended.put_nowait("")
 
     def end(self, trouble: Trouble) -> None:
-        """Something of ours broke: there is no result."""
+        """Ends the run without a result, because of an infrastructure error."""
         self.trouble = self.trouble or trouble
         self.ended.put_nowait("")
 
     def probe(self, service: str) -> None:
-        """Asks a service for its health, once at a time."""
+        """Starts a call of a service's health action, unless one is in progress."""
         known = self.probes.get(service)
         if known is None or known.done():
             self.probes[service] = asyncio.create_task(self.health(service))
@@ -263,22 +266,22 @@ class _PlanExecution:
         self.broken = self.broken or why
         self.ended.put_nowait("")
 
-    async def hear_probes(self) -> None:
-        """Waits for what services say of their health, hardly longer than the run itself may take."""
-        if self.probes and not self.over_for_good:
+    async def wait_for_probes(self) -> None:
+        """Waits for the health actions, until shortly after the latency bound."""
+        if self.probes and not self.decided:
             left = max(0.0, self.until - asyncio.get_running_loop().time()) + limits.GRACE
             _, late = await asyncio.wait(self.probes.values(), timeout=left)
             for name, probe in self.probes.items():
                 if probe in late:
                     self.blame(f"{name} did not answer its health action in time")
-        await _given_up(self.probes.values())
+        await _cancel(self.probes.values())
 
     @property
-    def over_for_good(self) -> bool:
-        """Whether nothing that a service says could change the result."""
+    def decided(self) -> bool:
+        """Whether no further answer of a service could change the result."""
         return bool(self.broken or self.trouble is not None)
 
-    def tell(self, kind: MomentKind, step: StepRun) -> None:
+    def report(self, kind: MomentKind, step: StepRun) -> None:
         self.on_moment(Moment(kind, step, self.clock() - self.began, self.spent))
 
     def result(self) -> PlanRun:
@@ -298,12 +301,12 @@ class _PlanExecution:
         )
 
 
-async def _given_up(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancels what is going on, and waits until it is gone."""
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancels tasks, and waits until they have ended."""
     left = set(tasks)
     for task in left:
         task.cancel()
     if left:
         for task in (await asyncio.wait(left))[0]:
             if not task.cancelled():
-                task.exception()  # it was seen
+                task.exception()  # otherwise asyncio warns that nobody retrieved it

@@ -1,6 +1,6 @@
-"""The four measures of quality, by the type of task: read with their references, then asked for a number. SPEC 2.2.
+"""Chooses the measure of quality by a task's type, and reads its reference. SPEC 2.2.
 
-A measure without a reference, or with an empty checklist, is refused when the task is read.
+A task without a reference, or with an empty checklist, is refused when it is read.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from assay.scheme.reading import line_of, validate
 
 S = TypeVar("S", bound=Section)
 _TAG = re.compile(r"^(checks\[[0-9]+\])\.(?:keyword|json_key|regex)\b")
-"""What a check is stands in the path of its fields, and in no file."""
+"""Pydantic puts the kind of a check into the path of its fields; the file has no such part."""
 _PART = re.compile(r"[^.\[\]]+")
 REFERENCE, SCHEMA, TESTS = "reference", "schema.json", "tests"
 
 
 class Measure(Protocol):
-    """How good an output is."""
+    """A measure of quality."""
 
     @property
     def boxed(self) -> bool:
         """Whether it needs a sandbox."""
 
     def ready(self) -> None:
-        """Refuses what would make every output an error, before the first; raises BadInput."""
+        """Refuses, before the first output, what would make every output an error; raises BadInput."""
 
     def public(self) -> dict[str, Any]:
-        """What who plans is told of it: criteria, and nothing of the reference."""
+        """What a planner is told about it: criteria, and nothing of the reference."""
 
     def score(self, output: Any, sandbox: Sandbox | None) -> QualityScore:
         """The quality of an output; raises Trouble."""
@@ -65,7 +65,7 @@ class _ChecklistTable(Section):
 
 
 def read_measure(kind: str, table: dict[str, Any], folder: Path, *, file: Path, source: str) -> Measure:
-    """The measure of a task of this type; raises BadInput with the place of what is wrong."""
+    """The measure of a task of this type; raises BadInput with file, line and field."""
 
     def section(model: type[S]) -> S:
         try:
@@ -80,42 +80,42 @@ def read_measure(kind: str, table: dict[str, Any], folder: Path, *, file: Path, 
         tests = folder / TESTS
         return _CodeMeasure(section(CodeRules), tests if tests.is_dir() else None)
     if kind == "agent":
-        found = section(_ChecklistTable)
-        return _AgentMeasure(found.checks, found.criteria)
+        checklist = section(_ChecklistTable)
+        return _AgentMeasure(checklist.checks, checklist.criteria)
     criteria = section(_CriteriaTable).criteria
     if kind == "rag":
-        place = folder / f"{REFERENCE}.txt"
-        reference = decode(_loaded(place), place)
+        file = folder / f"{REFERENCE}.txt"
+        reference = decode(_load(file), file)
         try:
             check_reference(reference)
         except BadInput as error:
-            raise error.at(file=place) from None
+            raise error.at(file=file) from None
         return _RagMeasure(reference, criteria)
-    return _data(folder, criteria)
+    return _read_data_measure(folder, criteria)
 
 
-def _data(folder: Path, criteria: str) -> Measure:
-    reference = _json(folder / f"{REFERENCE}.json")
-    place = folder / SCHEMA
-    if not place.exists():
+def _read_data_measure(folder: Path, criteria: str) -> Measure:
+    reference = _load_json(folder / f"{REFERENCE}.json")
+    file = folder / SCHEMA
+    if not file.exists():
         return _DataMeasure(reference, None, criteria)
-    schema = _json(place)
+    schema = _load_json(file)
     try:
         check_schema(schema, reference)
     except BadInput as error:
-        raise error.at(file=place) from None
+        raise error.at(file=file) from None
     return _DataMeasure(reference, schema, criteria)
 
 
-def _loaded(place: Path) -> bytes:
-    return load(place, limits.TASK_BYTES, hint="a task without a reference cannot be judged: write what the output should be")
+def _load(file: Path) -> bytes:
+    return load(file, limits.TASK_BYTES, hint="a task without a reference cannot be judged: write what the output should be")
 
 
-def _json(place: Path) -> Any:
+def _load_json(file: Path) -> Any:
     try:
-        return values.parse(_loaded(place))
+        return values.parse(_load(file))
     except BadInput as error:
-        raise error.at(file=place) from None
+        raise error.at(file=file) from None
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ class _DataMeasure:
         pass
 
     def public(self) -> dict[str, Any]:
-        said = {"criteria": self.criteria}
-        return said if self.schema is None else said | {"schema": values.dumps(self.schema).decode()}
+        public = {"criteria": self.criteria}
+        return public if self.schema is None else public | {"schema": values.dumps(self.schema).decode()}
 
     def score(self, output: Any, sandbox: Sandbox | None) -> QualityScore:
         return score_data(self.reference, self.schema, output)

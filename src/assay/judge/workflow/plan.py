@@ -1,17 +1,19 @@
-"""References to data in the params of a step: `${STEP.output}`, `${STEP.output.key.0}`, `${task.input.key}`.
-
-- A string that is one reference stands for the value itself; inside a longer string, for its text (JSON, if it is no string).
-- Parts of a path are separated by points: a key of an object, or the index of a list.
-- `$${` is a `${` that is meant as it stands. Any other `${` must be a reference.
-
-A plan: the steps of a workflow, what each needs, and how often it may be tried. Checked whole before any of it runs. SPEC 2.2.
+"""Parses and checks a plan, the steps of a workflow, and fills references to data into their params. SPEC 2.2.
 
     {"nodes": [{"id": "find", "service": "search", "action": "find", "params": {"text": "${task.input.question}"}},
                {"id": "answer", "service": "writer", "action": "answer", "params": {"passages": "${find.output.passages}"}}],
      "edges": [["find", "answer"]],
      "error_handling": {"find": {"retry_count": 2, "timeout_seconds": "1.5"}}}
 
-Estimates are the participant's own and decide nothing: cost is what services say, time is what the validator measures.
+A plan is checked completely before any of its steps runs. Estimates are the participant's and decide nothing: services state the
+cost, and the validator measures the time.
+
+References look like `${STEP.output}`, `${STEP.output.key.0}` or `${task.input.key}`:
+
+- A string that is only a reference becomes the value itself. Inside a longer string a reference becomes the value's text: JSON,
+  unless the value is a string.
+- The parts of a path are separated by points: a key of an object, or the index of a list.
+- `$${` stands for a literal `${`. Every other `${` must begin a reference.
 """
 
 from __future__ import annotations
@@ -37,19 +39,19 @@ from assay.scheme.fields import Key, Section
 from assay.scheme.reading import validate
 
 TASK = "task"
-"""What a reference to the task's own input begins with; no step may be called so."""
+"""The first part of a reference to the task's input; no step may have this id."""
 _OPEN = re.compile(r"\$?\$\{")
 _REF = re.compile(r"\$\{([^{}$]*)\}")
 _ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
 
 
 class TooLarge(ValueError):
-    """What the references stand for does not fit the bound on a request."""
+    """With the referenced data, a request exceeds its limit."""
 
 
 @dataclass(frozen=True)
 class Ref:
-    """Where a value comes from: a step, or the task; and the path into its output, or input."""
+    """A reference: a step and the path into its output, or the task and the path into its input."""
 
     step: str
     path: tuple[str, ...]
@@ -59,7 +61,7 @@ class Ref:
 
 
 def find_refs(params: Any, field: str = "params") -> Iterator[tuple[Ref, str]]:
-    """Every reference in a value, and the field it stands in; raises BadInput for a `${` that is none."""
+    """Every reference in a value, with its field. Raises BadInput for a `${` that does not begin a reference."""
     if isinstance(params, str):
         for part in _parts(params, field):
             if isinstance(part, Ref):
@@ -73,17 +75,19 @@ def find_refs(params: Any, field: str = "params") -> Iterator[tuple[Ref, str]]:
 
 
 def fill_refs(params: Any, known: Callable[[str], Any], most: int) -> bytes:
-    """The params as JSON with every reference replaced by its value.
+    """The params as JSON, with every reference replaced by its value.
 
-    known: step → its output, `task` → the input. Raises LookupError for a path that leads nowhere, and TooLarge for more than
-    `most` bytes, before more is made than that.
+    known: step → its output, `task` → the input. Raises LookupError for a path that does not exist, and TooLarge for more than
+    `most` bytes, before more than that are in memory.
     """
-    made = _ParamsWriter(known, most)
-    return "".join(made.value(params)).encode()
+    writer = _ParamsWriter(known, most)
+    return "".join(writer.value(params)).encode()
 
 
 @dataclass
 class _ParamsWriter:
+    """Writes params as JSON, and counts the bytes that are left."""
+
     known: Callable[[str], Any]
     left: int
 
@@ -91,7 +95,7 @@ class _ParamsWriter:
         if isinstance(params, dict):
             yield "{"
             for place, (key, inner) in enumerate(params.items()):
-                yield self.counted(f"{',' if place else ''}{values.dumps(key).decode()}:")
+                yield self.count(f"{',' if place else ''}{values.dumps(key).decode()}:")
                 yield from self.value(inner)
             yield "}"
         elif isinstance(params, list):
@@ -103,23 +107,24 @@ class _ParamsWriter:
         elif isinstance(params, str) and "${" in params:
             yield self.text(_parts(params, ""))
         else:
-            yield self.counted(values.dumps(params).decode())
+            yield self.count(values.dumps(params).decode())
 
     def text(self, parts: list[str | Ref]) -> str:
         if len(parts) == 1 and isinstance(parts[0], Ref):
-            return self.counted(values.dumps(self.of(parts[0])).decode())
+            return self.count(values.dumps(self.look_up(parts[0])).decode())
         whole = []
         for part in parts:
-            whole.append(self.counted(values.shown(self.of(part)) if isinstance(part, Ref) else part))
+            whole.append(self.count(values.shown(self.look_up(part)) if isinstance(part, Ref) else part))
         return values.dumps("".join(whole)).decode()
 
-    def of(self, ref: Ref) -> Any:
+    def look_up(self, ref: Ref) -> Any:
         try:
             return values.at(self.known(ref.step), ref.path)
         except LookupError as error:
-            raise LookupError(f"{ref} leads nowhere: there is no {error}") from None
+            raise LookupError(f"{ref} does not exist: there is no {error}") from None
 
-    def counted(self, text: str) -> str:
+    def count(self, text: str) -> str:
+        """The text, counted."""
         self.left -= len(text.encode())
         if self.left < 0:
             raise TooLarge("with the data of earlier steps the request is too large")
@@ -127,31 +132,31 @@ class _ParamsWriter:
 
 
 def _parts(text: str, field: str) -> list[str | Ref]:
-    """The text as literal pieces and references; raises BadInput."""
+    """The literal pieces and the references of a text; raises BadInput."""
     parts: list[str | Ref] = []
     end = 0
-    while found := _OPEN.search(text, end):
-        parts.append(text[end : found.start()])
-        if found[0] == "$${":
+    while opening := _OPEN.search(text, end):
+        parts.append(text[end : opening.start()])
+        if opening[0] == "$${":
             parts.append("${")
-            end = found.end()
+            end = opening.end()
             continue
-        whole = _REF.match(text, found.start())
+        whole = _REF.match(text, opening.start())
         if whole is None:
-            what = f"{brief(text[found.start() :], 40)} begins a reference and does not end one"
-            raise BadInput(what, field=field, hint="write ${step.output.key}, or $${ for a ${ that is meant so")
-        parts.append(_ref(whole[1], field))
+            what = f"{brief(text[opening.start() :], 40)} begins a reference that does not end"
+            raise BadInput(what, field=field, hint="write ${step.output.key}, or $${ for a literal ${")
+        parts.append(_parse_ref(whole[1], field))
         end = whole.end()
     parts.append(text[end:])
     return [part for part in parts if part != ""]
 
 
-def _ref(said: str, field: str) -> Ref:
-    step, *rest = said.split(".")
+def _parse_ref(inner: str, field: str) -> Ref:
+    step, *rest = inner.split(".")
     wanted = "input" if step == TASK else "output"
     if _ID.fullmatch(step) is None or not rest or rest[0] != wanted or "" in rest:
         raise BadInput(
-            f"{brief('${' + said + '}')} is not a reference", field=field, hint="write ${step.output.key} or ${task.input.key}"
+            f"{brief('${' + inner + '}')} is not a reference", field=field, hint="write ${step.output.key} or ${task.input.key}"
         )
     return Ref(step, tuple(rest[1:]))
 
@@ -160,7 +165,7 @@ StepId = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 
 
 class PlanStep(Section):
-    """A step: one action of one service, with the params it is sent."""
+    """A step of a plan: one action of one service, with its params."""
 
     id: StepId
     service: Key
@@ -171,7 +176,7 @@ class PlanStep(Section):
 
 
 class ErrorHandling(Section):
-    """What becomes of a step that fails: how often it is tried again, and how long each attempt may take."""
+    """What happens when a step fails: how often it is tried again, and how long each attempt may take."""
 
     retry_count: Annotated[int, Field(ge=0, le=1000)] = 0
     timeout_seconds: Amount | None = None
@@ -195,24 +200,24 @@ class Plan(Section):
     @cached_property
     def needs(self) -> dict[str, frozenset[str]]:
         """Id → the steps that must be done before it."""
-        found: dict[str, set[str]] = {node.id: set() for node in self.nodes}
+        needs: dict[str, set[str]] = {node.id: set() for node in self.nodes}
         for start, end in self.edges:
-            found[end].add(start)
-        return {name: frozenset(before) for name, before in found.items()}
+            needs[end].add(start)
+        return {name: frozenset(before) for name, before in needs.items()}
 
     @cached_property
     def sinks(self) -> tuple[str, ...]:
-        """The steps that no other needs, in the order of the plan: what they answer is the plan's output."""
+        """The steps that no other step needs, in the order of the plan. Their answers are the plan's output."""
         started = {start for start, _ in self.edges}
         return tuple(node.id for node in self.nodes if node.id not in started)
 
     @property
     def declared_retries(self) -> int:
         """The sum of all retry_count. SPEC 2.2."""
-        return sum(one.retry_count for one in self.error_handling.values())
+        return sum(handling.retry_count for handling in self.error_handling.values())
 
     def handling(self, name: str) -> ErrorHandling:
-        """How a step's failures are handled; what it does not say is no retry, and no time-out of its own."""
+        """How a step's failures are handled; by default without a retry and without a time-out of its own."""
         return self.error_handling.get(name) or ErrorHandling()
 
     def document(self) -> dict[str, Any]:
@@ -237,21 +242,21 @@ class PlanBounds:
 
 @dataclass(frozen=True)
 class PlanRules:
-    """What a plan is held to, besides making sense by itself."""
+    """The rules of a task that a plan must follow."""
 
     allowed: Mapping[str, frozenset[str]] | None = None
     """Service → actions; None: any."""
     bounds: PlanBounds = PlanBounds()
     max_retries: int | None = None
-    """Retries that a step may declare; None: any number."""
+    """How many retries a step may declare; None: any number."""
     max_nanoseconds: int | None = None
-    """What a step's time-out may be at most: the task's latency."""
+    """The longest time-out of a step: the task's latency."""
     output: str = ""
-    """The step whose answer the task takes as the plan's output; empty: the sinks'."""
+    """The step whose answer is the plan's output; empty: the sinks."""
 
 
 def parse_plan(data: bytes, rules: PlanRules | None = None, *, file: Path | str | None = None) -> Plan:
-    """The plan in JSON, checked; raises BadInput, which names the step and what is wrong with it."""
+    """The checked plan from its JSON. Raises BadInput, which names the step and what is wrong with it."""
     rules = rules or PlanRules()
     most = rules.bounds.bytes
     if len(data) > most:
@@ -269,7 +274,7 @@ def parse_plan(data: bytes, rules: PlanRules | None = None, *, file: Path | str 
 
 
 def check_plan(plan: Plan, rules: PlanRules) -> None:
-    """Refuse a plan that cannot run, or may not; raises BadInput with the step's field. SPEC 2.2."""
+    """Refuses a plan that cannot run or must not run; raises BadInput with the step's field. SPEC 2.2."""
     bounds = rules.bounds
     for name, count, most in (("nodes", len(plan.nodes), bounds.nodes), ("edges", len(plan.edges), bounds.edges)):
         if count > most:
@@ -286,7 +291,7 @@ def check_plan(plan: Plan, rules: PlanRules) -> None:
         _check_handling(name, handling, plan, rules)
     _check_refs(plan, order)
     if rules.output and rules.output not in plan.by_id:
-        what = f"there is no step {rules.output!r}, whose answer the task takes as the output"
+        what = f"there is no step {rules.output!r}, and the task takes the output from that step"
         raise BadInput(what, field="nodes", hint=f"call the last step {rules.output!r}")
 
 
@@ -314,30 +319,30 @@ def _check_edges(plan: Plan) -> None:
 
 
 def _order(plan: Plan) -> list[str]:
-    """The steps, each after all that it needs; raises BadInput with the cycle if there is one."""
+    """The steps, each after all that it needs. Raises BadInput with the cycle, if there is one."""
     try:
         return list(TopologicalSorter(plan.needs).static_order())
     except CycleError as error:
         cycle = list(error.args[1])
         shown = cycle if len(cycle) <= 10 else [*cycle[:5], "…", *cycle[-4:]]
         what = f"is a cycle: {' → '.join(shown)}"
-        raise BadInput(what, field="edges", hint="take one of its edges out: a step cannot wait for itself") from None
+        raise BadInput(what, field="edges", hint="remove one of its edges: a step cannot wait for itself") from None
 
 
 def _check_node(node: PlanStep, rules: PlanRules) -> None:
     if rules.allowed is not None:
         if node.service not in rules.allowed:
             raise BadInput(
-                f"the step {node.id!r} asks the service {brief(node.service)}, which the task does not allow",
+                f"the step {node.id!r} uses the service {brief(node.service)}, which the task does not allow",
                 field="service",
-                hint=_there_is(rules.allowed),
+                hint=_allowed_names(rules.allowed),
             )
         actions = rules.allowed[node.service]
         if node.action not in actions:
             raise BadInput(
-                f"the step {node.id!r} asks {node.service!r} for {brief(node.action)}, which the task does not allow",
+                f"the step {node.id!r} uses the action {brief(node.action)} of {node.service!r}, which the task does not allow",
                 field="action",
-                hint=_there_is(actions),
+                hint=_allowed_names(actions),
             )
     if _depth(node.params) > rules.bounds.depth:
         what = f"the step {node.id!r} has params more than {rules.bounds.depth} deep"
@@ -347,7 +352,7 @@ def _check_node(node: PlanStep, rules: PlanRules) -> None:
 def _check_handling(name: str, handling: ErrorHandling, plan: Plan, rules: PlanRules) -> None:
     field = f"error_handling.{name[:64]}"
     if name not in plan.by_id:
-        raise BadInput(f"there is no step {brief(name)}", field=field, hint="name one of the nodes, or remove it")
+        raise BadInput(f"there is no step {brief(name)}", field=field, hint="name one of the nodes, or remove this entry")
     most = rules.max_retries
     if most is not None and handling.retry_count > most:
         what = f"the step {name!r} declares {handling.retry_count} retries, the most are {most}"
@@ -355,26 +360,27 @@ def _check_handling(name: str, handling: ErrorHandling, plan: Plan, rules: PlanR
     seconds = handling.timeout_seconds
     longest = limits.CALL_SECONDS * NANO if rules.max_nanoseconds is None else rules.max_nanoseconds
     if seconds == 0:
-        raise BadInput(f"the step {name!r} has no time at all", field=f"{field}.timeout_seconds", hint="give it more than 0")
+        raise BadInput(f"the step {name!r} has a time-out of 0", field=f"{field}.timeout_seconds", hint="give it more than 0")
     if seconds is not None and seconds > longest:
         what = f"the step {name!r} declares {text(seconds)} s, and the task has {text(longest)} s in all"
         raise BadInput(what, field=f"{field}.timeout_seconds", hint="declare less, or leave it out")
 
 
 def _check_refs(plan: Plan, order: Iterable[str]) -> None:
-    """A reference is to a step that is done by then: one before it by the edges. Sets of steps are bits of one integer each."""
+    """Refuses a reference to a step that the edges do not put before. A set of steps is the bits of one integer."""
     bit = {node.id: 1 << place for place, node in enumerate(plan.nodes)}
     before: dict[str, int] = {}
     for name in order:
         before[name] = 0
-        for one in plan.needs[name]:
-            before[name] |= before[one] | bit[one]
+        for needed in plan.needs[name]:
+            before[name] |= before[needed] | bit[needed]
     for place, node in enumerate(plan.nodes):
         for ref, field in find_refs(node.params, f"nodes[{place}].params"):
             if ref.step == TASK:
                 continue
             if ref.step not in bit:
-                raise BadInput(f"the step {node.id!r} refers to {ref}, and there is no such step", field=field)
+                hint = "name a step of the plan"
+                raise BadInput(f"the step {node.id!r} refers to {ref}, and there is no such step", field=field, hint=hint)
             if not before[node.id] & bit[ref.step]:
                 what = f"the step {node.id!r} refers to {ref}, which does not come before it"
                 raise BadInput(what, field=field, hint=f'add the edge ["{ref.step}", "{node.id}"]')
@@ -382,7 +388,7 @@ def _check_refs(plan: Plan, order: Iterable[str]) -> None:
 
 def _refuse_floats(value: Any, field: str) -> None:
     if isinstance(value, float | Decimal):
-        raise BadInput(f"{value} is a JSON float", field=field, hint=f'write it in quotes, "{value}": nothing here is a float')
+        raise BadInput(f"{value} is a JSON float", field=field, hint=f'write it in quotes, "{value}": plans have no floats')
     if isinstance(value, dict):
         for key, inner in value.items():
             _refuse_floats(inner, f"{field}.{key}" if field else key)
@@ -397,5 +403,5 @@ def _depth(value: Any) -> int:
     return 0
 
 
-def _there_is(names: Iterable[str]) -> str:
+def _allowed_names(names: Iterable[str]) -> str:
     return f"it allows {', '.join(sorted(names)[:10])}"

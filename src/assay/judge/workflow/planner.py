@@ -1,13 +1,14 @@
-"""What a participant submits: a folder of plans, `TASK.json` each, or a planner, which is asked when the task is drawn. SPEC 2.2.
+"""Loads a participant's submission, which is plans or a planner, and gets a plan for a task from it. SPEC 2.2.
+
+A folder of plans has one `TASK.json` for each task. A planner is asked when the task is drawn:
 
     name = "greedy"                             # planner.toml
     version = "1.2.0"
     url = "https://planner.example/plan"        # POST of the package; the answer is the plan
     command = ["python3", "/planner/plan.py"]   # or: in the sandbox; the package is on stdin, and at /package.json
 
-No answer, and one that is no valid plan, is the participant's own: `invalid`. Trouble of ours is `Trouble`, and is tried again.
-
-Submitting plans or a planner: files are kept by digest, and participants.csv says whose they are, since when. SPEC 2, 7.
+If a planner gives no answer, or no valid plan, that is the participant's failure (`invalid`). An infrastructure error is
+`Trouble`, and is tried again.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ FILE = "planner.toml"
 PLACE, PACKAGE = "/planner", "/package.json"
 BOUNDS = tree.Bounds(bytes=256_000_000, files=20_000)
 """How large a submitted folder may be."""
-ASKED = 2
+ATTEMPTS = 2
 """How often a planner that cannot be reached is asked."""
 _PAUSE = 1.0
-_OURS = frozenset(
+_OUR_NETWORK = frozenset(
     {errno.ENETUNREACH, errno.ENETDOWN, errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOMEM, errno.ENOBUFS}
 )
 
@@ -53,6 +54,8 @@ class NoPlan(Exception):
 
 
 class _PlannerTable(Section):
+    """A planner.toml."""
+
     name: Key
     version: Key = "1"
     url: Url | None = None
@@ -60,7 +63,7 @@ class _PlannerTable(Section):
     description: Text = ""
 
     @model_validator(mode="after")
-    def _one_way(self) -> _PlannerTable:
+    def _url_or_command(self) -> _PlannerTable:
         if (self.url is None) == (self.command is None):
             raise PydanticCustomError("assay", "has url and command, or neither; give one of the two")
         return self
@@ -68,7 +71,7 @@ class _PlannerTable(Section):
 
 @dataclass(frozen=True)
 class Planner:
-    """A submission: how it is asked, and the digest that stands for it."""
+    """A submission: how it is asked for a plan, and its digest."""
 
     name: str
     version: str
@@ -85,7 +88,7 @@ class Planner:
 
 
 def load_planner(folder: Path) -> Planner:
-    """The submission in a folder; raises BadInput for what is wrong with planner.toml, and for a folder that is too large."""
+    """The submission in a folder. Raises BadInput for a faulty planner.toml, and for a folder that is too large."""
     if not folder.is_dir():
         raise BadInput("no such folder", file=folder, hint=f"submit a folder of plans, or one with {FILE}")
     try:
@@ -97,26 +100,26 @@ def load_planner(folder: Path) -> Planner:
     file = folder / FILE
     if file.is_file() and not file.is_symlink():
         content, source = read_toml(file)
-        found = validate(_PlannerTable, content, file=file, source=source)
-        return Planner(found.name, found.version, digest, folder, found.url, found.command)
+        table = validate(_PlannerTable, content, file=file, source=source)
+        return Planner(table.name, table.version, digest, folder, table.url, table.command)
     if not any(folder.glob("*.json")):
-        raise BadInput(f"has neither {FILE} nor a plan", file=folder, hint="a plan is TASK.json, for each task one")
+        raise BadInput(f"has neither {FILE} nor a plan", file=folder, hint="write a plan for each task, named TASK.json")
     return Planner(folder.resolve().name, "1", digest, folder)
 
 
 async def ask_planner(planner: Planner, task: str, package: bytes, most: int, rules: Planners, sandbox: Sandbox | None) -> bytes:
-    """The bytes of a plan for a task, at most `most` and one more; raises NoPlan, and Trouble for what is ours."""
+    """The bytes of a plan for a task, at most `most` and one more. Raises NoPlan, and Trouble for infrastructure errors."""
     if planner.url is not None:
         return await _by_url(planner.url, package, most, rules)
     if planner.command is not None:
         if sandbox is None:
             raise BadInput(f"the planner {planner.name!r} runs in a sandbox, and there is none", field="sandbox")
         return await asyncio.to_thread(_by_command, planner, planner.command, package, most, rules, sandbox)
-    place = planner.folder / f"{task}.json"
-    if place.is_symlink() or not place.is_file():
+    file = planner.folder / f"{task}.json"
+    if file.is_symlink() or not file.is_file():
         raise NoPlan("there is no plan for this task")
     try:
-        return load(place, most, hint="")
+        return load(file, most, hint="")
     except BadInput as error:
         raise NoPlan(error.what) from None
 
@@ -124,8 +127,8 @@ async def ask_planner(planner: Planner, task: str, package: bytes, most: int, ru
 def _by_command(
     planner: Planner, command: tuple[str, ...], package: bytes, most: int, rules: Planners, sandbox: Sandbox
 ) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="assay-package-") as made:
-        file = Path(made) / "package.json"
+    with tempfile.TemporaryDirectory(prefix="assay-package-") as folder:
+        file = Path(folder) / "package.json"
         file.write_bytes(package)
         ran, data = run_once(
             sandbox,
@@ -149,13 +152,13 @@ async def _by_url(url: str, package: bytes, most: int, rules: Planners) -> bytes
     seconds = rules.seconds / NANO
     try:
         async with asyncio.timeout(seconds):
-            for left in range(ASKED - 1, -1, -1):
+            for left in range(ATTEMPTS - 1, -1, -1):
                 try:
                     return await _post(url, package, most, rules)
                 except NoAnswer as error:
                     if (what := unreadable(error)) is not None:
                         raise NoPlan(plain(f"the planner's answer: {what}")) from None
-                    _refuse_ours(error)
+                    _raise_if_ours(error)
                     if not left:
                         raise NoPlan(plain(f"the planner cannot be reached: {error.why}")) from None
                     await asyncio.sleep(_PAUSE)
@@ -165,45 +168,45 @@ async def _by_url(url: str, package: bytes, most: int, rules: Planners) -> bytes
 
 
 async def _post(url: str, package: bytes, most: int, rules: Planners) -> bytes:
-    """One request, to an address that was looked at, so that nobody has the validator ask his own network for something."""
+    """One request, to an address that was checked: a participant must not make the validator query its own network."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     address = await _address(host, parts.port or (443 if parts.scheme == "https" else 80), private=rules.private)
     headers = {"content-type": "application/json"}
-    asking = client(url, rules.seconds / NANO, at=address)
-    answer = await asking.ask_aside("POST", headers=headers, body=package, most=most, bodies={200})
+    peer = client(url, rules.seconds / NANO, at=address)
+    answer = await peer.ask_aside("POST", headers=headers, body=package, most=most, bodies={200})
     if answer.status != 200:
         raise NoPlan(f"the planner answered {answer.status}")
     return answer.body
 
 
 async def _address(host: str, port: int, *, private: bool) -> str:
-    """An address of a host; raises NoPlan for one that does not exist, or is not in the public network."""
+    """An address of a host. Raises NoPlan for a host that does not exist, or is not in the public network."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        rows = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5)):
             raise NoPlan(f"there is no host {host[:100]}") from None
-        raise Trouble(f"the name of a planner's host cannot be looked up: {error.strerror}") from error
+        raise Trouble(f"the name of a planner's host cannot be resolved: {error.strerror}") from error
     except UnicodeError:
         raise NoPlan(f"{host[:100]!r} is not the name of a host") from None
-    addresses = [str(row[4][0]) for row in found]
-    if not private and not all(ipaddress.ip_address(one.partition("%")[0]).is_global for one in addresses):
+    addresses = [str(row[4][0]) for row in rows]
+    if not private and not all(ipaddress.ip_address(address.partition("%")[0]).is_global for address in addresses):
         raise NoPlan(f"{host[:100]} is not in the public network")
     return addresses[0]
 
 
-def _refuse_ours(error: BaseException) -> None:
-    """Raises Trouble if what failed is our side of the network."""
-    for one in _causes(error):
-        if isinstance(one, OSError) and one.errno in _OURS:
-            raise Trouble(f"our network: {one.strerror}") from error
+def _raise_if_ours(error: BaseException) -> None:
+    """Raises Trouble if the validator's side of the network failed."""
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in _OUR_NETWORK:
+            raise Trouble(f"the validator's network failed: {cause.strerror}") from error
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         if isinstance(error, BaseExceptionGroup):
-            for one in error.exceptions:
-                yield from _causes(one)
+            for inner in error.exceptions:
+                yield from _causes(inner)
         error = error.__cause__ or error.__context__

@@ -1,24 +1,24 @@
-"""How good the output of a plan is: four measures that ask no model, each a number of nanos. SPEC 2.2.
+"""Measures the quality of a plan's output in nanos, with one of four measures that ask no model. SPEC 2.2.
 
-`agent`: the share of a checklist that the output meets: a keyword, a key of its JSON, a regular expression.
+`agent`: the share of a checklist that the output meets. Items are keywords, keys of its JSON, and regular expressions.
 
-`data_transform`: 1 if the output is structurally equal to the reference, else the share of equal fields. SPEC 2.2.
+`data_transform`: 1 if the output is structurally equal to the reference, else the share of equal fields.
 
-- A field is a string, number, truth, null, or an empty list or object, at its path. The share is of all paths that either has.
-- With a schema, an output that does not fit it is worth nothing: the reference does fit.
-- Numbers are compared exactly, as decimals. Patterns have a time limit; nothing is fetched.
+- A field is a string, number, boolean, null, or an empty list or object, at its path. The share is of all paths in either value.
+- If there is a schema, an output that does not fit it has quality 0. The reference always fits it.
+- Numbers are compared exactly, as decimals. Patterns have a time limit. Nothing is fetched.
 
-`rag`: ROUGE-L F1 of the output against a reference, by the library rouge-score. SPEC 2.2.
+`rag`: ROUGE-L F1 of the output against a reference, by the library rouge-score.
 
-F1 = 2·L / (m + n): L is the longest common subsequence of the two texts' tokens, m and n are how many tokens they have. The
-library finds tokens and L; the fraction is made of the three integers, so that no float decides it.
+- F1 = 2·L / (m + n). L is the longest common subsequence of the two texts' tokens, and m and n are the numbers of tokens.
+- The library finds the tokens and L. The fraction is computed from the three integers, so no float decides it.
 
-`code`: 0.7 × the share of tests passed + 0.3 × lint, of the files that a plan's output is. SPEC 2.2.
+`code`: 0.7 × the share of passed tests + 0.3 × lint, for the files in a plan's output.
 
-- The output is one text, which becomes the file that the task names, or an object of paths and texts.
-- A test is a command in a box of its own with those files in /app; it is passed if it ends with 0 and prints what it should. What
-  it should print never enters the box, so that no program can find it there.
-- Lint is 1 − 0.05 for each finding of ruff, whose version the task names: another version would count otherwise.
+- The output is a text, which becomes the file that the task names, or an object of paths and texts.
+- A test is a command in a box of its own with those files in /app. It passes if it ends with 0 and prints what is expected. The
+  expected output never enters the box, so no program can find it there.
+- Lint is 1 − 0.05 for each finding of ruff. The task names the version of ruff, because another version finds other things.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -46,21 +47,29 @@ from assay.exact import NANO, half_even
 from assay.judge.sandbox import Limits, Sandbox, Trouble
 from assay.judge.workflow import limits, values
 from assay.judge.workflow.call import box_limits, run_once
-from assay.judge.workflow.limits import ROUGE_OUTPUT, ROUGE_REFERENCE, library
+from assay.judge.workflow.limits import ROUGE_OUTPUT, ROUGE_REFERENCE
 from assay.records import Amount
 from assay.scheme.fields import Key, Section
 
 
 @dataclass(frozen=True)
 class QualityScore:
-    """Quality in nanos, 0 … 1; `how`: what it was found with and from, for the evidence: JSON without floats. SPEC 2.2."""
+    """Quality in nanos, 0 … 1. `how`: the tool, settings and counts that it was computed from: JSON without floats. SPEC 2.2."""
 
     nanos: int
     how: dict[str, Any] = field(default_factory=dict)
 
 
 NOTHING = QualityScore(0, {"output": "none"})
-"""Of a plan that came to no output."""
+"""The quality of a plan without an output."""
+
+
+def library(name: str) -> Any:
+    """A module of the extra `workflow`; raises BadInput if it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise BadInput(f"{name} is not installed", hint="pip install 'assay[workflow]'") from None
 
 
 def share(part: int, whole: int) -> int:
@@ -72,14 +81,14 @@ CheckText = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class Keyword(Section):
-    """Met if the text is in the output, in whichever case."""
+    """Met if the text is in the output, ignoring case."""
 
     kind: Literal["keyword"]
     text: CheckText
 
 
 class JsonKey(Section):
-    """Met if the output, as JSON, has something at a path such as `result.items.0`; and, if `equals` is there, just this."""
+    """Met if the output, as JSON, has a value at a path such as `result.items.0`, which must equal `equals` if that is set."""
 
     kind: Literal["json_key"]
     path: CheckText
@@ -87,7 +96,7 @@ class JsonKey(Section):
 
 
 class Regex(Section):
-    """Met if the expression is found in the output within its time; flags are written into it, as in `(?i)`."""
+    """Met if the expression matches somewhere in the output within its time limit. Flags are part of it, as in `(?i)`."""
 
     kind: Literal["regex"]
     pattern: CheckText
@@ -99,7 +108,7 @@ class Regex(Section):
         try:
             regex.compile(pattern)
         except regex.error as error:
-            raise PydanticCustomError("assay", "is no regular expression: {why}", {"why": str(error)}) from None
+            raise PydanticCustomError("assay", "is not a regular expression: {why}", {"why": str(error)}) from None
         return pattern
 
 
@@ -107,35 +116,36 @@ ChecklistItem = Annotated[Keyword | JsonKey | Regex, Field(discriminator="kind")
 
 
 def score_checklist(checks: tuple[ChecklistItem, ...], output: Any) -> QualityScore:
-    """The quality of an output; which items were met is in `how`, in their order."""
-    text, value = values.shown(output), _json(output)
-    met = [_met(check, text, value) for check in checks]
-    how: dict[str, Any] = {"met": [word for word, _ in met]}
+    """The quality of an output; `how` says for each item, in their order, whether it was met."""
+    text, value = values.shown(output), _parsed(output)
+    results = [_check_item(item, text, value) for item in checks]
+    how: dict[str, Any] = {"met": [word for word, _ in results]}
     if any(isinstance(check, Regex) for check in checks):
         how["tool"] = f"regex {version('regex')}, {limits.REGEX_SECONDS:g} s each"
-    return QualityScore(share(sum(found for _, found in met), len(checks)), how)
+    return QualityScore(share(sum(met for _, met in results), len(checks)), how)
 
 
-def _met(check: ChecklistItem, text: str, value: Any) -> tuple[str, bool]:
-    if isinstance(check, Keyword):
-        found = check.text.casefold() in text.casefold()
-    elif isinstance(check, JsonKey):
+def _check_item(item: ChecklistItem, text: str, value: Any) -> tuple[str, bool]:
+    """Whether an item is met, as a word and as a truth value."""
+    if isinstance(item, Keyword):
+        met = item.text.casefold() in text.casefold()
+    elif isinstance(item, JsonKey):
         try:
-            there = values.at(value, tuple(check.path.split(".")))
+            at_path = values.at(value, tuple(item.path.split(".")))
         except LookupError:
-            found = False
+            met = False
         else:
-            found = "equals" not in check.model_fields_set or values.equal(there, check.equals)
+            met = "equals" not in item.model_fields_set or values.equal(at_path, item.equals)
     else:
         try:
-            found = library("regex").search(check.pattern, text, timeout=limits.REGEX_SECONDS) is not None
+            met = library("regex").search(item.pattern, text, timeout=limits.REGEX_SECONDS) is not None
         except TimeoutError:
             return "too slow", False
-    return ("yes" if found else "no"), found
+    return ("yes" if met else "no"), met
 
 
-def _json(output: Any) -> Any:
-    """What is said in a text that is JSON; anything else as it is."""
+def _parsed(output: Any) -> Any:
+    """The value of a text that is JSON; anything else as it is."""
     if not isinstance(output, str):
         return output
     try:
@@ -149,7 +159,7 @@ _REFUSED = frozenset({"patternProperties", "$dynamicRef", "$recursiveRef"})
 
 
 def check_schema(schema: Any, reference: Any) -> None:
-    """Refuse a schema that is none, that would have to be fetched, or that the reference does not fit; raises BadInput."""
+    """Refuses what is not a schema, a schema with parts elsewhere, and one that the reference does not fit; raises BadInput."""
     if not isinstance(schema, dict):
         raise BadInput("is not a JSON object")
     for key, value in _keywords(schema):
@@ -159,7 +169,7 @@ def check_schema(schema: Any, reference: Any) -> None:
     try:
         _class(schema).check_schema(schema)
     except errors.SchemaError as error:
-        raise BadInput(f"is no JSON Schema: {error.message[:200]}") from None
+        raise BadInput(f"is not a JSON Schema: {error.message[:200]}") from None
     why = fits(schema, reference)
     if why:
         raise BadInput(f"the reference does not fit it: {why}")
@@ -180,7 +190,7 @@ def fits(schema: Any, output: Any) -> str:
 
 
 def score_data(reference: Any, schema: Any, output: Any) -> QualityScore:
-    """The quality of an output; schema: None for none. A text that is JSON is read, unless the reference is a text itself."""
+    """The quality of an output. schema: None for no schema. A text that is JSON is parsed, unless the reference is a text."""
     if isinstance(output, str) and not isinstance(reference, str):
         try:
             output = values.parse(output.encode())
@@ -192,14 +202,14 @@ def score_data(reference: Any, schema: Any, output: Any) -> QualityScore:
         why = fits(schema, output)
         if why:
             return QualityScore(0, how | {"schema": why})
-    mine, wanted = dict(values.leaves(output)), dict(values.leaves(reference))
-    same = sum(path in mine and mine[path] == leaf for path, leaf in wanted.items())
-    whole = len(mine.keys() | wanted.keys())
-    return QualityScore(share(same, whole), how | {"equal_fields": same, "fields": whole})
+    actual, expected = dict(values.leaves(output)), dict(values.leaves(reference))
+    equal = sum(path in actual and actual[path] == leaf for path, leaf in expected.items())
+    fields = len(actual.keys() | expected.keys())
+    return QualityScore(share(equal, fields), how | {"equal_fields": equal, "fields": fields})
 
 
 def _class(schema: Any) -> Any:
-    """The validator for a schema's draft, with numbers, patterns and uniqueness as they are here."""
+    """The validator class for a schema's draft, with our own numbers, patterns and uniqueness."""
     jsonschema = library("jsonschema")
     draft = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     checker = draft.TYPE_CHECKER.redefine_many({"number": _is_number, "integer": _is_integer})
@@ -220,7 +230,7 @@ def _pattern(_validator: object, pattern: str, value: object, _schema: object) -
 
 
 def _unique(_validator: object, wanted: bool, value: object, _schema: object) -> Iterator[Any]:
-    if wanted and isinstance(value, list) and len({frozenset(values.leaves(one)) for one in value}) < len(value):
+    if wanted and isinstance(value, list) and len({frozenset(values.leaves(item)) for item in value}) < len(value):
         yield library("jsonschema").ValidationError("has equal elements")
 
 
@@ -235,13 +245,13 @@ SETTINGS = {"measure": "rougeL", "tokenizer": "DefaultTokenizer", "use_stemmer":
 
 
 def tokens(text: str) -> list[str]:
-    """The tokens of a text: its runs of a–z and 0–9, lower-cased. Other scripts have none."""
-    found: list[str] = library("rouge_score.tokenize").tokenize(text, None)  # what the default tokenizer does, and loads sooner
-    return found
+    """The tokens of a text: its runs of a–z and 0–9, lower-cased. Text in other scripts has no tokens."""
+    words: list[str] = library("rouge_score.tokenize").tokenize(text, None)  # as the default tokenizer, but faster to import
+    return words
 
 
 def check_reference(reference: str) -> None:
-    """Refuse a reference that nothing can be like, or that takes too long to compare with; raises BadInput."""
+    """Refuses a reference without tokens, or with so many that comparing takes too long; raises BadInput."""
     count = len(tokens(reference))
     if not 0 < count <= ROUGE_REFERENCE:
         hint = "tokens are runs of a to z and 0 to 9"
@@ -249,25 +259,25 @@ def check_reference(reference: str) -> None:
 
 
 def score_rag(reference: str, output: Any) -> QualityScore:
-    """The quality of an output; 0 for one that has no token, or too many to be worth comparing."""
+    """The quality of an output; 0 for an output without tokens, or with more than `ROUGE_OUTPUT`."""
     text = values.shown(output)
-    mine, wanted = tokens(text), tokens(reference)
-    how = {"tool": f"rouge-score {version('rouge-score')}", **SETTINGS, "reference_tokens": len(wanted), "tokens": len(mine)}
-    if not mine:
+    actual, expected = tokens(text), tokens(reference)
+    how = {"tool": f"rouge-score {version('rouge-score')}", **SETTINGS, "reference_tokens": len(expected), "tokens": len(actual)}
+    if not actual:
         return QualityScore(0, how)
-    if len(mine) > ROUGE_OUTPUT:
+    if len(actual) > ROUGE_OUTPUT:
         return QualityScore(0, how | {"note": f"more than {ROUGE_OUTPUT} tokens"})
     tokenizer = library("rouge_score.tokenizers").DefaultTokenizer(use_stemmer=SETTINGS["use_stemmer"])
     scorer = library("rouge_score.rouge_scorer").RougeScorer([SETTINGS["measure"]], tokenizer=tokenizer)
-    found = scorer.score(reference, text)[SETTINGS["measure"]]
-    common = round(found.precision * len(mine))  # precision is L / n, so this is L, whatever the float lost
-    return QualityScore(share(2 * common, len(mine) + len(wanted)), how | {"common": common})
+    rouge = scorer.score(reference, text)[SETTINGS["measure"]]
+    common = round(rouge.precision * len(actual))  # precision is L / n, so rounding gives exactly L
+    return QualityScore(share(2 * common, len(actual) + len(expected)), how | {"common": common})
 
 
 APP, TESTS, LINT = "/app", "/tests", "/lint/ruff"
 MEMORY_MB = 512
 _FINE = 20
-"""Findings after which lint is 0."""
+"""The number of findings at which lint is 0."""
 _PATH = re.compile(r"(?!/)(?!.*(?:^|/)\.{1,2}(?:/|$))(?!.*//)[A-Za-z0-9_.][A-Za-z0-9_./-]{0,199}(?<!/)", re.ASCII)
 _LINT_SECONDS = 60.0
 _COMMAND: tuple[str, ...] = (LINT, "check", "--isolated", "--no-cache", "--ignore-noqa", "--exit-zero", "--statistics")
@@ -280,7 +290,7 @@ Rule = Annotated[str, Field(pattern=r"^[A-Z]+[0-9]*$")]
 
 
 class CodeTest(Section):
-    """One test: a command in /app, what it reads, and what it must print; blanks and line ends at the end do not count."""
+    """One test: a command in /app, its input, and the output that it must print; white space at the end does not count."""
 
     name: Key
     command: Annotated[tuple[Word, ...], Field(strict=False, min_length=1, max_length=100)]
@@ -290,14 +300,14 @@ class CodeTest(Section):
 
 
 class Lint(Section):
-    """Which ruff, and which of its rules."""
+    """The version of ruff, and its rules."""
 
     ruff: Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+){1,3}$")]
     select: Annotated[tuple[Rule, ...], Field(strict=False, min_length=1, max_length=100)] = ("E", "F", "W")
 
 
 class CodeRules(Section):
-    """`[quality]` of a task of type code."""
+    """The table [quality] of a task of type code."""
 
     file: FileName = "solution.py"
     lint: Lint
@@ -306,39 +316,40 @@ class CodeRules(Section):
 
 
 def check_ruff(lint: Lint) -> Path:
-    """This environment's ruff; raises BadInput if there is none, or another version than the task names."""
+    """The ruff that is installed here; raises BadInput if there is none, or another version than the task names."""
     program = _ruff()
     if program is None:
         raise BadInput("ruff is not installed", hint=f"pip install 'assay[workflow]' ruff=={lint.ruff}")
-    found = _version(program)
-    if found != lint.ruff:
-        what = f"the task wants ruff {lint.ruff}, and {found} is installed"
-        raise BadInput(what, field="quality.lint.ruff", hint=f"pip install ruff=={lint.ruff}: another version counts otherwise")
+    installed = _version(program)
+    if installed != lint.ruff:
+        what = f"the task wants ruff {lint.ruff}, and {installed} is installed"
+        hint = f"pip install ruff=={lint.ruff}: another version finds other things"
+        raise BadInput(what, field="quality.lint.ruff", hint=hint)
     return program
 
 
 def score_code(rules: CodeRules, tests: Path | None, output: Any, sandbox: Sandbox) -> QualityScore:
-    """The quality of an output; tests: a folder that the commands see at /tests. Raises Trouble."""
+    """The quality of an output. tests: a folder that the commands see at /tests. Raises Trouble."""
     files = _files(output, rules.file)
     if isinstance(files, str):
         return QualityScore(0, {"note": files})
-    with tempfile.TemporaryDirectory(prefix="assay-code-") as made:
-        app = Path(made) / "app"
+    with tempfile.TemporaryDirectory(prefix="assay-code-") as folder:
+        app = Path(folder) / "app"
         for path, text in files.items():
             place = app / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(text.encode())
         put = {APP: app} | ({} if tests is None else {TESTS: tests})
-        said = [_passed(case, put, sandbox) for case in rules.cases]
-        found = _findings(rules.lint, app, sorted(path for path in files if path.endswith(".py")), sandbox)
-    passed = said.count("passed")
+        results = [_run_test(case, put, sandbox) for case in rules.cases]
+        findings = _count_findings(rules.lint, app, sorted(path for path in files if path.endswith(".py")), sandbox)
+    passed = results.count("passed")
     how: dict[str, Any] = {
         "tool": f"ruff {rules.lint.ruff}",
         "select": list(rules.lint.select),
-        "cases": {case.name: word for case, word in zip(rules.cases, said, strict=True)},
-        "findings": found,
+        "cases": {case.name: word for case, word in zip(rules.cases, results, strict=True)},
+        "findings": findings,
     }
-    return QualityScore(code_quality(passed, len(said), _FINE if found is None else found), how)
+    return QualityScore(code_quality(passed, len(results), _FINE if findings is None else findings), how)
 
 
 def code_quality(passed: int, tests: int, findings: int) -> int:
@@ -348,7 +359,7 @@ def code_quality(passed: int, tests: int, findings: int) -> int:
 
 
 def _files(output: Any, name: str) -> dict[str, str] | str:
-    """The files that an output stands for; or why it stands for none."""
+    """The files of an output; or why it has none."""
     files = {name: output} if isinstance(output, str) else output
     if not isinstance(files, dict) or not files or len(files) > limits.CODE_FILES:
         return f"neither a text nor an object of 1 to {limits.CODE_FILES} texts"
@@ -363,7 +374,8 @@ def _nested(files: dict[str, str]) -> bool:
     return bool(folders & files.keys())
 
 
-def _passed(case: CodeTest, put: dict[str, Path], sandbox: Sandbox) -> str:
+def _run_test(case: CodeTest, put: dict[str, Path], sandbox: Sandbox) -> str:
+    """Runs one test; returns "passed" or why it did not pass."""
     bounds = box_limits(case.seconds / NANO, MEMORY_MB, limits.OUTPUT_BYTES)
     ran, data = run_once(
         sandbox,
@@ -383,8 +395,8 @@ def _passed(case: CodeTest, put: dict[str, Path], sandbox: Sandbox) -> str:
     return "passed" if data.rstrip() == case.stdout.encode().rstrip() else "another output"
 
 
-def _findings(lint: Lint, app: Path, names: list[str], sandbox: Sandbox) -> int | None:
-    """How much ruff finds in the Python files; None if it did not come to an end, which is theirs."""
+def _count_findings(lint: Lint, app: Path, names: list[str], sandbox: Sandbox) -> int | None:
+    """How many findings ruff has in the Python files; None if the files made it run into a limit."""
     if not names:
         return 0
     command = (*_COMMAND, "--select", ",".join(lint.select), "--", *names)
@@ -405,22 +417,22 @@ def _findings(lint: Lint, app: Path, names: list[str], sandbox: Sandbox) -> int 
     if ran.exit_code:
         raise Trouble(f"ruff ended with {ran.exit_code}")
     try:
-        return sum(int(row["count"]) for row in json.loads(data or b"[]"))  # it prints nothing where it finds nothing
+        return sum(int(row["count"]) for row in json.loads(data or b"[]"))  # ruff prints nothing if it finds nothing
     except (ValueError, TypeError, KeyError):
-        raise Trouble("what ruff found cannot be read") from None
+        raise Trouble("the output of ruff cannot be read") from None
 
 
 @cache
 def _ruff() -> Path | None:
     beside = Path(sys.executable).with_name("ruff")
-    found = str(beside) if beside.is_file() else shutil.which("ruff")
-    return None if found is None else Path(found)
+    program = str(beside) if beside.is_file() else shutil.which("ruff")
+    return None if program is None else Path(program)
 
 
 @cache
 def _version(program: Path) -> str:
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout.split()
+        words = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout.split()
     except (OSError, subprocess.SubprocessError) as error:
         raise Trouble(f"ruff does not start: {error}", file=program) from error
-    return said[1] if len(said) > 1 else ""
+    return words[1] if len(words) > 1 else ""

@@ -1,14 +1,15 @@
-"""What a run of a plan leaves: every step with its attempts, and the counts of SPEC 2.2 that follow from them.
+"""Holds the result of a plan's run, and stores its record and its line of evidence. SPEC 2.2.
 
-What is kept of one task that was asked of one participant: `assay.workflow-run/1`, closed, without floats. SPEC 2.2.
+`PlanRun` has every step with its attempts, and the counts of SPEC 2.2 that follow from them. `RunRecord` is the stored form: one
+task for one participant, with the closed schema `assay.workflow-run/1` and without floats.
 
-Where a validator's runs and evidence are kept, so that a crash at any moment loses nothing and counts nothing twice.
+`RunStore` writes them so that a crash at any moment loses nothing and counts nothing twice:
 
-    workflows/<validator>/<epoch>/round.json                                  what was asked
-    workflows/<validator>/<epoch>/<participant>@<digest12>/<task>.json        what came of it
-    evidence/run-<validator>.jsonl                                            one line for each that is not an error
+    workflows/<validator>/<epoch>/round.json                                  the tasks of the epoch
+    workflows/<validator>/<epoch>/<participant>@<digest12>/<task>.json        the record
+    evidence/run-<validator>.jsonl                                            one line for each record that is not an error
 
-A record is on the disk before its line is written. A crash in between leaves a record without a line, which the next run writes.
+A record is on the disk before its line of evidence. After a crash in between the next run writes the line.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from assay.scheme.fields import Epoch, Instant, Key, Section, Whole
 from assay.scheme.reading import validate
 
 AttemptOutcome = Literal["going", "answered", "denied", "broken", "lied", "timeout", "given-up"]
-"""How an attempt ended. `given-up`: the run ended before it did."""
+"""How an attempt ended. `given-up`: the run ended first."""
 StepState = Literal["waiting", "going", "completed", "failed", "given-up"]
-"""How a step ended. `waiting`: it never began, because something that it needs did not end well, or the run ended before."""
+"""How a step ended. `waiting`: it never began, because a step that it needs did not complete, or the run ended first."""
 MomentKind = Literal["began", "again", "completed", "failed"]
 
 
@@ -49,7 +50,7 @@ class TimedOut(CallFailed):
 
 @dataclass
 class StepAttempt:
-    """One execution of a step. Times in nanoseconds since the run began, cost in nanos."""
+    """One attempt of a step. Times are nanoseconds since the run began; the cost is in nanos."""
 
     number: int
     began: int
@@ -61,7 +62,7 @@ class StepAttempt:
 
 @dataclass
 class StepRun:
-    """A step of the plan, and what came of it."""
+    """A step of the plan, as it runs or ran."""
 
     id: str
     service: str
@@ -75,7 +76,7 @@ class StepRun:
 
 @dataclass(frozen=True)
 class Moment:
-    """Something that happened to a step: `again`, an attempt that failed. Nanoseconds since the run began; spent in nanos."""
+    """An event of a step; `again` is a failed attempt. Nanoseconds since the run began; spent in nanos."""
 
     kind: MomentKind
     step: StepRun
@@ -85,38 +86,38 @@ class Moment:
 
 @dataclass(frozen=True)
 class PlanRun:
-    """How a plan ran."""
+    """The result of running a plan."""
 
     steps: tuple[StepRun, ...]
     """In the order of the plan."""
     outputs: Mapping[str, Any]
-    """Of the steps that were completed."""
+    """Step → its answer, of the completed steps."""
     cost: int
     nanoseconds: int
-    """From the beginning to the end of the last step, or to the stop."""
+    """From the beginning of the run to the end of the last step, or to the stop."""
     stopped: Literal["", "budget", "latency"]
-    """Which of the task's two bounds ended it."""
+    """Which of the task's two bounds stopped the run."""
     broken: str
     """Which service is broken, and how; empty if none is."""
 
     @property
     def completed(self) -> int:
-        """Steps that were done."""
+        """How many steps completed."""
         return sum(step.state == "completed" for step in self.steps)
 
     @property
     def retries(self) -> int:
-        """Attempts beyond each step's first. SPEC 2.2."""
+        """How many attempts were made beyond each step's first. SPEC 2.2."""
         return sum(max(0, len(step.attempts) - 1) for step in self.steps)
 
     @property
     def timeouts(self) -> int:
-        """Executions that took longer than their step declared. SPEC 2.2."""
+        """How many attempts took longer than their step declared. SPEC 2.2."""
         return sum(attempt.outcome == "timeout" for step in self.steps for attempt in step.attempts)
 
     @property
     def hard_failures(self) -> int:
-        """Steps that ended without an answer, their declared retries used up. SPEC 2.2."""
+        """How many steps ended without an answer after all declared retries. SPEC 2.2."""
         return sum(step.state == "failed" for step in self.steps)
 
 
@@ -127,7 +128,7 @@ DigestText = Annotated[str, Field(max_length=256)]
 
 
 class AttemptRecord(Section):
-    """One execution of a step: seconds since the run began, and what the service said it cost."""
+    """A stored attempt: seconds since the run began, and the cost that the service stated."""
 
     number: Annotated[int, Field(ge=1)]
     began: Amount
@@ -138,21 +139,21 @@ class AttemptRecord(Section):
 
 
 class StepRecord(Section):
-    """A step of the plan, and how it ended."""
+    """A stored step, and how it ended."""
 
     id: Key
     service: Key
     action: Key
     state: Literal["waiting", "completed", "failed", "given-up"]
     attempts: Annotated[tuple[AttemptRecord, ...], Field(strict=False)] = ()
-    """The last ones, if there were many."""
+    """If there were many, only the last ones."""
     message: Message = ""
     output_digest: DigestText | None = None
     output_bytes: Whole = 0
 
 
 class RunRecord(Section):
-    """What came of one task asked of one participant. An `error` is trouble of ours, and is no evidence."""
+    """The result of one task for one participant. The outcome `error` is an infrastructure error, and not evidence."""
 
     schema_: Annotated[Literal["assay.workflow-run/1"], Field(alias="schema")] = "assay.workflow-run/1"
     epoch: Epoch
@@ -164,9 +165,9 @@ class RunRecord(Section):
     package_digest: DigestText
     outcome: Literal["ran", "invalid", "service-error", "error"]
     message: Message = ""
-    """Why the plan is invalid, which service is broken, or what the trouble was."""
+    """Why the plan is invalid, which service is broken, or what the infrastructure error was."""
     planner: Annotated[str, Field(max_length=600)] = ""
-    """Name, version and way of what was submitted."""
+    """The submission's name and version, and how it was asked."""
     plan: dict[str, Any] | None = None
     plan_digest: DigestText | None = None
     steps: Annotated[tuple[StepRecord, ...], Field(strict=False)] = ()
@@ -190,7 +191,7 @@ class RunRecord(Section):
 
     @property
     def reason(self) -> str:
-        """What one line of progress says of it."""
+        """The result in a few words, for a line of progress."""
         if self.outcome != "ran" or self.quality is None:
             return self.message
         stopped = f", out of {'money' if self.stopped == 'budget' else 'time'}" if self.stopped else ""
@@ -219,23 +220,23 @@ class RunRecord(Section):
 
 
 def steps_of(ran: PlanRun) -> tuple[StepRecord, ...]:
-    """The steps of a run as they are kept."""
-    return tuple(_step(step) for step in ran.steps)
+    """The steps of a run, as they are stored."""
+    return tuple(_step_record(step) for step in ran.steps)
 
 
-def _step(step: StepRun) -> StepRecord:
+def _step_record(step: StepRun) -> StepRecord:
     attempts = tuple(
         AttemptRecord.model_validate(
             {
-                "number": one.number,
-                "began": text(one.began),
-                "ended": text(one.ended or 0),
-                "outcome": "given-up" if one.outcome == "going" else one.outcome,
-                "cost": text(one.cost),
-                "message": one.message,
+                "number": attempt.number,
+                "began": text(attempt.began),
+                "ended": text(attempt.ended or 0),
+                "outcome": "given-up" if attempt.outcome == "going" else attempt.outcome,
+                "cost": text(attempt.cost),
+                "message": attempt.message,
             }
         )
-        for one in step.attempts[-KEPT_ATTEMPTS:]
+        for attempt in step.attempts[-KEPT_ATTEMPTS:]
     )
     return StepRecord(
         id=step.id,
@@ -249,14 +250,14 @@ def _step(step: StepRun) -> StepRecord:
     )
 
 
-def to_bytes(found: RunRecord) -> bytes:
-    """The file: JSON for people and programs."""
-    document = found.model_dump(mode="json", by_alias=True, exclude_none=True)
+def to_bytes(record: RunRecord) -> bytes:
+    """The record's file: JSON for people and programs."""
+    document = record.model_dump(mode="json", by_alias=True, exclude_none=True)
     return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
 
 
 def read_record(path: Path) -> RunRecord:
-    """The record in a file; raises BadInput for what is none."""
+    """The record in a file; raises BadInput if it cannot be read."""
     data = load(path, RECORD_BYTES, hint="was this task judged here?")
     try:
         content: Any = strict.parse(decode(data, path))
@@ -270,7 +271,7 @@ _ROUND_BYTES = 64_000_000
 
 
 class RunStore:
-    """What one validator keeps in a competition's folder."""
+    """One validator's runs and evidence in a competition's folder."""
 
     def __init__(self, competition: Path, validator: str) -> None:
         self.validator = validator
@@ -282,52 +283,52 @@ class RunStore:
         return run_files.held(self.root, self.validator)
 
     def clean(self) -> None:
-        """Takes away what an earlier run was writing when it died, and mends the evidence. For the holder of the lock."""
-        for folder in (self.root, *(one for one in self.root.rglob("*") if one.is_dir())):
+        """Removes what an earlier run was writing when it died, and mends the evidence. Only for the holder of the lock."""
+        for folder in (self.root, *(path for path in self.root.rglob("*") if path.is_dir())):
             clear(folder)
         run_files.mend(self.evidence)
 
     def place(self, epoch: int, participant: str, submission: str, task: str) -> Path:
         """The file of one record."""
-        whose = f"{run_files.segment(participant)}@{run_files.short(submission)}"
-        return self.root / str(epoch) / whose / f"{run_files.segment(task)}.json"
+        folder = f"{run_files.segment(participant)}@{run_files.short(submission)}"
+        return self.root / str(epoch) / folder / f"{run_files.segment(task)}.json"
 
-    def keep(self, found: RunRecord) -> Path:
-        """Puts a record in its place, over an earlier error; raises BadInput where it cannot be written."""
-        file = self.place(found.epoch, found.participant, found.submission, found.task)
+    def keep(self, record: RunRecord) -> Path:
+        """Writes a record, over an earlier error; raises BadInput if it cannot be written."""
+        file = self.place(record.epoch, record.participant, record.submission, record.task)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"cannot be made ({error.strerror})", file=file.parent, hint="check permissions and space") from None
-        write_bytes(file, to_bytes(found))
+        write_bytes(file, to_bytes(record))
         return file
 
-    def append(self, found: RunRecord) -> bool:
+    def append(self, record: RunRecord) -> bool:
         """Adds the record's line of evidence and flushes it to the disk; False for an error, which has none. Raises OSError."""
-        evidence = found.evidence()
+        evidence = record.evidence()
         if evidence is None:
             return False
         run_files.append(self.evidence, canonical(evidence.document()) + b"\n")
         return True
 
     def result(self, epoch: int, participant: str, submission: str, task: str) -> RunRecord | None:
-        """The record that was kept; None if there is none that can be read."""
+        """The stored record; None if there is none, or it cannot be read."""
         try:
             return read_record(self.place(epoch, participant, submission, task))
         except BadInput:
             return None
 
     def begin(self, asked: Round) -> None:
-        """Remembers what is asked in an epoch; raises BadInput if something else was asked in it before."""
+        """Stores the round of an epoch; raises BadInput if another one is stored."""
         file = self.root / str(asked.epoch) / "round.json"
-        now = canonical(asked.document()) + b"\n"
+        content = canonical(asked.document()) + b"\n"
         if file.exists():
-            if load(file, _ROUND_BYTES, hint="") != now:
+            if load(file, _ROUND_BYTES, hint="") != content:
                 raise BadInput(
                     f"{self.validator!r} asked other tasks, or other files of them, in epoch {asked.epoch}",
                     file=file,
-                    hint="everybody is asked the same in a round: get the tasks back, or begin the next epoch",
+                    hint="all participants get the same tasks in a round: restore the tasks, or begin the next epoch",
                 )
             return
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(file, now)
+        write_bytes(file, content)

@@ -1,14 +1,14 @@
-"""The services that plans may ask, as a validator has them: `services.toml` in the competition's folder.
+"""Reads services.toml: the validator's services that plans may call, and how planners are asked.
 
 [services.search]
 kind = "http"                       # http | command | python
 url = "http://127.0.0.1:8801/call"  # POST {"action": …, "params": …} → {"output": …, "cost": "0.001"} or {"error": "…"}
 actions = ["find", "ping"]
-health = "ping"                     # the action that tells a broken service from a bad request; asked with empty params
-max_cost = "0.01"                   # the most that one call may cost; an answer that says more is a lie
-key = "SEARCH_KEY"                  # the variable that holds the key for it, if it wants one
+health = "ping"                     # the action that tells a broken service from a bad request; called with empty params
+max_cost = "0.01"                   # the most that one call may cost; an answer that states more is refused
+key = "SEARCH_KEY"                  # the variable that holds the service's key, if it needs one
 
-[planners]                          # how participants' own planners are asked
+[planners]                          # how participants' planners are asked
 seconds = "30"
 private = false                     # true: also at loopback and private addresses
 """
@@ -36,7 +36,7 @@ __all__ = ["FILE", "CommandSpec", "HttpSpec", "Planners", "PythonSpec", "Service
 FILE = "services.toml"
 
 _TAG = re.compile(r"^(services\.[^.]+)\.(?:http|command|python)\b")
-"""What a service is stands in the path of its fields, and in no file."""
+"""Pydantic puts the kind of a service into the path of its fields; the file has no such part."""
 _ENTRY = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$"
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
 
@@ -78,26 +78,26 @@ class _ServiceTable(Section):
 
 
 class HttpSpec(_ServiceTable):
-    """A service that is asked by HTTP."""
+    """A service that is called by HTTP."""
 
     kind: Literal["http"]
     url: Url
     key: Annotated[str, Field(pattern=_VARIABLE)] | None = None
-    """The name of the variable with the key, which is sent as `Authorization: Bearer …`."""
+    """The variable that holds the key, which is sent as `Authorization: Bearer …`."""
 
 
 class CommandSpec(_ServiceTable):
-    """A service that is a command in the sandbox: the request on stdin, the answer on stdout. Started for every call."""
+    """A service that is a command in the sandbox, started for every call: the request on stdin, the answer on stdout."""
 
     kind: Literal["command"]
     command: CommandWords
     folder: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
-    """Beside services.toml; it is put into the box at /service."""
+    """A folder beside services.toml, which is copied into the box at /service."""
     memory_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 512
 
 
 class PythonSpec(_ServiceTable):
-    """A service that is a function which the validator has installed: (action, params) → the answer, in a process of its own."""
+    """A service that is an installed Python function, (action, params) → the answer, called in a process of its own."""
 
     kind: Literal["python"]
     entry: Annotated[str, Field(pattern=_ENTRY, max_length=500)]
@@ -123,10 +123,10 @@ class Services(Section):
     @cached_property
     def actions(self) -> Mapping[str, frozenset[str]]:
         """Service → its actions."""
-        return {name: frozenset(one.actions) for name, one in self.services.items()}
+        return {name: frozenset(service.actions) for name, service in self.services.items()}
 
     def check_has(self, wanted: Mapping[str, frozenset[str]], *, file: Path | str | None = None) -> None:
-        """Refuse a task that allows what is not here; raises BadInput."""
+        """Refuses a task that allows services or actions that are not here; raises BadInput."""
         for name, actions in wanted.items():
             if name not in self.actions:
                 hint = f"add [services.{name}] to {FILE}; there is {', '.join(sorted(self.actions)[:10])}"
@@ -138,18 +138,18 @@ class Services(Section):
 
 
 def read(path: Path) -> Services:
-    """The services in a file; raises BadInput for what is wrong with it, and for a folder that is not there."""
+    """The services in a file. Raises BadInput for a faulty file, and for a folder that does not exist."""
     if not path.is_file():
-        raise BadInput("no such file", file=path, hint="it says where the services are that plans may ask; see docs/workflows.md")
+        raise BadInput("no such file", file=path, hint="it says where the services of the tasks are; see docs/workflows.md")
     content, source = read_toml(path)
     try:
-        found = validate(Services, content, file=path, source=source)
+        services = validate(Services, content, file=path, source=source)
     except BadInput as error:
         error.field = _TAG.sub(r"\1", error.field)
         error.line = line_of(source, error.field.partition("[")[0].split("."))
         raise
-    for name, one in found.services.items():
-        if isinstance(one, CommandSpec) and one.folder is not None and not (path.parent / one.folder).is_dir():
+    for name, spec in services.services.items():
+        if isinstance(spec, CommandSpec) and spec.folder is not None and not (path.parent / spec.folder).is_dir():
             field = f"services.{name}.folder"
-            raise BadInput(f"no such folder: {one.folder}", file=path, field=field, hint="put the program there")
-    return found
+            raise BadInput(f"no such folder: {spec.folder}", file=path, field=field, hint="put the program there")
+    return services

@@ -1,28 +1,26 @@
-"""A task: what is wanted, for how much, in what time, from which services, and how the output is judged. `task.toml` in a folder.
+"""Reads workflow tasks, the pinned set of a competition, and the round of an epoch. SPEC 2.2, 3.0, 6, 7.
+
+A task is a folder with task.toml:
 
     type = "rag"                        # code | rag | agent | data_transform
     instruction = "Answer the question from the passages that the search finds."
     budget = "0.05"
     max_seconds = "10"
-    min_steps = 2                       # a plan of fewer steps is counted as one of so many
+    min_steps = 2                       # a plan with fewer steps counts as a plan of 2 steps
     [input]                             # or input.json beside it
     question = "Who owns the night ferry?"
     [services.search]
     find = "{text} → {passages: [text]}"
     [quality]                           # its fields depend on the type; references are files beside it
 
-Who plans gets the package: all of this but the reference.
+The participant's planner gets the package: all of this except the reference.
 
-The tasks of a competition: folders under tasks/, pinned by tasks.txt with the digest of each one's files. SPEC 6, 7.
+Set: tasks.txt pins the folders under tasks/ with a line `task-id sha256:digest` for each. A task whose files differ from the
+pinned digest is refused, because validators that judge different files would disagree without a visible reason.
 
-A line is `task-id sha256:digest`, as in the manifest of a set of tests. A task that is not what was pinned is refused: validators
-who judge different files would disagree, and nobody could see why.
-
-A round: the tasks that are asked in an epoch, drawn by public randomness that nobody knew before. SPEC 2.2, 3.0.
-
-`round.toml` says how many (`tasks = 6`), `randomness.csv` has the epoch's 32 bytes: the hash of a block that came later, say. Of
-all pinned tasks those with the lowest SHA-256(randomness ‖ 0x00 ‖ task id) are asked, so that anybody can draw them again.
-Without round.toml every task is asked in every epoch.
+Round: `round.toml` says how many tasks are drawn in an epoch (`tasks = 6`). `randomness.csv` has 32 bytes for each epoch that
+nobody knew before, for example the hash of a later block. The pinned tasks with the lowest SHA-256(randomness ‖ 0x00 ‖ task id)
+are asked, so anyone can repeat the draw. Without round.toml every task is asked in every epoch.
 """
 
 from __future__ import annotations
@@ -41,11 +39,9 @@ from assay.errors import BadInput
 from assay.exact import NANO, canonical, text
 from assay.exact import digest as digest_of
 from assay.folder import csvs, registry, strict
-from assay.folder import registry as listed
 from assay.folder.files import TABLE_BYTES, Place, decode, load
 from assay.judge import tree
-from assay.judge.workflow import limits
-from assay.judge.workflow import limits as most
+from assay.judge.workflow import limits as judge_limits  # a field of task.toml is called limits
 from assay.judge.workflow.measures import Measure, read_measure
 from assay.judge.workflow.plan import PlanBounds, PlanRules
 from assay.records import Amount
@@ -59,20 +55,27 @@ BOUNDS = tree.Bounds(bytes=64_000_000, files=2_000)
 
 
 class _LimitsTable(Section):
-    nodes: Annotated[int, Field(ge=1, le=most.MOST_NODES)] = most.NODES
-    edges: Annotated[int, Field(ge=0, le=most.MOST_EDGES)] = most.EDGES
-    bytes: Annotated[int, Field(ge=2, le=most.MOST_PLAN_BYTES)] = most.PLAN_BYTES
-    depth: Annotated[int, Field(ge=1, le=32)] = most.PLAN_DEPTH
+    nodes: Annotated[int, Field(ge=1, le=judge_limits.MOST_NODES)] = judge_limits.NODES
+    edges: Annotated[int, Field(ge=0, le=judge_limits.MOST_EDGES)] = judge_limits.EDGES
+    bytes: Annotated[int, Field(ge=2, le=judge_limits.MOST_PLAN_BYTES)] = judge_limits.PLAN_BYTES
+    depth: Annotated[int, Field(ge=1, le=32)] = judge_limits.PLAN_DEPTH
+
+
+_Actions = Annotated[dict[Key, Text], Field(min_length=1)]
 
 
 class _TaskTable(Section):
+    """A task.toml."""
+
     type: Literal["code", "rag", "agent", "data_transform"]
     instruction: Annotated[str, Field(min_length=1, max_length=100_000)]
     budget: Amount
     max_seconds: Amount
-    min_steps: Annotated[int, Field(ge=1, le=most.MOST_NODES)] = 1
+    min_steps: Annotated[int, Field(ge=1, le=judge_limits.MOST_NODES)] = 1
     output: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")] | None = None
-    services: Annotated[dict[Key, Annotated[dict[Key, Text], Field(min_length=1)]], Field(min_length=1, max_length=most.SERVICES)]
+    services: Annotated[
+        dict[Key, Annotated[dict[Key, Text], Field(min_length=1)]], Field(min_length=1, max_length=judge_limits.SERVICES)
+    ]
     limits: _LimitsTable = _LimitsTable()
     input: dict[str, Any] | None = None
     quality: dict[str, Any] = Field(default_factory=dict)
@@ -80,7 +83,7 @@ class _TaskTable(Section):
 
 @dataclass(frozen=True)
 class WorkflowTask:
-    """A task as it was read, with the digest of its folder's files."""
+    """A task, with the digest of its folder's files."""
 
     id: str
     folder: Path
@@ -91,17 +94,17 @@ class WorkflowTask:
 
     @property
     def budget(self) -> int:
-        """Nanos of money."""
+        """The most that a run may cost, in nanos."""
         return self.settings.budget
 
     @property
     def nanoseconds(self) -> int:
-        """The latency bound."""
+        """The most time that a run may take."""
         return self.settings.max_seconds
 
     @property
     def min_steps(self) -> int:
-        """The least that steps_total is. SPEC 2.2."""
+        """The lower bound of steps_total. SPEC 2.2."""
         return self.settings.min_steps
 
     @cached_property
@@ -110,13 +113,13 @@ class WorkflowTask:
         return {name: frozenset(actions) for name, actions in self.settings.services.items()}
 
     def rules(self, max_retries: int | None) -> PlanRules:
-        """What a plan for it is held to. max_retries: what a step may declare, by the scheme."""
+        """The rules for a plan. max_retries: how many retries a step may declare, by the scheme."""
         bound = self.settings.limits
         bounds = PlanBounds(bound.nodes, bound.edges, bound.bytes, bound.depth)
         return PlanRules(self.allowed, bounds, max_retries, self.nanoseconds, self.settings.output or "")
 
     def package(self, max_retries: int) -> dict[str, Any]:
-        """What who plans is sent: everything but the reference, the same for everybody."""
+        """What a planner gets: everything except the reference, the same for all participants."""
         settings = self.settings
         package = {
             "schema": SCHEMA,
@@ -143,7 +146,7 @@ class WorkflowTask:
 
 
 def read_task(folder: Path) -> WorkflowTask:
-    """The task in a folder; raises BadInput for whatever is wrong with it, a missing reference above all. SPEC 2.2."""
+    """The task in a folder. Raises BadInput for anything that is wrong with it, such as a missing reference. SPEC 2.2."""
     if not folder.is_dir():
         raise BadInput("no such folder", file=folder, hint=f"a task is a folder with {FILE} in it")
     file = folder / FILE
@@ -151,48 +154,49 @@ def read_task(folder: Path) -> WorkflowTask:
     settings = validate(_TaskTable, content, file=file, source=source)
     for name in ("budget", "max_seconds"):
         if getattr(settings, name) == 0:
-            raise _at(file, source, name, "is 0", "it must be more than 0")
-    if settings.max_seconds > most.CALL_SECONDS * NANO:
-        raise _at(file, source, "max_seconds", "is more than an hour", f"at most {most.CALL_SECONDS}")
-    given = _input(folder, settings, file, source)
+            raise _refusal(file, source, name, "is 0", "it must be more than 0")
+    if settings.max_seconds > judge_limits.CALL_SECONDS * NANO:
+        raise _refusal(file, source, "max_seconds", "is more than an hour", f"at most {judge_limits.CALL_SECONDS}")
+    task_input = _read_input(folder, settings, file, source)
     measure = read_measure(settings.type, settings.quality, folder, file=file, source=source)
     try:
-        found = tree.digest(folder, bounds=BOUNDS)
+        digest = tree.digest(folder, bounds=BOUNDS)
     except tree.TooMuch as error:
         raise BadInput(error.what, file=folder, hint="leave out what the task does not need") from None
     except OSError as error:
         raise BadInput(f"cannot be read ({error.strerror})", file=folder, hint="check its permissions") from None
-    return WorkflowTask(folder.resolve().name, folder, found, settings, given, measure)
+    return WorkflowTask(folder.resolve().name, folder, digest, settings, task_input, measure)
 
 
-def _input(folder: Path, settings: _TaskTable, file: Path, source: str) -> Any:
+def _read_input(folder: Path, settings: _TaskTable, file: Path, source: str) -> Any:
     """The input, from task.toml or input.json: JSON without floats."""
-    place = folder / INPUT
-    if not place.exists():
-        _check_plain(settings.input, "input", file, source)
+    input_file = folder / INPUT
+    if not input_file.exists():
+        _refuse_floats(settings.input, "input", file, source)
         return settings.input or {}
     if settings.input is not None:
-        raise _at(file, source, "input", f"stands in {INPUT} too", "keep one of the two")
+        raise _refusal(file, source, "input", f"{INPUT} exists too", "keep one of the two")
     try:
-        given = strict.parse(decode(load(place, most.TASK_BYTES, hint=""), place))
+        content = strict.parse(decode(load(input_file, judge_limits.TASK_BYTES, hint=""), input_file))
     except BadInput as error:
-        raise error.at(file=place) from None
-    _check_plain(given, "", place, "")
-    return given
+        raise error.at(file=input_file) from None
+    _refuse_floats(content, "", input_file, "")
+    return content
 
 
-def _check_plain(value: Any, field: str, file: Path, source: str) -> None:
+def _refuse_floats(value: Any, field: str, file: Path, source: str) -> None:
+    """Refuses floats, and the dates and times of TOML."""
     if isinstance(value, float | datetime | date | time):
-        raise _at(file, source, field, f"is a {type(value).__name__}", "write it in quotes")
+        raise _refusal(file, source, field, f"is a {type(value).__name__}", "write it in quotes")
     if isinstance(value, dict):
         for key, inner in value.items():
-            _check_plain(inner, f"{field}.{key}" if field else key, file, source)
+            _refuse_floats(inner, f"{field}.{key}" if field else key, file, source)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            _check_plain(inner, f"{field}[{index}]", file, source)
+            _refuse_floats(inner, f"{field}[{index}]", file, source)
 
 
-def _at(file: Path, source: str, field: str, what: str, hint: str) -> BadInput:
+def _refusal(file: Path, source: str, field: str, what: str, hint: str) -> BadInput:
     return BadInput(what, file=file, line=line_of(source, field.split(".")), field=field, hint=hint)
 
 
@@ -202,31 +206,31 @@ _HEAD = "# The tasks of this competition, each with the digest of its folder; `a
 
 @dataclass(frozen=True)
 class PinnedTasks:
-    """The set, as tasks.txt has it."""
+    """The pinned set, from tasks.txt."""
 
     digests: Mapping[str, str]
     """Id → digest of the folder, in the order of the ids' UTF-8 bytes."""
     digest: str
-    """Of the set."""
+    """The digest of the set."""
     folder: Path
 
     def task(self, name: str) -> WorkflowTask:
-        """The task of that id; raises BadInput if it is not here, or is not what was pinned."""
-        found = read_task(self.folder / name)
-        if found.digest != self.digests[name]:
+        """The task with that id. Raises BadInput if it is missing, or its files differ from the pinned digest."""
+        task = read_task(self.folder / name)
+        if task.digest != self.digests[name]:
             raise BadInput(
-                f"the files of the task {name!r} are not those that were pinned",
-                file=found.folder,
-                hint="pin the set again, which begins a new one, or get the files back that were pinned",
+                f"the files of the task {name!r} are not the pinned files",
+                file=task.folder,
+                hint="restore the pinned files, or pin the tasks again, which makes a new set",
             )
-        return found
+        return task
 
 
 def read_tasks(competition: Path, folder: Path | None = None) -> PinnedTasks:
-    """The set of a competition; folder: where the tasks are, if not in tasks/. Raises BadInput."""
+    """The pinned set of a competition. folder: where the tasks are, if not in tasks/. Raises BadInput."""
     file = competition / LIST
-    rows = listed.task_lines(load(file, TABLE_BYTES, hint="`assay workflow pin DIR` writes it"), file)
-    found = listed.parse_tasks(rows, 1, Place(file))
+    rows = registry.task_lines(load(file, TABLE_BYTES, hint="`assay workflow pin DIR` writes it"), file)
+    task_set = registry.parse_tasks(rows, 1, Place(file))
     digests: dict[str, str] = {}
     for row, place in rows:
         name, *rest = row.split()
@@ -236,22 +240,21 @@ def read_tasks(competition: Path, folder: Path | None = None) -> PinnedTasks:
             raise place.refuse(f"{name!r} is not the name of a folder", hint="a task's id is its folder's name")
         digests[name] = rest[0]
     ordered = dict(sorted(digests.items(), key=lambda item: item[0].encode()))
-    return PinnedTasks(ordered, found.digest, folder or competition / TASKS)
+    return PinnedTasks(ordered, task_set.digest, folder or competition / TASKS)
 
 
 def everything(folder: Path) -> list[WorkflowTask]:
-    """Every task under a folder, by id; raises BadInput for the first that is wrong, and if there is none."""
-    places = sorted(
-        (one.parent for one in folder.glob(f"*/{FILE}") if not one.parent.name.startswith(".")), key=lambda at: at.name.encode()
-    )
-    if not places:
+    """Every task under a folder, by id. Raises BadInput for a faulty task, and if there is none."""
+    files = (file for file in folder.glob(f"*/{FILE}") if not file.parent.name.startswith("."))
+    folders = sorted((file.parent for file in files), key=lambda path: path.name.encode())
+    if not folders:
         raise BadInput("has no tasks", file=folder, hint=f"a task is a folder in it with {FILE}")
-    return [read_task(place) for place in places]
+    return [read_task(path) for path in folders]
 
 
 def manifest_text(tasks: Iterable[WorkflowTask]) -> str:
-    """What tasks.txt is for these."""
-    return _HEAD + "".join(f"{one.id} {one.digest}\n" for one in tasks)
+    """The text of tasks.txt for these tasks."""
+    return _HEAD + "".join(f"{task.id} {task.digest}\n" for task in tasks)
 
 
 ROUND_FILE = "round.toml"
@@ -259,12 +262,12 @@ ROUND_SCHEMA = "assay.round/1"
 
 
 class _RoundTable(Section):
-    tasks: Annotated[int, Field(ge=1, le=limits.DRAWN)]
+    tasks: Annotated[int, Field(ge=1, le=judge_limits.DRAWN)]
 
 
 @dataclass(frozen=True)
 class Round:
-    """What is asked in an epoch."""
+    """The tasks that are asked in an epoch."""
 
     epoch: int
     task_set: str
@@ -272,10 +275,10 @@ class Round:
     tasks: Mapping[str, str]
     """Id → digest of the task's files, in the order of the ids' UTF-8 bytes."""
     randomness: bytes | None = None
-    """None: nothing was drawn, all are asked."""
+    """None: no draw, all tasks are asked."""
 
     def document(self) -> dict[str, Any]:
-        """The round as JSON, which every validator makes alike."""
+        """The round as JSON, the same for every validator."""
         drawn = None if self.randomness is None else self.randomness.hex()
         return {
             "schema": ROUND_SCHEMA,
@@ -293,7 +296,7 @@ def draw_round(names: Iterable[str], randomness: bytes, count: int) -> list[str]
 
 
 def read_round(competition: Path, pinned: PinnedTasks, epoch: int) -> Round:
-    """The round of an epoch; raises BadInput where the randomness is missing, or there are not so many tasks."""
+    """The round of an epoch. Raises BadInput if the randomness is missing, or if there are too few tasks."""
     file = competition / ROUND_FILE
     if not present(file):
         return Round(epoch, pinned.digest, pinned.digests)
@@ -307,14 +310,14 @@ def read_round(competition: Path, pinned: PinnedTasks, epoch: int) -> Round:
         raise BadInput(
             f"there is no randomness of epoch {epoch}",
             file=competition / csvs.RANDOMNESS.name,
-            hint="add a row for it when the block is there whose hash it is",
+            hint="add its row when the block whose hash it is exists",
         )
     names = draw_round(pinned.digests, known[epoch], count)
     return Round(epoch, pinned.digest, {name: pinned.digests[name] for name in names}, known[epoch])
 
 
 def latest_round(competition: Path) -> int | None:
-    """The highest epoch whose randomness is known; None where none is drawn."""
+    """The highest epoch whose randomness is known; None if nothing is drawn."""
     if not present(competition / ROUND_FILE):
         return None
     return max(_randomness(competition), default=None)

@@ -1,7 +1,8 @@
-"""JSON that services answer: numbers stay exactly as they were written, and what two readers could take differently is refused.
+"""Parses, compares and writes the JSON of services, with exact numbers.
 
-A number is a Python int or Decimal; never a float, so that 0.1 is 0.1. Equal is what has the same structure, strings and numbers,
-whatever the order of keys and however a number is spelt: 1.0 is 1, and `true` is not.
+A number is a Python int or Decimal, never a float, so 0.1 is 0.1. JSON that two readers could understand differently is refused.
+Two values are equal if they have the same structure, strings and numbers. The order of keys and the spelling of numbers do not
+matter: 1.0 equals 1, but `true` does not.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ Path = tuple[str | int, ...]
 
 
 def parse(data: bytes) -> Any:
-    """The value in UTF-8 JSON; raises BadInput for what is none, or has a key twice, a NaN, a huge number, or too much depth."""
+    """The value in UTF-8 JSON. Raises BadInput for other bytes, a repeated key, a NaN, a huge number, and too much depth."""
     try:
         return strict.parse(data.decode("utf-8"), (_integer, _fraction))
     except UnicodeDecodeError:
         raise BadInput("is not UTF-8") from None
-    except BadInput as error:  # the hints are for somebody who can mend the file
+    except BadInput as error:  # without its hint, which is for the author of a file
         raise BadInput(error.what) from None
 
 
 def dumps(value: Any) -> bytes:
-    """The value as JSON on one line, keys sorted, numbers as they came."""
+    """The value as JSON on one line, with sorted keys, and numbers as they were written."""
     return "".join(_pieces(value)).encode()
 
 
@@ -42,17 +43,17 @@ def digest(data: bytes) -> str:
 
 
 def shown(value: Any) -> str:
-    """The value as text: a string is its own, anything else its JSON."""
+    """The value as text: a string as it is, anything else as JSON."""
     return value if isinstance(value, str) else dumps(value).decode()
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two values have the same structure, strings, truths and numbers."""
+    """Whether two values have the same structure, strings, booleans and numbers."""
     return dict(leaves(one)) == dict(leaves(other))
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, tuple[str, Any]]]:
-    """Every field that holds no other: its path, and (kind, value); an empty list or object is one too."""
+    """Every field without fields in it, including empty lists and objects: its path, and (kind, value)."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from leaves(inner, (*path, key))
@@ -64,7 +65,7 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, tuple[str, Any]]
 
 
 def at(value: Any, path: tuple[str, ...]) -> Any:
-    """What stands at a path of keys and list indices; raises LookupError, which says where it ends."""
+    """The value at a path of keys and list indices. Raises LookupError with the part that does not exist."""
     for place, part in enumerate(path):
         if isinstance(value, dict) and part in value:
             value = value[part]

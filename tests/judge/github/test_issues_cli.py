@@ -60,7 +60,7 @@ def test_a_participant_with_a_name_says_who_he_is(place: Path) -> None:
         ("nobody", "there is nothing there (404)"),
         ("@ann", "is not the name of an account"),
         ("../ann", "is not the name of an account"),
-        ("robot", "is no person's account (Bot)"),
+        ("robot", "is not a person's account (Bot)"),
     ],
 )
 def test_an_account_that_cannot_be_linked(place: Path, server: Faulty, login: str, said: str) -> None:
@@ -84,7 +84,7 @@ def test_a_run_says_what_it_counted(place: Path) -> None:
     assert "9 records judged (9 counted)." in done.stdout
     row = next(line for line in done.stdout.splitlines() if "#1" in line)
     assert row.split()[1:] == ["acme/widget", "1", "1", "1", "yes", "invalid", "#2,", "undecided", "#1"]
-    assert "acme/widget: labels that count for nothing, by eve (1)." in done.stdout
+    assert "acme/widget: labels that do not count, set by eve (1)." in done.stdout
     assert "bounty-challenge 1.0.0 · epoch 3" in done.stdout
     assert "Nothing is missing: every record has its evidence." in output("run", place, "--validator", "val-1")
 
@@ -99,7 +99,7 @@ def test_a_run_that_leaves_something_out_ends_with_1(place: Path, server: Faulty
     assert "Nothing is missing" not in done.stdout
     assert "GitHub answered 403" in done.stdout
     server.faults = [Fault("", status(401))]
-    assert "GitHub does not take the token" in refused("run", place, "--validator", "val-1")
+    assert "GitHub refuses the token" in refused("run", place, "--validator", "val-1")
     server.faults = [Fault("", status(403, "no"))]
     assert "GitHub cannot be read" in refused("run", place, "--validator", "val-1", code=1)
 
@@ -112,7 +112,7 @@ def test_options_of_other_judges_are_refused(place: Path) -> None:
 
 
 def test_show_everybody(place: Path) -> None:
-    assert "nobody has read issues here yet" in refused("issues", "show", place)
+    assert "no validator has read issues here yet" in refused("issues", "show", place)
     run("run", place, "--validator", "val-1")
     board = output("issues", "show", place)
     assert cli_kit.narrow(board)
@@ -120,7 +120,7 @@ def test_show_everybody(place: Path) -> None:
     assert re.search(r"acme/wi… +1 +1 +1 +yes +invalid #2, undecided", board)
     assert "duplicate #3" in board
     run("run", place, "--validator", "val-2")
-    assert "2 validators have read issues here; say whose with --validator: val-1, val-2" in refused("issues", "show", place)
+    assert "2 validators have read issues here; choose one with --validator: val-1, val-2" in refused("issues", "show", place)
     assert "there is no validator who has read issues here 'val-9'" in refused("issues", "show", place, "--validator", "val-9")
     assert output("issues", "show", place, "--validator", "val-1") == board
 
@@ -142,7 +142,7 @@ def test_show_one(place: Path, server: Faulty) -> None:
     run("run", place, "--validator", "val-1")
     again = output("issues", "show", place, "ann", columns=120)
     assert "https://github.com/acme/widget/issues/1 (gone)" in again
-    assert "otherwise now" not in again  # what an issue counted is kept, though it is gone
+    assert "is different now" not in again  # what an issue counted is kept, though it is gone
     assert "nothing (duplicate)" in output("issues", "show", place, "ben")
 
 
@@ -162,8 +162,8 @@ def test_show_says_where_github_tells_another_history_now(place: Path, server: F
     server.repository["issues"][0]["events"].pop(0)
     server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
     done = output("run", place, "--validator", "val-1", "--quiet", columns=200)
-    assert f"GitHub tells epoch 1 of {kit.public_of('ann')} otherwise now; its record stays." in " ".join(done.split())
-    assert "GitHub tells epoch 1 otherwise now; its record stays." in output("issues", "show", place, "ann")
+    assert f"GitHub's history of {kit.public_of('ann')} in epoch 1 is different now; the record stays." in " ".join(done.split())
+    assert "GitHub's history of epoch 1 is different now; the record stays." in output("issues", "show", place, "ann")
     assert json.loads(output("issues", "show", place, "ann", "--json"))["counts"][0]["differs"] == [1, 3]
 
 
@@ -185,7 +185,7 @@ def test_show_several_repositories_and_no_other_kind(place: Path, server: Faulty
     cli_kit.rewrite(scheme, "[score.repositories]", "[score.x]")
     refused("issues", "show", place)
     scheme.write_text('[scheme]\nname = "x"\n[score]\nkind = "given"\n', encoding="utf-8")
-    assert "issues are counted for points" in refused("issues", "show", place)
+    assert "only competitions of the kind" in refused("issues", "show", place)
 
 
 def test_without_what_was_read_the_records_are_shown(place: Path) -> None:
@@ -194,14 +194,14 @@ def test_without_what_was_read_the_records_are_shown(place: Path) -> None:
     text = path.read_text(encoding="utf-8")
     path.unlink()
     (place / "issues" / "val-1" / "other.json").write_text(text.replace(kit.REPOSITORY, kit.OTHER), encoding="utf-8")
-    assert "What was read is not kept here; the records are all there is." in output("issues", "show", place, "ann")
+    assert "The issues that were read are not stored here, only the records." in output("issues", "show", place, "ann")
 
 
 def test_what_cannot_be_shown(place: Path) -> None:
     run("run", place, "--validator", "val-1")
     assert "there is no participant 'zed'" in refused("issues", "show", place, "zed")
     (place / "evidence" / "run-val-1.jsonl").write_text("", encoding="utf-8")
-    assert "'val-1' has no records" in refused("issues", "show", place, "ann")
+    assert "there is no evidence of 'val-1'" in refused("issues", "show", place, "ann")
 
 
 def test_a_run_is_signed_into_the_ledger_epoch_by_epoch(place: Path, server: Faulty) -> None:

@@ -207,7 +207,7 @@ def test_who_is_asked_to_wait_too_long_leaves_it_for_another_run(
     monkeypatch.setattr(client, "PATIENCE", 59.0)
     server.world.now = server.world.now.fromtimestamp(1762041600, server.world.now.tzinfo)
     server.faults.append(Fault("", answer))
-    with asking(server, tmp_path) as github, pytest.raises(Unread, match=f"it would have to be waited for {seconds} s more"):
+    with asking(server, tmp_path) as github, pytest.raises(Unread, match=f"the run would have to wait {seconds} s more"):
         github.get(HOME)
     assert len(server.asked) == 1
 
@@ -219,7 +219,7 @@ def test_a_refusal_that_is_no_rate_limit_is_not_waited_for(server: Faulty, tmp_p
         (sent(b"[" * 9999, code=400), Unread, "GitHub answered 400"),
         (status(404), Gone, "there is nothing there"),
         (status(410), Gone, "there is nothing there"),
-        (status(401), BadInput, "GitHub does not take the token"),
+        (status(401), BadInput, "GitHub refuses the token"),
         (status(304), Unread, "GitHub answered 304"),
     ):
         server.faults = [Fault("", act, times=1)]
@@ -265,11 +265,11 @@ def test_an_answer_without_end_is_not_read(server: Faulty, tmp_path: Path, monke
 def test_redirects_stay_on_the_host_and_end(server: Faulty, tmp_path: Path) -> None:
     with kit.serving(kit.facts()) as elsewhere:
         for location, said in (
-            (f"{elsewhere.url}{HOME}", "GitHub names an address that is not of its API"),
-            ("//evil.example.com/x", "GitHub names an address"),
-            ("http://[", "GitHub names an address"),
-            ("", "GitHub names an address"),
-            (f"{server.url.replace('//', '//me:you@')}/x", "GitHub names an address that is not of its API"),
+            (f"{elsewhere.url}{HOME}", "GitHub answered with an address outside its API"),
+            ("//evil.example.com/x", "GitHub answered with an "),
+            ("http://[", "GitHub answered with an "),
+            ("", "GitHub answered with an "),
+            (f"{server.url.replace('//', '//me:you@')}/x", "GitHub answered with an address outside its API"),
             (f"{server.url}{HOME}", "is redirected again and again"),
         ):
             server.faults = [Fault("", status(301, location=location))]
@@ -289,7 +289,7 @@ def test_a_next_page_elsewhere_is_not_asked_for(server: Faulty, tmp_path: Path) 
         handler.reply(200, b"[]", {"Link": '<http://127.0.0.1:1/next>; rel="next"'})
 
     server.faults.append(Fault("", away))
-    with asking(server, tmp_path) as github, pytest.raises(Unread, match="GitHub names an address that is not of its API"):
+    with asking(server, tmp_path) as github, pytest.raises(Unread, match="GitHub answered with an address outside its API"):
         everything(github)
 
 

@@ -53,7 +53,7 @@ def test_what_is_counted(place: Path) -> None:
     assert counted(place, "ben") == {1: "0/0/0/0", 2: "0/0/0/0*", 3: "0/0/0/0*"}
     assert counted(place, "cyd") == {1: "0/0/0/0", 2: "1/0/0/0", 3: "0/0/0/0"}
     assert {one["observed_at"] for one in records(place)} == {kit.at(4, 10)}
-    assert summary.remarks == [f"{kit.REPOSITORY}: labels that count for nothing, by eve (1), merlin (1)."]
+    assert summary.remarks == [f"{kit.REPOSITORY}: labels that do not count, set by eve (1), merlin (1)."]
     document = assay.open(place).settle().document
     scores = {row["participant"]: row["score"] for row in document["agreed"]}
     assert scores == {kit.public_of("ann"): "0.1", kit.public_of("ben"): "0", kit.public_of("cyd"): "0.05"}
@@ -144,14 +144,17 @@ def test_a_deleted_issue_keeps_what_it_counted(place: Path, server: Faulty) -> N
     server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
     summary = judged(place)
     assert counted(place) == {1: "1/1/0/0", 2: "1/0/0/1", 3: "0/0/0/0", 4: "0/0/0/0"}
-    assert f"{kit.REPOSITORY}: deleted or moved away; what they counted stays: #1." in summary.remarks
-    assert f"{kit.REPOSITORY}: GitHub tells epoch 1 of {kit.public_of('ann')} otherwise now; its record stays." in summary.remarks
+    assert f"{kit.REPOSITORY}: deleted or moved away; their earlier counts stay: #1." in summary.remarks
+    assert (
+        f"{kit.REPOSITORY}: GitHub's history of {kit.public_of('ann')} in epoch 1 is different now; the record stays."
+        in summary.remarks
+    )
     judged(place, "val-2")
     assert counted(place, validator="val-2")[1] == "0/1/0/0"  # who never saw it cannot count it
     asked = len(server.asked)
     server.world.now = server.world.now.fromisoformat(kit.at(6, 6))
     summary = judged(place)
-    assert f"{kit.REPOSITORY}: deleted or moved away; what they counted stays: #1." in summary.remarks
+    assert f"{kit.REPOSITORY}: deleted or moved away; their earlier counts stay: #1." in summary.remarks
     assert not any(path.endswith("/issues/1") for path in server.paths[asked:])  # it is known to be gone
 
 
@@ -186,7 +189,7 @@ def test_an_issue_that_moves_counts_where_it_was_opened(server: Faulty, tmp_path
     summary = judged(place)
     assert (counted(place)[1], counted(place)[4]) == ("1/1/0/0", "0/0/0/0")
     assert counted(place, repository=kit.OTHER)[4] == "0/0/0/0"
-    assert f"{kit.OTHER}: came from another repository, and count nowhere: #9." in summary.remarks
+    assert f"{kit.OTHER}: moved here from another repository, and do not count: #9." in summary.remarks
 
 
 def test_names_change_and_ids_do_not(place: Path, server: Faulty) -> None:
@@ -222,11 +225,11 @@ def test_who_is_not_linked_has_no_record_and_is_told_why(server: Faulty, tmp_pat
     ("gist", "said"),
     [
         (None, "there is nothing there (404)"),
-        (kit.gist("ben", owner=60), "it states the account 51 (ben), and was published by eve, which is 60"),
+        (kit.gist("ben", owner=60), "it names the account 51 (ben), but eve published it, which is 60"),
         (kit.gist("ben", text="hello"), "there is no statement in it"),
         (kit.gist("ben", text=kit.statement("ann")), "the statement is about"),
-        (kit.gist("ben", owner=99), "nobody owns it any more"),
-        (kit.gist("ben", text=kit.statement("ben", 88), owner=88), "bot-ben is no person's account (Bot)"),
+        (kit.gist("ben", owner=99), "its owner no longer exists"),
+        (kit.gist("ben", text=kit.statement("ben", 88), owner=88), "bot-ben is not a person's account (Bot)"),
     ],
     ids=["gone", "somebody else's", "empty", "another's", "ghost", "bot"],
 )
@@ -243,14 +246,17 @@ def test_one_account_is_one_participant_s_the_earlier_stands(place: Path, server
     summary = judged(place)
     assert counted(place, "ben")[1] == "1/1/0/0"
     assert counted(place, "ann") == {}
-    assert any(f"the account ann is that of '{kit.public_of('ben')}', who said so earlier" in one for one in summary.remarks)
+    assert any(
+        f"the account ann is linked to '{kit.public_of('ben')}', who published their statement earlier" in one
+        for one in summary.remarks
+    )
 
 
 def test_who_of_two_is_earlier_is_asked_even_where_only_one_is_judged(place: Path, server: Faulty) -> None:
     server.world.facts["gists"][1] = kit.gist("ben", owner=50, text=kit.statement("ben", 50), moment=kit.at(1, 30))
     summary = judged(place, participants=(kit.public_of("ben"),))
     assert records(place) == []
-    assert any("who said so earlier" in one for one in summary.remarks)
+    assert any("who published their statement earlier" in one for one in summary.remarks)
     judged(place)
     assert counted(place)[1] == "1/1/0/0"
     server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
@@ -289,7 +295,7 @@ def test_a_statement_may_stand_in_a_comment(place: Path, server: Faulty) -> None
     (place / "accounts.csv").write_text(f"participant,url\n{row}", encoding="utf-8")
     assert judged(place).judged == 3
     comment["by"] = 51
-    assert "was published by ben" in judged(place, "val-2").remarks[0]
+    assert "but ben published it" in judged(place, "val-2").remarks[0]
     comment["body"] = None
     assert "there is no statement in it" in judged(place, "val-2").remarks[0]
     (place / "accounts.csv").write_text("participant,url\n", encoding="utf-8")
@@ -309,7 +315,7 @@ def test_a_link_that_cannot_be_read_is_an_error_and_nobody_s_zero(place: Path, s
     with pytest.raises(Unread, match="GitHub cannot be read"):
         judged(place, "val-2")
     server.faults = [Fault("", status(401))]
-    with pytest.raises(BadInput, match="GitHub does not take the token"):
+    with pytest.raises(BadInput, match="GitHub refuses the token"):
         judged(place, "val-2")
     assert records(place, "val-2") == []
 
@@ -368,7 +374,7 @@ def test_what_is_kept_and_damaged_is_named(place: Path, server: Faulty) -> None:
     (path,) = (place / "issues" / "val-1").glob("*.json")
     path.write_text("{}", encoding="utf-8")
     server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
-    with pytest.raises(BadInput, match="remove it: the next reading makes it anew"):
+    with pytest.raises(BadInput, match="remove it: the next run writes it again"):
         judged(place)
     path.unlink()
     assert judged(place).judged == 3
