@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.judge.sandbox import Sandbox, Trouble, choose
+from assay.judge.sandbox import InfrastructureError, Sandbox, choose
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.agent import Agent
 from assay.judge.terminal.tasks import Task, read_task
@@ -36,7 +36,7 @@ def bubblewrap() -> Sandbox:
     """The sandbox; a test that needs it is skipped where it cannot be had."""
     try:
         return choose("bubblewrap")
-    except Trouble as error:
+    except InfrastructureError as error:
         pytest.skip(f"no bubblewrap here: {error}")
 
 

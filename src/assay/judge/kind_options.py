@@ -111,7 +111,7 @@ class TaskOptions:
             raise BadInput(what, file=file, field="score.fresh_boxes", hint="leave --reuse-boxes out")
 
     def open_sandbox(self) -> Sandbox:
-        """The sandbox; raises BadInput and Trouble where it cannot be used."""
+        """The sandbox; raises BadInput and InfrastructureError where it cannot be used."""
         from assay.judge.sandbox import choose  # late: kinds name their options without it
 
         return choose(self.sandbox, engine=self.engine, runtime=self.runtime, reuse=self.reuse)

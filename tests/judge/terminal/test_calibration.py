@@ -17,7 +17,7 @@ from assay.cli import app
 from assay.errors import BadInput
 from assay.judge.kind_options import TaskOptions
 from assay.judge.running import RunEvent, RunOptions
-from assay.judge.sandbox import Image, Trouble, images, root
+from assay.judge.sandbox import Image, InfrastructureError, images, root
 from assay.judge.terminal import calibration
 from assay.judge.terminal.calibration import Uncalibrated, calibrate
 from assay.judge.terminal.pool import Worker, WorkerPool
@@ -147,7 +147,7 @@ def test_trouble_is_not_a_verdict_on_the_task(tmp_path: Path, monkeypatch: pytes
     task = make_task(tmp_path / "t")
     image = image_of(bubblewrap(), task)
     monkeypatch.setattr(calibration, "TemporaryDirectory", lambda **_names: (_ for _ in ()).throw(OSError(28, "No space left")))
-    with pytest.raises(Trouble, match="oracle could not be tried: No space left"):
+    with pytest.raises(InfrastructureError, match="oracle could not be tried: No space left"):
         calibrate(bubblewrap(), task, image)
 
 

@@ -24,7 +24,7 @@ from assay.errors import BadInput
 from assay.judge import run_files
 from assay.judge.kind_options import TaskOptions
 from assay.judge.running import RunEvent, RunOptions, RunSummary
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 from assay.judge.service import ModelAccess
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import worker
@@ -103,7 +103,7 @@ def test_an_error_gives_way_to_what_comes_after(tmp_path: Path) -> None:
 def test_judges_that_do_nothing_but_die_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = competition(tmp_path / "c", tasks=1)
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(Trouble, match="the judge's process ended with 1"):
+    with pytest.raises(InfrastructureError, match="the judge's process ended with 1"):
         run(folder, "val-1", QUICK)
     monkeypatch.undo()
     assert run(folder, "val-1", QUICK).judged == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import BadInput
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.terminal.calibration import Finding, check_tasks, inspect_tasks
 from judge_kit import bubblewrap, make_task
@@ -170,7 +170,7 @@ def test_an_environment_that_is_not_here_is_named_with_its_place(tmp_path: Path)
 
 def test_trouble_is_an_error_of_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: object, **_names: object) -> None:
-        raise Trouble("the disk is full", hint="free some space")
+        raise InfrastructureError("the disk is full", hint="free some space")
 
     make_task(tmp_path / "one")
     with monkeypatch.context() as patch:

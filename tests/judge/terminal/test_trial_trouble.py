@@ -17,7 +17,7 @@ import pytest
 
 from assay.errors import BadInput
 from assay.judge import tree
-from assay.judge.sandbox import Box, Image, Limits, Trouble
+from assay.judge.sandbox import Box, Image, InfrastructureError, Limits
 from assay.judge.sandbox.bubblewrap import Bubblewrap
 from assay.judge.service import ModelAccess
 from assay.judge.terminal import agent as agents
@@ -25,7 +25,7 @@ from assay.judge.terminal.trial import TrialResult, TrialSetup, image_of, run_tr
 from judge_kit import bubblewrap, make_agent, make_task, outcome, sh, try_
 from proxy_kit import KEY, QUICK, say, service
 
-# Trouble
+# InfrastructureError
 
 
 def trouble(tried: TrialResult) -> str:
@@ -132,12 +132,12 @@ class Breaking:
 
 
 @pytest.mark.parametrize("step", ["open", "put", "fresh", "run", "take", "freeze"])
-@pytest.mark.parametrize("error", [Trouble("it broke"), OSError(28, "No space left on device")])
+@pytest.mark.parametrize("error", [InfrastructureError("it broke"), OSError(28, "No space left on device")])
 def test_whatever_breaks_is_an_error(tmp_path: Path, step: str, error: Exception) -> None:
     task = make_task(tmp_path / "t", mode="snapshot", tests="exit 0\n")
     sandbox: Any = Breaking(step, error)
     tried = try_(tmp_path, task, sh("true"), TrialSetup(sandbox))
-    assert ("it broke" if isinstance(error, Trouble) else "No space left") in trouble(tried)
+    assert ("it broke" if isinstance(error, InfrastructureError) else "No space left") in trouble(tried)
 
 
 # The model

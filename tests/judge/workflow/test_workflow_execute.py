@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from assay.exact import NANO
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 from assay.judge.workflow import execute as judge
 from assay.judge.workflow import limits
 from assay.judge.workflow.call import Denied, Lied
@@ -211,12 +211,12 @@ def test_a_health_that_takes_too_long_at_the_end_is_not_waited_for() -> None:
 
 
 def test_trouble_of_ours_is_no_result() -> None:
-    service = Fake(lambda _action, step, _attempt: (1, Trouble("the host's disk is full") if step == "a" else well()))
-    with pytest.raises(Trouble, match="disk is full"):
+    service = Fake(lambda _action, step, _attempt: (1, InfrastructureError("the host's disk is full") if step == "a" else well()))
+    with pytest.raises(InfrastructureError, match="disk is full"):
         ran(plan("ab"), service)
     assert service.under_way == 0
-    probing = Fake(lambda action, _step, _attempt: (1, Trouble("no sandbox") if action == "ping" else broken()))
-    with pytest.raises(Trouble, match="no sandbox"):
+    probing = Fake(lambda action, _step, _attempt: (1, InfrastructureError("no sandbox") if action == "ping" else broken()))
+    with pytest.raises(InfrastructureError, match="no sandbox"):
         ran(plan("a"), probing)
 
 

@@ -14,7 +14,7 @@ import pytest
 from assay.errors import BadInput
 from assay.judge.run_files import short
 from assay.judge.running import RunEvent
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.competition import Desk, submit_plans
 from judge_kit import bubblewrap
@@ -118,7 +118,7 @@ def test_trouble_of_ours_is_tried_again_then_left_missing_and_is_no_evidence(
         nonlocal calls
         calls += 1
         if calls == 1:
-            raise Trouble("the host's disk is full")
+            raise InfrastructureError("the host's disk is full")
         return await real(self, *rest, **more)
 
     with serving(do=DONE) as server:
@@ -132,7 +132,7 @@ def test_what_broke_on_our_side_of_the_network_is_told_apart() -> None:
     ours, theirs = OSError(errno.ENETUNREACH, "Network is unreachable"), OSError(errno.ECONNREFUSED, "Connection refused")
     wrapped = RuntimeError("cannot connect")
     wrapped.__cause__ = ExceptionGroup("all attempts", [theirs, ours])
-    with pytest.raises(Trouble, match="the validator's network failed"):
+    with pytest.raises(InfrastructureError, match="the validator's network failed"):
         planners._raise_if_ours(wrapped)
     wrapped.__cause__ = ExceptionGroup("all attempts", [theirs])
     planners._raise_if_ours(wrapped)

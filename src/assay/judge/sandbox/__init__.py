@@ -27,7 +27,6 @@ __all__ = [
     "Limits",
     "Ran",
     "Sandbox",
-    "Trouble",
     "check_docker",
     "choose",
 ]
@@ -38,10 +37,6 @@ Bound = Literal["time", "memory", "processes", "disk", "output"]
 
 class InfrastructureError(AssayError):
     """The sandbox, the host or an image failed. The trial is an error: it says nothing about the participant, and is retried."""
-
-
-Trouble = InfrastructureError
-"""The former name, for judges that still import it."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from assay.errors import BadInput
 from assay.exact import digest
 from assay.folder.files import write_text
 from assay.judge import tree
-from assay.judge.sandbox import Image, Sandbox, Trouble, images
+from assay.judge.sandbox import Image, InfrastructureError, Sandbox, images
 from assay.judge.sandbox.root import programs
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.agent import Agent
@@ -94,7 +94,7 @@ def calibrate(
 ) -> tuple[Calibration, bool]:
     """The task's calibration in this sandbox and image, and whether it was stored before; without a stored one, the trials run.
 
-    Raises Uncalibrated with the reason if the task does not judge correctly, and Trouble if the trials could not tell.
+    Raises Uncalibrated with the reason if the task does not judge correctly, or InfrastructureError if the trials could not tell.
     """
     key = _CalibrationKey(task.digest, f"{sandbox.name}: {sandbox.describe()}", image.digest, task.mode, keeping, programs(image))
     if (stored := _load(key)) is not None and stored.times >= times:
@@ -133,15 +133,18 @@ def _check_noop(setup: TrialSetup, task: Task, image: Image) -> None:
 
 @contextmanager
 def _trial(setup: TrialSetup, task: Task, agent: Agent, image: Image) -> Iterator[tuple[TrialResult, Path]]:
-    """A trial's result and its folder, which is removed when the context ends. Raises Trouble for a trial that is an error."""
+    """A trial's result and its folder, which is removed when the context ends.
+
+    Raises InfrastructureError for a trial that is an error.
+    """
     try:
         with TemporaryDirectory(prefix="assay-calibration-") as folder:
             result = run_trial(setup, task, agent, image, Path(folder))
             if result.verdict.outcome == "error":
-                raise Trouble(f"{agent.name} could not be tried: {result.message}", file=task.folder)
+                raise InfrastructureError(f"{agent.name} could not be tried: {result.message}", file=task.folder)
             yield result, Path(folder)
     except OSError as error:
-        raise Trouble(f"{agent.name} could not be tried: {error.strerror}", file=error.filename) from error
+        raise InfrastructureError(f"{agent.name} could not be tried: {error.strerror}", file=error.filename) from error
 
 
 def _why_not_passed(result: TrialResult, folder: Path) -> str:
@@ -318,11 +321,11 @@ def _calibrated(sandbox: Sandbox, task: Task, times: int) -> Finding | bool:
         return _finding("error", "uncalibrated", task.id, error, task.folder)
     except BadInput as error:
         return _finding("error", "environment", task.id, error, task.folder)
-    except Trouble as error:
+    except InfrastructureError as error:
         return _finding("error", "trouble", task.id, error, task.folder)
 
 
-def _finding(level: FindingLevel, rule: str, task: str, error: BadInput | Trouble, folder: Path) -> Finding:
+def _finding(level: FindingLevel, rule: str, task: str, error: BadInput | InfrastructureError, folder: Path) -> Finding:
     file, do = Path(error.file or folder), error.hint or "correct it"
     return Finding(level, rule, task, file, error.what, do, error.line, error.field)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 from assay.judge.terminal.worker import Job, WorkerSettings
 
 __all__ = ["Worker", "WorkerMessage", "WorkerPool"]
@@ -83,7 +83,7 @@ class WorkerPool:
                 self._start()
         except OSError as error:
             self.close(now=True)
-            raise Trouble(f"a judge's process could not be started: {error.strerror}") from error
+            raise InfrastructureError(f"a judge's process could not be started: {error.strerror}") from error
 
     def idle(self) -> Worker | None:
         """A worker without a job, if there is one."""
@@ -99,7 +99,7 @@ class WorkerPool:
         worker.give(job.to_json())  # if it has died, `listen` reports that
 
     def listen(self, seconds: float) -> Iterator[WorkerMessage]:
-        """The messages that are there, or that come within `seconds`. Raises Trouble if workers only die."""
+        """The messages that are there, or that come within `seconds`. Raises InfrastructureError if workers only die."""
         for worker in self._workers:
             if worker.job is not None and time.monotonic() > worker.deadline:
                 worker.process.kill()
@@ -173,7 +173,7 @@ class WorkerPool:
         how = f"the judge's process was ended by signal {-code}" if code < 0 else f"the judge's process ended with {code}: {last}"
         self._deaths += 1
         if self._deaths > DEATHS or not worker.ready:
-            raise Trouble(how, hint="see what else happens on this machine, and run it again")
+            raise InfrastructureError(how, hint="see what else happens on this machine, and run it again")
         self._start()
         return how
 

@@ -18,7 +18,7 @@ from assay.judge import tree
 from assay.judge.judge_run import Attempt, JudgeRun, Report
 from assay.judge.kind_options import TaskOptions
 from assay.judge.running import RunEvent, RunOptions, RunSummary, Tell, quiet
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.competition import TrialCell, TrialCompetition, check_same_tasks, every_cell, open_contest
 from assay.judge.terminal.pool import WorkerMessage, WorkerPool
@@ -37,7 +37,7 @@ _TICK = 0.2
 
 
 def run(competition: Path, validator: str, options: RunOptions | None = None, on_event: Tell = quiet) -> RunSummary:
-    """Judges what is missing; raises BadInput, RunBusy, and Trouble where nothing can be judged at all."""
+    """Judges what is missing; raises BadInput, RunBusy, and InfrastructureError where nothing can be judged at all."""
     return _TrialsRun(competition, validator, options, on_event).carry_out()
 
 
@@ -69,7 +69,9 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
             self.store.clean()
             self.store.repair()
         except OSError as error:
-            raise Trouble(f"what an earlier run left cannot be cleared: {error.strerror}", file=error.filename) from error
+            raise InfrastructureError(
+                f"what an earlier run left cannot be cleared: {error.strerror}", file=error.filename
+            ) from error
         self.sandbox.sweep()
 
     def check(self, wanted: Sequence[Participant], done: frozenset[tuple[object, ...]]) -> None:
@@ -159,7 +161,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
     def tidy(self) -> None:
         with suppress(OSError, tree.TreeError):
             self.store.clean()
-        with suppress(Trouble):
+        with suppress(InfrastructureError):
             self.sandbox.sweep()
 
     def remarks(self) -> Iterator[str]:

@@ -5,8 +5,8 @@
 - `shared`: the tests run in the agent's own box, as in Harbor.
 - In all three modes every process of the agent is dead before the tests start, and /tests and /logs/verifier are emptied.
 
-An agent that runs into one of its limits fails. An infrastructure error (`Trouble`, a full disk of the host, a model service that
-failed during a trial that did not pass) makes the trial an error, never a fail.
+An agent that runs into one of its limits fails. An infrastructure error (`InfrastructureError`, a full disk of the
+host, a model that failed during a trial that did not pass) makes the trial an error, never a fail.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Literal
 from assay.errors import BadInput
 from assay.exact import digest
 from assay.judge import tree
-from assay.judge.sandbox import Box, Image, Limits, Ran, Sandbox, Trouble
+from assay.judge.sandbox import Box, Image, InfrastructureError, Limits, Ran, Sandbox
 from assay.judge.service import ModelAccess
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.agent import (
@@ -119,7 +119,7 @@ class TrialResult:
 
 
 def image_of(sandbox: Sandbox, task: Task, keeping: Keeping = KEEPING) -> Image:
-    """The image that the boxes of a task start from. Raises BadInput for what this sandbox cannot do, and Trouble."""
+    """The image that the boxes of a task start from. Raises BadInput for what this sandbox cannot do, and InfrastructureError."""
     settings = task.settings.environment
     limits = Limits(
         seconds=settings.build_timeout_sec,
@@ -145,14 +145,14 @@ def run_trial(
 ) -> TrialResult:
     """Carries out one trial, and keeps its output and logs in `folder`, an existing empty folder.
 
-    Trouble becomes the verdict `error`. Raises BadInput for a task or agent that cannot be judged here at all.
+    InfrastructureError becomes the verdict `error`. Raises BadInput for a task or agent that cannot be judged here at all.
     """
     now = datetime.now(UTC)
     result = TrialResult(now, now, image=image.digest)
     try:
         with _scratch(folder) as scratch:
             _TrialRun(setup, task, agent, image, folder, result, say, scratch).run()
-    except (Trouble, tree.TreeError) as error:
+    except (InfrastructureError, tree.TreeError) as error:
         result.verdict, result.message = ERROR, str(error)
     except OSError as error:
         result.verdict, result.message = ERROR, f"the host: {error.strerror or error}"

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from assay.errors import AssayError, BadInput
 from assay.judge import tree
-from assay.judge.sandbox import Image, Sandbox, Trouble, choose
+from assay.judge.sandbox import Image, InfrastructureError, Sandbox, choose
 from assay.judge.service import ModelAccess
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import calibration
@@ -174,14 +174,14 @@ class _Worker:
             task = self.tasks.read(Path(job.task))
             calibrated, report["known"] = self.calibration(task, self.image(task))
             report["solution"] = calibrated.solution
-        except (BadInput, Trouble) as error:
+        except (BadInput, InfrastructureError) as error:
             report |= {"hint": error.hint, "sure": isinstance(error, BadInput)}
             error.hint = ""
             report["why"] = error.what if isinstance(error, Uncalibrated) else str(error)
         self.say(job=job.number, calibration=report)
 
     def calibration(self, task: Task, image: Image) -> tuple[Calibration, bool]:
-        """The task's calibration, needed before it judges anyone. Raises Uncalibrated and Trouble."""
+        """The task's calibration, needed before it judges anyone. Raises Uncalibrated and InfrastructureError."""
         key = task.digest, image.digest
         if key not in self.calibrated:
             self.calibrated[key] = calibration.calibrate(self.sandbox, task, image, times=self.times, keeping=self.setup.keeping)
@@ -196,7 +196,7 @@ class _Worker:
         try:
             image = self.image(task)
             self.calibration(task, image)
-        except Trouble as error:  # before the trial began
+        except InfrastructureError as error:  # before the trial began
             return TrialResult.failed(str(error)), (agent.name, agent.version, task.mode)
         result = run_trial(self.setup, task, agent, image, Path(job.folder), say=lambda phase: self.say_phase(job, phase))
         if result.verdict.outcome == "error":  # the image may be gone: the next attempt makes it again
@@ -204,7 +204,7 @@ class _Worker:
         return result, (agent.name, agent.version, task.mode)
 
     def image(self, task: Task) -> Image:
-        """The image that boxes of this task start from. Raises Trouble and BadInput."""
+        """The image that boxes of this task start from. Raises InfrastructureError and BadInput."""
         if task.digest not in self.images:
             self.images[task.digest] = image_of(self.sandbox, task)
         return self.images[task.digest]

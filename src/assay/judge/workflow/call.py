@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from assay.errors import BadInput
 from assay.exact import NANO, nanos, text
-from assay.judge.sandbox import Image, Limits, Ran, Sandbox, Trouble
+from assay.judge.sandbox import Image, InfrastructureError, Limits, Ran, Sandbox
 from assay.judge.workflow import limits, values
 from assay.judge.workflow.limits import MESSAGE, PARTS
 from assay.judge.workflow.services import CommandSpec, HttpSpec, PythonSpec, Services, ServiceSpec
@@ -182,7 +182,10 @@ class CallableService(Protocol):
         """The most time that the health action may take."""
 
     async def ask(self, call: ServiceCall) -> bytes:
-        """The bytes of an answer. Raises Denied, Broken, and Trouble for infrastructure errors. It can be cancelled any time."""
+        """The bytes of an answer.
+
+        Raises Denied, Broken, and InfrastructureError for infrastructure errors. It can be cancelled any time.
+        """
 
 
 class DeclaredService:
@@ -350,7 +353,10 @@ def run_once(
     cwd: str | None,
     most: int,
 ) -> tuple[Ran, bytes]:
-    """Runs one command in a box of its own: how it ended, and at most `most` + 1 bytes of its stdout. Raises Trouble."""
+    """Runs one command in a box of its own: how it ended, and at most `most` + 1 bytes of its stdout.
+
+    Raises InfrastructureError.
+    """
     with tempfile.TemporaryDirectory(prefix="assay-call-") as folder, sandbox.open(image, bounds) as box:
         for inside, source in put.items():
             box.put(source, inside)
@@ -360,7 +366,7 @@ def run_once(
             with out.open("rb") as file:
                 return ran, file.read(most + 1)
         except OSError as error:
-            raise Trouble(f"the output of a command cannot be read: {error.strerror}", file=out) from error
+            raise InfrastructureError(f"the output of a command cannot be read: {error.strerror}", file=out) from error
 
 
 @dataclass(frozen=True)
@@ -433,7 +439,7 @@ class PythonService(DeclaredService):
                 start_new_session=True,
             )
         except OSError as error:
-            raise Trouble(f"a service's process cannot be started: {error.strerror}") from error
+            raise InfrastructureError(f"a service's process cannot be started: {error.strerror}") from error
         try:
             return await self._talk(process, call.request)
         finally:

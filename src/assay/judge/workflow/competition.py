@@ -20,7 +20,7 @@ from assay.exact import text
 from assay.judge import entries, submitting
 from assay.judge.entries import Entries
 from assay.judge.running import Stop
-from assay.judge.sandbox import Box, Image, Limits, Sandbox, Trouble
+from assay.judge.sandbox import Box, Image, InfrastructureError, Limits, Sandbox
 from assay.judge.workflow import services as service_files
 from assay.judge.workflow.call import ServiceHost, check_key, opened
 from assay.judge.workflow.execute import RunBounds, execute
@@ -139,7 +139,10 @@ class Desk:
     async def carry_out(
         self, task: WorkflowTask, plan: Plan, *, name: str = "", on_moment: Callable[[Moment], None] = lambda _moment: None
     ) -> Done:
-        """Runs a plan that was checked against the task, and takes the quality of what came of it; raises Trouble, BadInput."""
+        """Runs a plan that was checked against the task, and takes the quality of what came of it.
+
+        Raises InfrastructureError, BadInput.
+        """
         names = sorted({node.service for node in plan.nodes})
         bounds = RunBounds(task.budget, task.nanoseconds)
         async with opened(self.services, names, ServiceHost(self.folder, self.env, self.sandbox)) as services:
@@ -203,9 +206,9 @@ class UntilStopped:
         return self._sandbox.image(environment, name=name, limits=limits, any_base=any_base)
 
     def open(self, image: Image, limits: Limits) -> AbstractContextManager[Box]:
-        """See `Sandbox.open`. Raises Trouble when the run is to end."""
+        """See `Sandbox.open`. Raises InfrastructureError when the run is to end."""
         if self._stop.asked:
-            raise Trouble("the run was stopped")
+            raise InfrastructureError("the run was stopped")
         return self._sandbox.open(image, limits)
 
     @contextmanager

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar
 
 from assay.exact import NANO
 from assay.judge.running import backoff
-from assay.judge.sandbox import Trouble
+from assay.judge.sandbox import InfrastructureError
 from assay.judge.workflow import call as answers
 from assay.judge.workflow import limits, values
 from assay.judge.workflow.call import Broken, CallableService, CallFailed, Denied, ServiceAnswer, ServiceCall
@@ -61,7 +61,7 @@ async def execute(
     on_moment: Callable[[Moment], None] = lambda _moment: None,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> PlanRun:
-    """Runs a checked plan, and returns the result. Raises Trouble, for infrastructure errors only.
+    """Runs a checked plan, and returns the result. Raises InfrastructureError, for infrastructure errors only.
 
     given: the task's input. name: the run's name, which distinguishes its steps from those of other runs. clock: nanoseconds.
     """
@@ -92,7 +92,7 @@ class _PlanExecution:
         self.spent = 0
         self.stopped: StopCause = ""
         self.broken = ""
-        self.trouble: Trouble | None = None
+        self.trouble: InfrastructureError | None = None
         self.ended: asyncio.Queue[str] = asyncio.Queue()
         self.going: dict[str, asyncio.Task[None]] = {}
         self.probes: dict[str, asyncio.Task[None]] = {}
@@ -161,7 +161,7 @@ class _PlanExecution:
                 self.blame(f"{node.service} does not answer in the required form: {error}")
             elif step.attempts and step.attempts[-1].outcome not in ("answered", "denied"):
                 self.probe(node.service)
-        except Trouble as error:
+        except InfrastructureError as error:
             self.end(error)
 
     async def attempts(self, node: PlanStep, step: StepRun, request: bytes) -> ServiceAnswer:
@@ -235,7 +235,7 @@ class _PlanExecution:
             self.stopped = "budget"
             self.ended.put_nowait("")
 
-    def end(self, trouble: Trouble) -> None:
+    def end(self, trouble: InfrastructureError) -> None:
         """Ends the run without a result, because of an infrastructure error."""
         self.trouble = self.trouble or trouble
         self.ended.put_nowait("")
@@ -259,7 +259,7 @@ class _PlanExecution:
             self.blame(f"{name} did not answer its health action within {service.health_seconds:g} s")
         except CallFailed as error:
             self.blame(f"{name} does not answer its health action: {error}")
-        except Trouble as error:
+        except InfrastructureError as error:
             self.end(error)
 
     def blame(self, why: str) -> None:

@@ -52,7 +52,7 @@ class Measure(Protocol):
         """What a planner is told about it: criteria, and nothing of the reference."""
 
     def score(self, output: Any, sandbox: Sandbox | None) -> QualityScore:
-        """The quality of an output; raises Trouble."""
+        """The quality of an output; raises InfrastructureError."""
 
 
 class _CriteriaTable(Section):

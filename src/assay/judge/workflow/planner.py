@@ -8,7 +8,7 @@ A folder of plans has one `TASK.json` for each task. A planner is asked when the
     command = ["python3", "/planner/plan.py"]   # or: in the sandbox; the package is on stdin, and at /package.json
 
 If a planner gives no answer, or no valid plan, that is the participant's failure (`invalid`). An infrastructure error is
-`Trouble`, and is tried again.
+`InfrastructureError`, and is tried again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from assay.errors import BadInput
 from assay.exact import NANO
 from assay.folder.files import load
 from assay.judge import tree
-from assay.judge.sandbox import Sandbox, Trouble
+from assay.judge.sandbox import InfrastructureError, Sandbox
 from assay.judge.workflow.call import box_limits, client, plain, run_once, unreadable
 from assay.judge.workflow.services import CommandWords, Planners, Url
 from assay.peers import NoAnswer
@@ -108,7 +108,10 @@ def load_planner(folder: Path) -> Planner:
 
 
 async def ask_planner(planner: Planner, task: str, package: bytes, most: int, rules: Planners, sandbox: Sandbox | None) -> bytes:
-    """The bytes of a plan for a task, at most `most` and one more. Raises NoPlan, and Trouble for infrastructure errors."""
+    """The bytes of a plan for a task, at most `most` and one more.
+
+    Raises NoPlan, and InfrastructureError for infrastructure errors.
+    """
     if planner.url is not None:
         return await _by_url(planner.url, package, most, rules)
     if planner.command is not None:
@@ -187,7 +190,7 @@ async def _address(host: str, port: int, *, private: bool) -> str:
     except socket.gaierror as error:
         if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", -5)):
             raise NoPlan(f"there is no host {host[:100]}") from None
-        raise Trouble(f"the name of a planner's host cannot be resolved: {error.strerror}") from error
+        raise InfrastructureError(f"the name of a planner's host cannot be resolved: {error.strerror}") from error
     except UnicodeError:
         raise NoPlan(f"{host[:100]!r} is not the name of a host") from None
     addresses = [str(row[4][0]) for row in rows]
@@ -197,10 +200,10 @@ async def _address(host: str, port: int, *, private: bool) -> str:
 
 
 def _raise_if_ours(error: BaseException) -> None:
-    """Raises Trouble if the validator's side of the network failed."""
+    """Raises InfrastructureError if the validator's side of the network failed."""
     for cause in _causes(error):
         if isinstance(cause, OSError) and cause.errno in _OUR_NETWORK:
-            raise Trouble(f"the validator's network failed: {cause.strerror}") from error
+            raise InfrastructureError(f"the validator's network failed: {cause.strerror}") from error
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

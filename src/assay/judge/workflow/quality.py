@@ -44,7 +44,7 @@ from pydantic_core import PydanticCustomError
 
 from assay.errors import BadInput
 from assay.exact import NANO, half_even
-from assay.judge.sandbox import Limits, Sandbox, Trouble
+from assay.judge.sandbox import InfrastructureError, Limits, Sandbox
 from assay.judge.workflow import limits, values
 from assay.judge.workflow.call import box_limits, run_once
 from assay.judge.workflow.limits import ROUGE_OUTPUT, ROUGE_REFERENCE
@@ -329,7 +329,7 @@ def check_ruff(lint: Lint) -> Path:
 
 
 def score_code(rules: CodeRules, tests: Path | None, output: Any, sandbox: Sandbox) -> QualityScore:
-    """The quality of an output. tests: a folder that the commands see at /tests. Raises Trouble."""
+    """The quality of an output. tests: a folder that the commands see at /tests. Raises InfrastructureError."""
     files = _files(output, rules.file)
     if isinstance(files, str):
         return QualityScore(0, {"note": files})
@@ -415,11 +415,11 @@ def _count_findings(lint: Lint, app: Path, names: list[str], sandbox: Sandbox) -
     if ran.stopped is not None:
         return None
     if ran.exit_code:
-        raise Trouble(f"ruff ended with {ran.exit_code}")
+        raise InfrastructureError(f"ruff ended with {ran.exit_code}")
     try:
         return sum(int(row["count"]) for row in json.loads(data or b"[]"))  # ruff prints nothing if it finds nothing
     except (ValueError, TypeError, KeyError):
-        raise Trouble("the output of ruff cannot be read") from None
+        raise InfrastructureError("the output of ruff cannot be read") from None
 
 
 @cache
@@ -434,5 +434,5 @@ def _version(program: Path) -> str:
     try:
         words = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout.split()
     except (OSError, subprocess.SubprocessError) as error:
-        raise Trouble(f"ruff does not start: {error}", file=program) from error
+        raise InfrastructureError(f"ruff does not start: {error}", file=program) from error
     return words[1] if len(words) > 1 else ""

@@ -54,7 +54,7 @@ class TaskCell:
 
 
 def run(competition: Path, validator: str, options: RunOptions | None = None, on_event: Tell = quiet) -> RunSummary:
-    """Judges what is missing; raises BadInput, RunBusy, and Trouble where nothing can be judged at all."""
+    """Judges what is missing; raises BadInput, RunBusy, and InfrastructureError where nothing can be judged at all."""
     return _WorkflowRun(competition, validator, options, on_event).carry_out()
 
 
@@ -100,7 +100,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         self.store.begin(asked)
 
     def _desk(self, wanted: Sequence[Participant]) -> Desk:
-        """What plans are carried out with; a sandbox only where something needs one. Raises BadInput and Trouble."""
+        """What plans are carried out with; a sandbox only where something needs one. Raises BadInput and InfrastructureError."""
         contest, own, tasks = self.contest, self.own, list(self.tasks.values())
         desk = Desk(contest.services, contest.folder, os.environ)
         commands = any(contest.planners[one.submission].command for one in wanted)
@@ -158,7 +158,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         return about | {"plan": plan.document(), "plan_digest": plan.digest} | fields_of(done, task, plan)
 
     async def _plan(self, task: WorkflowTask, planner: Planner) -> Plan:
-        """The participant's plan, checked. Raises NoPlan where the participant has none, and Trouble."""
+        """The participant's plan, checked. Raises NoPlan where the participant has none, and InfrastructureError."""
         retries = self.contest.rules.max_retries_per_step
         rules, package = task.rules(retries), task.package_bytes(retries)
         most, asking = rules.bounds.bytes, self.contest.services.planners
