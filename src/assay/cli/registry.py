@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 OLD_SECONDS = 600
 """A final block that is older is worth a word: the node may have stopped following its chain."""
-app = typer.Typer(name="registry", no_args_is_help=True, help="Participants and validators from a chain.", rich_markup_mode=None)
+app = typer.Typer(
+    name="registry", no_args_is_help=True, help="Fetch participants and validators from a chain.", rich_markup_mode=None
+)
 
 
 def _targets(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -34,7 +36,7 @@ def _targets(ctx: typer.Context, incomplete: str) -> list[str]:
 
 @app.callback()
 def main() -> None:
-    """Participants and validators from a chain."""
+    """Fetch participants and validators from a chain."""
 
 
 @app.command("pull")

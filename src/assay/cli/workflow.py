@@ -261,7 +261,10 @@ def round_(
 
 
 app = typer.Typer(
-    name="workflow", help="Plans of workflows, and the tasks they are for.", no_args_is_help=True, rich_markup_mode=None
+    name="workflow",
+    help="Check workflow plans and run them, and prepare the tasks they are for.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.command("check")(check)
 app.command("run")(run)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(name="tasks", help="Task sets in Harbor's format.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="tasks", help="Check, list and pin task sets in Harbor's format.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Places = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Folders of tasks, or tasks.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="As lines of JSON.")]

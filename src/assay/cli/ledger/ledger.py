@@ -14,7 +14,12 @@ from assay.errors import BadInput
 
 __all__ = ["app"]
 
-app = typer.Typer(name="ledger", help="A competition's ledger.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="ledger",
+    help="Make, check, back up and move the ledger of a competition or subnet.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 for one in (backup, restore, adopt, grant):
     app.command()(one)
 
