@@ -139,10 +139,10 @@ def _block(node: BittensorNode, said: str) -> BlockId:
     if said == "finalized":
         return last
     if not (said.isascii() and said.isdigit() and len(said) < 16):
-        raise BadInput(f"{said[:60]!r} is no block", field="--block", hint="write its number, or finalized")
+        raise BadInput(f"{said[:60]!r} is not a block", field="--block", hint="give the number of a block, or finalized")
     found = None if int(said) > last.number else node.block_hash(int(said))
     if found is None:
-        raise BadInput(f"block {said} is not final yet", field="--block", hint=f"the last one that is, is {last.number}")
+        raise BadInput(f"block {said} is not final yet", field="--block", hint=f"the newest final block is {last.number}")
     return BlockId(int(said), found)
 
 

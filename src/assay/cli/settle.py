@@ -153,7 +153,7 @@ def _settled(
         settlement, remark, without = settled(
             folder, epoch, key, dry_run=dry_run, meant=flags, hold=None if until is None else hold
         )
-    else:  # with a ledger this refuses `previous`: the ledger knows the settlement before
+    else:  # with a ledger this refuses `previous`: the ledger already has the previous settlement
         with Working(f"settling {folder}"):
             settlement = competition.settle(epoch, previous=previous)
         hold(settlement)
