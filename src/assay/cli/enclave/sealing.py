@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from assay.judge.rubric.solution import Solution
     from assay.scheme.bounty import Bounty
 
+CanonicalJson = Annotated[bool, typer.Option("--json", help="As canonical JSON.")]
+CommittedSolution = Annotated[Path | None, typer.Argument(metavar="SOLUTION", help="The committed solution.", show_default=False)]
+
 
 def commit(
     folder: Folder,
@@ -26,7 +29,7 @@ def commit(
         ),
     ] = None,
     url: UrlOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+    as_json: CanonicalJson = False,
 ) -> None:
     """Commit to a solution before anybody sees it.
 
@@ -61,9 +64,7 @@ def commit(
 
 def seal(
     folder: Folder,
-    solution: Annotated[
-        Path | None, typer.Argument(metavar="SOLUTION", help="The committed solution.", show_default=False)
-    ] = None,
+    solution: CommittedSolution = None,
     participant: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="The participant; needed if several committed from here.", show_default=False),
@@ -81,7 +82,7 @@ def seal(
         Path | None,
         typer.Option(metavar="FILE", help="Seal a sponsor's problem instead, and print the line that bounty.toml needs."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+    as_json: CanonicalJson = False,
 ) -> None:
     """Seal a solution so that only the bounty's enclave can read it.
 
