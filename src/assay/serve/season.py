@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from assay.ledger.access import Ledger
     from assay.uncertainty import Standing
 
-__all__ = ["Json", "Link", "EpochProof", "Season", "read"]
+__all__ = ["EpochProof", "Json", "Link", "Season", "read"]
 
 Json = dict[str, Any]
 SHORT = 24

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from assay.scheme.bounty import Bounty
 
 CanonicalJson = Annotated[bool, typer.Option("--json", help="As canonical JSON.")]
+VerifyOption = Annotated[
+    bool, typer.Option("--verify/--no-verify", help="Verify the attestation before anything is sealed to it.")
+]
 CommittedSolution = Annotated[Path | None, typer.Argument(metavar="SOLUTION", help="The committed solution.", show_default=False)]
 
 
@@ -73,9 +76,7 @@ def seal(
     attestation: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The enclave's attestation, instead of fetching it.")
     ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Verify the attestation before anything is sealed to it.")
-    ] = True,
+    verify: VerifyOption = True,
     collateral: CollateralOption = None,
     at: AtOption = None,
     problem: Annotated[
