@@ -76,9 +76,10 @@ def run(
     runtime: RuntimeOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Carry a plan out for a task, show its steps as they run, and where each of the four parts of the score was won or lost.
+    """Execute a plan for a task, show its steps as they run, and show where each of the four parts of the score was won or lost.
 
-    Nothing becomes evidence. The services are asked for real. Ends with 1 if a service is broken, 130 if it was stopped.
+    Nothing becomes evidence. The command sends real requests to the services. Ends with 1 if a service is broken, 130 if it was
+    stopped.
 
     \b
     Examples:
