@@ -328,8 +328,9 @@ class _Queue(Generic[C]):
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), attempt))
 
     def pause(self, longest: float) -> float:
-        """Seconds until something can begin, at most `longest`."""
-        return max(0.0, min(longest, self._later[0][0] - time.monotonic())) if self._later else longest
+        """Seconds until something is due, at most `longest`; what is due already waits for a worker, and not for a time."""
+        wait = self._later[0][0] - time.monotonic() if self._later else longest
+        return min(longest, wait) if wait > 0 else longest
 
 
 class _InProcess(Generic[C, R]):
