@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from assay.errors import BadInput
+from assay.judge import run_files
 from assay.judge.judge_run import Attempt, CellPool, JudgeRun, Report
 from assay.judge.running import Judged, RunEvent, RunOptions
 from assay.records import Participant
@@ -71,6 +72,13 @@ def test_a_second_run_judges_nothing_again(folder: Path) -> None:
     summary = again.carry_out()
     assert (again.asked, summary.planned, summary.judged) == ([], 0, 0)
     assert again.evidence_file.read_bytes() == before
+
+
+def test_a_record_of_another_key_than_its_cell_is_not_written(folder: Path) -> None:
+    run = Half(folder, "val-1", epoch=7)  # its records are of epoch 1
+    with pytest.raises(ValueError, match=r"the key of the cell is \('first', 7\), and its record ends in \('first', 1\)"):
+        run.carry_out()
+    assert not run_files.evidence_file(folder, "val-1").exists()
 
 
 @pytest.mark.parametrize(("wrong", "times"), [(OSError("gone"), 3), (BadInput("is no service"), 1)])

@@ -167,6 +167,8 @@ class JudgeRun(Generic[C, R]):
         """Store a result and its evidence; returns where it is kept. Raises OSError and AssayError where it cannot be."""
         record: Record | None = getattr(result, "evidence", None)
         if record is not None:
+            if record.key[2:] != cell.key:  # the next run would not find it, and would judge the cell again
+                raise ValueError(f"the key of the cell is {cell.key}, and its record ends in {record.key[2:]}")
             run_files.append(self.evidence_file, canonical(record.document()) + b"\n")
         return None
 
