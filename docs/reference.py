@@ -42,6 +42,7 @@ ENVIRONMENT = {"COLUMNS": WIDTH, "ASSAY_KEYS": "keys", "ASSAY_PASSPHRASE": ""}
 BLOCK = re.compile(r"^(```console\n)(\$ (?:assay|python)\b.*?)(^```$)", re.MULTILINE | re.DOTALL)
 LIVE = re.compile(r"^(```text\n)([a-z]+\$ .*?)(^```$)", re.MULTILINE | re.DOTALL)
 PROMPT = re.compile(r"([a-z]+)\$ (.*)")
+NO_FILE = re.compile(r"^(cat|cp|head|mv|rm|sed|tail): .*No such file", re.MULTILINE)
 DIFFERING = (
     (re.compile(r"sha256:[0-9a-f]{64}"), "sha256:…"),
     (re.compile(r"(epoch-\d+)-[0-9a-f]{12}"), r"\1-…"),
@@ -75,7 +76,7 @@ participant accepts the short form. If the output is not a terminal, it has no c
 
 
 class Broken(Exception):
-    """A command of a page ended with a traceback, which no page may show."""
+    """A command of a page ended with a traceback, or found no file: no page may show that."""
 
 
 def commands(group: Any = None, path: tuple[str, ...] = ("assay",)) -> Iterator[tuple[str, ...]]:
@@ -139,6 +140,8 @@ def _output(command: str, cwd: Path) -> str:
         done = subprocess.run(words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if TRACEBACK in done.stdout:
             raise Broken(f"`{command}` ended with a traceback:\n{done.stdout}")
+        if NO_FILE.search(done.stdout):  # a command before it did not do what the page says
+            raise Broken(f"`{command}` found no file:\n{done.stdout}")
         return done.stdout
     before = Path.cwd()
     os.chdir(cwd)

@@ -106,6 +106,11 @@ def test_a_page_with_a_command_that_is_broken_is_not_written(
     assert page.read_text(encoding="utf-8") == before
 
 
+def test_a_page_whose_files_are_missing_is_not_written(reference: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(reference.Broken, match="found no file"):
+        reference.filled("```console\n$ assay --version\n$ cp -R emission-3 changed\n```\n", tmp_path)
+
+
 def test_check_names_what_is_stale(
     reference: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

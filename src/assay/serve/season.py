@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from assay.ledger.access import Ledger
     from assay.uncertainty import Standing
 
-__all__ = ["Json", "Link", "Proof", "Season", "read"]
+__all__ = ["EpochProof", "Json", "Link", "Season", "read"]
 
 Json = dict[str, Any]
 SHORT = 24
@@ -41,7 +41,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Proof:
+class EpochProof:
     """What the ledger proves of the epoch shown: its receipt was checked and its settlement computed again when this was read."""
 
     chain: tuple[Link, ...]
@@ -66,7 +66,7 @@ class Season:
     settlement: Settlement
     earlier: tuple[Json, ...] = ()
     """The settlement documents of the epochs before, oldest first."""
-    proof: Proof | None = None
+    proof: EpochProof | None = None
     newest: int | None = None
     """The highest epoch that has evidence, if it is later than the one shown."""
     about: Mapping[str, Sequence[Evidence]] = field(default_factory=dict)
@@ -187,7 +187,7 @@ def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) ->
     )
 
 
-def _proof(ledger: Ledger, settlement: Settlement) -> Proof | None:
+def _proof(ledger: Ledger, settlement: Settlement) -> EpochProof | None:
     """The proof of a settled epoch, checked here: signature, place in the log, and the settlement, which was computed again."""
     from assay.ledger import settling
     from assay.ledger.access import receipt_predicate
@@ -209,11 +209,11 @@ def _proof(ledger: Ledger, settlement: Settlement) -> Proof | None:
         ("evidence", states["evidence"], {"root": root, "count": len(records)}),
     ):
         if stated != computed:
-            what = f"the receipt of epoch {receipt.epoch} states another {name} than the ledger gives"
+            what = f"the receipt of epoch {receipt.epoch} does not name the {name} that the ledger has"
             raise BadInput(what, file=ledger.store.name, hint="`assay ledger check` says what was changed")
     chain = tuple(Link(link.epoch, link.position, link.digest) for link in links)
     checkpoint = check_checkpoint(receipt.checkpoint, [ledger.key])
-    return Proof(
+    return EpochProof(
         chain,
         states,
         ledger.config.origin,

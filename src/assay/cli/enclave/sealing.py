@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from assay.judge.rubric.solution import Solution
     from assay.scheme.bounty import Bounty
 
+CanonicalJson = Annotated[bool, typer.Option("--json", help="As canonical JSON.")]
+VerifyOption = Annotated[
+    bool, typer.Option("--verify/--no-verify", help="Verify the attestation before anything is sealed to it.")
+]
+CommittedSolution = Annotated[Path | None, typer.Argument(metavar="SOLUTION", help="The committed solution.", show_default=False)]
+
 
 def commit(
     folder: Folder,
@@ -26,7 +32,7 @@ def commit(
         ),
     ] = None,
     url: UrlOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+    as_json: CanonicalJson = False,
 ) -> None:
     """Commit to a solution before anybody sees it.
 
@@ -61,9 +67,7 @@ def commit(
 
 def seal(
     folder: Folder,
-    solution: Annotated[
-        Path | None, typer.Argument(metavar="SOLUTION", help="The committed solution.", show_default=False)
-    ] = None,
+    solution: CommittedSolution = None,
     participant: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="The participant; needed if several committed from here.", show_default=False),
@@ -72,16 +76,14 @@ def seal(
     attestation: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The enclave's attestation, instead of fetching it.")
     ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Verify the attestation before anything is sealed to it.")
-    ] = True,
+    verify: VerifyOption = True,
     collateral: CollateralOption = None,
     at: AtOption = None,
     problem: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Seal a sponsor's problem instead, and print the line that bounty.toml needs."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
+    as_json: CanonicalJson = False,
 ) -> None:
     """Seal a solution so that only the bounty's enclave can read it.
 
