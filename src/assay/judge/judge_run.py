@@ -167,6 +167,8 @@ class JudgeRun(Generic[C, R]):
         """Store a result and its evidence; returns where it is kept. Raises OSError and AssayError where it cannot be."""
         record: Record | None = getattr(result, "evidence", None)
         if record is not None:
+            if record.key[2:] != cell.key:  # the next run would not find it, and would judge the cell again
+                raise ValueError(f"the key of the cell is {cell.key}, and its record ends in {record.key[2:]}")
             run_files.append(self.evidence_file, canonical(record.document()) + b"\n")
         return None
 
@@ -328,8 +330,9 @@ class _Queue(Generic[C]):
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), attempt))
 
     def pause(self, longest: float) -> float:
-        """Seconds until something can begin, at most `longest`."""
-        return max(0.0, min(longest, self._later[0][0] - time.monotonic())) if self._later else longest
+        """Seconds until something is due, at most `longest`; what is due already waits for a worker, and not for a time."""
+        wait = self._later[0][0] - time.monotonic() if self._later else longest
+        return min(longest, wait) if wait > 0 else longest
 
 
 class _InProcess(Generic[C, R]):
