@@ -218,7 +218,7 @@ def private_folder(folder: Path) -> None:
         raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint=hint) from None
     if mode & 0o077:
         raise BadInput(
-            f"other users may read it (mode {mode:04o})", file=folder, hint=f"let only its owner read it: chmod 700 {folder}"
+            f"other users may read it (mode {mode:04o})", file=folder, hint=f"let only yourself read it: chmod 700 {folder}"
         )
 
 
