@@ -185,7 +185,7 @@ def test_what_cannot_be_replayed(folder: Path, tmp_path: Path) -> None:
     assert "is not sealed to x25519:" in refused("rejudge", folder, "ann", "--key", "other")
     with scripted() as model:
         judged(folder, model.url, validator="val-2")
-    assert "was judged by val-1, val-2; say whose" in refused("rejudge", folder, "ann")
+    assert "was judged by val-1, val-2; choose the validator" in refused("rejudge", folder, "ann")
     assert "by val-2 comes out as it is" in output("rejudge", folder, "ann", "--validator", "val-2")
 
     line = next(one for one in lines(folder) if one["participant"] == "ann")

@@ -271,7 +271,7 @@ def test_a_trial_that_its_judge_cannot_write_down_is_an_error(tmp_path: Path) ->
     out = io.BytesIO()
 
     class Judge(worker._Worker):
-        def tried(self, job: Job) -> tuple[TrialResult, tuple[str, str, Mode]]:
+        def run(self, job: Job) -> tuple[TrialResult, tuple[str, str, Mode]]:
             return replace(TrialResult.failed(""), verdict=TrialVerdict("pass", TrialReason.PASSED)), ("noop", "1", "separate")
 
     Judge(WorkerSettings("bubblewrap", "fail"), out).carry_out(job)

@@ -194,7 +194,7 @@ def test_what_is_no_commitment_of_this_bounty_and_account(place: Path, chain: Ch
         return refused("bounty", "commit", place, file, "--to", "local", "--as", key)
 
     assert "no such file; give sha256:…" in commit(place / "nothing")
-    assert "holds no salt of a commitment" in commit(place / "scheme.toml")
+    assert "does not hold the salt of a commitment" in commit(place / "scheme.toml")
     (place / "other.salt").write_bytes(sealing.new_secret("sha256:" + "00" * 32, P1, "sha256:" + "11" * 32).data)
     assert f"belongs to another bounty, sha256:{'00' * 32}; this one is {digest}" in commit(place / "other.salt")
     (place / "one.salt").write_bytes(sealing.new_secret(digest, P1, "sha256:" + "11" * 32).data)
