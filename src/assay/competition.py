@@ -67,7 +67,7 @@ class Competition:
         from assay.ledger import settling
 
         if previous is not None:
-            raise BadInput("the ledger knows the settlement before", field="previous", hint="leave it out")
+            raise BadInput("the ledger already has the previous settlement", field="previous", hint="leave it out")
         with self.ledger as ledger:
             return settling.shown(ledger) if epoch is None else settling.draft(ledger, epoch).settlement
 

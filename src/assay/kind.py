@@ -157,7 +157,7 @@ class Kind:
     def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
         """Make something the submission of a participant. Raises BadInput."""
         hint = "write its digest into the column submission of participants.csv"
-        raise BadInput(f"nothing can be handed in to the kind {self.name!r} here", file=folder / "scheme.toml", hint=hint)
+        raise BadInput(f"`assay submit` does not work for the kind {self.name!r}", file=folder / "scheme.toml", hint=hint)
 
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
         """Participant → `uncertainty.Standing`; None where no interval can be said."""
@@ -233,8 +233,8 @@ def _own() -> dict[str, Kind]:
     except PackageNotFoundError:
         found = []
     if not found:
-        hint = f"install it again, so that its entry points in {GROUP} are there (in a checkout: tools/setup)"
-        raise BadInput("assay is not installed as this version is", hint=hint)
+        hint = "install it again (in a checkout: tools/setup)"
+        raise BadInput(f"the installed package assay has no entry points in the group {GROUP}", hint=hint)
     return {one.name: _loaded(one) for one in found}
 
 
@@ -254,5 +254,5 @@ def _loaded(entry: EntryPoint) -> Kind:
         raise BadInput(f"{what} cannot be loaded: {error}", field="score.kind", hint=hint) from error
     if not isinstance(loaded, Kind) or loaded.name != entry.name:
         hint = "its entry point must lead to an object of a subclass of assay.kind.Kind, with that name"
-        raise BadInput(f"{what} is not a kind of that name", field="score.kind", hint=hint)
+        raise BadInput(f"{what} does not lead to a kind of that name", field="score.kind", hint=hint)
     return loaded

@@ -128,7 +128,7 @@ def leaderboard(ranking: Sequence[str], cells: Cells, *, confidence: float = 0.9
     if len(set(ranking)) != len(ranking):
         raise BadInput("a participant is ranked twice", field="ranking", hint="give every participant once")
     if not 0 < alpha < 1:
-        raise BadInput(f"a significance level of {alpha}", field="alpha", hint="give a number between 0 and 1")
+        raise BadInput(f"the significance level {alpha} is not between 0 and 1", field="alpha", hint="give a number such as 0.05")
     z = _quantile(confidence)
     _need_scipy()
     if not ranking:
@@ -230,7 +230,9 @@ def _need_scipy() -> None:
 def _quantile(confidence: float) -> float:
     """The normal quantile z that leaves (1 − confidence) / 2 on either side."""
     if not 0 < confidence < 1:
-        raise BadInput(f"a confidence of {confidence}", field="confidence", hint="give a number between 0 and 1, such as 0.95")
+        raise BadInput(
+            f"the confidence {confidence} is not between 0 and 1", field="confidence", hint="give a number such as 0.95"
+        )
     return -NormalDist().inv_cdf((1 - confidence) / 2)  # the lower tail, where a double has more room near 1
 
 

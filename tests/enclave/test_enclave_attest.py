@@ -100,7 +100,7 @@ def test_a_revoked_platform_is_refused_whatever_is_listed() -> None:
 
 
 def test_debug_mode_is_refused() -> None:
-    refused(attested(replace(MACHINE, debug=True)), "debug", "the host can look into it")
+    refused(attested(replace(MACHINE, debug=True)), "debug", "the host can read and change what runs in it")
     for bit in range(8):  # each of the first byte says that the TD is not to be trusted
         attributes = bytes([1 << bit]) + MACHINE.report["td_attributes"][1:]
         refused(attested(with_changes(MACHINE, td_attributes=attributes)), "debug")

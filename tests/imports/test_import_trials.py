@@ -84,9 +84,7 @@ def test_an_error_gives_way_to_a_result(order: tuple[int, int]) -> None:
 
 
 def test_two_different_results_are_refused_with_both_places() -> None:
-    with pytest.raises(
-        BadInput, match=r"^x\.csv:7: says fail of agent 'a', run-1, task 't', trial 1, of which x\.csv:2 says pass"
-    ):
+    with pytest.raises(BadInput, match=r"^x\.csv:7: says fail for agent 'a', run-1, task 't', trial 1, but x\.csv:2 says pass"):
         cells([at(3, "pass", 2), at(4, "fail", 7)])
 
 

@@ -85,8 +85,8 @@ def test_a_kind_that_nobody_has_is_refused_by_name(site: Path) -> None:
     [
         ("duels = loose:DUELS", "import not_installed_anywhere\n", "cannot be loaded: No module named 'not_installed_anywhere'"),
         ("duels = loose:ABSENT", OTHER, "cannot be loaded: module 'loose' has no attribute 'ABSENT'"),
-        ("duels = loose:NOTHING", OTHER, "is not a kind of that name"),
-        ("games = loose:DUELS", OTHER, "is not a kind of that name"),
+        ("duels = loose:NOTHING", OTHER, "does not lead to a kind of that name"),
+        ("games = loose:DUELS", OTHER, "does not lead to a kind of that name"),
     ],
 )
 def test_a_kind_that_cannot_be_used_says_whose_it_is(

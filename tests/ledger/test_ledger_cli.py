@@ -39,7 +39,7 @@ def test_settle_keeps_a_receipt_and_says_so(place: Path) -> None:
     again = output("settle", place)
     assert again.endswith("example.org/small, as it was settled before\n")
     assert output("settle", place, "--dry-run") == again
-    assert "the ledger knows the settlement before" in refused("settle", place, "--previous", place / "x.json")
+    assert "the ledger already has the previous settlement" in refused("settle", place, "--previous", place / "x.json")
     assert narrow(first, 200)
     assert narrow(output("settle", place).replace("Receipt sha256:", ""))
 

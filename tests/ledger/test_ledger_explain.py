@@ -151,5 +151,5 @@ def test_more_trials_than_anybody_reads_are_asked_for_by_part(tmp_path: Path, mo
     place = small_folder.make(tmp_path / "plain", evidence=None)
     columns = {"epoch": [3, 3], "validator": ["v1"] * 2, "participant": ["m1", "m2"], "submission": ["s1", "s2"]}
     pq.write_table(pa.table(columns | {"task": ["t1"] * 2, "outcome": ["pass"] * 2}), place / "evidence/all.parquet")
-    assert "more than 1 records are asked for; ask for fewer: of one participant" in refused("trials", place)
+    assert "the answer has more than 1 records; ask for fewer: of one participant" in refused("trials", place)
     assert "1 trial: 1 pass." in output("trials", place, "--participant", "m2")

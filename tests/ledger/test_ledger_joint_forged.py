@@ -291,7 +291,7 @@ def test_every_split_before_it_is_shown(place: Path, tmp_path: Path) -> None:
     assert len(lines) == 3
     payload = base64.b64decode(json.loads(lines[1])["payload"])
     changes: list[tuple[list[bytes], str]] = [
-        (lines[:2], r"it does not have every split before this one \(expected 3, found 2\)"),
+        (lines[:2], r"the file does not have every earlier split \(expected 3, found 2\)"),
         ([lines[1], lines[0], lines[2]], "split 1 of the log: it is not the entry of the log"),
         (
             [lines[0], canonical(sign_envelope(payload, SIGNER)) + b"\n", lines[2]],

@@ -115,7 +115,7 @@ def test_the_competition_settles_by_its_ledger_and_keeps_nothing(tmp_path: Path)
     ledger_kit.add(place, ledger_kit.records())
     competition = assay.open(place)
     found = competition.settle()
-    with pytest.raises(BadInput, match="the ledger knows the settlement before"):
+    with pytest.raises(BadInput, match="the ledger already has the previous settlement"):
         competition.settle(previous=place / "x.json")
     with competition.ledger as ledger, ledger.store.reading() as view:
         assert view.last_receipt() is None

@@ -195,7 +195,7 @@ def test_a_report_replaces_a_report_and_nothing_else(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "notes.txt").write_text("mine")
-    with pytest.raises(BadInput, match="is there, and is not a report"):
+    with pytest.raises(BadInput, match="exists, and is not a report"):
         report.write_folder(season, other)
     assert [file.name for file in other.iterdir()] == ["notes.txt"]
     site = tmp_path / "site"

@@ -379,7 +379,7 @@ def test_uids_that_two_blocks_agree_on_are_joined_and_the_board_says_which_is_ol
 @pytest.mark.parametrize("other", [{"netuid": 6}, {"chain": f"0x{'cd' * 32}"}])
 def test_uids_of_two_subnets_are_not_joined(tmp_path: Path, other: dict[str, Any]) -> None:
     file = pulled_at(tmp_path, "m2,2,,s2\n", "m2,2,,s2\n", **other)
-    with pytest.raises(BadInput, match=r"the uids of 'a' are of subnet 5 of the chain 0xab.*, those of 'b' of subnet"):
+    with pytest.raises(BadInput, match=r"'a' has uids of subnet 5 of the chain 0xab.*, but 'b' has uids of subnet"):
         emission(file)
 
 

@@ -14,7 +14,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="conformance",
-    help="Cases that any implementation can run.",
+    help="Run the test cases that every implementation must pass.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

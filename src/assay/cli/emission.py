@@ -33,13 +33,14 @@ def emission(
         str | None, typer.Option(metavar="NAME", help="With --sign: the log's key, if NAME.ledger.toml does not name it.")
     ] = None,
 ) -> None:
-    """Join the competitions of a subnet.
+    """Combine the competitions of a subnet into one split of its weights.
 
-    Settles every competition that the subnet file lists, and adds up what each participant has in all of them. A competition
-    with a ledger stands as it was settled there; its receipt is checked and named.
+    Settles every competition that the subnet file lists, and adds up the shares of each participant. If a competition has a
+    ledger, the settlement in the ledger is used, and its receipt is checked and named.
 
-    With --sign the split of an epoch that all competitions have settled is signed and kept: it names the log and the receipt of
-    each. Only what is signed is published and exported. Signed again, it is computed again and must come out the same.
+    --sign needs an epoch that all competitions have settled. It signs and stores the split, which names the log and the receipt
+    of each competition. Only a signed split can be published and exported. If you sign it again, it is computed again, and the
+    result must be the same.
 
     \b
     Examples:

@@ -56,13 +56,13 @@ def explain(
 ) -> None:
     """Explain each number of one participant.
 
-    Shows which validators judged it and what they saw, which tasks or checks failed, which scores were left out and how far off
-    they were, the quorum, the agreed score, what the strategy gave, what the cap moved, since when the share decays or when it
-    would begin to, the weight or payout, and what score would take the next place. Without an agreed score it shows the reason,
-    what is missing, and what to do. For a bounty it also shows which judgements the fallback model made, and the attestation of
-    the place where the judge ran.
+    Shows in this order: which validators judged the submission and what they saw, which tasks or checks failed, which scores
+    were left out and how far off they were, the quorum, the agreed score, the share that the strategy gave, the part that the
+    cap moved, when decay began or would begin, the weight or payout, and the score that would take the next place. If there is
+    no agreed score, it shows the reason, what is missing, and what to do. For a bounty it also shows which judgements the
+    fallback model made, and the attestation of the machine on which the judge ran.
 
-    An exported epoch is verified first. If anything in it is wrong, it is not explained.
+    If DIR is an exported epoch, it is verified first. If anything in it is wrong, nothing is explained.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-HELP = "Results of other harnesses as a competition, and exported epochs."
+HELP = "Import results of other harnesses as a competition, or exported epochs into a ledger."
 app = typer.Typer(name="import", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 app.command("epoch")(import_epoch)
 

@@ -233,8 +233,8 @@ def init(
 ) -> None:
     """Make a competition from a preset.
 
-    Writes the rules, the registries and a small sample of evidence, which can be settled at once. Then replace them by your own:
-    participants.csv, validators.csv, tasks.txt, evidence/.
+    Writes the rules (scheme.toml), and an invented sample of participants, validators and evidence, which can be settled at once.
+    Then replace the sample with your own: participants.csv, validators.csv, tasks.txt, evidence/.
 
     \b
     Examples:

@@ -156,7 +156,10 @@ def document(lines: Sequence[CountLine], validator: str) -> dict[str, Any]:
 
 
 app = typer.Typer(
-    name="issues", help="Issues: accounts linked, and what counted for whom.", no_args_is_help=True, rich_markup_mode=None
+    name="issues",
+    help="GitHub issues: link an account, and show which issues counted for whom.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]

@@ -134,18 +134,19 @@ def publish(
 ) -> None:
     """Publish a settled epoch: scores to the oracle of a chain, weights to a subnet.
 
-    Shows the changes to the chain's present values, and sends them with --yes. Of a subnet file, publishes the split that
+    Shows what would change on the chain, and sends it with --yes. If DIR is a subnet file, it publishes the split that
     `assay emission --sign` signed, after computing it again.
 
     Publishes only an epoch with a receipt, and sends nothing that the chain already has. Everything is written to the ledger
     before it is sent, so you can run the command again after a crash at any point. It ends when the chain has the epoch as deep
     as publish.toml requires, or when the outcome is not known yet; then the same command continues.
 
-    If it is too early, it says from when on; that is not a failure. Exit code 1: refused, not known, or not deep enough yet.
+    If it is too early, the command says when to try again; that is not a failure. Exit code 1: refused, not known, or not deep
+    enough yet.
 
-    With --watch it runs until Ctrl-C or SIGTERM. It alarms if an epoch is refused, if the chain has no place for our key or lost
-    what was published, if nothing was set or the node did not answer for two tempos, and by --alarm. If it ends during an alarm,
-    the exit code is 3.
+    With --watch it runs until Ctrl-C or SIGTERM. It raises an alarm if an epoch is refused, if the chain does not accept your
+    key, if the chain no longer has what was published, or if for two tempos (periods of the chain) nothing was set or the node
+    did not answer; --alarm adds one for late epochs. If it ends during an alarm, the exit code is 3.
 
     \b
     Examples:

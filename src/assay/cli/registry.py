@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 OLD_SECONDS = 600
 """A final block that is older is worth a word: the node may have stopped following its chain."""
-app = typer.Typer(name="registry", no_args_is_help=True, help="Participants and validators from a chain.", rich_markup_mode=None)
+app = typer.Typer(
+    name="registry", no_args_is_help=True, help="Fetch participants and validators from a chain.", rich_markup_mode=None
+)
 
 
 def _targets(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -34,7 +36,7 @@ def _targets(ctx: typer.Context, incomplete: str) -> list[str]:
 
 @app.callback()
 def main() -> None:
-    """Participants and validators from a chain."""
+    """Fetch participants and validators from a chain."""
 
 
 @app.command("pull")
@@ -137,10 +139,10 @@ def _block(node: BittensorNode, said: str) -> BlockId:
     if said == "finalized":
         return last
     if not (said.isascii() and said.isdigit() and len(said) < 16):
-        raise BadInput(f"{said[:60]!r} is no block", field="--block", hint="write its number, or finalized")
+        raise BadInput(f"{said[:60]!r} is not a block", field="--block", hint="give the number of a block, or finalized")
     found = None if int(said) > last.number else node.block_hash(int(said))
     if found is None:
-        raise BadInput(f"block {said} is not final yet", field="--block", hint=f"the last one that is, is {last.number}")
+        raise BadInput(f"block {said} is not final yet", field="--block", hint=f"the newest final block is {last.number}")
     return BlockId(int(said), found)
 
 

@@ -20,8 +20,8 @@ def report(
 ) -> None:
     """Write a competition's pages as static files: the board, participants, validators, the epoch.
 
-    A folder has JSON beside every page; put it on any web host, or open its index.html without a server. A later report
-    replaces it whole. A file that ends in .html is the board by itself.
+    If --out is a folder, it gets the pages, with their data as JSON. Put the folder on any web host, or open its index.html
+    without a server. A later report replaces the whole folder. If --out ends in .html, only the board is written, as one file.
 
     \b
     Examples:

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(name="scheme", help="Presets, and the rules of a competition.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="scheme",
+    help="List the presets, and show or check the rules of a competition.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command("list")

@@ -89,12 +89,13 @@ def settle(
     Shows the ranking, and why the other participants have no score. Writes nothing without --output, and then the whole file or
     nothing.
 
-    A payout with a scoring deadline waits until then for submissions that have no agreed score. After it they are left out.
+    If the scheme has a payout with a scoring deadline, submissions without an agreed score delay the settlement until the
+    deadline. After the deadline they are left out.
 
-    A competition with a ledger is settled from its ledger: the settlement and its receipt are kept, the log grows by one entry,
-    and the epoch is closed. A closed epoch is computed again and must give the same result. The next epoch is settled, unless
-    --skip passes over some. --skip, and --without-scores for an epoch in which no participant has an agreed score, first show
-    what that costs and which validators have not reported; on a terminal they ask again.
+    A competition with a ledger is settled from its ledger: the settlement and its receipt are stored, the log grows by one
+    entry, and the epoch is closed. A closed epoch is computed again and must give the same result. The next epoch is settled,
+    unless --skip leaves out some epochs. --without-scores closes an epoch in which no participant has an agreed score. Both
+    first show what that costs and which validators have not reported; on a terminal they ask again.
 
     \b
     Examples:
@@ -152,7 +153,7 @@ def _settled(
         settlement, remark, without = settled(
             folder, epoch, key, dry_run=dry_run, meant=flags, hold=None if until is None else hold
         )
-    else:  # with a ledger this refuses `previous`: the ledger knows the settlement before
+    else:  # with a ledger this refuses `previous`: the ledger already has the previous settlement
         with Working(f"settling {folder}"):
             settlement = competition.settle(epoch, previous=previous)
         hold(settlement)

@@ -76,9 +76,10 @@ def run(
     runtime: RuntimeOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Carry a plan out for a task, show its steps as they run, and where each of the four parts of the score was won or lost.
+    """Execute a plan for a task, show its steps as they run, and show where each of the four parts of the score was won or lost.
 
-    Nothing becomes evidence. The services are asked for real. Ends with 1 if a service is broken, 130 if it was stopped.
+    Nothing becomes evidence. The command sends real requests to the services. Ends with 1 if a service is broken, 130 if it was
+    stopped.
 
     \b
     Examples:
@@ -261,7 +262,10 @@ def round_(
 
 
 app = typer.Typer(
-    name="workflow", help="Plans of workflows, and the tasks they are for.", no_args_is_help=True, rich_markup_mode=None
+    name="workflow",
+    help="Check workflow plans and run them, and prepare the tasks they are for.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.command("check")(check)
 app.command("run")(run)

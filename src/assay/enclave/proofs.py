@@ -132,7 +132,7 @@ def _attestation_of(bounty: Bounty, record: Rubric) -> tuple[str, Path]:
     folder, judgement, validator = bounty.file.parent, record.attestation, record.validator
     if judgement is None:
         what = f"the score of {record.participant} by {validator} rests on no judgement, and an enclave is to judge"
-        hint = "who signed this evidence? an enclave names the judgement's document in its evidence"
+        hint = "an enclave names the judgement's document in its evidence, so find out who signed this evidence"
         raise BadInput(what, file=bounty.file, field="enclave", hint=hint)
     file = folder / JUDGEMENTS / f"{digest_hex(judgement)}.attestation.json"
     if not file.exists():
@@ -147,5 +147,7 @@ def _attestation_of(bounty: Bounty, record: Rubric) -> tuple[str, Path]:
     wrong = contradiction(document_of(folder, judgement), record, bounty)
     if wrong is not None:
         what = f"attests a judgement with another {wrong} than the record of {record.participant} by {validator} that names it"
-        raise BadInput(what, file=file, hint="who signed this evidence? an enclave's record agrees with its judgement")
+        raise BadInput(
+            what, file=file, hint="an enclave's record agrees with its judgement, so find out who signed this evidence"
+        )
     return document.digest, file

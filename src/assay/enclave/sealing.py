@@ -129,7 +129,7 @@ def signing_key(participant: str) -> PublicKey:
     except BadInput as error:
         raise BadInput(
             f"the participant {brief(participant)} cannot commit, since nobody can sign for it: {error.what}",
-            hint="its row in participants.csv must have as key what `assay keys show` prints",
+            hint="in participants.csv, its key must be the public key that `assay keys show` prints",
         ) from None
 
 

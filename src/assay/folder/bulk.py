@@ -141,7 +141,7 @@ def single(files: ParquetFiles, wanted: Mapping[str, Sequence[str]]) -> Iterator
     answer = files.connection.execute(query).fetchall()
     if len(answer) > EVIDENCE_RECORDS:
         hint = "ask for fewer: of one participant, validator, task or outcome"
-        raise BadInput(f"more than {EVIDENCE_RECORDS} records are asked for", file=files.paths[0].parent, hint=hint)
+        raise BadInput(f"the answer has more than {EVIDENCE_RECORDS} records", file=files.paths[0].parent, hint=hint)
     for path, number, *fields in answer:
         yield _record(fields, Place(Path(path), number + 1))
 

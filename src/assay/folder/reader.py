@@ -198,7 +198,8 @@ def _check_randomness(
         accepted = first.get(participant.key) if participant.accepted_epoch is None else participant.accepted_epoch
         if accepted is not None and accepted not in randomness:
             raise place.refuse(
-                f"there is no randomness of epoch {accepted}, in which the submission of {participant.key!r} ({row.place}) came",
+                f"there is no randomness of epoch {accepted}, in which "
+                f"the submission of {participant.key!r} ({row.place}) was accepted",
                 field="epoch",
                 hint="add the row; consensus.assign draws the validators from it",
             )
@@ -223,7 +224,11 @@ def _evidence(folder: Path, known: Registry) -> Gathered | tuple[Path, ...]:
         raise BadInput(f"Parquet is read for kind 'tests' only, this is {known.kind!r}", file=bulk[0], hint="write it as .jsonl")
     if len(bulk) != len(paths):
         other = next(path for path in paths if path.suffix == ".jsonl")
-        raise BadInput(f"stands beside {bulk[0].name}", file=other, hint="keep all evidence in .jsonl, or all of it in .parquet")
+        raise BadInput(
+            f"cannot be read together with {bulk[0].name}",
+            file=other,
+            hint="keep all evidence in .jsonl, or all of it in .parquet",
+        )
     return bulk
 
 

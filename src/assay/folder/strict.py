@@ -37,7 +37,7 @@ def parse(text: str, numbers: Numbers | None = None) -> Any:
             f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
             if error.lineno > 1
             else f"is not JSON: {error.msg} (column {error.colno})",
-            hint="if it is cut off, write it again whole",
+            hint="if the end is missing, write it again",
         ) from None
     except RecursionError:
         raise _too_deep("") from None

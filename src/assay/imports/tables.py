@@ -95,7 +95,7 @@ def _rows(src: Path, chosen: dict[str, str], options: ImportOptions) -> Iterator
                         continue
                     if len(row) != len(header or ()):
                         what = f"has {len(row)} columns where the first line has {len(header or ())}"
-                        raise BadInput(what, file=src, line=reader.line_num, hint="a value that holds a comma stands in quotes")
+                        raise BadInput(what, file=src, line=reader.line_num, hint="put a value that contains a comma in quotes")
                     yield reader.line_num, {field: row[place].strip(" \t") for field, place in places.items()}
             except csv.Error as error:
                 raise BadInput(f"is not CSV: {error}", file=src, line=reader.line_num, hint="check the quotes") from None

@@ -214,8 +214,8 @@ def cells(decided: Iterable[tuple[Outcome, Trial]]) -> Cells:
 def _contradiction(before: Outcome, first: Trial, outcome: Outcome, trial: Trial) -> BadInput:
     place = first.file + (f":{first.line}" if first.line else "")
     return BadInput(
-        f"says {outcome} of agent {trial.agent!r}, {trial.validator}, task {trial.task!r}, trial {trial.trial}, "
-        f"of which {place} says {before}",
+        f"says {outcome} for agent {trial.agent!r}, {trial.validator}, task {trial.task!r}, trial {trial.trial}, "
+        f"but {place} says {before}",
         file=trial.file,
         line=trial.line,
         hint="remove one of the two, or number the attempts (a column `trial`) if both count",

@@ -116,7 +116,7 @@ def _environment() -> Environment:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
-        raise CannotSettle("Jinja2 is not installed, which draws the pages", hint="pip install 'assay[serve]'") from None
+        raise CannotSettle("Jinja2, which draws the pages, is not installed", hint="pip install 'assay[serve]'") from None
     environment = Environment(loader=PackageLoader("assay.serve"), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters |= {"cut": cut, "pc": pc, "short": short}
     return environment

@@ -28,7 +28,7 @@ def write_folder(season: Season, target: Path, progress: Callable[[str], None] =
     Raises BadInput if something else is there; then nothing is written.
     """
     if target.exists() and not (target / MARK).is_file() and not (target.is_dir() and not any(target.iterdir())):
-        raise BadInput("is there, and is not a report", file=target, hint="name a new folder, or one that has a report")
+        raise BadInput("exists, and is not a report", file=target, hint="name a new folder, or one that has a report")
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:

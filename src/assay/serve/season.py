@@ -209,7 +209,7 @@ def _proof(ledger: Ledger, settlement: Settlement) -> EpochProof | None:
         ("evidence", states["evidence"], {"root": root, "count": len(records)}),
     ):
         if stated != computed:
-            what = f"the receipt of epoch {receipt.epoch} states another {name} than the ledger gives"
+            what = f"the receipt of epoch {receipt.epoch} does not name the {name} that the ledger has"
             raise BadInput(what, file=ledger.store.name, hint="`assay ledger check` says what was changed")
     chain = tuple(Link(link.epoch, link.position, link.digest) for link in links)
     checkpoint = check_checkpoint(receipt.checkpoint, [ledger.key])

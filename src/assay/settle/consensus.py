@@ -56,10 +56,14 @@ class Votes:
         V, P = shape = self.scores.shape
         masks = [mask for mask in (self.counting, self.incomplete, self.unjudged) if mask is not None]
         if any(mask.shape != shape for mask in masks) or len(self.stakes) != V:
-            raise BadInput(f"scores are {V} × {P}, the stakes or a mask of another shape", hint="give one row a validator")
+            raise BadInput(
+                f"scores are {V} × {P}, but the stakes or a mask have another shape", hint="give one row for each validator"
+            )
         totals = (self.totals,) if isinstance(self.totals, int) else self.totals
         if len(totals) not in {1, P} or min(totals, default=0) < 0 or max(totals, default=0) >> 94:
-            raise BadInput("the total stake is not one amount, or one a participant", hint="give an integer of at least 0")
+            raise BadInput(
+                "the total stake is neither one amount nor one for each participant", hint="give an integer of at least 0"
+            )
         if min(self.stakes, default=0) < 0 or max(self.stakes, default=0) >> 63:
             raise BadInput("a stake is out of range", hint="stakes are rao, from 0 to 2^63 − 1")
         if self.scores.size and (self.scores.min() < 0 or self.scores.max() > NANO):

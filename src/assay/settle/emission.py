@@ -249,7 +249,7 @@ def _check_blocks(names: Sequence[str], settled: Sequence[SplitInput]) -> None:
     for name, block, uids in pulled:
         if (block.chain, block.netuid) != (latest.chain, latest.netuid):
             here, other = (f"subnet {entry.netuid} of the chain {entry.chain}" for entry in (block, latest))
-            raise BadInput(f"the uids of {name!r} are of {here}, those of {newest!r} of {other}", field="competitions", hint=hint)
+            raise BadInput(f"{name!r} has uids of {here}, but {newest!r} has uids of {other}", field="competitions", hint=hint)
         for key, uid in uids.items():
             if block.block != latest.block and uid is not None and latest_uids.get(key) != uid:
                 now = "no uid" if latest_uids.get(key) is None else f"uid {latest_uids[key]}"

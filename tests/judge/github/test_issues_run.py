@@ -299,7 +299,7 @@ def test_a_statement_may_stand_in_a_comment(place: Path, server: Faulty) -> None
     comment["body"] = None
     assert "there is no statement in it" in judged(place, "val-2").remarks[0]
     (place / "accounts.csv").write_text("participant,url\n", encoding="utf-8")
-    with pytest.raises(BadInput, match="links nobody"):
+    with pytest.raises(BadInput, match="has no linked account"):
         judged(place)
 
 

@@ -308,7 +308,7 @@ def test_malformed_answers_of_both_models_are_unjudged_and_never_zero(folder: Pa
         assert (again.planned, again.outcomes) == (1, Counter(judged=1))
     assert outcomes(folder) == dict.fromkeys(TEXTS, "judged")
     (folder / "ledger.toml").touch()
-    with scripted() as model, pytest.raises(BadInput, match="--again: what a ledger has accepted stands"):
+    with scripted() as model, pytest.raises(BadInput, match="--again: evidence that a ledger has accepted cannot be replaced"):
         judged(folder, model.url, again=True)
 
 

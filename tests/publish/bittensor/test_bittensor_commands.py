@@ -89,7 +89,7 @@ def test_the_uids_of_another_subnet_are_not_joined(tmp_path: Path, chain: Simula
     for name, netuid in (("one", NETUID), ("two", NETUID + 1)):
         kit.registry_of(tmp_path / name, chain, netuid=netuid)
         kit.settle(tmp_path / name, {"//M2": "0.2"}, EPOCH + 1)
-    with pytest.raises(BadInput, match=r"the uids of '(one|two)' are of subnet [0-9]+ of the chain"):
+    with pytest.raises(BadInput, match=r"'(one|two)' has uids of subnet [0-9]+ of the chain"):
         subnet_bundle.sign(file, SIGNER)
 
 

@@ -224,7 +224,7 @@ def test_a_uid_that_changed_hands_is_the_new_keys(place: Path, chain: Simulator)
 def test_a_block_can_be_said_if_it_is_final(place: Path, chain: Simulator) -> None:
     pull(place, chain, "--block", "3")
     assert said(place)["block"] == 3
-    for block, why in (("8", "block 8 is not final yet"), ("99", "block 99 is not final yet"), ("x", "'x' is no block")):
+    for block, why in (("8", "block 8 is not final yet"), ("99", "block 99 is not final yet"), ("x", "'x' is not a block")):
         words = ("registry", "pull", place, "--url", chain.url, "--netuid", "5", "--block", block)
         assert why in refused(*words)
 

@@ -165,7 +165,7 @@ def serve(
 
 app = typer.Typer(
     name="enclave",
-    help="Enclaves that judge sealed solutions, and what they prove.",
+    help="Run an enclave that judges sealed solutions, and check what an enclave proves.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

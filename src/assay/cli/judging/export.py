@@ -12,7 +12,7 @@ from assay.cli.output import AsJson, emit
 
 __all__ = ["app"]
 
-HELP = "Epochs of a ledger as files, and trials in the shape of other harnesses."
+HELP = "Export epochs of a ledger as files, or trials in the format of other harnesses."
 app = typer.Typer(name="export", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 app.command("epoch")(export_epoch)
 app.command("emission")(export_emission)
@@ -20,7 +20,7 @@ app.command("emission")(export_emission)
 
 @app.callback()
 def _group() -> None:
-    """Epochs of a ledger as files, and trials in the shape of other harnesses."""
+    """Export epochs of a ledger as files, or trials in the format of other harnesses."""
 
 
 @app.command()

@@ -14,13 +14,13 @@ ModelOption = Annotated[str | None, typer.Option(MODEL.name, metavar=MODEL.metav
 FallbackOption = Annotated[str | None, typer.Option(FALLBACK.name, metavar=FALLBACK.metavar, help=FALLBACK.help)]
 PriceOption = Annotated[list[str] | None, typer.Option(PRICE.name, metavar=PRICE.metavar, help=PRICE.help)]
 
-HELP = "A scripted model, for demonstrations and tests."
+HELP = "Serve a scripted model, for demonstrations and tests."
 app = typer.Typer(name="model", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
 def _group() -> None:
-    """A scripted model, for demonstrations and tests."""
+    """Serve a scripted model, for demonstrations and tests."""
 
 
 @app.command()

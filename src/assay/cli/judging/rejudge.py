@@ -57,13 +57,13 @@ def rejudge(
 ) -> None:
     """Replay a judgement from its kept transcript, or ask the models again.
 
-    The replay needs no network: every question is made anew and compared, every answer read anew, and the score computed from
-    them must be the one in the evidence.
+    The replay needs no network. It makes every question again and compares it, reads every answer again, and computes the score.
+    The score must be the one in the evidence.
 
-    With --ask every answer that changed is told, with the score before and after; --times measures how often it comes out the
-    same. It informs: evidence and settlements stay what they are.
+    --ask asks the models again. It shows every answer that changed, with the score before and after; --times measures how often
+    the result is the same. Evidence and settlements do not change.
 
-    What an enclave judged can be replayed when it was released: `assay enclave release`. The evidence is in the ledger then.
+    A judgement of an enclave can be replayed after its release: `assay enclave release`. Then its evidence is in the ledger.
 
     Ends with 0, also if answers changed; 1 if the transcript does not fit, or no model answers.
 

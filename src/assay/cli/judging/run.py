@@ -127,22 +127,22 @@ def run(
     quiet: _Quiet = False,
     as_json: _AsJson = False,
 ) -> None:
-    """Judge what has no evidence yet, then settle.
+    """Judge the submissions that have no evidence yet, then show the leaderboard.
 
-    By tests: agents run in sandboxes, then the tasks' own tests decide. By rubric: a model answers for each solution, with
-    quotes. For points: issues and their labels are read from GitHub, and each epoch that is over is counted. What is done is
-    kept at once: Ctrl-C stops cleanly, and the same command goes on where it stopped. An error is never a fail: it is tried
-    again, then left missing.
+    The kind in the scheme says how. tests: agents run in sandboxes, then the tasks' own tests decide. rubric: a model answers
+    the checks for each solution, with quotes. points: issues and their labels are read from GitHub, and each epoch that is over
+    is counted. workflow: planners give plans, and the plans are executed. Each result is stored at once. Ctrl-C stops the run,
+    and the same command continues it. An infrastructure error is never a fail: the trial is tried again, then left missing.
 
-    A task judges nobody before it is calibrated: in this sandbox and image its reference solution has to pass, and doing nothing
-    has to fail. That is tried once and kept in $ASSAY_STATE, else in /var/lib/assay or ~/.local/share/assay.
+    Before a task judges anybody, it is calibrated: in this sandbox and image its reference solution must pass, and an agent that
+    does nothing must fail. A success is stored in $ASSAY_STATE, else in /var/lib/assay or ~/.local/share/assay.
 
-    In a competition with a ledger, --sign puts the evidence into it, and shows what it would be settled as. The epoch stays open
-    for other validators; `assay settle` closes it.
+    In a competition with a ledger, --sign adds the evidence to the ledger, and the leaderboard shows how the epoch would be
+    settled now. The epoch stays open for other validators; `assay settle` closes it.
 
-    A model for agents that ask for one: ASSAY_MODEL_URL, ASSAY_MODEL_KEY. The key stays outside the sandbox. The model that
-    answers a rubric: ASSAY_LLM_BASE_URL, ASSAY_LLM_API_KEY. Past the bounty's scoring deadline nothing is judged. The token for
-    GitHub: GITHUB_TOKEN.
+    Environment: ASSAY_MODEL_URL and ASSAY_MODEL_KEY are the model for agents that use one; the key stays outside the sandbox.
+    ASSAY_LLM_BASE_URL and ASSAY_LLM_API_KEY are the model that answers a rubric. GITHUB_TOKEN is the token for GitHub. After a
+    bounty's scoring deadline nothing is judged.
 
     Ends with 0 if nothing is missing any more, 1 if something is left without a result, 130 if it was stopped.
 

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(name="sandbox", help="Where agents run.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="sandbox",
+    help="Check the sandboxes in which agents run, and prepare their root file systems.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 base = typer.Typer(name="base", help="Root file systems of images, for bubblewrap.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(base)
@@ -26,7 +31,7 @@ ImageName = Annotated[str, typer.Argument(metavar="IMAGE", help="The name after 
 
 @app.callback()
 def _group() -> None:
-    """Where agents run."""
+    """Check the sandboxes in which agents run, and prepare their root file systems."""
 
 
 @app.command()

@@ -38,9 +38,9 @@ def submit(
 ) -> None:
     """Make an agent, a solution or a planner the current submission of a participant.
 
-    Its files are copied into the competition, under their digest, which is the submission. What was judged of an earlier
-    submission is kept and no longer counts. The same once more changes nothing. In a competition with a ledger, the
-    submission is kept there too, with the epoch in which it was accepted.
+    The files are copied into the competition, under a name from their digest. The digest is the submission. Evidence about
+    an earlier submission is kept, but no longer counts. If you submit the same files again, nothing changes. In a competition
+    with a ledger, the ledger stores the submission too, with the epoch in which it was accepted.
 
     A solution is refused if it is larger than the bounty allows, or comes after its deadline.
 

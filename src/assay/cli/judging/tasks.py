@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(name="tasks", help="Task sets in Harbor's format.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="tasks", help="Check, list and pin task sets in Harbor's format.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Places = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Folders of tasks, or tasks.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="As lines of JSON.")]
@@ -34,12 +36,12 @@ def check(
     jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Tasks at one time.", min=1, max=1024)] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Try whether tasks judge right here, and say what else is wrong with them.
+    """Test whether tasks judge correctly on this machine, and show what else is wrong with them.
 
-    In the sandbox that would judge, each reference solution has to pass, and doing nothing has to fail. What judged right is
-    kept, and not tried again while task, image and sandbox stay the same; a run then begins at once.
+    In the sandbox that a run would use, the reference solution of each task must pass, and an agent that does nothing must fail.
+    A success is stored. The task is not tried again while task, image and sandbox stay the same, so a run begins at once.
 
-    Ends with 1 if a task cannot be loaded, or does not judge right here.
+    Ends with 1 if a task cannot be loaded, or does not judge correctly here.
 
     \b
     Examples:

@@ -177,10 +177,12 @@ def trial(
 ) -> None:
     """Run one agent on one task, and show what it prints; or on a folder of tasks, and show its score.
 
-    The task is calibrated first, once: its solution has to pass here, and doing nothing has to fail, or the trial is an error.
+    The task is calibrated first, once: its reference solution must pass here, and an agent that does nothing must fail. If not,
+    the trial is an error.
 
-    Of a folder, each task is tried in the same way, and the share of tasks passed is the score. An error is no failure: while a
-    task has no result there is no score. Ctrl-C ends with what there is.
+    If TASK is a folder of tasks, each of them is tried in the same way. The score is the share of tasks that passed. An
+    infrastructure error is not a failure: while a task has no result, there is no score. Ctrl-C stops, and shows the results so
+    far.
 
     Nothing becomes evidence. Ends with 0 if the tests of every task pass, 1 if not, 130 if it was stopped.
 

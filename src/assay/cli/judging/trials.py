@@ -61,10 +61,10 @@ def trials(
     outcome: Annotated[list[Ended] | None, typer.Option(help="Only those; can be said several times.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each trial.")] = False,
 ) -> None:
-    """List the trials that were judged here, and those that came as evidence.
+    """List trials: those that were judged here, and those known only from evidence.
 
-    Of those that other machines judged, the ledger or evidence/ has the outcome alone: no folder, no times, no logs. DIR may
-    be an exported epoch.
+    If another machine judged a trial, only its outcome is known, from the ledger or evidence/: no folder, no times, no logs.
+    DIR may be an exported epoch.
 
     \b
     Examples:

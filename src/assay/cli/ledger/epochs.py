@@ -115,7 +115,7 @@ def receipt(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")] = None,
 ) -> None:
-    """The receipt of an epoch, or a participant's own proof.
+    """Print the receipt of an epoch, or a participant's own proof.
 
     A receipt is the signed statement of a settled epoch, and the proof that it is in the log. With --for, the command makes a
     participant's own proof: their result, the records that it rests on, and that both are under receipts in the log. It shows

@@ -123,7 +123,12 @@ def _line(stored: StoredRecord) -> bytes:
     return b'%b,"seq":%d}' % (stored.body[:-1], stored.seq)
 
 
-app = typer.Typer(name="evidence", help="Signed evidence.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="evidence",
+    help="Sign evidence, add it to a ledger, and list what was accepted.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
 
@@ -137,7 +142,7 @@ class Parts(StrEnum):
 
 @app.callback()
 def _group() -> None:
-    """Signed evidence."""
+    """Sign evidence, add it to a ledger, and list what was accepted."""
 
 
 @app.command()

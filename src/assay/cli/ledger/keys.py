@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "asking"]
 
-HELP = "Keys that sign evidence and logs, or open what is sealed."
+HELP = "Make and show keys: they sign evidence and logs, or open sealed files."
 
 app = typer.Typer(name="keys", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 

@@ -14,7 +14,12 @@ from assay.errors import BadInput
 
 __all__ = ["app"]
 
-app = typer.Typer(name="ledger", help="A competition's ledger.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="ledger",
+    help="Make, check, back up and move the ledger of a competition or subnet.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 for one in (backup, restore, adopt, grant):
     app.command()(one)
 
@@ -226,11 +231,11 @@ def lost(
     batches: Annotated[list[str], typer.Argument(metavar="BATCH...", help="Their digests: sha256:…", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Go on without batches that were acknowledged and are gone from the database for good.
+    """Give up acknowledged batches that the database has lost for good, so that settling can continue.
 
-    While a batch is missing, nothing is settled: `assay settle` and `assay ledger check` name it. First try to restore the
-    database, or ask the validator for the batch and add it again. A line in acknowledged.jsonl notes the batches that are given
-    up, for good.
+    While an acknowledged batch is missing, nothing is settled; `assay settle` and `assay ledger check` name the batch. First try
+    to restore the database, or ask the validator for the batch and add it again. This command writes the batches that are
+    given up into acknowledged.jsonl. That cannot be undone.
 
     \b
     Example:

@@ -244,7 +244,7 @@ def parse_reply(data: bytes, file: Path | str | None = None) -> DstackReply | No
         return None
     log = reply["event_log"]
     if not isinstance(log, str):
-        raise BadInput("is not a text of JSON", file=file, field="event_log", hint="give dstack's reply as it came")
+        raise BadInput("is not a text of JSON", file=file, field="event_log", hint="give dstack's reply unchanged")
     try:
         events = events_of(log) if log else ()
     except BadInput as error:
@@ -256,4 +256,4 @@ def _hex_field(reply: dict[str, Any], name: str, file: Path | str | None) -> byt
     try:
         return bytes.fromhex(reply.get(name, "").removeprefix("0x"))
     except (ValueError, AttributeError):
-        raise BadInput("is not hex", file=file, field=name, hint="give dstack's reply as it came") from None
+        raise BadInput("is not hex", file=file, field=name, hint="give dstack's reply unchanged") from None

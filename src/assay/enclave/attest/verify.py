@@ -136,7 +136,7 @@ def verify_quote(
     into.valid_from, into.valid_until = window.start, window.end
     into.right("collateral", f"good {window.words()}")
     if quote.debug:
-        raise Refused("debug", "it is of a TD in debug mode: the host can look into it and change it")
+        raise Refused("debug", "the quote is of a TD in debug mode: the host can read and change what runs in it")
     into.right("debug", "not in debug mode")
     _signed(quote, collateral, policy, now, into)
     _bound(quote, report_data, about, into)

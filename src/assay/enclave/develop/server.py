@@ -46,7 +46,7 @@ def load_secret(folder: Path | None) -> bytes:
         raise BadInput(f"cannot be written ({error.strerror})", file=path, hint=hint) from None
     secret = load(path, _SECRET_BYTES, hint="it is made when the endpoint starts")
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise BadInput("can be read by others", file=path, hint=f"make it yours alone: chmod 600 {path}")
+        raise BadInput("can be read by others", file=path, hint=f"let only its owner read it: chmod 600 {path}")
     if len(secret) != _SECRET_BYTES:
         raise BadInput(f"is not a secret of {_SECRET_BYTES} bytes", file=path, hint="remove it; its keys are then lost")
     return secret

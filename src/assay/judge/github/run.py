@@ -55,7 +55,7 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
         self.links = accounts.read_links(self.competition, [one.key for one in self.entries.participants])
         if not self.links:
             file = self.competition / accounts.ACCOUNTS_FILE.name
-            raise BadInput("links nobody", file=file, hint="`assay issues link` makes a statement")
+            raise BadInput("has no linked account", file=file, hint="`assay issues link` makes a statement")
         self.done: dict[PlannedRecord, FourCounts] = {}
         return self.entries
 

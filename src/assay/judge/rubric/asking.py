@@ -90,7 +90,11 @@ class Models:
         if parts.scheme not in ("http", "https") or not parts.hostname or not self.base_url.isprintable():
             raise _bad_url(self.base_url, "it must begin with http:// or https:// and a host")
         if "@" in parts.netloc:  # the message does not repeat the address: it may have a password before the @
-            raise BadInput("the address of the model has a user in it", field="model", hint="give the key by itself")
+            raise BadInput(
+                "the address of the model contains a user name or a password",
+                field="model",
+                hint="leave it out, and give the key separately",
+            )
         if parts.query or parts.fragment:
             raise _bad_url(self.base_url, "it may have a path, but no query or fragment")
         if not (self.api_key.isascii() and self.api_key.isprintable()) or self.api_key != self.api_key.strip():

@@ -204,7 +204,7 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
         if self.own.again:
             if present(self.competition / "ledger.toml"):
                 hint = "the first judgement of a solution counts"
-                raise BadInput("what a ledger has accepted stands", field="--again", hint=hint)
+                raise BadInput("evidence that a ledger has accepted cannot be replaced", field="--again", hint=hint)
             self.store.forget_unjudged()
 
     def saw(self, record: Evidence) -> None:

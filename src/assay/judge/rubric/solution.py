@@ -80,7 +80,9 @@ def read_solution(path: Path) -> Solution:
             raise BadInput("is a link or a device", file=entry, hint="hand in text files alone")
         if entry.is_file():
             if len(files) == SOLUTION_FILES:
-                raise BadInput(f"has more than {SOLUTION_FILES} files", file=path, hint="hand in what need be read")
+                raise BadInput(
+                    f"has more than {SOLUTION_FILES} files", file=path, hint="hand in only the files that the judge has to read"
+                )
             text = _text(entry, left)
             left -= len(text.encode())
             files[entry.relative_to(path).as_posix()] = text

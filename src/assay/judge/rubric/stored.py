@@ -217,7 +217,9 @@ def private_folder(folder: Path) -> None:
         hint = "check permissions and space"
         raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint=hint) from None
     if mode & 0o077:
-        raise BadInput(f"other users may read it (mode {mode:04o})", file=folder, hint=f"make it yours alone: chmod 700 {folder}")
+        raise BadInput(
+            f"other users may read it (mode {mode:04o})", file=folder, hint=f"let only its owner read it: chmod 700 {folder}"
+        )
 
 
 JUDGEMENTS, TRANSCRIPTS, JUDGING = "judgements", "transcripts", "judging"

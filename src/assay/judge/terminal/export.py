@@ -80,7 +80,7 @@ def _current(competition: Path, validators: Sequence[str]) -> list[Tests]:
     judges = [row.key for row in registry.validators(csvs.read(file, csvs.VALIDATORS), Place(file), len(participants))]
     for name in validators:
         if name not in judges:
-            raise BadInput(f"there is no validator {name[:80]!r}", file=file, hint=f"there is {', '.join(judges[:5])}")
+            raise BadInput(f"there is no validator {name[:80]!r}", file=file, hint=f"name one of {', '.join(judges[:5])}")
     known = evidence.Registry("tests", frozenset(judges), frozenset(participant.key for participant in participants))
     records = evidence.read(sorted((competition / "evidence").glob("*.jsonl")), known).records
     current = {(participant.key, participant.submission) for participant in participants if participant.submission}

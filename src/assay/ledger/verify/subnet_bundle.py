@@ -151,7 +151,7 @@ def _earlier(file: Path, entries: Sequence[bytes], key: LogKey, split: Split) ->
         raise Refused("log", what, file=file)
     lines = load(file, check.RECEIPT_BYTES * len(entries), hint=HINT).removesuffix(b"\n").split(b"\n")
     if len(lines) != len(entries):
-        raise Refused("log", "it does not have every split before this one", expected=len(entries), found=len(lines), file=file)
+        raise Refused("log", "the file does not have every earlier split", expected=len(entries), found=len(lines), file=file)
     before: dict[str, object] | None = None
     for number, (line, entry) in enumerate(zip(lines, entries, strict=True), start=1):
         try:

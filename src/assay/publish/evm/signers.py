@@ -169,7 +169,9 @@ def _of_keystore(path: Path, ask: Ask | None) -> LocalAccount:
     data = load(path, KEYSTORE_BYTES, hint="give the path of a keystore (V3), as written by geth and wallets")
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        raise BadInput(f"can be read by others (mode {mode:04o})", file=path, hint=f"let only yourself read it: chmod 600 {path}")
+        raise BadInput(
+            f"can be read by others (mode {mode:04o})", file=path, hint=f"let only its owner read it: chmod 600 {path}"
+        )
     passphrase = os.environ.get("ASSAY_PASSPHRASE", "") or (ask() if ask is not None else "")
     libraries.web3()
     from eth_account import Account
