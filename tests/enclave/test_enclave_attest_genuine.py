@@ -123,7 +123,7 @@ def refused_with(quote: bytes, raw: dict[str, Any]) -> None:
 
 def test_collateral_of_another_platform_or_none(quote: bytes, collateral: Collateral) -> None:
     assert "not of the authority" in wrong(quote, AUTHORITY.collateral(NOW)).what
-    with pytest.raises(Refused, match="it is missing") as error:
+    with pytest.raises(Refused, match="it is missing: give it with --collateral") as error:
         verify_quote(quote, policy=POLICY, now=NOW, collateral=None)
     assert error.value.stage == "collateral"
 

@@ -26,9 +26,9 @@ def board(season: Season) -> Json:
     """Everything that the board's page prints."""
     rows = [*_rows(season)]
     ranked, everybody = len(rows), len(season.agreed)
-    shape = season.scheme.reward.kind if season.scheme.payout is None else "payout"
+    reward = season.scheme.reward.kind if season.scheme.payout is None else "payout"
     view: Json = {
-        "shape": shape,
+        "reward": reward,
         "rows": rows,
         "long": ranked > LONG,
         "agreed": ranked,
@@ -36,8 +36,8 @@ def board(season: Season) -> Json:
         "unscored": [*_unscored(season)],
         "has_ci": any(row["low"] is not None for row in rows),
         "has_trend": any(row["spark"] for row in rows),
-        "has_kept": shape == "weights" and _decays(season),
-        "has_runs": shape == "ranking" and any(row["runs"] > 1 for row in rows),
+        "has_kept": reward == "weights" and _decays(season),
+        "has_runs": reward == "ranking" and any(row["runs"] > 1 for row in rows),
         "epochs": len(season.history),
         "tasks": len(season.settlement.inputs.tasks),
         "notes": [*_notes(season, rows)],
@@ -45,9 +45,9 @@ def board(season: Season) -> Json:
         "apart": _apart(rows),
     }
     view["heading"] = _heading(season, view)
-    if shape == "weights":
+    if reward == "weights":
         view |= _emission(season, rows)
-    elif shape == "payout":
+    elif reward == "payout":
         view |= _payout(season, rows)
     return view
 
@@ -155,7 +155,7 @@ def _heading(season: Season, view: Json) -> str:
     count = (
         f"{view['agreed']} of {plural(view['total'], 'participant')} {'has' if view['agreed'] == 1 else 'have'} an agreed score."
     )
-    if view["shape"] != "weights":
+    if view["reward"] != "weights":
         return count
     burn, cut_off = season.document["burn"]["share"], nanos(season.document["unallocated"])
     paid = NANO - nanos(burn) - cut_off

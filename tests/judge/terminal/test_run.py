@@ -16,12 +16,13 @@ from assay.errors import BadInput
 from assay.folder import read
 from assay.judge import tree
 from assay.judge.entries import counting
+from assay.judge.judge_run import JudgeRun
 from assay.judge.kind_options import TaskOptions
 from assay.judge.run_files import RunBusy, segment, short
-from assay.judge.running import RunEvent, RunOptions
+from assay.judge.running import CellResult, RunEvent, RunOptions
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import worker
-from assay.judge.terminal.competition import every_cell, submit_agent
+from assay.judge.terminal.competition import TrialCell, every_cell, submit_agent
 from assay.judge.terminal.record import TrialStore
 from assay.judge.terminal.run import run
 from assay.judge.terminal.tasks import read_task
@@ -47,11 +48,17 @@ def test_the_earliest_of_one_submission_counts() -> None:
     st.lists(st.sampled_from(["", "s", "t", "u"]), max_size=4),
     st.sets(st.sampled_from(["x", "y", "z"])),
     st.integers(1, 3),
+    st.data(),
 )
-def test_each_trial_of_each_submission_is_one_cell(said: list[str], tasks: set[str], trials: int) -> None:
+def test_what_is_missing_is_what_has_no_evidence(said: list[str], tasks: set[str], trials: int, data: st.DataObject) -> None:
     people = [participant(f"p{number}", submission) for number, submission in enumerate(said)]
     whole = list(every_cell(people, sorted(tasks), trials))
     assert len({cell.key for cell in whole}) == len(whole) == len(set(said) - {""}) * len(tasks) * trials
+    done = {cell.key for cell in whole if data.draw(st.booleans())}
+    judging = JudgeRun[TrialCell, CellResult](Path("competition"), "val-1")
+    left = judging.planned(whole, done)
+    assert {cell.key for cell in left} == {cell.key for cell in whole} - done
+    assert judging.summary.planned == len(left) == len(whole) - len(done)
 
 
 @given(st.text(min_size=1, max_size=300), st.text(min_size=1, max_size=300))
