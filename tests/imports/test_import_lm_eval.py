@@ -70,7 +70,7 @@ def test_filters_choose_the_lines(tmp_path: Path) -> None:
     file = samples(tmp_path / "model", rows)
     for name, what in (("flexible-extract", "pass"), ("strict-match", "fail")):
         assert [decide(one) for one in lm_eval.read(file, None, MetricChoice(filter=name))] == [what]
-    assert "says fail of agent 'model'" in refused("import", "lm-eval", file, tmp_path / "board")
+    assert "says fail for agent 'model'" in refused("import", "lm-eval", file, tmp_path / "board")
     with pytest.raises(BadInput, match="has no samples"):
         lm_eval.read(file, None, MetricChoice(filter="none"))
 

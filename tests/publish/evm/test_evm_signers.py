@@ -104,7 +104,7 @@ def test_a_keystore_that_does_not_open(tmp_path: Path) -> None:
 
 
 def test_a_keystore_for_its_owner_alone(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"can be read by others \(mode 0644\); let only its owner read it: chmod 600"):
+    with pytest.raises(BadInput, match=r"can be read by others \(mode 0644\); let only yourself read it: chmod 600"):
         signer_of(target(tmp_path, keystore=keystore(tmp_path, mode=0o644)), "mine", lambda: "open")
 
 
