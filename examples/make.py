@@ -24,8 +24,7 @@ from assay.judge.terminal.agent import load_agent
 from assay.judge.terminal.tasks import read_tasks
 from assay.judge.workflow.planner import load_planner
 from assay.judge.workflow.tasks import everything, manifest_text
-from assay.ledger.keys import PrivateKey
-from assay.ledger.keys import read as read_key
+from assay.ledger import keys
 from assay.scheme.load import presets
 
 HERE = Path(__file__).parent
@@ -51,8 +50,7 @@ BY_HAND = (
     "bounty-challenge/github.py",
 )
 """What is written by hand."""
-JUDGED = ("term-challenge/evidence/", "term-challenge/trials/", "cswon/evidence/", "cswon/workflows/")
-"""Folders that `assay run` makes; git does not keep them."""
+JUDGED = ("term-challenge/evidence/", "term-challenge/trials/", "cswon/evidence/", "cswon/workflows/")  # `assay run` makes them
 Record = dict[str, Any]
 Files = dict[str, str]
 
@@ -274,9 +272,9 @@ STARS = {"robin": 1, "tern": 1, "umber": 2}
 EPOCHS = (1, 2, 3)
 
 
-def key_of(word: str) -> PrivateKey:
+def key_of(word: str) -> keys.PrivateKey:
     """A key made of a word, so that it is the same everywhere; worth nothing, as anybody can make it."""
-    return read_key(hashlib.sha256(word.encode()).hexdigest().encode())
+    return keys.read(hashlib.sha256(word.encode()).hexdigest().encode())
 
 
 def public_of(word: str) -> str:
