@@ -58,7 +58,7 @@ class Attempt(Generic[C]):
 
 @dataclass(frozen=True)
 class Report(Generic[C, R]):
-    """What a worker came back with; final: trying again would not help."""
+    """A worker's result of one cell. final: another attempt would not help."""
 
     cell: C
     result: R
@@ -66,7 +66,7 @@ class Report(Generic[C, R]):
 
 
 class CellPool(Protocol[C, R]):
-    """What judges cells, several at a time."""
+    """A pool of workers that judge several cells at a time."""
 
     def start(self, cells: Sequence[C]) -> None:
         """Get ready, before the first cell begins."""
@@ -302,7 +302,7 @@ class JudgeRun(Generic[C, R]):
 
 
 class _Queue(Generic[C]):
-    """Which cells are to begin, at once or later, and which are going on."""
+    """The cells of a run: those that wait, those that wait for another attempt, and those being judged."""
 
     def __init__(self, cells: Iterable[C]) -> None:
         self._ready = deque(Attempt(cell) for cell in cells)
