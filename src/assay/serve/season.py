@@ -23,6 +23,7 @@ from assay.settle.story import Chapter, Explanation, called, without_score
 
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
+    from assay.serve.task import TaskTable
     from assay.uncertainty import Standing
 
 __all__ = ["EpochProof", "Json", "Link", "Season", "read"]
@@ -146,6 +147,13 @@ class Season:
         if isinstance(evidence, Scored):
             return self.about.get(key, ())
         return self._records.get(key, ())
+
+    @cached_property
+    def tasks(self) -> TaskTable:
+        """The trials that stand, by task."""
+        from assay.serve.task import TaskTable
+
+        return TaskTable(self)
 
     @cached_property
     def _records(self) -> dict[str, list[Evidence]]:
