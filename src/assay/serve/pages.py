@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from assay.errors import CannotSettle
 from assay.exact import canonical
 from assay.serve.board import board, csv_rows, lede, outliers
+from assay.serve.bounty import bounty, has_bounty
 from assay.serve.draw import cut, pc, short
 from assay.serve.epoch import epoch
 from assay.serve.links import beside, participant_page, task_page
@@ -82,6 +83,8 @@ def _single(season: Season) -> dict[str, Callable[[Season, Query], bytes]]:
         "validators.html": _validators,
         "epoch.html": _epoch,
     }
+    if has_bounty(season):
+        files["bounty.html"] = _bounty
     if season.tasks.names:
         files["tasks.html"] = _tasks
         files["tasks.json"] = lambda season, query: canonical([task_document(season, name) for name in season.tasks.names])
@@ -99,6 +102,10 @@ def _participant(season: Season, key: str) -> bytes:
     person = participant(season, key)
     title = f"{person['name']} · {season.scheme.name}"
     return render("participant.html", _page(season, "participant", title, p=person, json=beside(participant_page(key), "json")))
+
+
+def _bounty(season: Season, query: Query) -> bytes:
+    return render("bounty.html", _page(season, "bounty", f"Bounty · {season.scheme.name}", b=bounty(season)))
 
 
 def _tasks(season: Season, query: Query) -> bytes:
@@ -152,6 +159,7 @@ def _common(season: Season) -> Json:
         "description": lede(season),
         "nav": [
             ("index.html", "Board", "board"),
+            *([("bounty.html", "Bounty", "bounty")] if has_bounty(season) else []),
             *([("tasks.html", "Tasks", "tasks")] if season.tasks.names else []),
             ("validators.html", "Validators" if scheme.stakes else "Runs", "validators"),
             ("epoch.html", f"Epoch {number}", "epoch"),
