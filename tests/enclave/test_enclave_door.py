@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import seal_kit as kit
-from assay.enclave.service.http import CONNECTION_LIMITS, Connection, ConnectionGuard, ConnectionLimits
+from assay.peers.guard import CONNECTION_LIMITS, Connection, ConnectionGuard, ConnectionLimits
 from assay.enclave.service.lifecycle import Service
 from assay.enclave.service.process import make_server
 
