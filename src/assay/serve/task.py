@@ -18,6 +18,7 @@ from assay.records import Tests
 from assay.serve.draw import NARROW
 from assay.serve.links import participant_page, task_page
 from assay.serve.participant import outcomes, shown_outcome
+from assay.settle.inputs import Scored
 from assay.settle.story.telling import named, plural
 from assay.uncertainty import separation
 
@@ -52,14 +53,23 @@ class Duration:
 
 
 class TaskTable:
-    """The trials that stand, by task. `names` is empty where a season has no tasks or no single records."""
+    """The trials that stand, by task. `names` is empty where a season has no tasks or no single records.
+
+    Trials are counted when a page first needs them: a board needs only the names.
+    """
 
     def __init__(self, season: Season) -> None:
+        inputs = season.settlement.inputs
+        known = season.past is not None or not isinstance(inputs.evidence, Scored)
+        has = known and season.scheme.kind.trials(season.scheme.score) is not None
         self._season = season
-        self.seen: dict[str, dict[tuple[str, str], list[str]]] = {key: outcomes(season, key) for key in season.participants}
-        """Participant → (task, validator) → outcomes."""
-        self.names: tuple[str, ...] = season.settlement.inputs.tasks if any(self.seen.values()) else ()
+        self.names: tuple[str, ...] = inputs.tasks if has else ()
         self.ranked: list[str] = season.document["ranking"]
+
+    @cached_property
+    def seen(self) -> dict[str, dict[tuple[str, str], list[str]]]:
+        """Participant → (task, validator) → the outcomes of its trials, in their order."""
+        return {key: outcomes(self._season, key) for key in self._season.participants}
 
     @cached_property
     def pages(self) -> dict[str, str]:
